@@ -1,7 +1,7 @@
-"""Batch queries: they read the present rows of relations and end. They have the same meaning as views, with more
+"""Binds batch queries, which read the present rows of relations and end. They mean the same as views and have more
 features.
 
-The binder reads them by `BatchRules`; further differences are where it tests `rules.batch`.
+`BatchRules` holds most differences from views; the others are where the binder tests `rules.batch`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from watersmeet.values.types import Origin
 class QueryFacts:
     """Facts about a batch query.
 
-    depends_on: ids of the relations whose content it reads, directly or through views. named: ids of the relations,
-    including views, in its own text. functions: ids of its SQL functions. system: names of its system relations.
-    topics: topics whose present messages it reads. past: scans of earlier moments. origins: for each column, the
-    relation and column that it passes through, if any.
+    depends_on: ids of the relations whose content it reads, directly or through views. named: ids of the relations and
+    views in its own text. functions: ids of its SQL functions. system: names of its system relations. topics: topics
+    whose present messages it reads. past: scans of earlier moments. origins: for each column that is an unchanged
+    column of a relation, that relation and column.
     """
 
     depends_on: tuple[str, ...] = ()
@@ -54,13 +54,13 @@ class QueryFacts:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts, by name: arguments for another query."""
+        """The facts by name, as arguments for another query."""
         return {f.name: getattr(self, f.name) for f in fields(QueryFacts)}
 
 
 @dataclass(frozen=True)
 class BoundBatchQuery(QueryFacts):
-    """A bound batch query. bound: its columns have the user's names, which may repeat."""
+    """A bound batch query. The columns of `bound` have the user's names, which may repeat."""
 
     bound: Bound
 
@@ -93,12 +93,14 @@ def bind_batch_query(
 
 
 def _is_other(value: exp.Expression, column_id: str) -> bool:
-    """Whether a value is a column, under another id."""
+    """Whether a value is a column with another id."""
     return isinstance(value, exp.Column) and value.name != column_id
 
 
 def _origins(bound: Bound, known: Mapping[str, Origin]) -> tuple[Origin | None, ...]:
-    """For each column of a query, the relation column that it passes through, as PostgreSQL describes results."""
+    """For each column of a query that is an unchanged column of a relation, that column, as in PostgreSQL's description
+    of results.
+    """
     passed: dict[str, str] = {}
     for node in walk_once(bound.relation):
         if isinstance(node, Project):
@@ -120,7 +122,7 @@ def _origins(bound: Bound, known: Mapping[str, Origin]) -> tuple[Origin | None, 
 
 @dataclass(frozen=True)
 class BatchRules(DialectRules):
-    """The rules of a dialect that also apply to batch queries; otherwise standard SQL over stored rows."""
+    """Standard SQL over stored rows, with the rules of a dialect that also apply to batch queries."""
 
     own: DialectRules
     files: bool = True
@@ -222,7 +224,7 @@ class BatchRules(DialectRules):
 
 
 def _in_order(node: exp.Select, env: Environment, catalog: Catalog) -> exp.Select:
-    """SELECT of columns of an index, in the order of the index if it names none."""
+    """A SELECT of columns of an index; without ORDER BY it uses the order of the index."""
     clause = node.args.get("from_")
     table = None if clause is None else clause.this
     if not isinstance(table, exp.Table) or any(node.args.get(k) for k in ("order", "group", "distinct", "joins")):

@@ -1,8 +1,8 @@
-"""EMIT: when the rows of a view are output.
+"""EMIT: the time at which a view outputs its rows.
 
-RisingWave, "Emit on window close": each row is output once, when the watermark has passed its time, and is final. EMIT
-CHANGES is the default of views. EMIT ON ARRIVAL is an extension: the effect of a row is output when it arrives, and
-never revised.
+RisingWave, "Emit on window close": each row is output once, when the watermark has passed its time, and never changes.
+EMIT CHANGES is the default of views. EMIT ON ARRIVAL is an extension: a row affects the output only when it arrives,
+and output is never revised.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from watersmeet.values.watermarks import NOW, Watermark, delayed
 
 _NONE = frozenset[str]()
 
-#: For each way in which rows may lack partners, the ids of the columns that are then NULL together.
+#: Sets of column ids; a row without a partner has NULL in all columns of one set.
 Paddings = frozenset[frozenset[str]]
 
 
 def paddings(node: Node) -> Paddings:
-    """The columns of `node` that are NULL together in rows without partners, for each way of lacking partners.
+    """The sets of columns of `node` that are NULL together in rows without a partner.
 
-    Only the largest sets: a column that is NULL without some partners is also NULL without more.
+    Only the largest sets are needed: a column that is NULL without one partner is also NULL if more are missing.
 
         Join full, a, b           ->  {columns of a}, {columns of b}
         Join left, a, b           ->  {columns of b}
@@ -85,7 +85,7 @@ def _joined(node: Binary) -> Paddings:
 
 
 def _made(outputs: Iterable[Column], exprs: Iterable[Scalar], padding: frozenset[str]) -> frozenset[str]:
-    """The outputs that read columns of `padding` and no others, and so are NULL with them."""
+    """The outputs that read only columns of `padding`, and so are NULL with them."""
     return frozenset(c.id for c, e in zip(outputs, exprs, strict=True) if e.columns and e.columns <= padding)
 
 
@@ -95,9 +95,9 @@ def _greatest(found: Iterable[frozenset[str]]) -> Paddings:
 
 
 def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str, moment: int = 0) -> BoundQuery:
-    """Binds a materialized view: its query, whose rows are output as EMIT sets.
+    """Binds a materialized view: its query, whose rows are output as EMIT specifies.
 
-    Errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
+    Raises the errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
     """
     asked, said = rules_of(dialect).emission(statement.query)
     bind = partial(
@@ -125,13 +125,13 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
 
 
 def request_of(query: exp.Expression, text: str, dialect: str) -> Request:
-    """A query of a dialect, and its clauses about its output. Errors of `DialectRules.request`."""
+    """A query of a dialect, and its clauses about its output. Raises the errors of `DialectRules.request`."""
     return rules_of(dialect).request(query, text)
 
 
 def _noted(query: BoundQuery, said: Emission, text: str, *, into: bool) -> BoundQuery:
-    """A view whose query has an EMIT clause, with a notice if it has no effect: a view always follows its inputs, and
-    its readers choose how they get its changes. into: it writes a stream.
+    """A view whose query has an EMIT clause, with a notice if the clause has no effect: a view always follows its
+    inputs, and its readers choose the form of its changes. into: whether the view writes a stream.
     """
     if said.mode not in ("periodic", "updates"):
         return query
@@ -148,9 +148,9 @@ def _noted(query: BoundQuery, said: Emission, text: str, *, into: bool) -> Bound
 
 
 def check_request(request: Request, tree: Node, text: str) -> None:
-    """Refuses signs for a query that never deletes a row.
+    """Rejects EMIT CHANGELOG and `_tp_delta` where a query that never deletes a row can't have them.
 
-    UNDEFINED_COLUMN, FEATURE_NOT_SUPPORTED.
+    Raises UNDEFINED_COLUMN, FEATURE_NOT_SUPPORTED.
     """
     if change_kind(tree) != "append":
         return
@@ -175,10 +175,10 @@ def check_request(request: Request, tree: Node, text: str) -> None:
 
 
 def as_emitted(bind: Callable[[int | None], BoundQuery], said: Emission, text: str) -> BoundQuery:
-    """The query that `bind` returns; its rows are output once they are final if `said` requires that.
+    """The query that `bind` returns. If `said` requires it, rows are only output once they are final.
 
-    bind: takes the time between the end of a window and the output of its rows, in microseconds, or None for at once. A
-    default that is not possible has no effect. EMIT_NOT_POSSIBLE at the clause.
+    bind: its argument is the delay between the end of a window and the output of its rows in microseconds, or None for
+    immediate output. An impossible default has no effect. Raises EMIT_NOT_POSSIBLE at the clause.
     """
     if said.mode != "window close":
         return bind(None)
@@ -193,9 +193,9 @@ def as_emitted(bind: Callable[[int | None], BoundQuery], said: Emission, text: s
 
 
 def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
-    """The query, which outputs each row once the watermark minus the delay has passed the row's time.
+    """The query that outputs each row once the watermark minus the delay has passed the row's time.
 
-    The time is the first column that has a watermark.
+    The time of a row is its first column with a watermark.
     """
     tree: Node
     groups = _groups(query.tree)
@@ -218,7 +218,7 @@ def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
         )
     if timed:
         tree = _once_past(query.tree, timed, rewritten, delay_us)
-    elif groups is not None:  # the time of the groups is not in the output
+    elif groups is not None:  # the output lacks the time of the groups
         tree = _below(query.tree, groups, delay_us)
     else:
         raise error(
@@ -231,7 +231,7 @@ def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
 
 
 def _read_times(tree: Node) -> str:
-    """A sentence about the watermarks that the query reads but does not output; empty if it reads none."""
+    """A sentence about the watermarks that the query reads but does not output; empty if there are none."""
     times = {
         f'"{s.relation_name}.{c.name}"': None
         for s in walk(tree)
@@ -250,11 +250,12 @@ def _read_times(tree: Node) -> str:
 
 
 def _once_past(tree: Node, timed: Sequence[Column], rewritten: Node, delay_us: int) -> Node:
-    """The rows of `tree` once the first of the columns `timed` is below its watermark. rewritten: the same rows.
+    """The rows of `tree`, output once the first of the columns `timed` is below its watermark. rewritten: the rewritten
+    form of `tree`.
 
-    If an outer join may have put NULL into that column, the first column without such NULLs counts. If all have them
-    (FULL JOIN), the first that is not NULL counts, so that a row without a partner has a time too. EMIT_NOT_POSSIBLE if
-    rows without a partner have NULL in all columns: they would never be output.
+    If that column may be NULL because of an outer join, the first column without such NULLs counts. If all columns may
+    (FULL JOIN), the first one that is not NULL counts, so that a row without a partner also has a time. Raises
+    EMIT_NOT_POSSIBLE if all columns may be NULL in a row without a partner, because that row would never be output.
     """
     shown, padded = watermarks(rewritten), paddings(rewritten)
     ids = {c.id for c in timed}
@@ -302,7 +303,7 @@ def _listed(columns: Sequence[Column]) -> str:
 
 
 def _origin(node: Node, column: str) -> str:
-    """The name of the relation that a column of `node` comes from, or the column's own name."""
+    """The name of the relation from which a column of `node` is read, or the name of the column."""
     while node.inputs:
         if isinstance(node, Project):
             made = next((e for c, e in zip(node.outputs, node.exprs, strict=True) if c.id == column), None)
@@ -312,9 +313,9 @@ def _origin(node: Node, column: str) -> str:
 
 
 def _on_arrival(query: BoundQuery) -> BoundQuery:
-    """The query with every join decided when rows arrive. Nothing in it may revise a row."""
+    """The query with the results of every join fixed when rows arrive. No part of it may revise a row."""
     tree = _on_arrival_below(unnest(query.tree))
-    why = revision(tree) or revision(rewrite(tree))  # only rewrites turn comparisons with the clock into nodes
+    why = revision(tree) or revision(rewrite(tree))  # only the rewriter turns comparisons with the clock into nodes
     if why is not None:
         raise error(
             "EMIT_NOT_POSSIBLE",
@@ -326,14 +327,18 @@ def _on_arrival(query: BoundQuery) -> BoundQuery:
 
 
 def _on_arrival_below(node: Node) -> Node:
-    """The tree with its joins decided on arrival, except those whose rows are final when the clock lets them out."""
+    """The tree with the results of its joins fixed on arrival, except for joins whose rows are final once the clock
+    outputs them.
+    """
     if isinstance(node, TimeFilter) and node.final:
         return node
     return _decided(with_inputs(node, [_on_arrival_below(i) for i in node.inputs]))
 
 
 def _decided(node: Node) -> Node:
-    """A join that decides on arrival which rows have no partner. Pairs of an inner join are never deleted anyway."""
+    """A join that determines on arrival which rows have no partner. An inner join stays unchanged: its pairs are never
+    deleted.
+    """
     if not isinstance(node, (AsofJoin, Join)):
         return node
     if isinstance(node, AsofJoin) or node.kind != "inner":
@@ -384,7 +389,7 @@ def _check_groups(groups: Aggregate) -> None:
 
 
 def _below(node: Node, groups: Aggregate, delay_us: int) -> Node:
-    """`node` over those of its `groups` that are final."""
+    """`node` over only those of its `groups` that are final."""
     if node is groups:
         rewritten = rewrite(groups)
         return _once_past(groups, _timed(groups.outputs, watermarks(rewritten)), rewritten, delay_us)
@@ -396,5 +401,5 @@ def _timed(columns: Sequence[Column], marks: Mapping[str, Watermark]) -> list[Co
 
 
 def _related(one: Watermark, other: Watermark) -> bool:
-    """True if two watermarks come from the same sources."""
+    """True if two watermarks are derived from the same sources."""
     return {t.source for t in one} == {t.source for t in other}

@@ -1,7 +1,8 @@
-"""Queries of any form: SELECT, VALUES, WITH, and set operations (UNION, INTERSECT, EXCEPT, each also with ALL).
+"""Binds queries of any form: SELECT, VALUES, WITH, and set operations (UNION, INTERSECT, EXCEPT, each also with ALL).
 
-A tree of set operations is one aggregate, unless a conversion between them could make rows equal. It counts each row by
-the inputs that have it, and these counts decide how often the row is output (SQL:2023, 7.17, general rules 3).
+A tree of set operations becomes one aggregate, unless a type conversion between them could make rows equal. The
+aggregate counts each row per input, and these counts determine how often the row is output (SQL:2023, 7.17, general
+rules 3).
 
     (a EXCEPT b) INTERSECT ALL c   ->   Repeat(least(na > 0 AND NOT nb > 0, nc), Aggregate(na, nb, nc, Union(a, b, c)))
 """
@@ -53,21 +54,21 @@ _KINDS: Final[dict[type[exp.SetOperation], Kind]] = {
 
 @dataclass(frozen=True)
 class _Counted:
-    """The rows of all leaves with this tag."""
+    """The rows of all leaves with a tag."""
 
     tag: int
 
 
 @dataclass(frozen=True)
 class _Once:
-    """Each row of `of` once."""
+    """The distinct rows of `of`."""
 
     of: _Shape
 
 
 @dataclass(frozen=True)
 class _Combined:
-    """UNION, INTERSECT or EXCEPT with ALL; with `once`, EXCEPT without ALL."""
+    """UNION, INTERSECT or EXCEPT with ALL; if `once` is set, EXCEPT without ALL."""
 
     kind: Kind
     left: _Shape
@@ -80,7 +81,7 @@ _Shape = _Counted | _Once | _Combined
 
 @dataclass(frozen=True)
 class _Tree:
-    """A tree of set operations: its leaves, the tag of each, and how the counts by tag are combined."""
+    """A tree of set operations: its leaves, their tags, and the combination of the counts by tag."""
 
     leaves: tuple[Bound, ...]
     places: tuple[exp.Expression, ...]
@@ -89,18 +90,20 @@ class _Tree:
 
     @property
     def is_union(self) -> bool:
-        """True if it is UNION [ALL] only, so that its rows may be converted before or after it."""
+        """True if it consists of UNION [ALL] only, so that its rows may be converted before or after it."""
         return isinstance(self.shape, _Counted) or (
             isinstance(self.shape, _Once) and isinstance(self.shape.of, _Counted)
         )
 
     def keeps(self, kinds: Sequence[SqlType]) -> bool:
-        """True if different rows of the leaves stay different when their columns are cast to `kinds`."""
+        """True if a cast of the columns to `kinds` keeps different rows of the leaves different."""
         return all(is_exact(o.column.type, k) for leaf in self.leaves for o, k in zip(leaf.outputs, kinds, strict=True))
 
 
 def bind_set_operation(node: exp.SetOperation, env: Environment, binding: Binding, bind: BindQuery) -> Bound:
-    """A set operation. DATATYPE_MISMATCH if columns share no type, SYNTAX_ERROR if their numbers differ."""
+    """Binds a set operation. Raises DATATYPE_MISMATCH if columns have no common type, SYNTAX_ERROR if their numbers
+    differ.
+    """
     return _Binder(env, binding, bind).bound(_Binder(env, binding, bind).tree(node))
 
 
@@ -111,7 +114,7 @@ class _Binder:
     bind: BindQuery
 
     def tree(self, node: exp.Expression) -> _Tree:
-        """The set operations from `node` down. Anything else, or a query with clauses of its own, is a leaf."""
+        """The tree of set operations under `node`. Other nodes, and queries with clauses of their own, are leaves."""
         spine: list[exp.SetOperation] = []
         while isinstance(node, exp.SetOperation) and (not spine or _is_bare(node)):
             check_arguments(node, QUERY_PARTS, self.env.text, "a query")
@@ -149,10 +152,12 @@ class _Binder:
         return _Tree((*left.leaves, *right.leaves), (*left.places, *right.places), tags, shape)
 
     def _settled(self, tree: _Tree, kind: Kind, kinds: Sequence[SqlType], *, once: bool) -> _Tree:
-        """`tree` as part of a larger tree: a leaf, unless its rows can be counted together with the others."""
-        if isinstance(tree.shape, _Counted):  # conversions lose nothing, as rows are counted unchanged
+        """`tree` as part of a larger tree: a leaf unless its rows can be counted together with those of other
+        leaves.
+        """
+        if isinstance(tree.shape, _Counted):  # conversions lose nothing, because rows are counted unchanged
             return tree
-        if kind == "UNION" and not once:  # UNION ALL has no state in which the part could be counted
+        if kind == "UNION" and not once:  # UNION ALL has no counts to which the part could be added
             return self._leaf_of(tree)
         if kind == "UNION" and tree.is_union:
             return _Tree(tree.leaves, tree.places, tree.tags, _Counted(tree.tags[0]))
@@ -190,7 +195,7 @@ class _Binder:
         return Bound(made, outputs)
 
     def _counted(self, tree: _Tree, parts: Sequence[Node], columns: tuple[Column, ...]) -> Node:
-        """Counts each row by tag. The counts decide how often it is output."""
+        """Counts each row per tag. The counts determine how often it is output."""
         new = self.binding.new_column
         tags = sorted(set(tree.tags))
         marks = tuple(new(f"in_{t}", BOOLEAN, nullable=False) for t in tags)
@@ -232,7 +237,7 @@ def _shifted(shape: _Shape, by: int) -> _Shape:
 
 
 def _is_once(shape: _Shape) -> bool:
-    """True if no row is output twice."""
+    """True if the output has no duplicates."""
     if isinstance(shape, _Combined):
         if shape.kind == "UNION":
             return False
@@ -241,7 +246,7 @@ def _is_once(shape: _Shape) -> bool:
 
 
 def _present(shape: _Shape, counts: dict[int, Column]) -> exp.Expression:
-    """Whether a row is output at all."""
+    """The condition that a row is output at least once."""
     if isinstance(shape, _Counted):
         return exp.GT(this=column_ref(counts[shape.tag].id), expression=number(0))
     if isinstance(shape, _Once):
@@ -286,7 +291,7 @@ def _kind(outputs: Sequence[OutputColumn], ctx: Context, places: Sequence[exp.Ex
 
 
 def _literal(relation: Node, place: int) -> exp.Expression | None:
-    """The bare string literal that a column of a SELECT is."""
+    """The untyped string literal of which a column of a SELECT consists, or None."""
     if isinstance(relation, Project):
         found = relation.exprs[place].expression
     elif isinstance(relation, Values) and len(relation.rows) == 1:
@@ -321,9 +326,9 @@ def _converted(part: Bound, kinds: Sequence[SqlType], ctx: Context, place: exp.E
 
 
 def named_queries(clause: exp.Expression, text: str) -> Iterator[tuple[str, tuple[str, ...], exp.Expression]]:
-    """The queries of a WITH in order: name, column list, tree.
+    """The queries of a WITH in order, each as name, column list and tree.
 
-    DUPLICATE_OBJECT; FEATURE_NOT_SUPPORTED for anything but a query.
+    Raises DUPLICATE_OBJECT, and FEATURE_NOT_SUPPORTED for statements that are not queries.
     """
     own: set[str] = set()
     for node in clause.expressions:
@@ -345,7 +350,7 @@ def names_itself(query: exp.Expression, name: str) -> bool:
 
 
 def with_ctes(query: exp.Expression, env: Environment, *, batch: bool) -> Environment:
-    """The environment inside a query, with the CTEs of its WITH. batch: they may be recursive."""
+    """The environment inside a query, with the CTEs of its WITH. batch: whether they may be recursive."""
     clause = query.args.get("with_")
     if clause is None:
         return env
@@ -365,9 +370,10 @@ def with_ctes(query: exp.Expression, env: Environment, *, batch: bool) -> Enviro
 
 
 def check_unnamed(query: exp.Expression, env: Environment, binding: Binding, bind: BindQuery) -> None:
-    """Raises the errors in CTEs that the query, bound in `env`, does not name. The query also depends on them.
+    """Raises the errors in CTEs that the query, bound in `env`, does not reference. The query also depends on these
+    CTEs.
 
-    In reverse order, because a CTE may name earlier ones.
+    It checks them in reverse order, because a CTE may reference earlier ones.
     """
     clause = query.args.get("with_")
     for node in [] if clause is None else reversed(clause.expressions):
@@ -392,9 +398,9 @@ def bind_query(
 ) -> BoundQuery:
     """Binds a view's query.
 
-    text: the text that spans in `query` refer to. column_names: those of CREATE VIEW v (…). moment, closing_us: see
-    `Binding`. arriving: whether to add the columns that order the rows by arrival, if that order is known. needs_names:
-    False if unnamed output columns may stay `?column?` and names may repeat.
+    text: the text to which spans in `query` refer. column_names: the names in CREATE VIEW v (…). moment, closing_us:
+    see `Binding`. arriving: whether to add the columns that order the rows by arrival, if that order is known.
+    needs_names: False if output columns may be named `?column?` and names may repeat.
 
     Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
     DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a span.
@@ -433,7 +439,7 @@ def bind_query(
 
 
 def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
-    """A query of any form, with its settings, which also hold in nested queries."""
+    """Binds a query of any form with its settings, which also hold in nested queries."""
     node, own = binding.rules.settings(node, env.text)
     if own:
         binding = binding.rules.within(own, binding)

@@ -1,4 +1,4 @@
-"""SELECT: FROM, whose items are joined from left to right, WHERE, GROUP BY, HAVING, the select list, DISTINCT."""
+"""Binds SELECT: FROM (its items are joined from left to right), WHERE, GROUP BY, HAVING, the select list, DISTINCT."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ from watersmeet.values.types import BIGINT, INTEGER
 
 
 class SetFunctions:
-    """The set-returning functions of a select list, walked in parallel (RisingWave's ProjectSet)."""
+    """The set-returning functions of a select list, whose rows are output in parallel (RisingWave's ProjectSet)."""
 
     def __init__(self, env: Environment, binding: Binding) -> None:
         self.env = env
@@ -82,7 +82,7 @@ class SetFunctions:
         self.elements: list[Column] = []
 
     def add(self, name: str, array: Value, node: exp.Expression) -> Value:
-        """Adds a function whose rows are `array`. Returns its value in each row."""
+        """Adds a function that returns the elements of `array`. Returns its value in each row."""
         scalar, kind = array.finish(), array.type.element
         assert kind is not None
         if scalar.columns & {c.id for c in self.elements}:
@@ -99,9 +99,9 @@ class SetFunctions:
 
 
 class Chain:
-    """`first JOIN …, second JOIN …`: JOIN binds tighter than the comma.
+    """A list of items in FROM: `first JOIN …, second JOIN …`. JOIN binds tighter than the comma.
 
-    A table function that reads columns becomes an Unnest on the item with these columns, so that it never needs a join.
+    A table function that reads columns becomes an Unnest of the item with these columns, so it never needs a join.
     """
 
     def __init__(self, env: Environment, binding: Binding, subqueries: Callable[[Scope], Subqueries]) -> None:
@@ -113,13 +113,13 @@ class Chain:
         self._commas: list[exp.Join] = []
 
     def start(self, item: Sourced | TableCall) -> None:
-        """The first item."""
+        """Starts the list with its first item."""
         item = self._constant(item) if isinstance(item, TableCall) else item
         self._items.append(item)
         self._written.append(item[1])
 
     def add(self, node: exp.Join, item: Sourced | TableCall) -> None:
-        """The next item, by a comma or a JOIN."""
+        """Adds the next item with a comma or a JOIN."""
         if isinstance(item, TableCall):
             arrays = self._arrays(item, self.left)
             reads = frozenset[str]().union(*[columns_of(a) for a in arrays]) & self.left_ids
@@ -143,7 +143,7 @@ class Chain:
 
     @property
     def left(self) -> Scope:
-        """The columns that an item to the right of all items can read."""
+        """The columns that the next item can read."""
         extension = self._written[0].extension if len(self._written) == 1 else None
         return Scope(
             tuple(t for s in self._written for t in s.tables),
@@ -153,13 +153,13 @@ class Chain:
         )
 
     def result(self) -> Sourced:
-        """All items joined. Joins by commas change no column, so the written column order is kept."""
+        """The join of all items. Joins by commas change no column, so the written column order is kept."""
         self._merge()
         relation, scope = self._items[0]
         return relation, replace(self.left, stream=scope.stream)
 
     def _merge(self) -> None:
-        """The items joined into one."""
+        """The join of some items, as one item."""
         whole = self._items[0]
         for item, node in zip(self._items[1:], self._commas, strict=True):
             whole = self._join(whole, item, node)
@@ -168,7 +168,7 @@ class Chain:
     # -- table functions ----------------------------------------------------------------------------------------
 
     def _arrays(self, call: TableCall, scope: Scope) -> list[Value]:
-        """The rows of each function of the item as an array."""
+        """The rows of each function of the item, as arrays."""
         ctx = ScopeContext(self.env.text, scope, "functions in FROM")
         found = []
         for name, arguments, node in call.calls:
@@ -187,7 +187,7 @@ class Chain:
         return found
 
     def _constant(self, call: TableCall) -> Sourced:
-        """A function that reads no columns: a relation of its own."""
+        """A relation for a function that reads no columns."""
         column = self.binding.new_column("dummy", INTEGER, nullable=False)
         one = Values(((Scalar(exp.Literal.number(0), INTEGER, nullable=False),),), (column,))
         arrays = self._arrays(call, Scope(outer=self.env.outer))
@@ -220,7 +220,7 @@ class Chain:
         self._written[-1] = both
 
     def _attach(self, call: TableCall, arrays: Sequence[Value], reads: frozenset[str]) -> None:
-        """`…, f(t.a)`: attaches the function to the item with the columns; joins items if no single one has them."""
+        """Attaches `f(t.a)` to the item with the columns; joins items if no single item has all of them."""
         if not any(reads <= relation.ids for relation, _ in self._items):
             self._merge()
         at = next(i for i, (relation, _) in enumerate(self._items) if reads <= relation.ids)
@@ -301,10 +301,10 @@ class Selecting:
         self.bind = bind
         self.rules = binding.rules
         self.sets = SetFunctions(env, binding)
-        self.hidden = False  # the first item is not in the written list
+        self.hidden = False  # the first item was added to the written list
 
     def bound(self) -> Bound:
-        """The whole query."""
+        """Binds the whole query."""
         self._check()
         self.node = self.rules.written(self.node, self.env, self.binding)
         relation, scope = self.source()
@@ -328,7 +328,7 @@ class Selecting:
     # -- FROM ---------------------------------------------------------------------------------------------------
 
     def source(self) -> Sourced:
-        """FROM with its joins; without FROM, one row without columns."""
+        """FROM with its joins; a single row without columns if there is no FROM."""
         clause = self.node.args.get("from_")
         if clause is None:
             column = self.binding.new_column("dummy", INTEGER, nullable=False)
@@ -338,7 +338,7 @@ class Selecting:
         return relation, replace(scope, outer=self.env.outer)
 
     def _chain(self, first: exp.Expression, joins: Sequence[exp.Join]) -> Sourced:
-        """`first JOIN …, second JOIN …`."""
+        """Binds the items of FROM."""
         chain = self._chain_of(self._call(first) or self._item(first))
         for node in joins:
             self._check_join(node)
@@ -359,7 +359,7 @@ class Selecting:
         check_arguments(node, _JOIN | own_parts(node), self.env.text, "a join")
 
     def _item(self, node: exp.Expression, left: Scope | None = None) -> Sourced:
-        """An item of FROM with the joins attached to it. left: the items to its left, for LATERAL."""
+        """Binds an item of FROM with the joins attached to it. left: the items to its left, for LATERAL."""
         alone = self.rules.item(node, self.node, self.env, self.binding, lambda: self._alone(node, left))
         return self._nested(alone, node)
 
@@ -390,7 +390,7 @@ class Selecting:
         raise self.env.not_supported(f"{kind_of(node).__name__.upper()} in FROM of {self.rules.query_called}", node)
 
     def _asked_for_rows(self) -> bool:
-        """Whether the query is a subquery evaluated when rows (not groups) of a stream arrive."""
+        """Whether the query is a subquery that is evaluated when rows (not groups) of a stream arrive."""
         around = self.env.outer
         while around is not None and around.stream is None:
             around = around.outer
@@ -439,7 +439,7 @@ class Selecting:
     # -- the select list ----------------------------------------------------------------------------------------
 
     def selected(self, rows: StreamOrder, scope: Scope) -> Bound:
-        """GROUP BY, HAVING, the select list and DISTINCT over the rows that pass WHERE."""
+        """Binds GROUP BY, HAVING, the select list and DISTINCT over the rows that pass WHERE."""
         subqueries = self._subqueries(scope)
         below = ScopeContext(self.env.text, scope, "SELECT", subqueries)
         windows = Windows(self.node.args.get("windows") or (), below, self.binding)
@@ -465,7 +465,9 @@ class Selecting:
         return groups.finish(listed.finish(found))
 
     def _listed(self, ctx: Context, relation: Node, scope: Scope, windows: Windows) -> tuple[SelectList, OrderLimit]:
-        """The select list, and ORDER BY and LIMIT, which may call window functions. relation: below groups."""
+        """Binds the select list, and ORDER BY and LIMIT, which may call window functions. relation: the rows before
+        grouping.
+        """
         ctx.windowing = windows
         listed = self.rules.select_list(self.items(ctx, scope), self.node, relation, scope, ctx)
         order_limit = order_limit_of(self.node, listed.items, ctx)
@@ -482,14 +484,14 @@ class Selecting:
         parts = [] if having is None else condition_parts(having.this)
         ctx.clause = "HAVING"
         ctx.subqueries = in_having = self._subqueries(inside)
-        # made after binding, which finds further aggregate calls
+        # computed after binding, which finds more aggregate calls
         having_parts = in_having.bound(parts, ctx, "HAVING")
         assert isinstance(below.subqueries, Subqueries)
         grouped = ctx.tree(below.subqueries.applied(rows.relation))
         return in_items.applied(having_parts(grouped)), listed, order_limit
 
     def items(self, ctx: Context, scope: Scope) -> list[Item]:
-        """The select list with stars expanded: value, name (None: without name), node."""
+        """The select list with stars expanded, as triples of value, name (or None) and node."""
         found: list[Item] = []
         for node in self.node.expressions:
             star = star_of(node)
@@ -587,7 +589,7 @@ class Selecting:
         return [(bind_value(aliased(node, self.node.expressions, scope) or node, inside), item_name(node))]
 
     def _select_item(self, node: exp.Literal, ctx: ScopeContext, scope: Scope) -> tuple[Value, str | None]:
-        """The item that a number in GROUP BY refers to, counted from 1."""
+        """The select item to which a number in GROUP BY refers, counted from 1."""
         position = int(node.name) if node.name.isdecimal() else 0
         items: list[exp.Expression | Value] = []
         names: list[str | None] = []

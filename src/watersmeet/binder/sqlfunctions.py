@@ -1,6 +1,6 @@
-"""SQL functions: calls are replaced by the body of the function before the enclosing query is bound.
+"""Replaces calls of SQL functions by the body of the function before the enclosing query is bound.
 
-RisingWave, "SQL UDFs". So views and batch queries contain no functions, and a view keeps the bodies with which it was
+RisingWave, "SQL UDFs". So bound queries contain no SQL functions, and a view keeps the bodies with which it was
 created.
 """
 
@@ -27,15 +27,15 @@ from watersmeet.expressions.functions import check_function
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.spans import set_span
 
-#: A limit on the nodes of a statement: functions that call others twice grow fast.
+#: A limit on the nodes of a statement, which grows exponentially if functions call each other twice.
 _MOST_NODES: Final = 10_000
 _LISTS: Final = (exp.Distinct, exp.Order, exp.Star)
 
 
 def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> tuple[exp.Expression, tuple[str, ...]]:
-    """The tree with function bodies instead of calls, and the ids of the functions called.
+    """The tree with function bodies instead of calls, and the ids of the called functions.
 
-    Only functions of the same dialect can be called. The given tree is not changed. UNDEFINED_FUNCTION,
+    Only functions of the same dialect can be called. The given tree is not changed. Raises UNDEFINED_FUNCTION,
     FEATURE_NOT_SUPPORTED.
     """
     if not any(f.dialect == dialect for f in catalog.functions.values()):
@@ -67,7 +67,7 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
 
 
 def can_be_called(name: str, dialect: str) -> bool:
-    """Whether a name before parentheses is a call, rather than a word of the grammar."""
+    """Whether a name before parentheses is a call and not a word of the grammar."""
     language = language_named(dialect)
     text = f"SELECT {quoted(name)}(1)"
     try:
@@ -78,10 +78,10 @@ def can_be_called(name: str, dialect: str) -> bool:
 
 
 def checked_body(function: SqlFunction, catalog: Catalog) -> SqlFunction:
-    """The function with the ids of the functions that its body calls, if the body can be bound and has the function's
+    """The function with the ids of the functions that its body calls. Checks that the body can be bound and has the
     type.
 
-    Errors of the binder, with spans in the body; FEATURE_NOT_SUPPORTED for one that calls itself.
+    Raises errors of the binder, with spans in the body, and FEATURE_NOT_SUPPORTED for a function that calls itself.
     """
     body = _body_of(function.body, function.dialect)
     for call in body.find_all(exp.Anonymous):
@@ -94,7 +94,7 @@ def checked_body(function: SqlFunction, catalog: Catalog) -> SqlFunction:
 
 
 class _Body(Context):
-    """The body of a function by itself, with the parameters as columns."""
+    """The body of a function as a query with the parameters as columns."""
 
     volatile_allowed = True
 
@@ -111,7 +111,7 @@ class _Body(Context):
 
 
 def _called(call: exp.Expression, catalog: Catalog, dialect: str) -> SqlFunction | None:
-    """The function that a call refers to by its name; its arguments are not checked."""
+    """The function with the name of a call; arguments are not checked."""
     if isinstance(call.parent, exp.Table):
         return None
     schema = _schema(call, catalog)
@@ -126,7 +126,7 @@ def _name(call: exp.Expression) -> str:
 
 
 def _schema(call: exp.Expression, catalog: Catalog) -> str | None:
-    """The schema in front of a call; None without one, "" for something else."""
+    """The schema that qualifies a call; None if it is unqualified, "" if the qualifier is not a schema."""
     if not isinstance(call.parent, exp.Dot) or call.parent.expression is not call:
         return None
     front = call.parent.this
@@ -134,7 +134,7 @@ def _schema(call: exp.Expression, catalog: Catalog) -> str | None:
 
 
 def _fits(call: exp.Expression, function: SqlFunction, text: str) -> bool:
-    """Whether a call has as many arguments as the function. If not, it may refer to another one of that name."""
+    """Whether a call has as many arguments as the function. If not, it may call another function with the same name."""
     if len(call.expressions) == len(function.parameters) and not any(isinstance(a, _LISTS) for a in call.expressions):
         return True
     try:
@@ -152,7 +152,7 @@ def _fits(call: exp.Expression, function: SqlFunction, text: str) -> bool:
 
 
 def _expanded(call: exp.Expression, function: SqlFunction, catalog: Catalog) -> exp.Expression:
-    """The body with the arguments of a call. All of it gets the span of the call."""
+    """The body with the arguments of a call. All nodes get the span of the call."""
     body, _ = inlined(
         _body_of(function.body, function.dialect), catalog.seen_in(function), function.dialect, function.body
     )
@@ -181,7 +181,7 @@ def _argument(node: exp.Expression, place: int, function: SqlFunction) -> exp.Ex
 
 
 def _parameter(column: exp.Expression, function: SqlFunction) -> int | None:
-    """The number (from 0) of the parameter that a column of a body refers to: `name`, `function.name` or `$1`."""
+    """The number (from 0) of the parameter to which a column of a body refers: `name`, `function.name` or `$1`."""
     table = column.args.get("table")
     if column.args.get("db") is not None or (table is not None and name_of(table) != function.name):
         return None
@@ -193,9 +193,9 @@ def _parameter(column: exp.Expression, function: SqlFunction) -> int | None:
 
 @lru_cache(maxsize=256)
 def _body_of(body: str, dialect: str) -> exp.Expression:
-    """The expression of a function's body, with the parameter `$1` as the column "$1". It must not be changed.
+    """The expression of a function's body, with the parameter `$1` as the column "$1". Callers must not change it.
 
-    Its spans are in `body`. SYNTAX_ERROR, FEATURE_NOT_SUPPORTED for more than `SELECT expression`.
+    Its spans refer to `body`. Raises SYNTAX_ERROR, and FEATURE_NOT_SUPPORTED for more than `SELECT expression`.
     """
     language = language_named(dialect)
     tokens = tokenize(body, language)
@@ -218,7 +218,7 @@ def _body_of(body: str, dialect: str) -> exp.Expression:
 
 
 def _numbered(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with `$1` as one name."""
+    """The tokens, where `$1` is a single name."""
     found: list[Token] = []
     for token in tokens:
         before = found[-1] if found else None

@@ -1,4 +1,4 @@
-"""GROUP BY: its keys, grouping sets (PostgreSQL 17, 7.2.4), and aggregates."""
+"""Binds GROUP BY: keys, grouping sets (PostgreSQL 17, 7.2.4) and aggregates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST: Final = 256
 def sets_of(group: exp.Group, items: Callable[[exp.Expression], list[Item]], ctx: Context) -> list[list[Item]]:
     """The grouping sets. `items` returns the keys of an expression, or of a list in parentheses.
 
-    FEATURE_NOT_SUPPORTED for more than 256 sets.
+    Raises FEATURE_NOT_SUPPORTED for more than 256 sets.
     """
 
     def of(node: exp.Expression) -> list[list[Item]]:
@@ -70,9 +70,9 @@ def expanded(
     outputs: tuple[Column, ...],
     binding: Binding,
 ) -> Aggregate:
-    """The groups of all sets in one aggregate, with the number of the set as last key.
+    """The groups of all sets, computed by one aggregate whose last key is the number of the set.
 
-    The empty set has a row even without input: a row that no call counts stands in for it.
+    The empty set has a group even without input: an additional row, which no call counts, creates it.
     """
     new = binding.new_column
     made = (*(new("key", k.type, nullable=True) for k in keys), new("flag", INTEGER, nullable=False))
@@ -106,9 +106,10 @@ def _counted(call: AggregateCall, counts: Column) -> AggregateCall:
 
 
 def grouping(places: Sequence[int], sets: Sequence[tuple[int, ...]], flags: Sequence[Value]) -> Value:
-    """GROUPING(keys at `places`): a bit for each key, the first one highest, which is 1 if the row's set lacks the key.
+    """GROUPING of the keys at the indexes `places`: one bit per key, the first key's bit highest. A bit is 1 if the
+    row's set lacks the key.
 
-    flags: the number of the set, if there are several.
+    flags: the number of the set if there are several sets.
     """
     values = [sum((place not in chosen) << (len(places) - 1 - i) for i, place in enumerate(places)) for chosen in sets]
     if not flags or len(set(values)) == 1:
@@ -119,14 +120,14 @@ def grouping(places: Sequence[int], sets: Sequence[tuple[int, ...]], flags: Sequ
 
 
 def bare(expression: exp.Expression) -> exp.Expression:
-    """The expression without parentheses around it."""
+    """The expression without enclosing parentheses."""
     while isinstance(expression, exp.Paren):
         expression = expression.this
     return expression
 
 
 class Grouping(Context):
-    """Expressions above a GROUP BY. Binding collects group keys and aggregate calls.
+    """The context of expressions over the groups of a GROUP BY. Binding them collects group keys and aggregate calls.
 
     `below` binds the arguments of aggregate functions. sets: the grouping sets, as positions in `keys`.
     """
@@ -174,7 +175,9 @@ class Grouping(Context):
         return self.grouped(value, shown, node) if self.below.scope.gives(value) else value
 
     def grouped(self, value: Value, shown: str, node: exp.Expression) -> Value:
-        """The group key that equals `value` (over the rows below); COLUMN_NOT_GROUPED if there is none."""
+        """The group key that equals `value`, an expression over the input rows. Raises COLUMN_NOT_GROUPED if none
+        does.
+        """
         found = self._key(value)
         if found is not None:
             return found
@@ -242,7 +245,7 @@ class Grouping(Context):
         )
 
     def _may_have_none(self, call: AggregateCall) -> bool:
-        """True if a group may have no values for a call (deviations need two values)."""
+        """True if a group may have too few values for a call (deviations need two values)."""
         return (
             call.filter is not None
             or not self.keys
@@ -263,7 +266,9 @@ class Grouping(Context):
 
 
 def aliased(node: exp.Expression, items: Sequence[exp.Expression], scope: Scope) -> exp.Expression | None:
-    """The expression of the item with the key as its alias; None without one, or if FROM has such a column."""
+    """The expression of the select item whose alias is the key; None if no item has this alias, or if FROM has such a
+    column.
+    """
     if not isinstance(node, exp.Column) or node.args.get("table") is not None:
         return None
     name = name_of(node.this)
@@ -273,7 +278,7 @@ def aliased(node: exp.Expression, items: Sequence[exp.Expression], scope: Scope)
 
 
 def spelled_out(group: exp.Group, items: Sequence[exp.Expression], scope: Scope) -> exp.Group:
-    """GROUP BY with expressions instead of aliases and of numbers; not of numbers after a star."""
+    """GROUP BY with the expressions for which aliases and numbers stand, except for numbers after a star."""
     made = group.copy()
     made.set("expressions", [_spelled(key, items, scope).copy() for key in group.expressions])
     return made

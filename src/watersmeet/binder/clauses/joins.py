@@ -1,4 +1,4 @@
-"""JOIN: conditions become keys and a residual; USING and NATURAL merge columns. ASOF JOIN.
+"""Binds JOIN and ASOF JOIN. Conditions become keys and a residual; USING and NATURAL merge columns.
 
 The condition of an ASOF join consists of equalities between the sides, and exactly one comparison, which determines the
 nearest row (RisingWave, "Joins", "ASOF joins"; RW-20 to RW-26).
@@ -35,10 +35,10 @@ _HINT: Final = "Write ON a.key = b.key AND a.time >= b.time."
 def asof_join(
     left: Sourced, right: Sourced, node: exp.Join, scope: Scope, env: Environment, without_equality: str
 ) -> AsofJoin:
-    """`left ASOF [LEFT] JOIN right ON …`. ASOF_KIND, ASOF_WITHOUT_EQUALITY, ASOF_WITHOUT_INEQUALITY.
+    """`left ASOF [LEFT] JOIN right ON …`. Raises ASOF_KIND, ASOF_WITHOUT_EQUALITY, ASOF_WITHOUT_INEQUALITY.
 
-    without_equality: the message for ASOF_WITHOUT_EQUALITY. A condition only on right rows selects the candidates; one
-    only on left rows selects the left rows that can have a partner.
+    A condition that reads only right rows selects the candidates; a condition that reads only left rows selects the
+    left rows that can have a partner. without_equality: the message for ASOF_WITHOUT_EQUALITY.
     """
     span = node_span(node.this) or node_span(node)
     side = node.side.upper()
@@ -94,7 +94,7 @@ def asof_join(
 
 
 class _Sides:
-    """The parts of the condition by their role."""
+    """The parts of an ASOF condition by their role."""
 
     def __init__(self, left: Node, right: Node, ctx: ScopeContext) -> None:
         self.left = left
@@ -106,7 +106,7 @@ class _Sides:
         self.right_only: list[Scalar] = []
 
     def add(self, part: exp.Expression) -> None:
-        """Adds one part of the condition."""
+        """Adds a part of the condition."""
         compares = (isinstance(part, (exp.EQ, exp.NullSafeEQ)) or type(part) in SIGNS) and not reads_clock(part)
         if isinstance(part, exp.Binary) and compares and not isinstance(part.expression, (exp.Any, exp.All)):
             a, b = bind_value(part.this, self.ctx), bind_value(part.expression, self.ctx)
@@ -163,7 +163,7 @@ class _Sides:
         return True
 
     def only_if(self, value: Value) -> Value:
-        """`value` if the conditions on left rows hold, else NULL, which has no partner."""
+        """`value` if the conditions on left rows are true, else NULL, which has no partner."""
         for condition in self.left_only:
             case = exp.Case(ifs=[exp.If(this=condition.expression.copy(), true=value.expression)])
             value = Value(case, value.type)
@@ -174,7 +174,7 @@ _KINDS: Final[dict[str, JoinKind]] = {"": "inner", "LEFT": "left", "RIGHT": "rig
 
 
 def join(clause: JoinClause) -> Sourced:
-    """`left JOIN right`; without a condition, an inner join without keys."""
+    """Binds `left JOIN right`; without a condition it is an inner join without keys."""
     left, right, node, env, subqueries = clause.left, clause.right, clause.node, clause.env, clause.subqueries
     check_aliases(left[1], right[1], node, env)
     if node.method.upper() == "ASOF":
@@ -229,7 +229,9 @@ class _On:
         return ScopeContext(self.env.text, self.scope, "JOIN/ON", subqueries), subqueries
 
     def dependent(self, parts: Sequence[exp.Expression]) -> Node:
-        """A LATERAL join. Its condition may move into the right side, because that may read the left side."""
+        """Binds a LATERAL join. Its condition may move into the right side, because the right side may read the left
+        one.
+        """
         ctx, subqueries = self._context()
         kind: Literal["inner", "left"] = "left" if self.kind == "left" else "inner"
         if kind == "inner":
@@ -239,7 +241,7 @@ class _On:
         return Apply(self.left, right, kind, span=node_span(self.node))
 
     def joined(self, parts: Sequence[exp.Expression]) -> Node:
-        """A join whose sides are independent. Subqueries are evaluated on the side that they read."""
+        """Binds a join of independent sides. Subqueries are evaluated on the side that they read."""
         plain = [p for p in parts if not has_subquery(p)]
         others = [p for p in parts if has_subquery(p)]
         if others and self.kind == "inner":
@@ -278,7 +280,7 @@ def _is_literal_true(node: exp.Expression) -> bool:
 
 
 def check_aliases(left: Scope, right: Scope, node: exp.Join, env: Environment) -> None:
-    """DUPLICATE_OBJECT if an item of each side has the same name."""
+    """Raises DUPLICATE_OBJECT if both sides have an item with the same name."""
     clash = left.clash(right)
     if clash is not None:
         raise env.error(
@@ -358,7 +360,9 @@ def _common_column(
 
 
 def _merged(kind: JoinKind, a: Value, b: Value, ctx: Context, node: exp.Expression) -> Value:
-    """The value of a USING column: the left side's; for RIGHT the right side's; for FULL the one that is not NULL."""
+    """The value of a USING column: the right side's for RIGHT, the one that is not NULL for FULL, else the left
+    side's.
+    """
     if kind == "full":
         shared = common_type([a.type, b.type])
         assert shared is not None
@@ -368,7 +372,7 @@ def _merged(kind: JoinKind, a: Value, b: Value, ctx: Context, node: exp.Expressi
 
 
 def split(parts: Sequence[exp.Expression], left: Node, right: Node, ctx: Context) -> tuple[list[KeyPair], list[Scalar]]:
-    """The parts of a join condition as keys (equalities between the sides) and the rest."""
+    """Splits the parts of a join condition into keys (equalities between the sides) and the rest."""
     keys: list[KeyPair] = []
     residual: list[Scalar] = []
     for part in parts:

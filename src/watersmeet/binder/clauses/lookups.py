@@ -1,10 +1,10 @@
-"""`FOR SYSTEM_TIME AS OF`: temporal joins by PROCTIME() or by a time of the left side, and moments of the past.
+"""Binds `FOR SYSTEM_TIME AS OF`: temporal joins by PROCTIME() or by a time of the left side, and reads of the past.
 
 RisingWave, "Joins", "Process-time temporal joins"; RW-49 to RW-58. Joins by a time of the left side follow Flink
 (documentation of its SQL joins, "Event Time Temporal Join"), as RisingWave lacks them.
 
-Batch queries can read a moment of the past: `COMMIT 17`, `TIMESTAMP '2026-01-01 12:00:00'`, and as in RisingWave ("Time
-travel queries") a text, a number of seconds since 1970, or `NOW() - INTERVAL '10 minutes'`.
+Batch queries can read relations as of a past moment: `COMMIT 17`, `TIMESTAMP '2026-01-01 12:00:00'`, or as in
+RisingWave ("Time travel queries") a text, seconds since 1970, or `NOW() - INTERVAL '10 minutes'`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def is_looked_up(node: exp.Expression) -> bool:
 
 
 def moment_of(node: exp.Expression) -> exp.Expression | None:
-    """The moment in the clause; None for PROCTIME()."""
+    """The moment in the clause as written; None for PROCTIME()."""
     found: exp.Expression = node.args["version"].args["expression"]
     is_now = isinstance(found, exp.Anonymous) and str(found.this).upper() == "PROCTIME" and not found.expressions
     return None if is_now else found
@@ -66,7 +66,7 @@ def wants_versions(node: exp.Expression) -> bool:
 
 
 def check_clause(node: exp.Table, env: Environment) -> None:
-    """TEMPORAL_RIGHT_SIDE for a CTE."""
+    """Raises TEMPORAL_RIGHT_SIDE for a CTE."""
     if node.args.get("db") is None and name_of(node.this) in env.ctes:
         raise env.error(
             "TEMPORAL_RIGHT_SIDE", "Right table of a temporal join should not be a CTE", node, hint=_RIGHT_HINT
@@ -74,7 +74,7 @@ def check_clause(node: exp.Table, env: Environment) -> None:
 
 
 def check_relation(relation: Relation, node: exp.Table, env: Environment) -> None:
-    """TEMPORAL_RIGHT_SIDE for relations that can't be looked up: sources and plain views."""
+    """Raises TEMPORAL_RIGHT_SIDE for relations that can't be looked up: sources and plain views."""
     if isinstance(relation, (Source, View)):
         raise env.error(
             "TEMPORAL_RIGHT_SIDE",
@@ -86,9 +86,9 @@ def check_relation(relation: Relation, node: exp.Table, env: Environment) -> Non
 
 
 def versions(scan: Scan, node: exp.Table, env: Environment, binding: Binding) -> Versions:
-    """The versions of a table's rows.
+    """The rows of a table in all their versions.
 
-    TEMPORAL_RIGHT_SIDE unless it is a table with a primary key and an event time.
+    Raises TEMPORAL_RIGHT_SIDE unless the table has a primary key and an event time.
     """
     relation = binding.catalog.relations[scan.relation_id]
     named = relation_in_from(node, binding.catalog) or relation
@@ -133,7 +133,7 @@ def _is_arrival(node: exp.Table, binding: Binding) -> bool:
 
 
 def dangling(node: exp.Expression, env: Environment) -> Exception:
-    """The error for the clause anywhere but on the right side of an inner or left join."""
+    """The error for the clause outside the right side of an inner or left join."""
     return env.error(
         "TEMPORAL_KIND",
         "exist dangling temporal scan",
@@ -145,7 +145,7 @@ def dangling(node: exp.Expression, env: Environment) -> Exception:
 def looking_up(
     joined: Node, node: exp.Join, left: Scope, env: Environment, binding: Binding
 ) -> TemporalJoin | AsofJoin:
-    """The regular join `joined`, whose right side has the clause, as a temporal join.
+    """Turns the regular join `joined`, whose right side has the clause, into a temporal join.
 
     left: the scope of the left side.
     """
@@ -180,9 +180,9 @@ def plain_join(clause: JoinClause) -> Sourced:
 def _as_of(
     joined: Join, right: Versions, kind: Literal["inner", "left"], node: exp.Expression, ctx: ScopeContext
 ) -> AsofJoin:
-    """Each row with the version of its key that is valid at its time.
+    """Joins each row with the version of its key that is valid at the row's time.
 
-    DATATYPE_MISMATCH, TEMPORAL_KEY, FEATURE_NOT_SUPPORTED.
+    Raises DATATYPE_MISMATCH, TEMPORAL_KEY, FEATURE_NOT_SUPPORTED.
     """
     since, live = right.made
     moment = moment_of(node)
@@ -242,7 +242,7 @@ def _check_key(pair: KeyPair | None, column: Column, right: Versions, node: exp.
 
 
 def _keys(right: Scan, binding: Binding) -> tuple[tuple[str, ...], ...] | None:
-    """The columns of the primary key and of each index; None if it is unknown what identifies a row."""
+    """The columns of the primary key and of each index; None if no known columns identify a row."""
     relation = binding.catalog.relations[right.relation_id]
     ids = dict(zip(right.source_names, (c.id for c in right.outputs), strict=True))
     indexes = [
@@ -260,7 +260,7 @@ _HINT: Final = "Write COMMIT and its number, or TIMESTAMP '2026-01-01 12:00:00'.
 
 
 def names_past(node: exp.Expression) -> bool:
-    """True if an item of FROM has the clause with a past moment, rather than PROCTIME() or a column."""
+    """True if an item of FROM has the clause with a past moment, not with PROCTIME() or a column."""
     moment = moment_of(node) if is_looked_up(node) else None
     return moment is not None and moment.find(exp.Column) is None
 
@@ -283,7 +283,9 @@ def of_now(node: exp.Table) -> exp.Table:
 
 
 def past_of(node: exp.Table, env: Environment) -> Past:
-    """The moment in the clause. FEATURE_NOT_SUPPORTED for CTEs, which have no past; DATATYPE_MISMATCH."""
+    """The evaluated moment in the clause. Raises FEATURE_NOT_SUPPORTED for CTEs, which have no past, and
+    DATATYPE_MISMATCH.
+    """
     ctx = ScopeContext(env.text, Scope(batch=True), "FOR SYSTEM_TIME AS OF")
     if node.args.get("db") is None and isinstance(node.this, exp.Identifier) and name_of(node.this) in env.ctes:
         raise ctx.not_supported("FOR SYSTEM_TIME AS OF after the name of a query", node)
@@ -307,7 +309,7 @@ def past_of(node: exp.Table, env: Environment) -> Past:
 
 
 def past_scan(relation: Relation, past: Past, node: exp.Table, env: Environment, binding: Binding) -> PastScan:
-    """The rows of a relation as of a moment. FEATURE_NOT_SUPPORTED for one whose rows are not stored."""
+    """The rows of a relation as of a moment. Raises FEATURE_NOT_SUPPORTED for a relation whose rows are not stored."""
     if isinstance(relation, Index):
         relation = binding.catalog.relations[relation.depends_on[0]]
         binding.depend(relation.id)

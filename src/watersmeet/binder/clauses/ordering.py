@@ -1,4 +1,4 @@
-"""ORDER BY, LIMIT, OFFSET, FETCH FIRST and DISTINCT ON, which make a TopN, and window functions.
+"""Binds ORDER BY, LIMIT, OFFSET, FETCH FIRST and DISTINCT ON, which become a TopN, and window functions.
 
 ORDER BY without LIMIT has no effect in a view.
 """
@@ -41,7 +41,9 @@ class Limits:
 
 
 def limits_of(node: exp.Expression, ctx: Context) -> Limits | None:
-    """The constants of LIMIT, OFFSET and FETCH of a query; None without them and without a significant order."""
+    """The constants of LIMIT, OFFSET and FETCH of a query; None if it has none of them and its order is
+    insignificant.
+    """
     limit, offset = node.args.get("limit"), node.args.get("offset")
     with_ties, count = False, None
     if isinstance(limit, exp.Fetch):
@@ -55,7 +57,7 @@ def limits_of(node: exp.Expression, ctx: Context) -> Limits | None:
     elif limit is not None and limit.expression.name.upper() != "ALL":
         count = _count(limit.expression, "LIMIT", ctx)
     skipped = 0 if offset is None else _count(offset.expression, "OFFSET", ctx) or 0
-    ordered = ctx.batch and node.args.get("order") is not None  # all rows, in this order
+    ordered = ctx.batch and node.args.get("order") is not None  # all rows in this order
     return None if count is None and not skipped and not ordered else Limits(count, skipped, with_ties)
 
 
@@ -109,7 +111,7 @@ def ordered_items(node: exp.Expression) -> list[Any]:
 
 
 def ended(bound: Bound, node: exp.Expression, env: Environment, binding: Binding) -> Bound:
-    """A set operation, VALUES or query in parentheses with its ORDER BY and LIMIT, which see only output columns."""
+    """Adds ORDER BY and LIMIT to a set operation, VALUES or query in parentheses. They can only read output columns."""
     ctx = Context(env.text, "ORDER BY", batch=binding.rules.batch)
     items = ordered_items(node)
     keys = [sort_key(o, _of_output(o.this, bound.outputs, ctx), ctx) for o in items]
@@ -127,7 +129,7 @@ def note_order(items: Sequence[exp.Expression], binding: Binding) -> None:
 
 
 def limited(relation: Node, keys: Sequence[SortKey], limits: Limits) -> Node:
-    """The rows of `relation` within LIMIT and OFFSET."""
+    """The rows of `relation` that LIMIT and OFFSET select."""
     return TopN(relation, (), tuple(keys), limits.limit, limits.offset, limits.with_ties)
 
 
@@ -146,9 +148,9 @@ def _of_output(node: exp.Expression, outputs: Sequence[OutputColumn], ctx: Conte
 
 @dataclass(frozen=True)
 class OrderLimit:
-    """ORDER BY, LIMIT, OFFSET and DISTINCT ON of a SELECT, over the rows below its select list.
+    """ORDER BY, LIMIT, OFFSET and DISTINCT ON of a SELECT, bound over the input rows of its select list.
 
-    keys: of ORDER BY. on: of DISTINCT ON, None if it has none. limits: None without LIMIT and OFFSET.
+    keys: the items of ORDER BY. on: the expressions of DISTINCT ON, or None. limits: None without LIMIT and OFFSET.
     """
 
     node: exp.Expression
@@ -157,18 +159,18 @@ class OrderLimit:
     limits: Limits | None
 
     def below(self, relation: Node) -> Node:
-        """`relation`, the input of the select list, with only the rows to output."""
+        """Restricts `relation`, the input of the select list, to the rows to output."""
         if self.on is not None:
             relation = TopN(relation, self.on, self.keys[self._matching() :], 1)
         return relation if self.limits is None else limited(relation, self.keys, self.limits)
 
     def _matching(self) -> int:
-        """The number of first keys that are in DISTINCT ON, so that its rows are equal in them."""
+        """The number of leading keys that are also in DISTINCT ON, and so are equal in all rows that it compares."""
         on = [s.expression for s in self.on or ()]
         return next((i for i, k in enumerate(self.keys) if k.value.expression not in on), len(self.keys))
 
     def check(self, ctx: Context) -> None:
-        """SYNTAX_ERROR if ORDER BY does not begin with the expressions of DISTINCT ON."""
+        """Raises SYNTAX_ERROR if ORDER BY does not begin with the expressions of DISTINCT ON."""
         count = len({s.expression for s in self.on or ()})
         if (
             self.on is not None
@@ -182,7 +184,7 @@ class OrderLimit:
             )
 
     def above(self, relation: Node, items: Sequence[Item], ctx: Context) -> Node:
-        """`relation`, the distinct rows of the select list, with only those within LIMIT."""
+        """Restricts `relation`, the distinct rows of the select list, to those that LIMIT selects."""
         keys = []
         for key, place in zip(self.keys, ordered_items(self.node), strict=True):
             same = [i for i, (v, _, _) in enumerate(items) if v.finish().expression == key.value.expression]
@@ -215,7 +217,7 @@ def order_limit_of(node: exp.Expression, items: Sequence[Item], ctx: Context) ->
     return found
 
 
-#: Functions of the whole partition: their result types.
+#: The functions that depend on the whole partition, with their result types.
 _RANKS: Final = {
     "row_number": BIGINT,
     "rank": BIGINT,
@@ -257,7 +259,7 @@ class Definitions:
             self._named[name] = self.of(node, ctx)
 
     def of(self, node: exp.Window, ctx: Context) -> Definition:
-        """The definition in OVER, completed from the window that it names."""
+        """The definition in OVER, completed by the window that it names."""
         order = node.args.get("order")
         found = Definition(
             tuple(node.args.get("partition_by") or ()),
@@ -280,7 +282,9 @@ class Definitions:
 
 
 class Windows:
-    """Collects the window functions of one SELECT. definitions: those of its WINDOW clause. ctx: of its rows."""
+    """Collects the window functions of a SELECT. definitions: the windows of its WINDOW clause. ctx: the context of its
+    rows.
+    """
 
     def __init__(self, definitions: Sequence[exp.Window], ctx: ScopeContext, binding: Binding) -> None:
         self.binding = binding
@@ -289,7 +293,7 @@ class Windows:
         self._found: dict[tuple[Scalar, ...], dict[WindowCall, Column]] = {}
 
     def add(self, node: exp.Window, ctx: Context) -> Value:
-        """The value of a window function. `ctx` binds its parts, which contain no further window functions."""
+        """The value of a window function. `ctx` binds its parts, which must not contain other window functions."""
         windows, sets, clause = ctx.windowing, ctx.sets, ctx.clause
         ctx.windowing, ctx.sets, ctx.clause = None, None, "a window function"
         try:
@@ -316,7 +320,7 @@ class Windows:
 
     def _call(self, node: exp.Expression, definition: Definition, ctx: Context) -> WindowCall:
         condition = None
-        ignoring = node.find(exp.IgnoreNulls)  # after the parenthesis, or in it
+        ignoring = node.find(exp.IgnoreNulls)  # after the parenthesis, or inside it
         if ignoring is not None and ignoring.find_ancestor(exp.Window) is node.find_ancestor(exp.Window):
             raise ctx.not_supported("IGNORE NULLS", node)
         if isinstance(node, exp.RespectNulls):
@@ -408,7 +412,7 @@ class Windows:
 
 
 def in_arrival_order(node: exp.Expression, spec: exp.Expression | None, ctx: Context) -> tuple[SortKey, ...]:
-    """The row order that the function `node` uses if OVER has none. spec: its frame."""
+    """The row order that the function `node` uses if OVER has no ORDER BY. spec: its frame."""
     rows, call = ctx.row_order, written(node)
     name = "" if call is None else call.name
     if rows is None:
@@ -438,7 +442,7 @@ def _number(node: exp.Expression, name: str, ctx: Context, *, least: int | None 
 
 
 def _varying(node: exp.Expression, ctx: Context) -> Scalar | None:
-    """A number that is not constant, which only batch queries allow."""
+    """A non-constant number, which only batch queries allow."""
     if not ctx.batch or node.find(exp.Column) is None:
         return None
     return cast(bind_value(node, ctx), BIGINT, ctx, node).finish()
@@ -446,7 +450,9 @@ def _varying(node: exp.Expression, ctx: Context) -> Scalar | None:
 
 @dataclass(frozen=True)
 class _Bound:
-    """A bound of a frame, before (-1) or after (1) the row. distance: None for UNBOUNDED and CURRENT ROW (side 0)."""
+    """A bound of a frame. side: -1 before the row, 1 after it, 0 for CURRENT ROW. distance: None for UNBOUNDED and
+    CURRENT ROW.
+    """
 
     side: int
     distance: exp.Expression | None
@@ -454,7 +460,7 @@ class _Bound:
 
     @property
     def text(self) -> str:
-        """As it is written."""
+        """The bound as SQL."""
         word = "PRECEDING" if self.side < 0 else "FOLLOWING"
         if self.unbounded:
             return f"UNBOUNDED {word}"
@@ -515,7 +521,7 @@ def _distance(bound: _Bound, which: str, ctx: Context) -> int | None:
 def _range(
     definition: Definition, start: _Bound, end: _Bound, exclude: str, spec: exp.Expression, ctx: Context
 ) -> WindowFrame:
-    """RANGE with offsets: the bounds are values that the sort key is compared with."""
+    """A frame of RANGE with offsets; its bounds are values to compare with the sort key."""
     if len(definition.order) != 1:
         raise ctx.error(
             "SYNTAX_ERROR", "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column", spec

@@ -1,6 +1,6 @@
-"""Items of FROM, each with its scope: relations, CTEs, subqueries, VALUES, dictionaries, system relations, files.
+"""Binds items of FROM, each with its scope: relations, CTEs, subqueries, VALUES, dictionaries, system relations, files.
 
-A view binds a CTE again wherever it is named. A batch query evaluates it once, and it may be recursive.
+A view binds a CTE again at each reference. A batch query evaluates it once, and allows it to be recursive.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from watersmeet.values.types import VARCHAR, Schema, SqlType
 
 
 def named_rows(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
-    """The rows of the query that `name` refers to, with new ids."""
+    """The rows of the CTE `name`, with new ids."""
     if not binding.rules.batch:
         binding.collected.named.setdefault(cte)
         return bind(cte.query, cte.environment, binding)
@@ -92,7 +92,7 @@ def _read(named: Named, outputs: Sequence[OutputColumn], binding: Binding) -> Bo
 
 
 def _recursion(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
-    """`anchor UNION [ALL] step`: the step reads the columns of the anchor."""
+    """Binds `anchor UNION [ALL] step`, where the step reads the columns of the anchor."""
     node, env = cte.query, cte.environment
     assert isinstance(node, exp.Union)
     for part in ("with_", "order", "limit", "offset"):
@@ -115,7 +115,7 @@ def _recursion(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
 
 
 def _converted(step: Node, columns: tuple[Column, ...], binding: Binding) -> Node:
-    """The rows of a step, with the types of the anchor."""
+    """The rows of a step, converted to the types of the anchor."""
     if all(s.type == c.type for s, c in zip(step.columns, columns, strict=True)):
         return step
     outputs = tuple(binding.new_column(c.name, c.type, nullable=True) for c in columns)
@@ -124,7 +124,9 @@ def _converted(step: Node, columns: tuple[Column, ...], binding: Binding) -> Nod
 
 
 def with_cache(source: Node, relation: Relation, binding: Binding, scan: Callable[[Relation], Node]) -> Node:
-    """The content of a dictionary: its cache stream, and the rows of `source` whose keys the cache lacks."""
+    """The content of a dictionary: the rows of its cache stream, and the rows of `source` whose keys the cache
+    lacks.
+    """
     dictionary = relation.dictionary
     assert dictionary is not None
     if not dictionary.stream:
@@ -149,12 +151,12 @@ DEAD_LETTERS: Final = "watersmeet.dead_letters"
 #: The columns of each system relation.
 SYSTEM_RELATIONS: Final[dict[str, Schema]] = {DEAD_LETTERS: DEAD_LETTER_COLUMNS}
 
-#: Names of these relations in other systems. Timeplus, "Dead letter queue".
+#: Other systems' names of system relations. Timeplus, "Dead letter queue".
 _OTHER_NAMES: Final = {"system.mat_view_dlq": DEAD_LETTERS}
 
 
 def system_relation(node: exp.Table) -> str | None:
-    """The name of the system relation that an item of FROM names, if no relation of the catalog has that name."""
+    """The name of the system relation in an item of FROM, unless a relation of the catalog has the same name."""
     schema = node.args.get("db")
     if schema is None or not isinstance(node.this, exp.Identifier):
         return None
@@ -166,9 +168,10 @@ def system_relation(node: exp.Table) -> str | None:
 def bind_system(
     name: str, alias: str | None, names: tuple[str, ...], node: exp.Table, env: Environment, binding: Binding
 ) -> Sourced:
-    """The rows of a system relation. FEATURE_NOT_SUPPORTED in a query that does not end, as their changes are unknown.
+    """The rows of a system relation. Raises FEATURE_NOT_SUPPORTED in a query that does not end, because changes of
+    these rows are not tracked.
 
-    alias, names: of the item and of its columns, as written.
+    alias, names: the aliases of the item and of its columns as written.
     """
     if not binding.rules.batch:
         raise env.not_supported(
@@ -186,12 +189,12 @@ def bind_system(
 
 READERS: Final = frozenset({"read_csv", "read_csv_auto", "read_json", "read_json_auto", "read_ndjson", "read_parquet"})
 
-#: Reads the columns of files, without a cache.
+#: A function that reads the columns of files without a cache.
 _FILES: Final = Oracle(external_access=True)
 
 
 def files_refused(what: str, *, sql: str | None = None, span: Span | None = None) -> Error:
-    """FILES_NOT_ALLOWED for an item that reads local files."""
+    """The error FILES_NOT_ALLOWED for an item that reads local files."""
     return error(
         "FILES_NOT_ALLOWED",
         f"{what} is not possible on a connection that may not read files",
@@ -202,7 +205,9 @@ def files_refused(what: str, *, sql: str | None = None, span: Span | None = None
 
 
 def bind_files(call: TableCall, item: exp.Expression, env: Environment, binding: Binding, *, allowed: bool) -> Sourced:
-    """`name('path', option = value, …)` as an item of FROM. INVALID_VALUE if DuckDB can't read the file."""
+    """Binds `name('path', option = value, …)` as an item of FROM. Raises INVALID_VALUE if DuckDB can't read the
+    file.
+    """
     name, arguments, node = call.calls[0]
     if not allowed:
         raise files_refused(f"{name}()", sql=env.text, span=node_span(node))
@@ -254,7 +259,9 @@ SELECT_PARTS: Final = frozenset({
 
 
 def check_arguments(node: exp.Expression, known: frozenset[str], text: str, what: str) -> None:
-    """FEATURE_NOT_SUPPORTED for parts of a node that the binder does not read, so that none is ignored silently."""
+    """Raises FEATURE_NOT_SUPPORTED for parts of a node that the binder does not read, so that no part is ignored
+    silently.
+    """
     for name, part in node.args.items():
         if part and name not in known:
             first = part[0] if isinstance(part, list) else part
@@ -263,7 +270,7 @@ def check_arguments(node: exp.Expression, known: frozenset[str], text: str, what
             raise not_supported(feature, text, node_span(place))
 
 
-#: The parts that `bind` reads of the nodes around a SELECT.
+#: The parts that `bind` reads in the nodes around a SELECT.
 QUERY_PARTS: Final = frozenset(
     {"this", "expression", "expressions", "distinct", "with_", "order", "limit", "offset", "alias"}
 )
@@ -282,7 +289,7 @@ _TABLE: Final = frozenset({"this", "alias", "db", "joins", "version"})
 
 
 def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
-    """A name in FROM: a CTE or a relation of the catalog."""
+    """Binds a name in FROM: a CTE or a relation of the catalog."""
     check_arguments(node, _TABLE | own_parts(node), env.text, "FROM")
     if not isinstance(node.this, exp.Identifier):
         raise env.not_supported(f"{node.this.key.upper()} in FROM of {binding.rules.query_called}", node)
@@ -326,7 +333,7 @@ def _listed(scope: Scope, relation: Relation) -> Scope:
 
 
 def _rows(relation: Relation, item: NamedItem, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
-    """The rows of a relation that the query reads according to `binding`."""
+    """The rows of a relation that `binding` makes the query read."""
     node = item.node
     if is_looked_up(node):
         check_relation(relation, node, env)
@@ -354,9 +361,9 @@ def _stored(relation: Relation, node: exp.Table, env: Environment, binding: Bind
 
 
 def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterable[str]) -> Relation:
-    """The relation that a name in FROM refers to, optionally qualified by a schema; UNDEFINED_RELATION.
+    """The relation for a name in FROM, which a schema may qualify. Raises UNDEFINED_RELATION.
 
-    ctes: further names for the hint.
+    ctes: more names for the hint.
     """
     found = relation_in_from(node, catalog)
     if found is None:
@@ -374,7 +381,9 @@ def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterabl
 
 
 def _part(relation: Relation, node: exp.Table, binding: Binding) -> Part:
-    """The rows that the query reads: external tables never change (TP-18) unless looked up, dictionaries do (TP-19)."""
+    """The rows that the query reads. External tables never change (TP-18) unless they are looked up; dictionaries
+    change (TP-19).
+    """
     if relation.dictionary is not None or (isinstance(relation, ExternalTable) and is_looked_up(node)):
         return "all"
     return "before" if relation.is_external else binding.part
@@ -383,7 +392,7 @@ def _part(relation: Relation, node: exp.Table, binding: Binding) -> Part:
 def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Node:
     """The part of a relation that the query reads.
 
-    In a query over streams, other relations never change, unless they are looked up.
+    In a query over streams, other relations never change unless they are looked up.
     """
     if binding.part == "before" or (binding.still and not tree.watermarks and not is_looked_up(node)):
         return Cut(tree, "before", binding.moment)
@@ -392,7 +401,7 @@ def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Node:
 
 
 def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Binding) -> Node:
-    """A source that each query reads by itself, from its own offset."""
+    """A source that each query reads separately from its own offset."""
     if relation.connector["connector"] == "rotating_file":
         raise env.not_supported(f"reading {relation.title}", node, hint="It has a FORMATTER: only pumps write it.")
     if binding.part == "before":
@@ -408,7 +417,7 @@ def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Bi
 
 
 def _topic_now(relation: Relation, node: exp.Table, env: Environment, binding: Binding) -> Node:
-    """The present messages of a topic: all of them, or those from an offset on."""
+    """The present messages of a topic, all or from an offset on."""
     if binding.rules.stops_at_bad_messages(binding.settings):
         raise env.not_supported("recovery_policy = 'strict' of a query that ends", node)
     outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)
@@ -423,7 +432,7 @@ def _shards(binding: Binding) -> str:
 
 
 def scan(relation: Relation, binding: Binding) -> Scan:
-    """The scan of a stored relation or source; for an index, of its table."""
+    """The scan of a stored relation or source. An index scans its table."""
     if isinstance(relation, Index):
         relation = binding.catalog.relations[relation.depends_on[0]]
         binding.depend(relation.id)
@@ -444,7 +453,7 @@ def scan(relation: Relation, binding: Binding) -> Scan:
 
 
 def _inline(view: Relation, binding: Binding, bind: BindQuery) -> Node:
-    """The tree of a view's own query, its columns with the view's names."""
+    """The tree of a view's own query, with the view's column names."""
     statement = view_statement(view)
     rules = binding.rules_of(view.dialect)
     inner = replace(binding, rules=rules, catalog=binding.catalog.seen_by(view), depends_on=[])
@@ -462,7 +471,7 @@ def _inline(view: Relation, binding: Binding, bind: BindQuery) -> Node:
 
 
 def view_statement(view: Relation) -> CreateView:
-    """The parsed statement that created a view, in the dialect that it was created in."""
+    """The statement that created a view, parsed in the dialect in which it was created."""
     text = view.view_text
     statement = read_script(text, language_named(view.dialect))[0]
     assert isinstance(statement, CreateView), f"{view.name} is stored as {view.sql}"
@@ -486,7 +495,7 @@ def _bind_cte(
 
 
 def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
-    """`(SELECT …) alias`. env: with the items to its left only if it is LATERAL."""
+    """Binds `(SELECT …) alias`. env: includes the items to its left only if it is LATERAL."""
     bound = bind(node.this, env, binding)
     alias, names = alias_of(node)
     item = NamedItem(alias, names, f'table "{alias}"', node)
@@ -494,7 +503,7 @@ def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Bi
 
 
 def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:
-    """`VALUES (…), (…)`: columns column1, column2 …."""
+    """Binds `VALUES (…), (…)`, whose columns are column1, column2 …."""
     ctx = Context(env.text, "VALUES") if env.outer is None else ScopeContext(env.text, Scope(outer=env.outer), "VALUES")
     rows = [list(t.expressions) if isinstance(t, exp.Tuple) else [t] for t in node.expressions]
     width = len(rows[0])
@@ -517,7 +526,9 @@ def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:
 def _cells(
     values: list[Value], places: list[exp.Expression], ctx: Context, *, cast_whole: bool
 ) -> tuple[list[Scalar], SqlType]:
-    """A column of VALUES and its type. cast_whole: literals may stay bare, because the column is cast as a whole."""
+    """A column of VALUES and its type. cast_whole: whether literals stay untyped, because the whole column is cast
+    later.
+    """
     kinds = {v.type for v in values if not v.unknown}
     if cast_whole and all(v.is_null or v.is_number_literal or (v.unknown and not kinds) for v in values):
         kind = common_type(list(kinds)) if kinds else VARCHAR
@@ -528,7 +539,7 @@ def _cells(
 
 
 def star_of(node: exp.Expression) -> exp.Star | None:
-    """The star of `*` or `t.*`."""
+    """The star in `*` or `t.*`."""
     if isinstance(node, exp.Star):
         return node
     if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
@@ -537,9 +548,9 @@ def star_of(node: exp.Expression) -> exp.Star | None:
 
 
 def expanded(star: exp.Star, node: exp.Expression, scope: Scope, text: str, rules: DialectRules) -> list[ScopeColumn]:
-    """The columns of the item `node`, which is `star`, or a relation with `star`.
+    """The columns of the select item `node`, which is `star` or a relation with `star`.
 
-    UNDEFINED_RELATION, SYNTAX_ERROR, errors of `DialectRules.starred`.
+    Raises UNDEFINED_RELATION, SYNTAX_ERROR and the errors of `DialectRules.starred`.
     """
     check_arguments(star, frozenset({"except_", "except"}), text, "*")
     if isinstance(node, exp.Column):

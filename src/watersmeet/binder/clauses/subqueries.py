@@ -1,8 +1,9 @@
-"""Subqueries in expressions: scalar, EXISTS, IN, ANY, ALL. Each becomes a dependent join, which the algebra unnests.
+"""Binds subqueries in expressions: scalar, EXISTS, IN, ANY, ALL. Each becomes a dependent join, which the algebra
+unnests.
 
-A condition that is just EXISTS or IN becomes a semi or anti join. Elsewhere a dependent join adds a column: the value
-of a scalar subquery, or the truth of EXISTS or IN. NOT IN follows the SQL standard: x NOT IN S is not true if x is NULL
-(unless S is empty) or if S has a NULL. See docs/SEMANTICS for how that differs from RisingWave.
+A condition that consists of EXISTS or IN becomes a semi or anti join. Elsewhere a dependent join adds a column with the
+value of the scalar subquery, or the truth value of EXISTS or IN. NOT IN follows the SQL standard: x NOT IN S is not
+true if x is NULL (unless S is empty) or if S has a NULL. docs/SEMANTICS shows the difference from RisingWave.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from watersmeet.values.types import BIGINT, BOOLEAN, SqlType
 
 _NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {**NEGATED, exp.EQ: exp.NEQ, exp.NEQ: exp.EQ}
 
-#: The values of a set that decide whether `x op y` is true for some y.
+#: The values of a set that suffice to decide whether `x op y` is true for some y.
 _DECIDING: Final[dict[type[exp.Expression], tuple[AggregateFunction, ...]]] = {
     exp.LT: ("max",),
     exp.LTE: ("max",),
@@ -42,7 +43,7 @@ _DECIDING: Final[dict[type[exp.Expression], tuple[AggregateFunction, ...]]] = {
 
 @dataclass(frozen=True)
 class Predicate:
-    """A subquery that is true or false. items: the left side of IN, empty for EXISTS."""
+    """A subquery with a truth value. items: the left side of IN; empty for EXISTS."""
 
     node: exp.Expression
     query: exp.Expression
@@ -51,7 +52,7 @@ class Predicate:
 
 
 def recognised(node: exp.Expression) -> Predicate | None:
-    """The EXISTS or IN that a condition consists of, possibly negated; None if it is something else."""
+    """The EXISTS or IN, possibly negated, of which a condition consists; None for other conditions."""
     negated = False
     inner = node
     while isinstance(inner, (exp.Paren, exp.Not)):
@@ -91,7 +92,7 @@ def _query(node: exp.Expression) -> exp.Expression:
 
 
 def _without_limit(query: exp.Expression) -> exp.Expression:
-    """The query of EXISTS without a LIMIT above 0, which has no effect there."""
+    """The query of EXISTS without its LIMIT, which has no effect unless it is 0."""
     limit = query.args.get("limit")
     number = limit.expression if isinstance(limit, exp.Limit) else None
     if not isinstance(number, exp.Literal) or not number.name.isdecimal() or int(number.name) == 0:
@@ -108,7 +109,7 @@ def _items(node: exp.Expression) -> tuple[exp.Expression, ...]:
 
 
 def _counts_only_if_true(node: exp.Expression) -> bool:
-    """True if the condition `node` may be false instead of NULL: there are only AND and OR above it."""
+    """True if the condition `node` may be false instead of NULL, because only AND and OR enclose it."""
     while isinstance(node.parent, (exp.And, exp.Or, exp.Paren)):
         node = node.parent
     return (
@@ -119,9 +120,9 @@ def _counts_only_if_true(node: exp.Expression) -> bool:
 
 
 class Subqueries:
-    """The subqueries of one clause, whose columns are those of `scope`.
+    """The subqueries of a clause whose columns are those of `scope`.
 
-    Binding an expression notes the dependent joins that it needs; `applied` adds them to the clause's relation.
+    Binding an expression records the dependent joins that it needs; `applied` adds them to the clause's relation.
     """
 
     def __init__(self, env: Environment, binding: Binding, bind: BindQuery, scope: Scope) -> None:
@@ -141,7 +142,7 @@ class Subqueries:
         return relation
 
     def reads(self) -> frozenset[str]:
-        """The ids of the enclosing columns that the subqueries not applied yet read."""
+        """The ids of the enclosing columns that are read by subqueries not yet applied."""
         found = frozenset[str]()
         for pending in self._pending:
             pairs = pending.keywords.get("pairs", ())
@@ -151,11 +152,13 @@ class Subqueries:
     # -- conditions ---------------------------------------------------------------------------------------------
 
     def filtered(self, relation: Node, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Node:
-        """The rows of `relation` for which all parts are true. Parts without subqueries are tested first."""
+        """The rows of `relation` for which all parts of a condition are true. Parts without subqueries are tested
+        first.
+        """
         return self.bound(parts, ctx, clause)(relation)
 
     def bound(self, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Callable[[Node], Node]:
-        """Binds all parts now. The result filters a relation by them."""
+        """Binds all parts immediately. The result is a function that filters a relation by them."""
         plain = [s for p in parts if not has_subquery(p) for s in conjuncts(bind_condition(p, ctx, clause).finish())]
         others = []
         for part in parts:
@@ -175,7 +178,7 @@ class Subqueries:
         return apply
 
     def _pass(self, predicate: Predicate, ctx: Context) -> None:
-        """Notes the semi or anti join for a condition."""
+        """Records the semi or anti join for a condition."""
         right, pairs = self._matched(predicate, ctx)
         kind: Literal["semi", "anti"] = "anti" if predicate.negated else "semi"
         self._pending.append(
@@ -225,7 +228,7 @@ class Subqueries:
         return self._quantified(node, ctx, true_only=true_only)
 
     def _array_of_values(self, rows: exp.Values, ctx: Context) -> Value:
-        """ARRAY (VALUES …): the same as an array that is written out."""
+        """Binds ARRAY (VALUES …) like ARRAY[…]."""
         cells = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in rows.expressions]
         if any(len(row) != 1 for row in cells):
             raise ctx.error("SYNTAX_ERROR", "subquery must return only one column", rows)
@@ -251,7 +254,7 @@ class Subqueries:
     def _single(
         self, query: exp.Expression, node: exp.Expression, ctx: Context, kind: Literal["scalar", "array"]
     ) -> Value:
-        """In a query that ends: the single value of a subquery, or the array of all its rows."""
+        """The single value of a subquery, or the array of all its rows, in a query that ends."""
         right = self._bound(query)
         if len(right.columns) != 1:
             raise ctx.error("SYNTAX_ERROR", "subquery must return only one column", node)
@@ -262,7 +265,7 @@ class Subqueries:
         return value_of(found)
 
     def _array(self, query: exp.Expression, ctx: Context) -> Value:
-        """The array of all rows of a subquery, in the order of `array_agg`; empty for no rows."""
+        """The array of all rows of a subquery in the order of `array_agg`; empty if it has no rows."""
         if query.args.get("order") is not None and query.args.get("limit") is None:
             raise ctx.not_supported(
                 "ORDER BY in ARRAY (SELECT …) of a view",
@@ -301,7 +304,7 @@ class Subqueries:
         return Value(exp.Not(this=value.expression), BOOLEAN, null_aware) if predicate.negated else value
 
     def _matched(self, predicate: Predicate, ctx: Context) -> tuple[Node, tuple[KeyPair, ...]]:
-        """The subquery and its comparisons with the left side."""
+        """The rows of the subquery, and their comparisons with the left side."""
         lefts = [bind_value(i, ctx) for i in predicate.items]
         right = self._bound(predicate.query)
         if predicate.items and len(lefts) != len(right.columns):
@@ -317,7 +320,7 @@ class Subqueries:
         return key_of(equality, *comparable(equality, left, value_of(column), ctx), ctx)
 
     def _quantified(self, node: exp.Binary, ctx: Context, *, true_only: bool) -> Value:
-        """`x op ANY (…)` by the least or greatest value; `x op ALL (…)` is NOT (x negated op ANY (…))."""
+        """Binds `x op ANY (…)` by the least or greatest value, and `x op ALL (…)` as NOT (x negated op ANY (…))."""
         is_all = isinstance(node.expression, exp.All)
         kind = _NEGATED.get(type(node)) if is_all else type(node)
         if kind not in _DECIDING or isinstance(node.this, exp.Tuple):
@@ -328,7 +331,7 @@ class Subqueries:
         right = self._bound(_query(node.expression.this))
         if len(right.columns) != 1:
             raise ctx.error("SYNTAX_ERROR", "subquery has too many columns", node.expression)
-        written = type(node)(this=node.this.copy(), expression=node.this.copy())  # errors name what was written
+        written = type(node)(this=node.this.copy(), expression=node.this.copy())  # errors name the operator as written
         set_span(written, node_span(node))
         left, given = comparable(written, left, value_of(right.columns[0]), ctx)
         if given.type.name in (*UNORDERED, "boolean"):

@@ -1,18 +1,19 @@
-"""Time windows in FROM (TUMBLE, HOP), the order in which rows arrive, and filters of late rows.
+"""Binds time windows in FROM (TUMBLE, HOP), the order in which rows arrive, and filters of late rows.
 
 RisingWave, "Joins", "Window joins"; RW-29 to RW-33, RA-10, RA-12; RisingWave, "Time window functions". For a row whose
 time is NULL, TUMBLE outputs NULL as `window_start` and `window_end`; HOP drops the row.
 
-**Arrival.** The newest rows of each key, for LATEST, the versions of an ASOF join, and `changelog(stream, key)`
+**Arrival.** LATEST, the versions of an ASOF join, and `changelog(stream, key)` use the newest rows of each key
 (Timeplus, "Multi-JOINs and ASOF JOINs", "ASOF JOIN", "LATEST JOIN", "Changelog Streams"). Every written row counts,
 even if it replaces one with the same primary key, as in Proton. `Semantics.row_order` sets the order for first_value,
 last_value, lag and others: by arrival, or by ROWTIME with ties by arrival.
 
-**Late rows** of range joins, whose state would otherwise grow for ever (TP-31; Timeplus, "Multi-JOINs and ASOF JOINs",
-"Range Bidirectional JOIN"). Proton drops rows that are older than the lesser of both sides' greatest times by more than
-a bucket, which is as long as the range. Watersmeet uses the greatest times of earlier epochs, so no row within a range
-of the present is dropped, and rows that only late rows could match are not kept. EMIT AFTER WINDOW CLOSE works the same
-way if a stream has no watermark: a row is late for a window that had ended by the greatest time of earlier epochs.
+**Late rows** are dropped from range joins, whose state would otherwise grow without limit (TP-31; Timeplus,
+"Multi-JOINs and ASOF JOINs", "Range Bidirectional JOIN"). In Proton a row is late if it is older, by more than the
+length of the range, than the lesser of the greatest times of both sides. Watersmeet compares with the greatest times of
+earlier epochs, so no row within the range of the present is dropped, and rows that only late rows could match are not
+kept. EMIT AFTER WINDOW CLOSE works the same way for a stream without watermark: a row is late for a window that ended
+before the greatest time of earlier epochs.
 """
 
 from __future__ import annotations
@@ -63,11 +64,11 @@ from watersmeet.values.watermarks import Term, Watermark, both, floored, shifted
 def newest(
     node: Node, keys: Sequence[Scalar], binding: Binding, *, limit: int = 1, value: Scalar | None = None
 ) -> tuple[Node, tuple[Column, Column]] | None:
-    """For each of `keys`, the `limit` rows of `node` that arrived last, or have the greatest `value` (ties: the
-    newest).
+    """For each value of `keys`, the `limit` rows of `node` that arrived last, or that have the greatest `value` (the
+    newest among equals).
 
-    They have the two columns that order rows by arrival, the newest first. None if the order of arrival is unknown:
-    only tables and sources have one, also under filters and projections.
+    The rows have the two columns that order them by arrival, the newest first. The result is None if the order is
+    unknown; it is known for tables and sources, also under filters and projections.
     """
     found = arrivals(node, binding)
     if found is None:
@@ -87,17 +88,17 @@ def new_age(binding: Binding) -> tuple[Column, Column]:
 def arrivals(
     node: Node, binding: Binding, *, unnested: bool = False, joined: bool = False
 ) -> tuple[Node, tuple[Column, Column]] | None:
-    """The rows of `node` as they were written, with the two columns that order them, the newest first; None if the
-    order is unknown.
+    """All written rows of `node`, with the two columns that order them by arrival, the newest first; None if the order
+    is unknown.
 
-    unnested: also if one row becomes several (HOP), which arrive together. joined: also of joins that are decided when
-    a left row arrives; all results of a row arrive together.
+    unnested: whether to accept nodes that turn a row into several (HOP), which arrive together. joined: whether to
+    accept joins that are decided when a left row arrives; all results of a row arrive together.
     """
     if isinstance(node, Scan):
         relation = binding.catalog.relations[node.relation_id]
         if not isinstance(relation, Input) or (relation.connector and relation.primary_key):
             return None
-        if relation.mode == "changelog":  # a deleted row was never the newest
+        if relation.mode == "changelog":  # the newest row may be deleted later
             return None
         age = new_age(binding)
         return Arrivals(node, age, 0 if node.append_only else binding.moment), age
@@ -152,7 +153,7 @@ class StreamOrder(RowOrder):
         return (*time, *(SortKey(read(c), descending=True) for c in age))
 
     def _rowtime(self) -> Scalar | None:
-        """The time of each row of a stream; in a query that ends, of its stored rows."""
+        """The rowtime of a stream's rows; in a query that ends, of its stored rows."""
         stream = self._scope.stream
         if stream is not None or not self._binding.rules.batch:
             return None if stream is None else stream.rowtime.value.finish()
@@ -164,7 +165,7 @@ class StreamOrder(RowOrder):
 
 
 def without_late_rows(joined: Join, binding: Binding) -> Join:
-    """The join with late-row filters on both sides; unchanged if the times of a side can't be followed."""
+    """The join with late-row filters on both sides; unchanged if a side has no clock."""
     for bound in time_bounds(joined):
         left, right = bound.left.column, bound.right.column
         if left is None or right is None or bound.lo_us is None or bound.hi_us is None:
@@ -185,10 +186,11 @@ def without_late_rows(joined: Join, binding: Binding) -> Join:
 
 
 def without_closed(rows: Node, start: Column, relation: Node, time: str, window: TimeWindow, binding: Binding) -> Node:
-    """The rows of a stream with the starts of their windows, without rows whose window had closed before they arrived.
+    """The rows of a stream with the starts of their windows, except for rows that arrived after their window had
+    closed.
 
-    relation: the stream. time: its column for the windows. A window closes when the clock has passed its end by the
-    delay of EMIT. Rows stay unchanged if the column has a watermark or no clock.
+    relation: the stream. time: the column that determines the windows. A window closes when the clock has passed its
+    end by the delay of EMIT. Rows stay unchanged if the column has a watermark or no clock.
     """
     clock = clock_of(relation, time, binding)
     if clock is None or binding.closing_us is None:
@@ -202,12 +204,12 @@ def without_closed(rows: Node, start: Column, relation: Node, time: str, window:
 
 
 def _mark(side: Node, column: str, clock: tuple[str, str, str] | None) -> Watermark:
-    """The greatest time of a side so far, or the watermark that it already has."""
+    """The watermark of a side: the one that it already has, or its greatest time so far."""
     return watermarks(side).get(column, ()) if clock is None else (Term(clock[2]),)
 
 
 def clock_of(side: Node, column: str, binding: Binding) -> tuple[str, str, str] | None:
-    """Relation, column and number of a side's clock; None for times with a watermark or without a clock."""
+    """The relation, column and number of a side's clock; None for times with a watermark or without a clock."""
     if column in watermarks(side):
         return None
     node = side
@@ -236,12 +238,12 @@ NAMES: Final = ("window_start", "window_end")
 _CALL: Final = frozenset({"this", "alias", "joins"})
 _WORKAROUND: Final = "Consider using an intermediate CTE or view as workaround."
 
-#: Of HOP: each row is as many rows.
+#: The greatest number of windows of HOP that may contain one row.
 _MOST_WINDOWS: Final = 1_000_000
 
 _TIMES: Final = ("timestamp with time zone", "timestamp", "date")
 
-#: By the SQL of the column with a window's start or end.
+#: The columns with a window's start or end, by their SQL.
 Windowed = Mapping[str, TimeWindow]
 
 
@@ -260,12 +262,12 @@ class WindowCall:
 
     @property
     def alias(self) -> tuple[str, tuple[str, ...]]:
-        """The qualifier of its columns (the alias, or the name of the relation), and the columns' aliases."""
+        """The qualifier of the columns (the alias, or the name of the relation), and the aliases of the columns."""
         alias, names = alias_of(self.node)
         return alias or name_of(self.call.expressions[0].this), names
 
     def relation(self, ctx: Context) -> exp.Table:
-        """The first argument as an item of FROM. FEATURE_NOT_SUPPORTED unless it is a name."""
+        """The first argument as an item of FROM. Raises FEATURE_NOT_SUPPORTED unless it is a name."""
         check_arguments(self.node, _CALL | own_parts(self.node), ctx.text, "a time window function")
         arguments = self.call.expressions
         first = arguments[0] if arguments else None
@@ -295,7 +297,7 @@ class WindowCall:
         return made
 
     def read(self, scope: Scope, ctx: Context) -> tuple[TimeWindow, Value]:
-        """The windows, and the time in its type (timestamp, also for a date; or timestamptz). scope: the relation's."""
+        """The windows, and the time as timestamp (also for a date) or timestamptz. scope: the scope of the relation."""
         time = self._time(scope, ctx)
         for column in scope.visible:
             if column.name in NAMES:
@@ -343,7 +345,7 @@ class WindowCall:
         return Value(duckdb_cast(value.expression, TIMESTAMP), TIMESTAMP, value.nullable)
 
     def _length(self, node: exp.Expression, ctx: Context) -> tuple[int, str]:
-        """A length in microseconds, and as PostgreSQL prints it. INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
+        """A length in microseconds, and as PostgreSQL prints it. Raises INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
         constant = next(node.find_all(exp.Column, exp.Query), None) is None
         value = bind_value(node, Context(ctx.text, "a time window function")) if constant else None
         if value is None or value.type != INTERVAL or value.is_null or _is_nothing(value, ctx):
@@ -394,12 +396,12 @@ def _is_nothing(value: Value, ctx: Context) -> bool:
     """Whether a constant is NULL."""
     try:
         return ctx.constant(value.expression) is None
-    except duckdb.OutOfRangeException:  # an interval that Python can't hold
+    except duckdb.OutOfRangeException:  # an interval that Python can't represent
         return False
 
 
 def window_call(node: exp.Expression) -> WindowCall | None:
-    """The call if an item of FROM is one, else None."""
+    """The call of TUMBLE or HOP in an item of FROM, or None."""
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
         name = node.this.name.lower()
         if name in ("tumble", "hop"):
@@ -408,7 +410,7 @@ def window_call(node: exp.Expression) -> WindowCall | None:
 
 
 def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
-    """The relation of the call and its scope. `binding.collected.windowed` gets its two columns."""
+    """The relation of the call and its scope. The two columns are added to `binding.collected.windowed`."""
     ctx = Context(env.text, "a time window function")
     relation, scope = bind_table(call.relation(ctx), env, binding, bind)
     window, time = call.read(scope, ctx)
@@ -438,7 +440,7 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
 
 
 def check_join(node: exp.Join, left: Scope, right: Scope, windowed: Windowed, ctx: Context) -> None:
-    """WINDOW_JOIN if a condition of the join equates columns of different windows."""
+    """Raises WINDOW_JOIN if a condition of the join equates columns of different windows."""
     if not windowed:
         return
     names = [name_of(i) for i in node.args.get("using") or []]
@@ -452,7 +454,7 @@ def check_join(node: exp.Join, left: Scope, right: Scope, windowed: Windowed, ct
 
 
 def check_condition(condition: exp.Expression, scope: Scope, windowed: Windowed, ctx: Context) -> None:
-    """WINDOW_JOIN if a part of the condition equates columns of different windows of two items of `scope`."""
+    """Raises WINDOW_JOIN if a part of the condition equates columns of different windows of two items of `scope`."""
     if not windowed:
         return
     for part in condition_parts(condition):
@@ -463,7 +465,7 @@ def check_condition(condition: exp.Expression, scope: Scope, windowed: Windowed,
 
 
 def _found(node: exp.Expression, scope: Scope) -> tuple[int, Value] | None:
-    """The item of FROM and the value of a qualified column; None for anything else."""
+    """The item of FROM and the value of a qualified column; None for other expressions."""
     while isinstance(node, exp.Paren):
         node = node.this
     if not isinstance(node, exp.Column):

@@ -25,7 +25,7 @@ Item = tuple[Value, str | None, exp.Expression]
 
 
 class NewColumns(Protocol):
-    """Creates columns of a query."""
+    """A source of new columns for a query."""
 
     def new_column(self, name: str, kind: SqlType, nullable: bool) -> Column:
         """A column with a new id."""
@@ -34,13 +34,13 @@ class NewColumns(Protocol):
 
 @dataclass(frozen=True)
 class Fill:
-    """Rows (the columns of a dictionary, by its id) that look-ups find in its source and its cache lacks."""
+    """The rows that look-ups find in the source of a dictionary and that its cache stream lacks."""
 
     dictionary: str
     tree: Node
 
 
-#: The rows of relations that count; see `Reading`. `before`: the rows at the start of the query.
+#: The part of a relation's rows that a query reads; see `Reading`. `before`: the rows at the start of the query.
 Part = Literal["all", "new", "new of streams", "before"]
 
 
@@ -48,18 +48,18 @@ Part = Literal["all", "new", "new of streams", "before"]
 class Collected:
     """Facts that binding a query collects.
 
-    notices: for the user.
-    limits: the settings on how much a join may keep, of all nested queries.
-    most_join_rows: the setting on how many rows a join may make, or None.
-    delayed: windows of streams without a watermark already include the delay of `closing_us`.
-    windowed: the columns of TUMBLE and HOP, by their SQL.
-    window_ends: those with the end of a window.
-    named: the CTEs that something names; in queries that end, their results.
-    read: ids of the stored relations and sources that are read, also below views.
+    notices: notices for the user.
+    limits: the settings that limit the memory of a join, from all nested queries.
+    most_join_rows: the setting that limits the output rows of a join, or None.
+    delayed: whether windows of streams without a watermark already include the delay of `closing_us`.
+    windowed: the columns of TUMBLE and HOP by their SQL.
+    window_ends: the columns with the end of a window.
+    named: the referenced CTEs; in queries that end, with their results.
+    read: ids of the stored relations and sources that are read, also through views.
     system: names of the system relations that are read.
-    topics: topics that are read as they are now.
+    topics: the topics whose present messages are read.
     past: scans of earlier moments.
-    origins: of queries that end, by the id of a column of a relation that they name: (relation id, column).
+    origins: in queries that end, the (relation id, column) of each column of a named relation, by column id.
     """
 
     next_id: int = 1
@@ -81,9 +81,9 @@ class Collected:
 class OutputColumn:
     """An output column of a bound query.
 
-    named: False if the name is only `?column?`.
-    unknown: a bare literal, which takes the type that a set operation needs.
-    hidden: not in the select list: the rowtime of a query over streams.
+    named: whether it has a name other than `?column?`.
+    unknown: whether it is an untyped literal, which takes the type that a set operation needs.
+    hidden: whether it is missing from the select list, like the rowtime of a query over streams.
     """
 
     column: Column
@@ -95,9 +95,9 @@ class OutputColumn:
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound query: its tree, whose columns are those of `outputs` in order.
+    """A bound query. The columns of its tree are those of `outputs` in order.
 
-    extension: facts of its dialect.
+    extension: facts that its dialect adds.
     """
 
     relation: Node
@@ -106,23 +106,23 @@ class Bound:
 
     @property
     def width(self) -> int:
-        """The number of its columns, without those added to its select list."""
+        """The number of its columns, except for those added to its select list."""
         return len(self.outputs) - (0 if self.extension is None else self.extension.beside)
 
 
 @dataclass(frozen=True)
 class BoundQuery:
-    """A query with its meaning.
+    """A bound query with the facts that views and running queries need.
 
-    tree: its columns are `columns` in order, then `age`.
-    age: columns that order the rows by arrival, the newest first, if that was asked for and is known.
-    hidden: the first column is not in the select list: it is the rowtime.
-    rowtime: for a query over streams, the name of the column by which its rows rise.
-    notices: for the user; no errors.
-    depends_on: ids of the catalog relations that the query names, views among them.
-    max_buffered_bytes: how much each join of the view may keep; None: no limit.
-    most_join_rows: how many rows each join may make in one epoch; None if the query doesn't say.
-    fills, delayed: as in `rules.Binding`. extension: as in `Bound`.
+    tree: the algebra tree, whose columns are `columns` in order, then `age`.
+    age: columns that order the rows by arrival, the newest first, if they were requested and the order is known.
+    hidden: whether the first column is the rowtime, which is not in the select list.
+    rowtime: for a query over streams, the name of the column that never decreases from row to row.
+    notices: notices for the user, which are not errors.
+    depends_on: ids of the catalog relations that the query names, including views.
+    max_buffered_bytes: the memory limit of each join of the view; None: no limit.
+    most_join_rows: the limit of rows that each join may output in one epoch; None if the query doesn't set it.
+    fills, delayed: see `rules.Binding` and `Collected`. extension: see `Bound`.
     functions: ids of the SQL functions that the query calls.
     """
 
@@ -142,13 +142,13 @@ class BoundQuery:
 
     @property
     def width(self) -> int:
-        """The number of its columns, without those added to its select list."""
+        """The number of its columns, except for those added to its select list."""
         return len(self.columns) - (0 if self.extension is None else self.extension.beside)
 
 
 @dataclass(frozen=True)
 class Environment:
-    """The context in which a query is bound: the text of its tree, the visible CTEs, the enclosing scope."""
+    """The context of binding a query: the text of its tree, the visible CTEs and the enclosing scope."""
 
     text: str
     ctes: dict[str, Cte] = field(default_factory=dict)
@@ -163,15 +163,15 @@ class Environment:
     def not_supported(
         self, feature: str, node: exp.Expression, *, detail: str | None = None, hint: str | None = None
     ) -> Error:
-        """The error that a feature is lacking."""
+        """The error FEATURE_NOT_SUPPORTED for a feature."""
         return self.error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", node, detail=detail, hint=hint)
 
 
 @dataclass(frozen=True, eq=False)
 class Cte:
-    """A common table expression. In a view it is bound again wherever it is named. Equal only to itself.
+    """A common table expression. A view binds it again at each reference. It is equal only to itself.
 
-    recursive: whether the query reads its own name. round: inside such a query, its name and its columns.
+    recursive: whether the query reads its own name. round: inside a recursive query, its name and its columns.
     """
 
     query: exp.Expression
@@ -187,32 +187,32 @@ def value_of(column: Column) -> Value:
 
 
 def scope_columns(columns: Sequence[Column], names: Sequence[str] = ()) -> list[ScopeColumn]:
-    """The columns of a relation for a scope; `names` replace the first names."""
+    """The columns of a relation for a scope. `names` replaces the names of the first columns."""
     shown = [*names, *[c.name for c in columns[len(names) :]]]
     return [ScopeColumn(n, value_of(c)) for n, c in zip(shown, columns, strict=True)]
 
 
 def filtered(relation: Node, parts: list[Scalar]) -> Node:
-    """`relation` under a filter of all parts; the relation itself without parts."""
+    """`relation` filtered by all parts of a condition; the relation itself if there are none."""
     predicate = conjunction(parts)
     return relation if predicate is None else Filter(relation, predicate)
 
 
 def one_row(relation: Node, binding: NewColumns) -> Node:
-    """One row if `relation` has any, else none."""
+    """A single row if `relation` has rows, else no row."""
     mark = binding.new_column("exists", INTEGER, nullable=False)
     marked = Project(relation, (mark,), (Scalar(exp.Literal.number(1), INTEGER, nullable=False),))
     return distinct(marked, binding)
 
 
 def distinct(relation: Node, binding: NewColumns) -> Node:
-    """Each row of `relation` once."""
+    """The distinct rows of `relation`."""
     outputs = tuple(binding.new_column(c.name, c.type, c.nullable) for c in relation.columns)
     return Aggregate(relation, tuple(read(c) for c in relation.columns), (), outputs)
 
 
 def check_alias_list(names: Sequence[str], width: int, what: str, text: str, span: Span | None) -> None:
-    """SYNTAX_ERROR if an alias lists more columns than there are."""
+    """Raises SYNTAX_ERROR if an alias lists more columns than the item has."""
     if len(names) > width:
         raise error(
             "SYNTAX_ERROR",
@@ -223,7 +223,7 @@ def check_alias_list(names: Sequence[str], width: int, what: str, text: str, spa
 
 
 def check_width(word: str, left: int, right: int, span: Span | None, text: str) -> None:
-    """SYNTAX_ERROR if the sides of a set operation do not have the same number of columns."""
+    """Raises SYNTAX_ERROR if the sides of a set operation do not have the same number of columns."""
     if left != right:
         raise error(
             "SYNTAX_ERROR",
@@ -258,7 +258,7 @@ def condition_parts(condition: exp.Expression) -> list[exp.Expression]:
 
 
 def equality_key(node: exp.Expression, a: Value, b: Value, left: Node, right: Node, ctx: Context) -> KeyPair | None:
-    """The key of an equality, if one side reads only `left` and the other only `right`."""
+    """The join key of an equality if one operand reads only `left` and the other only `right`; else None."""
     reads_a, reads_b = columns_of(a), columns_of(b)
     if not reads_a or not reads_b:
         return None
@@ -271,7 +271,7 @@ def equality_key(node: exp.Expression, a: Value, b: Value, left: Node, right: No
 
 
 def key_of(node: exp.Expression, a: Value, b: Value, ctx: Context, *, null_safe: bool = False) -> KeyPair:
-    """The key `a = b` of two comparable values, both in one type."""
+    """The key `a = b` of two comparable values, converted to a common type."""
     kind = common_type([a.type, b.type])
     assert kind is not None, "compare() has checked it"
     return KeyPair(coerce(a, kind, ctx, node).finish(), coerce(b, kind, ctx, node).finish(), null_safe)

@@ -1,4 +1,6 @@
-"""Clauses of a query about its output: EMIT, LIMIT, computed columns; how rows of a relation change."""
+"""Clauses of a query about its output (EMIT, LIMIT, computed columns), and the ways in which rows of a relation
+change.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,10 @@ EmitMode = Literal["stream", "changelog", "updates", "periodic", "window close"]
 
 @dataclass(frozen=True)
 class Emission:
-    """An EMIT clause. length_us: the period (0: output at once), or the delay of `window close`.
+    """An EMIT clause. length_us: the period (0: immediate output), or the delay of `window close`.
 
-    is_default: the dialect's default for a query without the clause, which applies only where it is possible.
+    is_default: whether it is the dialect's default for a query without the clause; a default only applies where it is
+    possible.
     """
 
     mode: EmitMode = "stream"
@@ -29,7 +32,9 @@ class Emission:
 
 @dataclass(frozen=True)
 class ComputedColumn:
-    """An output column that no relation has: `number` columns stand before it, or after it if `from_end`."""
+    """An output column that no relation has. It follows `number` columns, or precedes that many if `from_end` is
+    set.
+    """
 
     kind: Literal["delta", "version"]
     name: str
@@ -38,7 +43,7 @@ class ComputedColumn:
     span: Span | None
 
     def index(self, width: int) -> int:
-        """Its index in an output of `width` columns, itself included."""
+        """Its index in an output of `width` columns, which includes this one."""
         return width - 1 - self.number if self.from_end else self.number
 
 
@@ -46,7 +51,8 @@ class ComputedColumn:
 class Request:
     """A query without its clauses about output, and these clauses.
 
-    limit: None: it runs until it is stopped. computed: in the order of the select list. query_id: its own name.
+    limit: None if the query runs until it is stopped. computed: the computed columns in the order of the select list.
+    query_id: the id that the query sets for itself.
     """
 
     query: exp.Expression
@@ -58,7 +64,7 @@ class Request:
 
 
 def with_limit(query: exp.Expression) -> tuple[exp.Expression, int | None, int]:
-    """The query without LIMIT and OFFSET, and these numbers; None: it runs until it is stopped."""
+    """The query without LIMIT and OFFSET, and these numbers, or None if it runs until it is stopped."""
     limit, offset = _number(query, "limit"), _number(query, "offset")
     if limit is None or query.args.get("order") or (offset is None and query.args.get("offset")):
         return query, None, 0
@@ -74,7 +80,7 @@ def _number(query: exp.Expression, part: str) -> int | None:
     return int(value.name) if isinstance(value, exp.Literal) and value.name.isdecimal() else None
 
 
-#: Rows are only inserted; rows are inserted and deleted; the content never changes.
+#: `append`: rows are only inserted. `changelog`: rows are inserted and deleted. `static`: the content never changes.
 ChangeKind = Literal["append", "changelog", "static"]
 
 
@@ -98,5 +104,5 @@ def change_kind(node: Node) -> ChangeKind:
     return "append" if grows and "changelog" not in kinds else "changelog"
 
 
-#: The limit of rows that each join of a view may make in one epoch, 0 for none.
+#: The limit of rows that each join of a view may output in one epoch; 0: no limit.
 JOIN_ROWS_SETTING: Final = "max_join_amplification_rows"

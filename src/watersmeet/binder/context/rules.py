@@ -1,9 +1,9 @@
-"""The hooks by which a dialect changes the meaning of queries: one for each clause, with the law that it must keep.
+"""The hooks by which a dialect changes the meaning of queries: one for each clause, with the law that it must obey.
 
-`DialectRules` is plain SQL, which may be all that a dialect needs. Another dialect is a subclass that overrides the
-hooks of the clauses in which it differs. The binder asks the rules of the dialect whose text it binds, and never
-compares dialect names. A hook that gets `plain` may call it for the meaning in plain SQL. A view created in another
-dialect is bound by the rules of that dialect. `Binding` has the rules and the catalog by which a query is read.
+`DialectRules` is plain SQL, which suffices for some dialects. The rules of other dialects are subclasses that override
+the hooks of the clauses in which they differ. The binder calls the rules of the dialect whose text it binds, and never
+compares dialect names. A hook with the argument `plain` may call it for the meaning in plain SQL. A view created in
+another dialect is bound by the rules of that dialect. `Binding` contains the rules and the catalog.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from watersmeet.expressions.context import Context, Value
 from watersmeet.values.types import SqlType
 from watersmeet.values.watermarks import Watermark
 
-#: A relation and its columns that can be read.
+#: A relation and the scope of its readable columns.
 Sourced = tuple[Node, Scope]
 
 
 @dataclass(frozen=True)
 class RecordsKept:
-    """How a topic keeps records. compacted: only the last record of each key counts. key_format: None for a computed
-    key. value_format: of the first source, if it is a topic.
+    """The way in which a topic keeps records. compacted: whether only the last record of each key counts. key_format:
+    None for a computed key. value_format: the format of the first source if it is a topic.
     """
 
     compacted: bool
@@ -52,7 +52,7 @@ class RecordsKept:
     value_format: str | None
 
 
-#: A row of DESCRIBE: name, type or value, whether a column is never NULL (None for other properties).
+#: A row of DESCRIBE: name, type or value, and whether a column is never NULL (None for other properties).
 Described = tuple[str, str, bool | None]
 
 
@@ -62,10 +62,10 @@ def _as_it_is(bound: Bound) -> Bound:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a query reads its inputs.
+    """The way in which a query reads its inputs.
 
-    part: the rows that it reads. still: relations other than streams are read as of the start of the query, and never
-    change.
+    part: the part of the rows that it reads. still: whether relations other than streams are read as of the start of
+    the query and never change.
     """
 
     part: Part = "all"
@@ -74,19 +74,19 @@ class Reading:
 
 @dataclass(frozen=True)
 class Binding:
-    """How a query is read, and the collected facts. A nested query may have its own binding.
+    """The way in which a query is bound, and the collected facts. A nested query may have its own binding.
 
-    rules: those of the dialect whose text is bound.
-    rules_of: those of a dialect by its name.
-    moment: the start of the query: the newest commit that it follows.
-    part: which rows of relations count: all of them; for append-only relations, those inserted after the moment; or
-    those that existed at it.
-    still: relations other than streams are read as of that moment, and never change.
-    past: the moment as of which relations are read, in a query that ends; None: now.
-    settings: of the query.
-    closing_us: how long after the end of their windows rows are output (None: as they arrive).
+    rules: the rules of the dialect whose text is bound.
+    rules_of: returns the rules of a dialect by its name.
+    moment: the newest commit at the start of the query.
+    part: which rows are read: all; for append-only relations, those inserted after `moment`; or those that existed
+    then.
+    still: whether relations other than streams are read as of `moment` and never change.
+    past: in a query that ends, the moment as of which relations are read; None: now.
+    settings: the settings of the query.
+    closing_us: the delay between the end of a window and the output of its rows; None: rows are output as they arrive.
     depends_on: ids of the catalog relations that the query names.
-    fills: rows that look-ups find and the caches of dictionaries lack.
+    fills: rows that look-ups find in the sources of dictionaries and that their cache streams lack.
     """
 
     catalog: Catalog
@@ -118,35 +118,36 @@ class Binding:
                 return name
 
     def notice(self, text: str) -> None:
-        """Adds a notice for the user; each text once."""
+        """Adds a notice for the user, unless it was already added."""
         if text not in self.collected.notices:
             self.collected.notices.append(text)
 
     def read(self, relation_id: str) -> None:
-        """Notes that the query reads the content of this relation."""
+        """Records that the query reads the content of this relation."""
         if relation_id not in self.collected.read:
             self.collected.read.append(relation_id)
 
     def read_system(self, name: str) -> None:
-        """Notes that the query reads this system relation."""
+        """Records that the query reads this system relation."""
         if name not in self.collected.system:
             self.collected.system.append(name)
 
     def depend(self, relation_id: str) -> None:
-        """Notes that the query names this relation of the catalog."""
+        """Records that the query names this relation of the catalog."""
         if relation_id not in self.depends_on:
             self.depends_on.append(relation_id)
 
 
-#: Binds a query in its environment.
+#: A function that binds a query in an environment.
 BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
 
 
 @dataclass(frozen=True)
 class NamedItem:
-    """How an item of FROM is named.
+    """The names of an item of FROM.
 
-    names: the column list of its alias. shown: the item in errors. schema: that of a relation without alias.
+    names: the column list of its alias. shown: the name of the item in errors. schema: the schema of a relation without
+    alias.
     """
 
     alias: str | None
@@ -160,7 +161,7 @@ class JoinSubqueries(SubqueryValues, Protocol):
     """The subqueries of a join's condition."""
 
     def reads(self) -> frozenset[str]:
-        """The ids of the enclosing columns read by subqueries that `applied` has not added yet."""
+        """The ids of the enclosing columns that are read by subqueries not yet applied."""
         ...
 
     def applied(self, relation: Node) -> Node:
@@ -168,13 +169,13 @@ class JoinSubqueries(SubqueryValues, Protocol):
         ...
 
     def filtered(self, relation: Node, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Node:
-        """The rows of `relation` for which all parts are true."""
+        """The rows of `relation` for which all parts of a condition are true."""
         ...
 
 
 @dataclass(frozen=True)
 class JoinClause:
-    """A JOIN and its sides. subqueries: the subqueries of a condition over a scope."""
+    """A JOIN and its sides. subqueries: returns the subqueries of a condition over a scope."""
 
     left: Sourced
     right: Sourced
@@ -186,10 +187,10 @@ class JoinClause:
 
 @dataclass(frozen=True)
 class Groups:
-    """A SELECT that groups.
+    """A SELECT with groups.
 
     node: the SELECT whose select list is bound.
-    hidden: whether the first item of that list is not in the list as written.
+    hidden: whether the first item of this list was added to the written list.
     finish: turns the bound query into the final one.
     """
 
@@ -202,9 +203,9 @@ class Groups:
 class SelectList:
     """A bound select list.
 
-    hidden: as in `Groups`.
-    ordered: rows already have the order of ORDER BY.
-    beside: how many of the last items are additions to the list.
+    hidden: see `Groups`.
+    ordered: whether rows already have the order of ORDER BY.
+    beside: the number of last items that were added to the list.
     finish: turns the bound query into the final one.
     """
 
@@ -216,12 +217,12 @@ class SelectList:
 
 @dataclass(frozen=True)
 class DialectRules:
-    """Plain SQL. Errors that a hook raises have their span in the text of its environment."""
+    """The rules of plain SQL. Errors that a hook raises have their span in the text of its environment."""
 
     language: Language
     #: The name of a query in errors.
     query_called: ClassVar[str] = "a view"
-    #: Whether queries end: they read what is stored now, and may do what no view can follow.
+    #: Whether queries end: they read the stored rows, and may use features that a view can't maintain.
     batch: ClassVar[bool] = False
     #: The functions that read files.
     readers: ClassVar[frozenset[str]] = frozenset()
@@ -239,32 +240,32 @@ class DialectRules:
     # -- a query as a whole -------------------------------------------------------------------------------------
 
     def reading(self, query: exp.Expression) -> Reading:
-        """How the outermost query reads its inputs, including those of views created in other dialects.
+        """The way in which the outermost query reads its inputs, also the inputs of views created in other dialects.
 
-        Law: it depends only on the query's own text.
+        Law: the result depends only on the query's own text.
         """
         return Reading()
 
     def settings(self, node: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
-        """The query without its settings, and the settings by their names.
+        """The query without its settings, and the settings by name.
 
         Law: the given tree is not changed; the result has no part that only this hook reads.
         """
         return node, {}
 
     def stops_at_bad_messages(self, settings: Mapping[str, str]) -> bool:
-        """Whether a message that can't be decoded stops a query with these settings."""
+        """Whether an undecodable message stops a query with these settings."""
         return False
 
     def within(self, settings: Mapping[str, str], binding: Binding) -> Binding:
         """The binding inside a query with these settings, which are not empty.
 
-        Law: settings also hold in nested queries, unless these have their own.
+        Law: settings also hold in nested queries unless these have their own.
         """
         raise NotImplementedError(f"{self.name} has no settings: {sorted(settings)}, {binding.part}")
 
     def emission(self, query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
-        """The query without its clause about when it outputs rows, and that clause or None.
+        """The query without its EMIT clause, and this clause or None.
 
         Law: the given tree is not changed.
         """
@@ -273,30 +274,30 @@ class DialectRules:
     def request(self, query: exp.Expression, text: str) -> Request:
         """A SELECT that runs until it is stopped, and its clauses about its output.
 
-        Law: the query in the result gives the rows that this output is about.
+        Law: the query in the result returns the rows to which the clauses apply.
         """
         query, emission = self.emission(query)
         query, limit, offset = with_limit(query)
         return Request(query, emission or Emission(), limit, offset)
 
     def running_output(self, query: BoundQuery, asked: exp.Expression, text: str) -> Node:
-        """The rows that a running query gives its reader. asked: the query as written.
+        """The rows that a running query sends to its reader. asked: the query as written.
 
         Law: they begin with the query's columns.
         """
         return query.tree
 
     def records_kept(self, query: BoundQuery) -> RecordsKept | None:
-        """How a topic keeps the records of a query; None if the query reads no records.
+        """The way in which a topic keeps the records of a query; None if the query reads no records.
 
-        Law: records kept so, when the topic is read, are records of the query's own kind.
+        Law: reading a topic that keeps records in this way returns records of the query's own kind.
         """
         return None
 
     def records_of(self, query: BoundQuery) -> Node:
         """The records that a processor writes to its topic: the changes of its query.
 
-        Law: the topic, read as its records are kept, has the query's result.
+        Law: reading the topic in the way in which it keeps records returns the query's result.
         """
         raise NotImplementedError(f"{self.name} has no processors: {query.columns}")
 
@@ -308,15 +309,15 @@ class DialectRules:
         return plain()
 
     def check_query(self, query: exp.Expression, tree: Node, text: str) -> None:
-        """Raises an error for a whole query, or a view's query, that has no meaning although its parts have one.
+        """Raises an error for a whole query, or a view's query, that is invalid although its parts are valid.
 
         Law: it changes nothing.
         """
 
     def rowtime(self, tree: Node) -> str | None:
-        """The name of the column by which the rows of a whole query rise, or None.
+        """The name of the column that never decreases from row to row of a whole query, or None.
 
-        Law: that column never decreases from row to row.
+        Law: this column never decreases from row to row.
         """
         return None
 
@@ -325,7 +326,7 @@ class DialectRules:
     def item(
         self, node: exp.Expression, select: exp.Select, env: Environment, binding: Binding, plain: Callable[[], Sourced]
     ) -> Sourced:
-        """An item of FROM, without the joins attached to it. select: the enclosing SELECT.
+        """Binds an item of FROM, without the joins attached to it. select: the enclosing SELECT.
 
         Law: the relation has every column that the scope offers.
         """
@@ -339,31 +340,32 @@ class DialectRules:
         binding: Binding,
         plain: Callable[[Part | None], Sourced],
     ) -> Sourced:
-        """The rows of a catalog relation, as an item of FROM. plain: binds it, given which rows count; None: those that
-        the query reads of every relation.
+        """The rows of a catalog relation as an item of FROM. plain: binds the relation, given the part of its rows to
+        read; None: the part that the query reads of every relation.
 
-        Law: after every epoch they are what the clauses at the relation's name make of its content.
+        Law: after every epoch, the rows are the result of the clauses at the relation's name over its content.
         """
         return plain(None)
 
     def item_scope(self, tree: Node, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
-        """The scope of an item of FROM: its visible columns. bound: the bound query, if the item is a subquery or CTE.
+        """The scope of an item of FROM with its visible columns. bound: the bound query if the item is a subquery or
+        CTE.
 
-        Law: each visible column has one name, and the item's list of names replaces the first ones. SYNTAX_ERROR for a
-        list that is too long.
+        Law: each visible column has one name, and the item's list of names replaces the first names. Raises
+        SYNTAX_ERROR for a list that is too long.
         """
         check_alias_list(item.names, len(tree.columns), item.shown, env.text, node_span(item.node))
         return single(item.alias, scope_columns(tree.columns, item.names), item.schema)
 
     def time_columns(self, relation: Relation) -> Mapping[str, Watermark]:
-        """The columns of a relation whose watermarks queries may use, with these watermarks.
+        """The columns of a relation that have watermarks which queries may use, with these watermarks.
 
-        Law: no later row that counts has a lower value.
+        Law: no later row that is not late has a lower value.
         """
         return {} if relation.topic is not None else relation.time_columns  # records may be late
 
     def check_ending(self, node: exp.Expression, text: str) -> None:
-        """Raises an error for clauses that a query that ends can't have: in a SELECT, an item of FROM, or a join.
+        """Raises an error if a SELECT, an item of FROM or a join has clauses that a query that ends can't have.
 
         Law: it changes nothing.
         """
@@ -374,42 +376,42 @@ class DialectRules:
         """Raises an error for a kind of join that the dialect lacks, also in queries that end."""
 
     def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
-        """The result of a JOIN.
+        """Binds a JOIN.
 
-        Law: the relation has every column of both sides, under the ids in its scope.
+        Law: the relation has every column of both sides, with the ids in its scope.
         """
         return plain(clause)
 
     def batch_join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
-        """The result of a JOIN in a query that ends.
+        """Binds a JOIN in a query that ends.
 
-        Law: that of `join`.
+        Law: the same as for `join`.
         """
         return plain(clause)
 
     # -- SELECT -------------------------------------------------------------------------------------------------
 
     def check_select(self, node: exp.Select, text: str) -> None:
-        """Raises an error for clauses that a SELECT of a view can't have, before any of it is bound."""
+        """Raises an error for clauses that a SELECT of a view can't have. Called before any part is bound."""
 
     def written(self, node: exp.Select, env: Environment, binding: Binding) -> exp.Select:
-        """A SELECT with shorthands written out, before any of it is bound; also in queries that end.
+        """The SELECT with its shorthands written out. Called before any part is bound, also in queries that end.
 
-        Law: the given tree is not changed; `starred` leaves out columns that this adds to FROM.
+        Law: the given tree is not changed; `starred` omits the columns that this hook adds to FROM.
         """
         return node
 
     def select(
         self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
     ) -> tuple[exp.Select, Node]:
-        """A SELECT and the rows that pass WHERE, before the select list and GROUP BY are bound.
+        """Adapts a SELECT and the rows that pass WHERE before the select list and GROUP BY are bound.
 
         Law: the given tree is not changed; the scope still matches the relation.
         """
         return node, relation
 
     def groups(self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding) -> Groups:
-        """A SELECT with groups or aggregate functions, over the rows that pass WHERE.
+        """Adapts a SELECT with groups or aggregate functions over the rows that pass WHERE.
 
         Law: no row changes a group that was output as final.
         """
@@ -418,33 +420,35 @@ class DialectRules:
     def select_list(
         self, items: Sequence[Item], node: exp.Select, relation: Node, scope: Scope, ctx: Context
     ) -> SelectList:
-        """The select list with its stars expanded. relation, scope: of the rows below groups. ctx: above groups.
+        """Adapts the select list, whose stars are expanded. relation, scope: the rows before grouping. ctx: the context
+        after grouping.
 
-        Law: the items as written stay together and in order.
+        Law: the written items stay together and in order.
         """
         return SelectList(items)
 
     def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:
-        """The columns that `*` stands for, of all columns that can be read; also in queries that end.
+        """The columns for which `*` stands, out of all readable columns; also in queries that end.
 
-        Law: it may leave columns out, but renames none.
+        Law: it may omit columns, but never renames one.
         """
         return columns
 
     def of_nothing(
         self, value: Value, function: str, argument: exp.Expression, scope: Scope, settings: Mapping[str, str]
     ) -> Value:
-        """The value of an aggregate function that may get no rows, also in queries that end. scope: of the rows below.
+        """The value of an aggregate function that may have no input rows, also in queries that end. scope: the scope of
+        the input rows.
 
-        Law: if there are rows, it is the given value.
+        Law: if there are input rows, the result is the given value.
         """
         return value
 
     def missing_neighbor(self, value: Value, scope: Scope) -> Sequence[Value]:
-        """The third argument of `lag(value)` and `lead(value)` where a query leaves it out, also in queries that end:
-        the result for a row without a neighbor; empty for NULL. scope: of the rows of the SELECT before its groups.
+        """The default for the third argument of `lag(value)` and `lead(value)`, also in queries that end: the result
+        for a row without a neighbor; empty for NULL. scope: the scope of the SELECT before grouping.
 
-        Law: if there is a neighbor, the result is its value.
+        Law: if a neighbor exists, the result is its value.
         """
         return ()
 
@@ -458,7 +462,7 @@ class DialectRules:
         bind: BindQuery,
         plain: Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound],
     ) -> Bound:
-        """UNION, INTERSECT, EXCEPT. bind: binds a query.
+        """Binds UNION, INTERSECT or EXCEPT. bind: binds a query.
 
         Law: the result has the columns of the left side.
         """

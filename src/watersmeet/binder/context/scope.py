@@ -1,4 +1,4 @@
-"""Scopes: the columns that can be read in an expression, with their names."""
+"""Scopes: the columns that an expression can read, with their names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from watersmeet.expressions.scalars import bind_value
 
 @dataclass(frozen=True, slots=True)
 class ScopeColumn:
-    """A column that can be read: its name and its value. unlisted: `*` omits it."""
+    """A readable column with its name and value. unlisted: whether `*` omits it."""
 
     name: str
     value: Value
@@ -30,10 +30,10 @@ class ScopeColumn:
 
 @dataclass(frozen=True, slots=True)
 class ScopeTable:
-    """An item of FROM under its alias (None: it has none, so its columns can't be qualified).
+    """An item of FROM under its alias. If that is None, its columns can't be qualified.
 
-    hidden: columns that `*` leaves out.
-    schema: that of a relation without alias, so that its columns can also be written `schema.relation.column`.
+    hidden: the columns that `*` omits.
+    schema: the schema of a relation without alias, which allows `schema.relation.column`.
     """
 
     alias: str | None
@@ -42,7 +42,7 @@ class ScopeTable:
     schema: str | None = None
 
     def is_called(self, qualifier: Sequence[str]) -> bool:
-        """True if `alias` or `schema, alias` names it."""
+        """True if `alias` or `schema, alias` is its name."""
         return self.alias == qualifier[-1] and (
             len(qualifier) == 1 or (self.schema is not None and comparable_schema(self.schema) == qualifier[0])
         )
@@ -50,9 +50,9 @@ class ScopeTable:
 
 @dataclass(frozen=True, slots=True)
 class StreamInput:
-    """The rowtime of a stream, in dialects with ROWTIME: the time of each row, by which the rows are ordered.
+    """The rowtime of a stream in dialects with ROWTIME: the time of each row, by which rows are ordered.
 
-    window: which rows take part in a join with another stream; None: those of the current rowtime.
+    window: the rows that take part in a join with another stream; None: those with the current rowtime.
     """
 
     rowtime: ScopeColumn
@@ -61,9 +61,9 @@ class StreamInput:
 
 @dataclass(frozen=True)
 class Extension:
-    """A dialect's own facts about a scope or a query. General modules only pass it on.
+    """Facts of a dialect about a scope or a query, which general modules only pass on.
 
-    beside: how many of a query's last columns are not in its select list.
+    beside: the number of a query's last columns that are not in its select list.
     """
 
     beside: int = field(default=0, kw_only=True)
@@ -73,13 +73,13 @@ class Extension:
 class Scope:
     """The columns that FROM offers.
 
-    tables: for `alias.column` and `alias.*`.
-    visible: for `column` and `*`. A column merged by USING is in it once, first.
+    tables: the items, for `alias.column` and `alias.*`.
+    visible: the columns for `column` and `*`. A column merged by USING comes first and only once.
     outer: the scope around a subquery.
-    from_inside: the value that a column has in a subquery, if it is another one (above a GROUP BY).
-    extension: facts of the dialect.
-    stream: the rowtime of all items together, in a dialect with rowtimes; None unless they are a stream.
-    order: the row order of all items together, in a dialect that uses it.
+    from_inside: the value of a column inside a subquery if it differs there (above a GROUP BY).
+    extension: facts that the dialect adds.
+    stream: the rowtime of the joined items if they are a stream in a dialect with rowtimes; else None.
+    order: the row order of the joined items in a dialect that uses it.
     batch: whether the enclosing query ends.
     """
 
@@ -99,7 +99,7 @@ class Scope:
 
     @cached_property
     def ids(self) -> frozenset[str]:
-        """The ids of the columns that can be read, without those of enclosing scopes."""
+        """The ids of the readable columns, without those of enclosing scopes."""
         columns = [*self.visible, *self._rowtime, *[c for t in self.tables for c in (*t.columns, *t.hidden)]]
         return frozenset().union(*[columns_of(c.value) for c in columns])
 
@@ -109,11 +109,11 @@ class Scope:
         return frozenset() if self.outer is None else self.outer.ids | self.outer.ids_around
 
     def gives(self, value: Value) -> bool:
-        """True if the value reads a column of this scope, and not only of enclosing ones."""
+        """True if the value reads a column of this scope, not only of enclosing ones."""
         return bool(columns_of(value) & self.ids)
 
     def resolve(self, node: exp.Column, ctx: Context) -> Value:
-        """The value of a column reference; UNDEFINED_COLUMN, UNDEFINED_RELATION or AMBIGUOUS_COLUMN."""
+        """The value of a column reference. Raises UNDEFINED_COLUMN, UNDEFINED_RELATION or AMBIGUOUS_COLUMN."""
         found = self._find(node, ctx)
         if found is None and isinstance(node, ColumnPath):
             found = self._nested(node, ctx)
@@ -122,7 +122,9 @@ class Scope:
         raise self._unknown(node, ctx)
 
     def _nested(self, node: exp.Column, ctx: Context) -> Value | None:
-        """The value of `source.field.field` or `field.field`, in grammars with this notation; None if it isn't one."""
+        """The value of `source.field.field` or `field.field` in grammars with this notation; None for other
+        references.
+        """
         parts = node.parts
         for n in range(len(parts) - 1, 0, -1):
             column = exp.column(*[p.copy() for p in reversed(parts[:n])])
@@ -164,7 +166,7 @@ class Scope:
         return (table,) if schema is None else (comparable_schema(name_of(schema)), table)
 
     def _seen(self, node: exp.Column, ctx: Context) -> Value | None:
-        """The value that a subquery finds in this scope."""
+        """The value of this scope's column inside a subquery."""
         found = self._find(node, ctx)
         if found is None or self.from_inside is None or not self.gives(found):
             return found
@@ -212,7 +214,7 @@ class Scope:
         return names + (self.outer._names() if self.outer else [])
 
     def aliases(self, parts: int) -> list[str]:
-        """The possible qualifiers of a column with that many parts."""
+        """The possible qualifiers of a column reference with `parts` names before the column."""
         names = [
             t.alias if parts == 1 else f"{t.schema}.{t.alias}"
             for t in self.tables
@@ -225,7 +227,7 @@ class Scope:
         return next((t for t in self.tables if t.is_called(qualifier)), None)
 
     def clash(self, other: Scope) -> str | None:
-        """An alias that both scopes have, other than the name of two relations in different schemas."""
+        """An alias that both scopes have, unless it is the name of two relations in different schemas."""
         for table in other.tables:
             for mine in self.tables:
                 schemas = {mine.schema, table.schema}
@@ -237,13 +239,13 @@ class Scope:
 def single(
     alias: str | None, columns: Sequence[ScopeColumn], schema: str | None = None, stream: StreamInput | None = None
 ) -> Scope:
-    """The scope of a single item of FROM. schema: that of a relation without alias."""
+    """The scope of a single item of FROM. schema: the schema of a relation without alias."""
     hidden = () if stream is None else (stream.rowtime,)
     return Scope((ScopeTable(alias, tuple(columns), hidden, schema),), tuple(columns), stream=stream)
 
 
 def named(columns: Sequence[ScopeColumn], identifier: exp.Expression) -> list[ScopeColumn]:
-    """The columns of that name; for an unquoted name without any, those that differ only in case."""
+    """The columns with a name; for an unquoted name that no column has, the columns whose names differ only in case."""
     name = name_of(identifier)
     found = [c for c in columns if c.name == name]
     if not found and is_folded(identifier):
@@ -260,7 +262,9 @@ class SubqueryValues(Protocol):
 
 
 class ScopeContext(Context):
-    """The context of expressions that read the columns of a scope; with `subqueries` they may have some."""
+    """The context of expressions that read the columns of a scope. With `subqueries` the expressions may contain
+    subqueries.
+    """
 
     def __init__(self, text: str, scope: Scope, clause: str, subqueries: SubqueryValues | None = None) -> None:
         super().__init__(text, clause, batch=scope.is_batch)
@@ -281,7 +285,7 @@ class ScopeContext(Context):
 def qualified_items(
     items: Sequence[tuple[Value, str | None, exp.Expression]], scope: Scope
 ) -> list[tuple[Value, str | None, exp.Expression]]:
-    """The items of a select list; later items with an earlier name get their relation in front."""
+    """The items of a select list, where a repeated name is qualified by its relation."""
     owners = {i: t.alias for t in scope.tables if t.alias for c in (*t.columns, *t.hidden) for i in columns_of(c.value)}
     seen: set[str | None] = set()
     named: list[tuple[Value, str | None, exp.Expression]] = []
@@ -299,7 +303,7 @@ def _is_named(node: exp.Expression) -> bool:
 
 
 def unaliased_name(node: exp.Expression, place: int, semantics: Semantics) -> str | None:
-    """The name of a select item without alias, at an index (from 0) of the list; None if it has none."""
+    """The name of a select item without alias, at an index (from 0) of the list; None if it has no name."""
     if semantics.unnamed == "numbered" and not isinstance(node, exp.Column):
         return f"EXPR${place}"
     if semantics.unnamed == "text" and not isinstance(node, (exp.Column, Inlined)):
@@ -308,7 +312,7 @@ def unaliased_name(node: exp.Expression, place: int, semantics: Semantics) -> st
 
 
 def item_name(node: exp.Expression) -> str | None:
-    """The name that PostgreSQL gives a select item without an alias; None if it has none."""
+    """The name that PostgreSQL gives to a select item without alias, or None."""
     if isinstance(node, Inlined):
         return str(node.args["called"])
     if isinstance(node, Adapted):
@@ -363,5 +367,5 @@ def unknown_source(alias: str, node: exp.Expression) -> str:
 
 
 def _type_word(kind: exp.DataType) -> str:
-    """The word for a type, also for one that does not exist."""
+    """The word for a type, which may not exist."""
     return str(kind.this.value if isinstance(kind.this, exp.DataType.Type) else kind.this).lower()

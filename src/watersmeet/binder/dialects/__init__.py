@@ -1,4 +1,4 @@
-"""Registry of the rules of dialects. A dialect without rules of its own has plain SQL."""
+"""The registry of the rules of dialects. A dialect without rules of its own uses plain SQL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from watersmeet.binder.dialects.timeplus.rules import TimeplusRules
 from watersmeet.dialects import registry as languages
 from watersmeet.dialects.registry import Language, language_named
 
-#: The rules of each dialect by its name; other dialects have the default rules.
+#: The rules by dialect name; other dialects have the default rules.
 _RULES: Final[dict[str, type[DialectRules]]] = {
     "lenses": LensesRules,
     "sqlstream": SqlstreamRules,
@@ -20,14 +20,14 @@ _RULES: Final[dict[str, type[DialectRules]]] = {
 
 
 def register(language: Language, rules: type[DialectRules]) -> None:
-    """Adds a dialect: its grammar, statements and defaults, and the meaning of its queries.
+    """Adds a dialect with its grammar, statements and defaults, and the rules for its queries.
 
-    INVALID_PARAMETER for a name that is taken.
+    Raises INVALID_PARAMETER for a duplicate name.
     """
     languages.register(language)
     _RULES[language.name] = rules
 
 
 def rules_of(dialect: str) -> DialectRules:
-    """The rules of a dialect; INVALID_PARAMETER for an unknown name."""
+    """The rules of a dialect. Raises INVALID_PARAMETER for an unknown name."""
     return _RULES.get(dialect, DialectRules)(language_named(dialect))

@@ -1,9 +1,8 @@
-"""The topic that a query writes: the changes of a table as records, with times.
+"""Computes the records that a query writes to its topic: the changes of a table, with times.
 
-Lenses, "Joins", "Join types": a table follows its records. The time of a change is the greatest time of the records
-involved, including tombstones (Apache Kafka, "Core Concepts" of Kafka Streams, "Time": the results of joins and groups
-have the greatest time of the contributing records). The content of a table has no trace of deleted rows, so the changes
-of a query's inputs are followed through the query, next to its content.
+Lenses, "Joins", "Join types": a table changes with its records. The time of a change is the greatest time of the
+contributing records, including tombstones (Apache Kafka, "Core Concepts" of Kafka Streams, "Time"). The content of a
+table has no trace of deleted rows, so a second tree computes the changes of the query from the changes of its inputs.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ from watersmeet.values.watermarks import Watermark, both
 
 @dataclass(frozen=True)
 class Changed:
-    """rows: `Changes` of a node, with its columns. went, at: the columns that `Changes` adds.
+    """The changes of a node. rows: `Changes` with the columns of the node. went, at: the columns that `Changes` adds.
 
-    time: the id of the node's own time; None if it has none, or one for each side.
+    time: the id of the node's column with a time; None if it has no time, or one for each side.
     """
 
     rows: Node
@@ -60,7 +59,7 @@ class _Following:
         self._made = 0
 
     def of(self, node: Node) -> Changed:
-        """The changes of a node: computed from those of its input, or for joins and groups from those of all inputs."""
+        """The changes of a node, computed from the changes of its inputs."""
         if isinstance(node, Repartition):
             return self.of(node.input)
         if isinstance(node, Filter) and _is_followed(node.input):
@@ -77,7 +76,7 @@ class _Following:
         return self._by_itself(node)
 
     def _projected(self, node: Project) -> Changed:
-        """If the query computes a time of its own, inserted rows have that time."""
+        """Changes of a projection. If it computes a time, inserted rows have this time."""
         below = self.of(node.input)
         passed = [
             c for c, e in zip(node.outputs, node.exprs, strict=True) if e.column is not None and e.column == below.time
@@ -94,22 +93,24 @@ class _Following:
         return Changed(rows, went, made, None if time is None else time.id)
 
     def _by_itself(self, node: Node) -> Changed:
-        """A row is deleted because another row with its record key replaces it."""
+        """Changes of a node whose rows are deleted only when another row with the same record key replaces them."""
         time = _named(node, RECORD_TIME)
         rows, match = self._with(node, _key_of(node) or [read(c) for c in node.columns])
         return self._changes(rows, [Cause(None, match, None if time is None else time.id)])
 
     def _timed(self, node: Filter, below: Changed) -> Changed:
-        """Rows that are deleted as time passes have their own time; other rows have that of their cause."""
+        """Changes where rows that are deleted by the passing of time have their own time, and others the time of their
+        cause.
+        """
         keys = _key_of(node)
         rows, match = self._with(node, keys)
         return self._changes(rows, [Cause(self._cause_rows(below, keys), match, below.time)])
 
     def _joined(self, node: Join) -> Changed:
-        """A pair has the time of its sides. A row without a partner has its own time, or that of partners that were
-        just deleted.
+        """Changes of a join. A pair has the greater time of its sides. A row without a partner has its own time, or
+        that of a partner that was just deleted.
 
-        Rows that ON keeps from having partners are recognized by NULL in the values that it equates.
+        Rows that can't have partners are recognized by NULL in the values that ON equates.
         """
         sides = [self._side(node, one) for one in (node.left, node.right)]
         equated = [_either(node, a, b, sides[0].time) for a, b in zip(sides[0].equated, sides[1].equated, strict=True)]
@@ -134,7 +135,7 @@ class _Following:
         return _Side(self.of(one), equated, _key_of(one), time)
 
     def _grouped(self, node: Aggregate) -> Changed:
-        """A group changes when one of its rows is inserted or deleted."""
+        """Changes of groups. A group changes when one of its rows is inserted or deleted."""
         below = self.of(node.input)
         outputs = node.outputs[: len(node.keys)]
         calls = zip(node.outputs[len(node.keys) :], node.calls, strict=True)
@@ -158,7 +159,7 @@ class _Following:
         return Changed(Changes(rows, tuple(causes), made), *made, causes[0].time if len(causes) == 1 else None)
 
     def _with(self, node: Node, scalars: Sequence[Scalar]) -> tuple[Node, tuple[str, ...]]:
-        """The node with the scalars among its columns, and their ids."""
+        """The node with the scalars as additional columns, and the ids of these."""
         added = {i: self._column("match", s.type) for i, s in enumerate(scalars) if s.column is None}
         ids = tuple(added[i].id if i in added else str(s.column) for i, s in enumerate(scalars))
         if not added:
@@ -173,7 +174,7 @@ class _Following:
 
 @dataclass(frozen=True)
 class _Side:
-    """A side of a join: the values that ON equates, the parts of its key, its time."""
+    """A side of a join: the values that ON equates, the parts of its key, and its time."""
 
     changed: Changed
     equated: Sequence[Scalar]
@@ -182,9 +183,9 @@ class _Side:
 
 
 def _is_followed(node: Node) -> bool:
-    """True if the changes of the node follow row by row: it has a time, or is made of something that has one.
+    """True if the changes of the node can be computed row by row: it or one of its inputs has a time.
 
-    The newest records are followed as they are read, without the columns that order them, which nothing else reads.
+    For the newest records, the changes are those of the read records, without the columns that only order them.
     """
     if isinstance(node, TopN):
         return False
@@ -194,18 +195,18 @@ def _is_followed(node: Node) -> bool:
 
 
 def _named(node: Node, name: str) -> Column | None:
-    """The records' own column of that name. The columns of a join's sides come before it."""
+    """The records' own column with a name, which follows the columns of a join's sides."""
     return next((c for c in reversed(node.columns) if c.name == name), None)
 
 
 def _key_of(node: Node) -> Sequence[Scalar]:
-    """The parts of the record key; empty without a key."""
+    """The parts of the record key; empty if there is no key."""
     key = _named(node, KEY_COLUMN)
     return [] if key is None else key_parts(read(key))
 
 
 def _either(node: Join, left: Scalar, right: Scalar, time: Column) -> Scalar:
-    """The value that ON equates, in a row of the join."""
+    """The value that ON equates in a row of the join."""
     if node.kind != "full":
         return right if node.kind == "right" else left
     there = exp.Not(this=exp.Is(this=read(time).expression, expression=exp.null()))
@@ -214,7 +215,9 @@ def _either(node: Join, left: Scalar, right: Scalar, time: Column) -> Scalar:
 
 
 def records_of(query: BoundQuery) -> Node:
-    """The changes of a query as records. For a table: by key, a value or, if the row is deleted, a tombstone."""
+    """The changes of a query as records. A table has a value or, for a deleted row, a tombstone for each changed
+    key.
+    """
     tree = query.tree
     metadata = {c.name: c for c in tree.columns if c.name in (KEY_COLUMN, RECORD_TIME)}
     made = (
@@ -239,6 +242,6 @@ def records_of(query: BoundQuery) -> Node:
 
 
 def _clock(tree: Node) -> Watermark:
-    """The clock of the times of changes: the least one of all topics read. None if one of them has no clock."""
+    """The clock for the times of changes: the least clock of all topics read; None if a topic has no clock."""
     times = [[w for _, w in node.watermarks] for node in walk(tree) if isinstance(node, Scan)]
     return both(*[w[0] if w else () for w in times])

@@ -1,20 +1,20 @@
-"""Joins of records: kinds of join by stream and table, ON, WITHIN, formats of keys, numbers of partitions.
+"""Binds joins of records: kinds of join by stream and table, ON, WITHIN, formats of keys, numbers of partitions.
 
 Lenses, "Joins", "Table/Stream joins compatibility table".
 
 **ON** ("Matching expression (ON)"; LS-12 to LS-16). AND splits a condition into parts; each part is an equality with
-one source on each side, or reads a single source. `A = B AND c OR d` is listed as allowed: if AND binding tighter than
-OR leaves a part over both sources, OR is taken to bind tighter.
+one source on each side, or reads a single source. The document allows `A = B AND c OR d`: if the usual precedence
+leaves a part that reads both sources, OR takes precedence over AND.
 
 **Keys** ("Key decoder types", "Co-partitioning", "ON expressions and key change"; LS-31 to LS-36). Both sources need
-keys in one format and equal numbers of partitions. Formats are also compared if ON equates values. A computed key has
-no format.
+the same key format and the same number of partitions. Formats are also compared if ON equates values. A computed key
+has no format.
 
 **WITHIN** joins two streams of records within a time ("Windowing: stream to stream joins"; LS-18 to LS-21). The clock
 of a stream is the greatest time of its records in earlier epochs. A record is late if, by the clock of its own stream,
-its window ended more than the grace period ago. Its partners may have been forgotten, so it matches nothing, and is
-output at once with NULLs if its side is preserved. The default grace period is 24 hours, that of the Kafka Streams
-version for which Lenses 4.0 was made (KIP-633, "Deprecate 24-hour Default Grace Period for Windowed Operations in
+its window ended more than the grace period ago. The state may no longer contain its partners, so it matches nothing; if
+its side is preserved, it is output immediately with NULLs. The default grace period is 24 hours as in the Kafka Streams
+version on which Lenses 4.0 is based (KIP-633, "Deprecate 24-hour Default Grace Period for Windowed Operations in
 Streams"). With the default, records without a partner are output when their window ends; an explicit grace period
 delays them (KAFKA-10847, ksqlDB).
 """
@@ -67,12 +67,12 @@ from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.times import DAY_US
 from watersmeet.values.watermarks import Watermark, both, shifted
 
-#: The default grace period: how late a record may be.
+#: The default grace period, the maximum lateness of a record.
 GRACE_US: Final = DAY_US
 
 
 def windowed(node: exp.Join, one: exp.Column, other: exp.Column) -> exp.Join:
-    """The join with its WITHIN clause as a condition on the times `one` and `other`, both ends included (LS-19)."""
+    """The join with a condition on the times `one` and `other` instead of WITHIN; both ends are included (LS-19)."""
     within = lengths_of(node)
     if not within:
         return node
@@ -88,7 +88,7 @@ def windowed(node: exp.Join, one: exp.Column, other: exp.Column) -> exp.Join:
 
 
 def grace_of(node: exp.Join, env: Environment) -> int | None:
-    """GRACE PERIOD in microseconds, None without one. TWO_WITHIN, INVALID_PARAMETER."""
+    """GRACE PERIOD in microseconds, or None. Raises TWO_WITHIN, INVALID_PARAMETER."""
     periods = node.grace_periods if isinstance(node, WithinJoin) else []
     lengths = {duration_us(p) for p in periods}
     if len(lengths) > 1:
@@ -104,7 +104,7 @@ def grace_of(node: exp.Join, env: Environment) -> int | None:
 
 
 def length_of(node: exp.Join, env: Environment) -> int | None:
-    """WITHIN in microseconds. INVALID_PARAMETER unless it is a duration above zero."""
+    """WITHIN in microseconds. Raises INVALID_PARAMETER unless it is a duration above zero."""
     within = lengths_of(node)
     if not within:
         return None
@@ -117,9 +117,9 @@ def length_of(node: exp.Join, env: Environment) -> int | None:
 
 
 class Within:
-    """The join of two streams, each with a clock if its records have an event time.
+    """The join of two streams. A stream has a clock if its records have an event time.
 
-    length_us, grace_us: of WITHIN and GRACE PERIOD; grace_us may be None.
+    length_us: the length of WITHIN. grace_us: the length of GRACE PERIOD, or None.
     """
 
     def __init__(self, left: Sourced, right: Sourced, length_us: int, grace_us: int | None) -> None:
@@ -132,7 +132,7 @@ class Within:
         ]
 
     def without_late_rows(self) -> tuple[Sourced, Sourced]:
-        """Both sides under a late-row filter, where their times are followed."""
+        """Both sides with a late-row filter if they have a clock."""
         left, right = (
             s if not clock else (self._split(i, late=False), s[1])
             for i, (s, clock) in enumerate(zip(self._sides, self._clocks, strict=True))
@@ -140,7 +140,9 @@ class Within:
         return left, right
 
     def result(self, made: Node, join: Join, node: exp.Join, env: Environment, binding: Binding) -> Node:
-        """The output of the join `made` (its columns, key and time), including rows known to have no partner."""
+        """The output of the join `made` (its columns, key and time), including rows that are known to have no
+        partner.
+        """
         kept = [i for i, kinds in enumerate((("left", "full"), ("right", "full"))) if join.kind in kinds]
         if not kept:
             return made
@@ -155,13 +157,13 @@ class Within:
         return Union((self._awaiting(made, binding), *(self._alone(i, made, binding) for i in kept)), made.columns)
 
     def _split(self, number: int, *, late: bool) -> Node:
-        """The late records of a side, or the others."""
+        """Splits the late records of a side from the others."""
         time = self._times[number].column
         assert time is not None, "the time of a source is one of its columns"
         return LateRowFilter(self._sides[number][0], time, shifted(self._clocks[number], -self._accepted_us), late=late)
 
     def _awaiting(self, joined: Project, binding: Binding) -> Node:
-        """Pairs are output at once, records without a partner when both clocks have passed their window."""
+        """Outputs pairs immediately, and records without a partner when both clocks have passed their window."""
         time = joined.columns[-1]
         due = binding.new_column("due", time.type, nullable=True)
         left, right = (t.expression for t in self._times)
@@ -184,7 +186,7 @@ class Within:
         return Project(held, joined.columns, tuple(map(read, joined.columns)))
 
     def _alone(self, number: int, joined: Project, binding: Binding) -> Node:
-        """The late records of a side, at once, with NULLs for the other side."""
+        """Outputs the late records of a side immediately, with NULLs for the other side."""
         lacking = {c.id: duckdb_cast(exp.null(), c.type) for c in self._sides[1 - number][0].columns}
         late = self._split(number, late=True)
         exprs = [
@@ -193,7 +195,7 @@ class Within:
             )
             for e in joined.exprs
         ]
-        exprs[-1] = self._times[number]  # the later of its time and NULL, so that the clock still advances
+        exprs[-1] = self._times[number]  # the greatest of its time and NULL, so that the clock still advances
         return Project(late, _renamed(joined.columns, exprs, binding), tuple(exprs))
 
 
@@ -202,14 +204,14 @@ def _renamed(columns: Sequence[Column], exprs: Sequence[Scalar], binding: Bindin
 
 
 def time_of(scope: Scope) -> exp.Column:
-    """The time of the records of a source, as a condition names it."""
+    """The time of the records of a source, in the form in which a condition names it."""
     return exp.column(
         exp.to_identifier(RECORD_TIME, quoted=True), exp.to_identifier(scope.tables[-1].alias, quoted=True)
     )
 
 
 def metadata_of(scope: Scope) -> RecordMetadata:
-    """The metadata of a side of a join, which is a source of records."""
+    """The metadata of a side of a join, which must be a source of records."""
     metadata = metadata_in(scope)
     assert metadata is not None, "only sources of records are joined"
     return metadata
@@ -218,7 +220,9 @@ def metadata_of(scope: Scope) -> RecordMetadata:
 def check_on(
     condition: exp.Expression, left: Scope, right: Scope, env: Environment, binding: Binding
 ) -> tuple[exp.Expression, bool]:
-    """The condition with its AND and OR resolved, and whether it equates the sources. ON_ONE_SIDE, ON_NOT_SPLIT."""
+    """The condition with its AND and OR resolved, and whether it equates the sources. Raises ON_ONE_SIDE,
+    ON_NOT_SPLIT.
+    """
     rules = _Rules(left, right, env)
     if (subquery := condition.find(exp.Select)) is not None:
         raise rules.lacking("a subquery in ON", subquery)
@@ -251,9 +255,9 @@ class _Rules:
         )
 
     def check(self, part: exp.Expression) -> None:
-        """ON_ONE_SIDE or ON_NOT_SPLIT for a part that breaks the rules.
+        """Raises ON_ONE_SIDE or ON_NOT_SPLIT for a part that violates the rules.
 
-        FEATURE_NOT_SUPPORTED for a field compared with itself, which must be a mistake.
+        Raises FEATURE_NOT_SUPPORTED for a field that is compared with itself, which must be a mistake.
         """
         node = part.unnest()
         if len(self._reads(part)) < 2:
@@ -291,13 +295,13 @@ class _Rules:
         return self._ctx.not_supported(what, place, hint="Join with it in a query of WITH.")
 
     def equates(self, part: exp.Expression) -> bool:
-        """Whether a part that follows the rules is an equality of the two sources."""
+        """Whether a valid part is an equality of the two sources."""
         return len(self._reads(part)) > 1
 
     def regrouped(self, part: exp.Expression) -> list[exp.Expression] | None:
         """The operands of a condition that mixes AND and OR, read as if OR had precedence over AND.
 
-        None unless the condition breaks the rules in the usual reading and follows them in this one.
+        None unless the condition violates the rules with the usual precedence and obeys them with this one.
         """
         node = part.unnest()
         if (
@@ -347,7 +351,7 @@ class _Rules:
 
 
 def _conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
-    """The conjuncts, in order."""
+    """The conjuncts in order."""
     inner = node.unnest()
     if isinstance(inner, exp.And):
         yield from _conjuncts(inner.this)
@@ -357,7 +361,9 @@ def _conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
 
 
 def _words(node: exp.Expression) -> Iterator[exp.Expression]:
-    """The conditions and, between them, AND or OR as written. A condition in parentheses counts as one."""
+    """The operands of a condition and the AND or OR between them, as written. A condition in parentheses is one
+    operand.
+    """
     if isinstance(node, (exp.And, exp.Or)):
         yield from _words(node.this)
         yield node
@@ -376,7 +382,7 @@ def _shown(node: exp.Expression) -> str:
 
 
 def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> RecordLayout:
-    """The formats of the joined records if the join is by their keys. Raises KEY_FORMATS."""
+    """The formats of the joined records if their keys are joined. Raises KEY_FORMATS."""
     one, other = metadata_of(left), metadata_of(right)
     formats = one.layout.key_format, other.layout.key_format
     if None not in formats:
@@ -400,7 +406,9 @@ def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> R
 
 
 def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:
-    """Both sources with the greater number of partitions, and with records in the partitions of their keys."""
+    """Both sources with the greater of their numbers of partitions, and with each record in the partition of its
+    key.
+    """
     layouts = metadata_of(left[1]).layout, metadata_of(right[1]).layout
     counts = [layout.partitions for layout in layouts]
     if counts[0] is None or counts[1] is None:
@@ -413,7 +421,7 @@ def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:
     return one, other
 
 
-#: By the kinds of the left and right side: the joins allowed, whether WITHIN is needed, and the kind of the result.
+#: For the kinds of the left and right side: the allowed joins, whether they need WITHIN, and the kind of the result.
 _MATRIX: Final[dict[tuple[RecordKind, RecordKind], tuple[tuple[str, ...], bool, RecordKind]]] = {
     ("stream", "stream"): (("INNER", "LEFT", "RIGHT", "FULL"), True, "stream"),
     ("table", "table"): (("INNER", "LEFT", "RIGHT", "FULL"), False, "table"),
@@ -423,9 +431,9 @@ _MATRIX: Final[dict[tuple[RecordKind, RecordKind], tuple[tuple[str, ...], bool, 
 
 
 def record_join(clause: JoinClause) -> Sourced:
-    """`left JOIN right`, with the key, time and kind of its records.
+    """Binds `left JOIN right` and determines the key, time and kind of its records.
 
-    The error conditions of the compatibility table, with their positions.
+    Raises the error conditions of the compatibility table, with their spans.
     """
     left, right, node, env, binding = clause.left, clause.right, clause.node, clause.env, clause.binding
     check_aliases(left[1], right[1], node, env)
@@ -463,7 +471,7 @@ def record_join(clause: JoinClause) -> Sourced:
 
 
 def _checked(node: exp.Join, left: RecordKind, right: RecordKind, env: Environment) -> RecordKind:
-    """The nature of the result. STREAM_JOIN_WITHOUT_WITHIN, WITHIN_NOT_ALLOWED, TWO_WITHIN, RECORD_JOIN_KIND."""
+    """The nature of the result. Raises STREAM_JOIN_WITHOUT_WITHIN, WITHIN_NOT_ALLOWED, TWO_WITHIN, RECORD_JOIN_KIND."""
     kinds, windowed, nature = _MATRIX[left, right]
     kind = node.side.upper() or "INNER"
     within = lengths_of(node)
@@ -505,7 +513,7 @@ def _refused(condition: str, message: str, node: exp.Expression, env: Environmen
 
 
 def _conditioned(node: exp.Join, left: Scope, right: Scope, env: Environment, binding: Binding) -> exp.Join:
-    """The join with its condition resolved. Without an equality it is a join by the sources' keys."""
+    """The join with its condition resolved. Without an equality it joins the sources by their keys."""
     made: exp.Join = node.copy()
     condition, equates = check_on(node.args["on"], left, right, env, binding)
     if not equates:
@@ -520,9 +528,9 @@ def _named(scope: Scope, name: str) -> exp.Column:
 
 
 def _once(scope: Scope, width: int, node: exp.Join, kind: JoinKind) -> tuple[ScopeColumn, ...]:
-    """The columns that can be read unqualified. A field that ON equates with one of the same name appears once.
+    """The columns for unqualified names. A field that ON equates with a field of the same name appears once.
 
-    width: of the left side.
+    width: the number of columns of the left side.
     """
     pairs = [(p.this, p.expression) for p in condition_parts(node.args["on"]) if isinstance(p, exp.EQ)]
     equated = {
@@ -548,7 +556,9 @@ def _is_field(node: exp.Expression, scope: Scope) -> bool:
 
 
 def _looked_up(joined: Join, *, turned: bool) -> Node:
-    """A stream's records look up a table. Those without a match wait for later records of it (LS-24, LS-26)."""
+    """Joins a stream whose records look up a table. Records without a match wait for later records of the table (LS-24,
+    LS-26).
+    """
     sides = (joined.right, joined.left) if turned else (joined.left, joined.right)
     keys = tuple(replace(k, left=k.right, right=k.left) for k in joined.keys) if turned else joined.keys
     outer = joined.kind != "inner"
@@ -558,11 +568,11 @@ def _looked_up(joined: Join, *, turned: bool) -> Node:
 
 
 def _key(joined: Join, one: RecordMetadata, other: RecordMetadata) -> Scalar:
-    """The key of the result: the common key for a join only by `_key`, else an object of the values that ON equates
-    (LS-35).
+    """The key of the result. A join that compares only `_key` keeps the common key; others have an object of the values
+    that ON equates (LS-35).
 
-    If two tables are joined, it has both keys, so that each pair has its own result. The same holds for a join by
-    `_key` if an OUTER JOIN may output records of one key without a partner.
+    A join of two tables has both keys, so that each pair has its own result. So has a join by `_key` if an OUTER JOIN
+    may output several records of a key without a partner.
     """
     equated = [_merged(joined.kind, k.left, k.right) for k in joined.keys]
     if _by_key(joined, one, other):
@@ -577,7 +587,7 @@ def _key(joined: Join, one: RecordMetadata, other: RecordMetadata) -> Scalar:
 
 
 def _by_key(joined: Join, one: RecordMetadata, other: RecordMetadata) -> bool:
-    """Whether the join is only by the keys of its sources, which then are the keys of the result."""
+    """Whether the join compares only the keys of its sources, which then are the keys of the result."""
     if one.nature == other.nature == "table" and joined.kind == "full" and joined.residual is not None:
         return False
     keys = [v.finish().column for v in (one.key, other.key) if v is not None]
@@ -605,11 +615,13 @@ def _merged(kind: JoinKind, left: Scalar, right: Scalar) -> Scalar:
 
 
 def _time(joined: Join, one: RecordMetadata, other: RecordMetadata) -> Scalar:
-    """The time of the result: the stream's if it looks up a table, else the later one, as in Kafka Streams."""
+    """The time of the result: the time of a stream that looks up a table, else the later of both times, as in Kafka
+    Streams.
+    """
     if one.nature != other.nature:
         return (one if one.nature == "stream" else other).time.finish()
     left, right = one.time.finish(), other.time.finish()
     later: exp.Expression = exp.Greatest(this=left.expression.copy(), expressions=[right.expression.copy()])
-    if joined.kind != "inner":  # without a partner, its time is NULL
+    if joined.kind != "inner":  # the time is NULL if there is no partner
         later = exp.Coalesce(this=later, expressions=[left.expression.copy(), right.expression.copy()])
     return Scalar(later, left.type, left.nullable or right.nullable)

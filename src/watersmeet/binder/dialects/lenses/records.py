@@ -1,7 +1,7 @@
-"""Topics as streams of records or as tables, and the metadata of records: their key and time.
+"""Binds topics as streams of records or as tables, and the metadata of records: their key and time.
 
 Lenses, "Joins": "Join types", "Matching expression (ON)", "ON expressions and key change" (LS-10, LS-35, LS-46). A
-stream has every record that has a value. A table has the last record of each key, unless its value is NULL (a
+stream contains every record with a value. A table contains the last record of each key, unless its value is NULL (a
 tombstone). A query over records adds their key and time to its select list.
 """
 
@@ -47,16 +47,15 @@ from watersmeet.expressions.context import Context, Value, call, duckdb_cast, of
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.types import BOOLEAN, TIMESTAMP, SqlType
 
-#: How the records of a topic are read: all of them, or the last one of each key.
+#: The records of a topic that a query reads: all of them, or the last one of each key.
 RecordKind = Literal["stream", "table"]
 
 
 @dataclass(frozen=True)
 class RecordLayout:
-    """How records are stored.
+    """The formats and partitions of records.
 
-    key_format: None for a computed key. partitions, value_format: None if they come from no topic. by_hash: as of a
-    `Topic`.
+    key_format: None for a computed key. partitions, value_format: None for records of no topic. by_hash: see `Topic`.
     """
 
     key_format: str | None = None
@@ -65,13 +64,13 @@ class RecordLayout:
     by_hash: bool = True
 
 
-#: The layout of records that come from no topic.
+#: The layout of records that are read from no topic.
 PLAIN: Final = RecordLayout()
 
 
 @dataclass(frozen=True)
 class RecordMetadata(Extension):
-    """Metadata of the records of a scope. key: None without a key."""
+    """The metadata of the records of a scope. key: None for records without a key."""
 
     nature: RecordKind
     key: Value | None
@@ -81,7 +80,7 @@ class RecordMetadata(Extension):
 
 @dataclass(frozen=True)
 class QueryRecords(Extension):
-    """The records of a query's result. Its last columns (`beside`) are their metadata."""
+    """The facts about the records of a query's result, whose last columns (`beside`) are their metadata."""
 
     nature: RecordKind
     layout: RecordLayout
@@ -93,24 +92,24 @@ def metadata_in(scope: Scope) -> RecordMetadata | None:
 
 
 def records_in(query: Bound | BoundQuery) -> QueryRecords | None:
-    """The records of a query's result; None if it reads none."""
+    """The facts about the records of a query's result; None if the query reads no records."""
     return query.extension if isinstance(query.extension, QueryRecords) else None
 
 
-#: Kafka's own fields of a record.
+#: The fields of `_meta` that Kafka sets.
 _OF_BROKERS: Final = (RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
 
-#: Columns that `*` omits.
+#: The columns that `*` omits.
 HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER, *_OF_BROKERS)
 
-#: Names that no field of a record can have: columns that Watersmeet fills, and metadata.
+#: Names that fields of records can't have: columns that Watersmeet fills, and metadata.
 RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_COLUMN, META_COLUMN, *_OF_BROKERS)
 
 
 def bind_records(
     scan: Scan, relation: Relation, nature: RecordKind, binding: Binding, text: str, span: Span | None
 ) -> Node:
-    """The records of a relation: its fields, then `_key` (where it has one) and `@time`."""
+    """The records of a relation: the fields, then `_key` (if it has a key) and `@time`."""
     if relation.topic is None:
         return _relation(scan, relation, nature, binding, text, span)
     by_name = {c.name: c for c in scan.columns}
@@ -124,7 +123,7 @@ def bind_records(
             hint="Read it by SELECT STREAM.",
         )
     if nature == "table":
-        if KEY_COLUMN not in relation.always_there:  # records without a key have no last one
+        if KEY_COLUMN not in relation.always_there:  # records without a key are all kept
             has_key = exp.Not(this=exp.Is(this=read(by_name[KEY_COLUMN]).expression, expression=exp.null()))
             rows = Filter(rows, Scalar(has_key, BOOLEAN, nullable=False))
         rows = _newest(rows, relation, by_name, binding)
@@ -138,7 +137,7 @@ def bind_records(
 
 
 def _newest(rows: Node, relation: Relation, by_name: dict[str, Column], binding: Binding) -> Node:
-    """The last record of each key: by arrival, or by the numbers that the topic's processor gives its records."""
+    """The last record of each key in order of arrival, or of the numbers that the topic's processor assigns."""
     keys = key_parts(read(by_name[KEY_COLUMN]))
     if isinstance(relation, Table):
         found = newest(rows, keys, binding)
@@ -152,7 +151,7 @@ def _newest(rows: Node, relation: Relation, by_name: dict[str, Column], binding:
 
 
 def key_parts(key: Scalar) -> list[Scalar]:
-    """The fields of a computed key, at any depth; a plain key itself."""
+    """The fields of a computed key at any depth; for a plain key, the key itself."""
     if key.type.name != "struct":
         return [key]
     fields = [
@@ -164,7 +163,7 @@ def key_parts(key: Scalar) -> list[Scalar]:
 def _relation(
     scan: Scan, relation: Relation, nature: RecordKind, binding: Binding, text: str, span: Span | None
 ) -> Node:
-    """A relation of another dialect: its rows are records, its primary key is their key."""
+    """Binds a relation of another dialect: its rows are the records, its primary key is their key."""
     rows: Node = scan
     if nature == "stream" and not scan.append_only:
         if not isinstance(relation, Table) or relation.connector:
@@ -190,7 +189,7 @@ def _relation(
 
 
 def packed(fields: Sequence[tuple[str, Value]], *, always: bool = False) -> Scalar:
-    """A single value as it is; several values (or any with `always`) as an object."""
+    """A single value unchanged; several values, or with `always` any, packed into an object."""
     scalars = [(n, v.finish()) for n, v in fields]
     if len(scalars) == 1 and not always:
         return scalars[0][1]
@@ -209,7 +208,7 @@ def packed(fields: Sequence[tuple[str, Value]], *, always: bool = False) -> Scal
 
 
 def described(relation: Relation, topic: Topic) -> list[Described]:
-    """The columns and metadata of a topic's records, as queries name them, then how they are stored and written."""
+    """DESCRIBE of a topic: the columns and metadata of its records by the names in queries, then their storage."""
     fields = [(c.name, c.type.sql, c.name in relation.always_there) for c in relation.columns if c.name not in HIDDEN]
     key = [(c.name, c.type.sql, True) for c in relation.columns if c.name == KEY_COLUMN]
     time = relation.column(RECORD_TIME)
@@ -229,7 +228,7 @@ def described(relation: Relation, topic: Topic) -> list[Described]:
 
 
 def _idle(relation: Relation) -> list[Described]:
-    """The time after which a silent topic no longer holds back others, if it has one."""
+    """The idle time after which the topic no longer holds back other topics, if it is set."""
     time = relation.event_time
     if time is None or time.idle_us is None:
         return []
@@ -243,10 +242,9 @@ def metadata_of(columns: Sequence[ScopeColumn], nature: RecordKind, layout: Reco
 
 
 def scope_of_records(tree: Node, item: NamedItem, kind: RecordKind, layout: RecordLayout, env: Environment) -> Scope:
-    """The scope of records. INVALID_NAME for a field with the name of record metadata.
+    """The scope of records. Raises INVALID_NAME for a field with the name of record metadata.
 
-    The item's names are those of the first columns. The key and the time can be read by their own names too, and are
-    not renamed.
+    The item's names rename the first columns, but never the key and the time, which keep their names.
     """
     own = scope_columns(tree.columns)
     for column, name in zip(own, item.names, strict=False):
@@ -263,7 +261,7 @@ def scope_of_records(tree: Node, item: NamedItem, kind: RecordKind, layout: Reco
 
 
 def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> RecordLayout:
-    """The formats of a query's records: those of the records it reads; a computed key has no format (LS-35)."""
+    """The formats of a query's records, taken from the records that it reads; a computed key has no format (LS-35)."""
     metadata = metadata_in(scope)
     assert metadata is not None
     layout, key = metadata.layout, metadata.key
@@ -278,7 +276,7 @@ def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> RecordLay
 def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> list[ScopeColumn]:
     """The meaning of `*`: the fields of the value (LS-46).
 
-    AMBIGUOUS_COLUMN if two sources have a field of the same name; UNDEFINED_COLUMN if there are no fields.
+    Raises AMBIGUOUS_COLUMN if two sources have a field of the same name, UNDEFINED_COLUMN if there are no fields.
     """
     fields = [c for c in columns if c.name not in HIDDEN]
     if not fields:
@@ -299,9 +297,9 @@ def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> 
 
 
 def with_metadata(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Group | None) -> list[Item]:
-    """The select list, then `_key` and `@time` of the records, unless the list has them.
+    """The select list, followed by `_key` and `@time` of the records unless the list has them.
 
-    group: of an aggregate, whose records have the grouping values as their key. Its aliases are expanded.
+    group: the GROUP BY of an aggregate, with its aliases expanded; the grouping values become the key of the records.
     """
     metadata = metadata_in(scope)
     assert metadata is not None
@@ -327,7 +325,7 @@ def with_metadata(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.
 
 
 def _check_names(items: Sequence[Item], ctx: Context) -> None:
-    """INVALID_NAME for reserved names of fields, DATATYPE_MISMATCH for a time of another type."""
+    """Raises INVALID_NAME for reserved names of fields, DATATYPE_MISMATCH for a time of the wrong type."""
     for value, name, node in items:
         if name in RESERVED:
             raise ctx.error(
@@ -349,9 +347,9 @@ def _check_names(items: Sequence[Item], ctx: Context) -> None:
 
 
 def _grouped(node: exp.Expression, position: int, items: Sequence[Item], ctx: Context) -> tuple[str, Value]:
-    """A key of GROUP BY, its number `position`: its name, and its value above the groups.
+    """The name of the grouping key number `position`, and its value after grouping.
 
-    A number refers to an item of the select list.
+    A key that is a number refers to an item of the select list.
     """
     node = node.unnest()
     if isinstance(node, exp.Literal) and not node.is_string:
@@ -361,7 +359,7 @@ def _grouped(node: exp.Expression, position: int, items: Sequence[Item], ctx: Co
 
 
 def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
-    """The GROUP BY of a query with aggregates but without GROUP BY: records are grouped by their key."""
+    """The default GROUP BY of a query with aggregates, which groups records by their key."""
     metadata = metadata_in(scope)
     assert metadata is not None
     if metadata.key is None:
@@ -372,7 +370,9 @@ def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
 
 
 def check_decided(parts: Sequence[exp.Expression], ctx: Context) -> None:
-    """FEATURE_NOT_SUPPORTED for conditions on a stream that change with time: its records are never deleted."""
+    """Raises FEATURE_NOT_SUPPORTED for conditions on a stream that change with time, because its records are never
+    deleted.
+    """
     for part in parts:
         if mentions_time(bind_value(part, ctx).finish()):
             raise ctx.not_supported(
@@ -394,8 +394,8 @@ def _join_and_group(place: exp.Expression, text: str) -> Error:
 
 
 def check_select(node: exp.Select, text: str) -> None:
-    """Errors for queries over records: JOIN_SOURCES (LS-38), JOIN_AND_GROUP (LS-40), and FEATURE_NOT_SUPPORTED for
-    clauses that Lenses' document does not define.
+    """Raises JOIN_SOURCES (LS-38), JOIN_AND_GROUP (LS-40), and FEATURE_NOT_SUPPORTED for clauses that Lenses' document
+    does not define.
     """
     if node.args.get("from_") is not None and not isinstance(node, RecordSelect) and node.parent is not None:
         raise node_error(

@@ -1,4 +1,4 @@
-"""Lenses' rules: queries over records, which have a key and a time besides the select list.
+"""Lenses' rules for queries over records. Their results have a key and a time in addition to the select list.
 
 Lenses, "Joins"; LS-01 to LS-46.
 """
@@ -66,12 +66,12 @@ from watersmeet.values.watermarks import Watermark
 
 
 class LensesRules(DialectRules):
-    """Queries over records."""
+    """The rules for queries over records."""
 
     query_called: ClassVar[str] = "a query over records"
 
     def running_output(self, query: BoundQuery, asked: exp.Expression, text: str) -> Node:
-        """For a table, its changes as its topic would have them."""
+        """For a table, the changes in the form of its topic's records."""
         records = records_in(query)
         if records is None or records.nature != "table":
             return query.tree
@@ -114,7 +114,7 @@ class LensesRules(DialectRules):
         binding: Binding,
         plain: Callable[[Part | None], Sourced],
     ) -> Sourced:
-        """Reads it as a stream or as a table, as the SELECT says (LS-04)."""
+        """Reads the relation as a stream or as a table, as the SELECT specifies (LS-04)."""
         node = item.node
         if isinstance(relation, View):
             raise env.not_supported("a view in FROM", node, hint="Make a materialized view of it.")
@@ -138,11 +138,11 @@ class LensesRules(DialectRules):
         return scope_of_records(tree, item, records.nature, records.layout, env)
 
     def time_columns(self, relation: Relation) -> Mapping[str, Watermark]:
-        """Also those of topics: joins of records use their watermarks to find late records."""
+        """Includes the columns of topics: joins of records use their watermarks to find late records."""
         return relation.time_columns
 
     def check_ending(self, node: exp.Expression, text: str) -> None:
-        """Refuses clauses over records: only a running query follows records."""
+        """Rejects clauses over records, which only running queries support."""
         within = lengths_of(node) if isinstance(node, exp.Join) else []
         if within:
             raise not_supported(
@@ -172,7 +172,9 @@ class LensesRules(DialectRules):
     def select(
         self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
     ) -> tuple[exp.Select, Node]:
-        """Refuses conditions on streams that time changes. Aggregates without GROUP BY group by the records' key."""
+        """Rejects conditions on streams that change with time. Aggregates without GROUP BY group by the records'
+        key.
+        """
         metadata = metadata_in(scope)
         if metadata is None:
             return node, relation

@@ -1,17 +1,17 @@
 """SQLstream's rules: a relation with a watermark is a stream, whose rows have a ROWTIME, which `*` omits.
 
 SQLstream, "JOIN clause", "Output Rowtimes" (SS-30, SS-37, SS-64). A relation of any dialect with a watermark is a
-stream. Its rowtime is the column ROWTIME, or else the first column with a watermark. The clock is that of the
-underlying stream, so rows that a filter drops also advance it.
+stream. Its rowtime is the column ROWTIME, or else the first column with a watermark. The clock belongs to the stored
+stream, so rows that a filter drops also advance it.
 
 **Promotion.** An event time becomes the ROWTIME: `SELECT STREAM ts AS ROWTIME, …`, or a pump that inserts into ROWTIME
 (s-Server, "Using ROWTIME to promote an event time"). The rowtimes of a stream never decrease, so a row whose time is
 before that of an earlier row is rejected and counted.
 
 **GROUP BY** outputs a group once, when the clock has passed it (SS-28: hourly summaries that match in one millisecond).
-One of the keys has to rise with ROWTIME: FLOOR(ROWTIME TO unit), STEP, date_trunc, or an edge of the windows of TUMBLE
-and HOP. Such groups close at the end of the unit or window, which is their rowtime. The key may also be ROWTIME itself,
-or ROWTIME rounded up.
+One of the keys must increase with ROWTIME: FLOOR(ROWTIME TO unit), STEP, date_trunc, or an edge of the windows of
+TUMBLE and HOP. Such groups close at the end of the unit or window, which is their rowtime. The key may also be ROWTIME
+itself, or ROWTIME rounded up.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ from watersmeet.values.watermarks import Term, Watermark, both, by_months, floor
 
 @dataclass(frozen=True)
 class Closing:
-    """When groups close. node: the SELECT with the closing time in its list.
+    """The time at which groups close. node: the SELECT with the closing time in its list.
 
-    comparison, clock: a group closes when its closing time compares so with the clock.
-    first: the closing time is added in front of the select list.
-    promoted: an item of the list is named ROWTIME and is another time.
+    comparison, clock: a group closes when this comparison of its closing time with the clock is true.
+    first: whether the closing time is added in front of the select list.
+    promoted: whether an item of the list is named ROWTIME but is a different time.
     """
 
     node: exp.Select
@@ -83,7 +83,7 @@ class DistinctItems(exp.Group):  # type: ignore[misc]
 
 
 def grouped_distinct(node: exp.Select) -> exp.Select | None:
-    """SELECT DISTINCT as GROUP BY of all items; None with a star, a window function, or DISTINCT ON."""
+    """SELECT DISTINCT rewritten as GROUP BY of all items; None with a star, a window function, or DISTINCT ON."""
     distinct = node.args["distinct"]
     items = [e.this if isinstance(e, exp.Alias) else e for e in node.expressions]
     if distinct.args.get("on") is not None or any(star_of(e) is not None or e.find(exp.Window) for e in items):
@@ -97,12 +97,10 @@ def grouped_distinct(node: exp.Select) -> exp.Select | None:
 def closing(
     node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding, *, fronted: bool
 ) -> Closing:
-    """How the groups of a SELECT over a stream close.
+    """The way in which the groups of a SELECT over a stream close. Raises EMIT_NOT_POSSIBLE.
 
-    relation, scope: of its FROM and WHERE.
-    fronted: its rowtime is added in front even if the list has it.
-
-    EMIT_NOT_POSSIBLE.
+    relation, scope: the result of FROM and WHERE.
+    fronted: whether the rowtime is added in front even if the list has it.
     """
     assert scope.stream is not None
     marks = watermarks(relation)
@@ -137,11 +135,11 @@ def closing(
 def _moment(
     key: exp.Expression, value: Value, mark: Watermark, clock: Watermark, binding: Binding
 ) -> tuple[exp.Expression, Comparison, Watermark] | None:
-    """For a group with this key: the time at which it is complete, the comparison of that time with a clock, and the
-    clock; None if unknown.
+    """The time at which a group with this key is complete, the comparison of that time with a clock, and the clock;
+    None if unknown.
 
-    mark: the watermark of the key. clock: that of ROWTIME, which is used if the key is ROWTIME; otherwise the key's own
-    watermark is used too.
+    mark: the watermark of the key. clock: the watermark of ROWTIME, which suffices if the key is ROWTIME; otherwise the
+    watermark of the key is also used.
     """
     rounded = value.expression.this if isinstance(value.expression, exp.Cast) else value.expression
     length, months = floor_of(rounded), months_floor_of(rounded)
@@ -160,22 +158,22 @@ def _moment(
     window = binding.collected.windowed.get(value.expression.sql())
     if window is not None:
         is_end = value.expression.sql() in binding.collected.window_ends
-        # a window that is not complete ends at least one slide after all complete ones
+        # an incomplete window ends at least one slide after all complete ones
         own = shifted(mark, (0 if is_end else window.size_us) - window.slide_us)
         ends = key.copy() if is_end else exp.Add(this=key.copy(), expression=interval_of(window.size_us))
         return ends, "<=", _slower(clock, own, floored(clock, window.slide_us, window.offset_us))
-    # the latest row of such a group may have the key itself as its rowtime
+    # the rowtime of the group's last row may equal the key
     is_last = key.name.upper() == ROWTIME if isinstance(key, exp.Column) else isinstance(key, exp.Ceil)
     return (key.copy(), "<", both(clock, mark)) if is_last else None
 
 
 def _slower(clock: Watermark, own: Watermark, expected: Watermark) -> Watermark:
-    """Only the clock, if the key's watermark follows from it (`expected`); else both."""
+    """The clock if the key's watermark follows from it (`expected`), else the clock and the watermark."""
     return clock if own == expected else both(clock, own)
 
 
 def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> tuple[exp.Select, bool, bool]:
-    """The SELECT with the closing time instead of the plain ROWTIME, or in front; see `Closing`."""
+    """The SELECT with the closing time instead of the item ROWTIME, or in front of the list; see `Closing`."""
     made: exp.Select = node.copy()
     shown, promoted = False, False
     items = []
@@ -200,7 +198,7 @@ def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> 
 
 
 def closed(bound: Bound, how: Closing) -> Bound:
-    """The groups that are closed; `bound`: all groups, with the select list of `how`."""
+    """The groups of `bound` that are closed. `bound` contains all groups, with the select list of `how`."""
     outputs = bound.outputs
     place = 0 if how.first else next(i for i, o in enumerate(outputs) if o.column.name.upper() == ROWTIME)
     same = tuple(o.column.id for o in outputs[1:] if o.column.name.upper() == ROWTIME) if how.promoted else ()
@@ -222,7 +220,7 @@ BindUnion = Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound]
 
 
 def item_scope(tree: Node, item: NamedItem, env: Environment) -> Scope:
-    """The scope of an item of FROM. A stream has its rowtime, which `*` leaves out."""
+    """The scope of an item of FROM. For a stream it includes the rowtime, which `*` omits."""
     rowtime = rowtime_of(tree)
     columns = [c for c in tree.columns if rowtime is None or c.id != rowtime.id or c.name.upper() != ROWTIME]
     check_alias_list(item.names, len(columns), item.shown, env.text, node_span(item.node))
@@ -231,7 +229,7 @@ def item_scope(tree: Node, item: NamedItem, env: Environment) -> Scope:
 
 
 def check_stream(node: exp.Select, scope: Scope, env: Environment) -> None:
-    """FEATURE_NOT_SUPPORTED for clauses that a query over streams can't have."""
+    """Raises FEATURE_NOT_SUPPORTED for clauses that a query over streams can't have."""
     if env.outer is not None:
         raise env.not_supported("a stream in a subquery of an expression", node, hint="Join it in FROM.")
     if node.args.get("distinct"):
@@ -250,7 +248,7 @@ def check_stream(node: exp.Select, scope: Scope, env: Environment) -> None:
 
 
 def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
-    """The scope of an item of FROM with the window written after it."""
+    """The scope of an item of FROM with the window that follows the item."""
     window = window_of(node)
     if window is None:
         return scope
@@ -272,10 +270,10 @@ def rowtime_of(tree: Node) -> Column | None:
 
 
 def check_marked(query: exp.Expression, tree: Node, text: str) -> None:
-    """FEATURE_NOT_SUPPORTED for a view of streams without STREAM.
+    """Raises FEATURE_NOT_SUPPORTED for a view of streams without the word STREAM.
 
-    Without STREAM a query reads stored rows, and joins of stored rows have no windows: the view would differ from the
-    result of its query.
+    A query without STREAM reads stored rows, whose joins have no windows, so the view would differ from its query's
+    result.
     """
     if rowtime_of(tree) is not None and not is_marked(query):
         raise not_supported(
@@ -292,9 +290,9 @@ def with_rowtime(
 ) -> tuple[list[Item], bool]:
     """The select list of a query over streams with its rowtime, and whether the rowtime was added in front.
 
-    fronted: always add it.
+    fronted: whether it is always added.
 
-    An item named ROWTIME is the rowtime if it rises with the stream's (`FLOOR(s.ROWTIME TO HOUR) AS ROWTIME`).
+    An item named ROWTIME is the rowtime if it increases with the stream's (`FLOOR(s.ROWTIME TO HOUR) AS ROWTIME`).
     """
     assert scope.stream is not None
     marks = watermarks(relation)
@@ -322,11 +320,11 @@ def with_rowtime(
 def bind_union(
     node: exp.SetOperation, env: Environment, binding: Binding, fronting: Binding, bind: BindQuery, operation: BindUnion
 ) -> Bound:
-    """A set operation. UNION ALL merges streams by their rowtimes: rows are output when the clocks of all streams have
-    reached them.
+    """Binds a set operation. UNION ALL merges streams by their rowtimes: a row is output when the clocks of all streams
+    have reached it.
 
-    fronting: binds queries with their rowtime in front. operation: binds the set operation as one of tables.
-    FEATURE_NOT_SUPPORTED for anything but UNION ALL of streams.
+    fronting: binds queries with their rowtime in front. operation: binds the set operation over tables. Raises
+    FEATURE_NOT_SUPPORTED for set operations of streams other than UNION ALL.
     """
     sides = [bind(side, env, binding) for side in (node.left, node.right)]
     streams = [rowtime_of(s.relation) is not None for s in sides]
@@ -349,10 +347,10 @@ def bind_union(
 
 
 def with_promoted(node: exp.Select, relation: Node, ctx: ScopeContext, binding: Binding) -> Node:
-    """The relation below a SELECT over a stream, without late rows, so that the column that an item names ROWTIME
-    rises.
+    """The input of a SELECT over a stream without late rows, so that the column that an item renames to ROWTIME never
+    decreases.
 
-    Unchanged if no such item is a column, if the column rises anyway, or if its times can't be followed.
+    It is unchanged if no such item is a column, if the column never decreases anyway, or if it has no clock.
     """
     for item in node.expressions:
         if isinstance(item, exp.Alias) and item.alias.upper() == ROWTIME and isinstance(item.this, exp.Column):
@@ -381,12 +379,12 @@ def _promoted(node: Node, column: str, binding: Binding) -> Node | None:
 
 @dataclass(frozen=True)
 class SqlstreamRules(DialectRules):
-    """Streams with a ROWTIME. fronted: queries over them have it in front even if they select it."""
+    """The rules for streams with a ROWTIME. fronted: whether queries have it in front even if they select it."""
 
     fronted: bool = False
 
     def reading(self, query: exp.Expression) -> Reading:
-        """Streams: the rows that arrive after the start. SELECT STREAM reads other relations as of its start."""
+        """SELECT STREAM reads the rows of streams that arrive after its start, and other relations as of its start."""
         return Reading("new of streams", still=is_marked(query))
 
     def check_query(self, query: exp.Expression, tree: Node, text: str) -> None:
@@ -400,7 +398,7 @@ class SqlstreamRules(DialectRules):
     def item(
         self, node: exp.Expression, select: exp.Select, env: Environment, binding: Binding, plain: Callable[[], Sourced]
     ) -> Sourced:
-        """An item with the window written after it."""
+        """Binds an item with the window that follows it."""
         window = window_of(node)
         if window is not None and window_call(node) is not None:
             raise env.not_supported("OVER in a time window function", window)
@@ -409,7 +407,7 @@ class SqlstreamRules(DialectRules):
         return relation, with_definition(scope, named_windows(select.args.get("windows") or (), env), env)
 
     def item_scope(self, tree: Node, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
-        """The rowtime can be read, but `*` leaves it out."""
+        """The scope includes the rowtime, but `*` omits it."""
         return item_scope(tree, item, env)
 
     def check_ending(self, node: exp.Expression, text: str) -> None:
@@ -440,7 +438,7 @@ class SqlstreamRules(DialectRules):
     def select(
         self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
     ) -> tuple[exp.Select, Node]:
-        """DISTINCT over a stream groups. A column named ROWTIME becomes the rowtime."""
+        """Turns DISTINCT over a stream into groups. A column renamed to ROWTIME becomes the rowtime."""
         if scope.stream is None:
             if isinstance(node, StreamSelect):
                 raise env.not_supported(
@@ -462,7 +460,7 @@ class SqlstreamRules(DialectRules):
         return node, relation
 
     def groups(self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding) -> Groups:
-        """A group of a stream is output once, when it is complete."""
+        """Outputs a group of a stream once, when it is complete."""
         if scope.stream is None:
             return Groups(node)
         how = closing(node, relation, scope, env, binding, fronted=self.fronted)

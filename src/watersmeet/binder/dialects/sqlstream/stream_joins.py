@@ -1,24 +1,24 @@
-"""Joins of a stream: with another stream, by their clocks, or with a table; and the windows of the streams.
+"""Binds joins of a stream with another stream, by their clocks, or with a table, and the windows of streams.
 
 SQLstream, "JOIN clause", "Syntax", "Working With Streaming Joins", "Example with ROWS", "Output Rowtimes" (SS-07 to
 SS-12, SS-22 to SS-41, SS-65).
 
 **Windows** (`OVER (RANGE INTERVAL '1' MINUTE PRECEDING)`). A row **enters** its window at its rowtime, or later if the
-window ends before the current row. With RANGE it stays for a length of time. With ROWS it stays until too many rows
-have followed it; the time of that is a lead of the rowtime. With units (`ORDER BY FLOOR(ROWTIME TO HOUR)`) it stays
-until the next unit begins. Both edges are included, and only the end of a moment counts: a row that enters and leaves
-in the same moment was never in the window.
+window ends before the current row. With RANGE it stays for a length of time. With ROWS it stays until enough rows have
+followed it; LEAD of the rowtime computes this time. With units (`ORDER BY FLOOR(ROWTIME TO HOUR)`) it stays until the
+next unit begins. Both edges are included, and only the end of a moment counts: a row that enters and leaves in the same
+moment was never in the window.
 
-**Streams.** The rowtime of a pair is the later of both entries; the pair is output if both rows are in their windows
-then. A preserved row without a partner at its entry is output with NULLs and with the entry as rowtime, whether or not
-partners arrive later. The clock is the lower one of both streams: pairs are output when it has reached their rowtime,
-rows without a partner when it has passed it. So no row is deleted, rowtimes never decrease, and the join is itself a
-stream with that clock.
+**Streams.** The rowtime of a pair is the time at which the second of its rows enters; the pair is output if the first
+row is still in its window then. A preserved row without a partner at its entry is output with NULLs and with the entry
+as rowtime, even if partners arrive later. The clock of the join is the lesser clock of both streams: pairs are output
+when it has reached their rowtime, rows without a partner when it has passed it. So no row is deleted, rowtimes never
+decrease, and the join is itself a stream with this clock.
 
-**Tables** ("Stream-Table Joins"; SS-47 to SS-61, SS-65, SS-66). Each row of the stream matches the table as it was when
-the query started. The stream looks the table up, so no rows of the stream are kept, and later changes of the table have
-no effect. The table may be the preserved side of an outer join if the stream has a window that empties: at the end of
-the hour, rows of the table that matched none of its rows are output.
+**Tables** ("Stream-Table Joins"; SS-47 to SS-61, SS-65, SS-66). Each row of the stream matches the table as of the
+start of the query. The stream looks up the table, so no rows of the stream are kept, and later changes of the table
+have no effect. The table may be the preserved side of an outer join if the stream has a window that becomes empty at
+the end of a unit: then the rows of the table that matched no row of that hour, say, are output.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ from watersmeet.values.watermarks import both
 
 @dataclass(frozen=True)
 class RangeWindow:
-    """The rows whose rowtime is from `start_us` to `end_us` before the current one.
+    """The rows whose rowtime is between `start_us` and `end_us` before the current rowtime.
 
-    months: the start as an interval with months, whose length varies; `start_us` is then at least as long.
+    months: the start as an interval if it contains months, whose length varies; `start_us` is then an upper bound.
     """
 
     start_us: int = 0
@@ -80,7 +80,7 @@ class RangeWindow:
 
 @dataclass(frozen=True)
 class RowsWindow:
-    """The rows from `start` to `end` places before the newest row of the current moment."""
+    """The rows between `start` and `end` rows before the newest row of the current moment."""
 
     start: int
     end: int = 0
@@ -88,7 +88,7 @@ class RowsWindow:
 
 @dataclass(frozen=True)
 class UnitWindow:
-    """The rows of the current `unit` of time. All of them leave when it ends."""
+    """The rows of the current `unit` of time. All of them leave the window when it ends."""
 
     unit: Unit
 
@@ -103,7 +103,7 @@ _MOST_ROWS: Final = 1 << 31
 
 
 def named_windows(nodes: Sequence[exp.Window], env: Environment) -> Mapping[str, exp.Window]:
-    """The windows of a WINDOW clause, by their names. SYNTAX_ERROR for a repeated name."""
+    """The windows of a WINDOW clause by name. Raises SYNTAX_ERROR for a repeated name."""
     found: dict[str, exp.Window] = {}
     for node in nodes:
         name = name_of(node.this)
@@ -114,9 +114,8 @@ def named_windows(nodes: Sequence[exp.Window], env: Environment) -> Mapping[str,
 
 
 def with_definition(scope: Scope, windows: Mapping[str, exp.Window], env: Environment) -> Scope:
-    """The scope with the definition of the window that it names.
-
-    UNDEFINED_OBJECT; UNDEFINED_COLUMN and other errors in its ORDER BY.
+    """The scope with the definition of the window that it names. Raises UNDEFINED_OBJECT, and errors such as
+    UNDEFINED_COLUMN in ORDER BY of the window.
     """
     if scope.stream is None or scope.stream.window is None:
         return scope
@@ -139,7 +138,7 @@ def with_definition(scope: Scope, windows: Mapping[str, exp.Window], env: Enviro
 
 
 def join_window(node: exp.Window | None, env: Environment) -> JoinWindow:
-    """The window that a clause defines. SYNTAX_ERROR, INVALID_VALUE, FEATURE_NOT_SUPPORTED."""
+    """The window that a clause defines. Raises SYNTAX_ERROR, INVALID_VALUE, FEATURE_NOT_SUPPORTED."""
     if node is None:
         return CURRENT
     ctx = Context(env.text, "OVER")
@@ -221,7 +220,7 @@ def _is_rowtime(node: exp.Expression) -> bool:
 def _bound(
     value: exp.Expression | str | None, side: str | None, node: exp.Window, ctx: Context
 ) -> tuple[int, exp.Expression | None]:
-    """The duration before the current row, and the interval if it has months."""
+    """The distance of a bound from the current row, and the interval if it has months."""
     if value == "CURRENT ROW":
         return 0, None
     if not isinstance(value, exp.Expression):
@@ -247,11 +246,11 @@ def _bound(
 class Framed:
     """A stream as a side of a join.
 
-    relation: its rows, with the columns that the window needs.
+    relation: the rows with the columns that the window needs.
     time: their rowtime.
-    window: as written.
-    enters: when a row enters; infinity: not yet.
-    leaves: the first moment after it has left; None: it stays as long as the RANGE of `window`.
+    window: the window as written.
+    enters: the time at which a row enters; infinity: not yet known.
+    leaves: the first moment after a row has left; None: it stays for the RANGE of `window`.
     """
 
     relation: Node
@@ -262,7 +261,7 @@ class Framed:
 
 
 def framed(stream: Node, time: Scalar, window: JoinWindow, binding: Binding) -> Framed:
-    """The stream `stream` with the rowtime `time` in `window`."""
+    """The stream `stream` as a side of a join, with the rowtime `time` and the window `window`."""
     if isinstance(window, RangeWindow):
         return Framed(stream, time, window, Scalar(moved(time, window.end_us), TIMESTAMP, nullable=False))
     if time.column is None:
@@ -279,7 +278,7 @@ def framed(stream: Node, time: Scalar, window: JoinWindow, binding: Binding) -> 
 
 
 def _by_rows(stream: Node, time: Scalar, window: RowsWindow, binding: Binding) -> Framed:
-    """The order of arrival. Rows of a join have none: if their rowtimes are equal, their values order them."""
+    """The order of arrival. Rows of a join with equal rowtimes are ordered by their values."""
     found = arrivals(stream, binding)
     rows, age = found if found is not None else (stream, ())
     order = (SortKey(time), *(SortKey(read(c), descending=True) for c in age))
@@ -301,7 +300,7 @@ def _column(name: str, binding: Binding) -> Column:
 
 
 def timestamp(time: Scalar) -> Scalar:
-    """A rowtime is a timestamp without time zone, in UTC."""
+    """A rowtime as a timestamp without time zone, in UTC."""
     return (
         time
         if time.type == TIMESTAMP
@@ -330,9 +329,9 @@ _KEPT_HINT: Final = (
 def stream_table_join(
     joined: Node, scope: Scope, left: Scope, right: Scope, node: exp.Join, env: Environment, binding: Binding
 ) -> tuple[Node, Scope]:
-    """The regular join `joined` with its scope, with its meaning if one of the sides, or none, is a stream.
+    """Gives the regular join `joined` its meaning if at most one of its sides is a stream; returns it with its scope.
 
-    JOIN_WITHOUT_EQUALITY, JOIN_KIND, FEATURE_NOT_SUPPORTED.
+    Raises JOIN_WITHOUT_EQUALITY, JOIN_KIND, FEATURE_NOT_SUPPORTED.
     """
     stream = left.stream or right.stream
     if stream is None:
@@ -360,7 +359,7 @@ def stream_table_join(
 def _joined(
     joined: Node, time: ScopeColumn, unit: Unit | None, node: exp.Join, env: Environment, binding: Binding
 ) -> tuple[Node, ScopeColumn]:
-    """The join and its rowtime. unit: when the window of the stream empties; None if it doesn't."""
+    """The join and its rowtime. unit: the unit at whose end the window of the stream becomes empty, or None."""
     span = node_span(node.this)
     if not isinstance(joined, Join):
         raise not_supported(
@@ -395,9 +394,9 @@ def _joined(
 
 
 def check_equalities(tree: Node, text: str) -> None:
-    """JOIN_WITHOUT_EQUALITY for CROSS JOINs and commas for which WHERE has no equality either (SS-59).
+    """Raises JOIN_WITHOUT_EQUALITY for CROSS JOINs and commas unless WHERE has an equality for them (SS-59).
 
-    tree: of the whole query.
+    tree: the tree of the whole query.
     """
     if not any(_is_theta(n) or (isinstance(n, Apply) and n.arrival and n.kind == "inner") for n in walk(tree)):
         return
@@ -424,10 +423,10 @@ def _no_equality(text: str, span: Span | None) -> Error:
 def _with_the_rest(
     met: TemporalJoin, columns: tuple[Column, ...], rowtime: Column, unit: Unit, binding: Binding
 ) -> tuple[Node, Column]:
-    """The matches of the stream and, for each `unit` in which it had rows, the rows of the table that matched none of
-    them, at its end.
+    """The matches of the stream and, at the end of each `unit` in which the stream had rows, the rows of the table that
+    matched none of them.
 
-    The clock has passed these units, so they are final. columns: of the result.
+    The clock has passed these units, so they are final. columns: the columns of the result.
     """
     stream, table = met.left, met.right
     end = binding.new_column("_end", TIMESTAMP, rowtime.nullable)
@@ -457,9 +456,10 @@ _OUTER: Final = ("left", "right", "full")
 def clock_join(
     joined: Node, scope: Scope, left: Scope, right: Scope, node: exp.Join, env: Environment, binding: Binding
 ) -> tuple[Node, Scope]:
-    """The join of two streams: `joined`, a regular join with the scope `scope`, restricted to their windows and clocks.
+    """The join of two streams: the regular join `joined` with the scope `scope`, restricted by their windows and
+    clocks.
 
-    FEATURE_NOT_SUPPORTED for a condition that makes another kind of join.
+    Raises FEATURE_NOT_SUPPORTED for a condition that makes `joined` a different kind of join.
     """
     if not isinstance(joined, Join):
         raise env.not_supported(
@@ -490,14 +490,14 @@ def clock_join(
             Scalar(exp.Case(ifs=[exp.If(this=alone, true=later)], default=moment.copy()), TIMESTAMP, nullable=False)
         )
     timed = Project(tree, tuple(columns), tuple(exprs))
-    # With ROWS, the content of the current moment may still change; rows already output stay.
+    # With ROWS, the windows of the current moment may still change, but rows already output stay.
     final = not any(isinstance(s.window, RowsWindow) for s in (one, other))
     found = TimeFilter(timed, held.id, "<=", clock, final=final, stays=not final, promised=(rowtime.id,))
     return found, replace(scope, stream=StreamInput(ScopeColumn(ROWTIME, value_of(rowtime))))
 
 
 def _windowed(joined: Join, left: Framed, right: Framed) -> Join:
-    """The join of rows that are both in their windows when the second one enters."""
+    """The join of pairs of rows that are both in their windows when the second one enters."""
     keys = list(joined.keys)
     if left.window == right.window == CURRENT:
         parts = []
@@ -521,14 +521,15 @@ def _windowed(joined: Join, left: Framed, right: Framed) -> Join:
 
 
 def _lasts(side: Framed) -> bool:
-    """False if a row is in its window for a single moment, so that every pair enters with it."""
+    """False if a row is in its window only for a single moment, so that both rows of a pair enter at the same time."""
     return not isinstance(side.window, RangeWindow) or side.window.start_us > side.window.end_us
 
 
 def _stays(side: Framed, other: Framed) -> list[Scalar]:
-    """A row is still in its window when the other one enters: `time >= other's entry - start`, or it leaves after that.
+    """The condition that a row is still in its window when the other row enters: `time >= other's entry - start`, or it
+    leaves later.
 
-    A row that leaves when it enters was never in the window.
+    A row that leaves at the moment of its entry was never in the window.
     """
     if side.leaves is not None:
         rest = (
@@ -546,14 +547,14 @@ def _stays(side: Framed, other: Framed) -> list[Scalar]:
 
 
 def _before(side: Framed, other: Framed) -> Scalar:
-    """A row enters no later than the other one: `time <= other's entry - end`."""
+    """The condition that a row enters no later than the other row: `time <= other's entry - end`."""
     if isinstance(side.window, RangeWindow):
         return _compared(exp.LTE, side.time, _entry(other, -side.window.end_us))
     return _compared(exp.LTE, side.enters, other.enters.expression)
 
 
 def _entry(side: Framed, later_us: int) -> exp.Expression:
-    """When a row enters, plus a length of time."""
+    """The time at which a row enters, plus a length of time."""
     if isinstance(side.window, RangeWindow):
         return moved(side.time, side.window.end_us + later_us)
     return moved(side.enters, later_us)

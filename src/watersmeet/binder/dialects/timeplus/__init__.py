@@ -1,1 +1,1 @@
-"""Timeplus' additions: kinds of joins, ranges of times, dictionaries, settings."""
+"""Timeplus' additions: kinds of joins, ranges of times, dictionaries and settings."""

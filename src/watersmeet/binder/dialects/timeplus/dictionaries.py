@@ -1,6 +1,6 @@
-"""Dictionaries in joins, and in `dict_get` and similar calls.
+"""Binds dictionaries in joins, and in `dict_get` and similar calls.
 
-In joins, look-ups use the whole key, answers are reused for a while, and a mutable stream may cache the source.
+In joins, look-ups need the whole key, answers are reused for a set time, and a mutable stream may cache the source.
 Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44 to TP-48).
 
 A call of `dict_get` (ClickHouse, "Functions for Working with Dictionaries") becomes a column of a left join of FROM
@@ -34,7 +34,7 @@ from watersmeet.expressions.context import duckdb_cast
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.types import JSONB, VARCHAR, SqlType
 
-#: For each function: whether it names an attribute, and whether its last argument is for missing keys.
+#: The functions: whether they name an attribute, and whether their last argument is the value for missing keys.
 _CALLS: Final = {
     "dict_get": (True, False),
     "dict_get_or_null": (True, False),
@@ -44,22 +44,22 @@ _CALLS: Final = {
 
 _HIERARCHICAL: Final = ("dict_get_hierarchy", "dict_is_in", "dict_get_children", "dict_get_descendants")
 
-#: The prefix of the column names of these joins.
+#: The prefix of column names of joins that replace calls.
 _OWN: Final = re.compile(r"~\d+\.")
 
-#: By dictionary, key and moment.
+#: The joins by dictionary, key and moment.
 _Joins = dict[tuple[Hashable, ...], DictionaryJoin]
 
 
 def is_looked_up_column(name: str) -> bool:
-    """Whether a column of FROM is only for calls: `*` omits it."""
+    """Whether a column of FROM only replaces calls, so that `*` omits it."""
     return _OWN.match(name) is not None
 
 
 def with_look_ups(node: exp.Select, env: Environment, binding: Binding) -> exp.Select:
     """The SELECT with joins instead of its calls.
 
-    UNDEFINED_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH, FEATURE_NOT_SUPPORTED.
+    Raises UNDEFINED_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH, FEATURE_NOT_SUPPORTED.
     """
     if not any(_called(n) for n in node.walk()):
         return node
@@ -87,7 +87,7 @@ def with_look_ups(node: exp.Select, env: Environment, binding: Binding) -> exp.S
 
 
 def _called(node: exp.Expression) -> str:
-    """The function of a call in lower case; empty for other functions."""
+    """The dictionary function of the call in lower case; empty for other functions."""
     name = str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
     return name if name in _CALLS or name in _HIERARCHICAL else ""
 
@@ -103,7 +103,7 @@ def _not_supported(feature: str, node: exp.Expression, env: Environment, hint: s
 
 
 class _Call:
-    """One call."""
+    """A call of a dictionary function."""
 
     def __init__(self, call: exp.Expression, env: Environment, binding: Binding) -> None:
         self.call = call
@@ -112,7 +112,7 @@ class _Call:
         self.name = _called(call)
 
     def value(self, joins: _Joins) -> exp.Expression:
-        """The call as an expression over columns of a join, which is added to `joins` unless it is in it."""
+        """The call as an expression over columns of a join, which is added to `joins` unless it is already there."""
         if self.name in _HIERARCHICAL:
             hint = "Hierarchies of dictionaries are not there: join the dictionary for each level."
             raise _not_supported(self.name, self.call, self.env, hint)
@@ -150,7 +150,7 @@ class _Call:
                 this=default, to=exp.DataType.build("jsonb" if kind == JSONB else kind.duckdb, dialect="duckdb")
             )
             for part in missing.find_all(exp.DataType):
-                if part.this == exp.DType.TIMESTAMPNTZ:  # sqlglot's word for DuckDB's TIMESTAMP
+                if part.this == exp.DType.TIMESTAMPNTZ:  # sqlglot's name of DuckDB's TIMESTAMP
                     part.set("this", exp.DType.TIMESTAMP)
         else:
             return found
@@ -210,7 +210,7 @@ class _Call:
     def _joined(
         self, relation: Relation, keys: Sequence[exp.Expression], moment: exp.Expression | None, joins: _Joins
     ) -> str:
-        """The name under which the join of the dictionary with these keys is read."""
+        """The alias of the join with the dictionary by these keys."""
         asked = (relation.id, *(k.copy() for k in keys), *([] if moment is None else [moment.copy()]))
         if asked not in joins:
             alias = self.binding.new_name()
@@ -244,7 +244,7 @@ class _Call:
 
 
 def computed_once(joined: Join, binding: Binding) -> Join:
-    """The same join, with the compared expressions of its left side as columns of that side, all of them text."""
+    """The join with the compared expressions of its left side as columns of this side, all converted to text."""
     left = [*joined.left.columns]
     known = {c.id for c in left}
     made: dict[exp.Expression, tuple[Column, Scalar]] = {}
@@ -261,7 +261,7 @@ def computed_once(joined: Join, binding: Binding) -> Join:
         tree = residual.expression.copy()
         for test in [*tree.find_all(exp.LTE, exp.GTE, exp.EQ)]:
             for side in (test.left, test.right):
-                named = {c.name for c in side.find_all(exp.Column)}  # includes parameters of lambdas
+                named = {c.name for c in side.find_all(exp.Column)}  # the columns include parameters of lambdas
                 if named & known and not isinstance(side.unnest(), exp.Column):
                     side.replace(column_of(side.copy()).expression)
         residual = replace(residual, expression=tree)
@@ -293,7 +293,9 @@ def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> Relatio
 
 
 def by_key(joined: Join, relation: Relation) -> Join | None:
-    """The join by the dictionary's key, with other equalities in its residual; None without the whole key."""
+    """The join by the dictionary's key, with other equalities in its residual; None unless it compares the whole
+    key.
+    """
     names = {c.id: n for c, n in zip(joined.right.columns, [c.name for c in relation.columns], strict=True)}
     found: dict[str, KeyPair] = {}
     rest: list[Scalar] = []
@@ -317,7 +319,7 @@ def by_key(joined: Join, relation: Relation) -> Join | None:
 
 
 def _constant_key(part: Scalar, joined: Join) -> KeyPair | None:
-    """A comparison of a column of the right side with a constant, as a pair of keys; None for any other condition."""
+    """A comparison of a column of the right side with a constant as a pair of keys; None for other conditions."""
     if not isinstance(part.expression, exp.EQ):
         return None
     for column, other in ((part.expression.left, part.expression.right), (part.expression.right, part.expression.left)):
@@ -328,14 +330,14 @@ def _constant_key(part: Scalar, joined: Join) -> KeyPair | None:
 
 
 def _is_exact(node: exp.Expression, kind: SqlType) -> bool:
-    """Whether a cast of a constant to a type changes no value."""
+    """Whether a cast to a type keeps the value of a constant."""
     if not isinstance(node, exp.Literal):
         return False
     return kind == VARCHAR if node.is_string else kind.is_integer and node.name.isdecimal()
 
 
 def look_up(joined: Join, relation: Relation, kind: Literal["inner", "left"], binding: Binding) -> TemporalJoin:
-    """The look-up of a join `by_key` in a dictionary. Rows that its cache stream lacks become a `Fill`."""
+    """Turns a join `by_key` into the look-up in a dictionary. Rows that its cache stream lacks become a `Fill`."""
     dictionary = relation.dictionary
     assert dictionary is not None
     if dictionary.fills and isinstance(joined.right, Union):
@@ -350,7 +352,7 @@ def look_up(joined: Join, relation: Relation, kind: Literal["inner", "left"], bi
 
 
 def check_key(joined: Join, relation: Relation, node: exp.Join, env: Environment) -> Join:
-    """Like `by_key`; DIRECT_KEY if part of the key is missing."""
+    """Like `by_key`, but raises DIRECT_KEY if part of the key is missing."""
     found = by_key(joined, relation)
     if found is None:
         raise env.error(

@@ -1,22 +1,22 @@
-"""Joins of Timeplus: kinds by the sides, defaults of types instead of NULL, ranges of times.
+"""Binds joins of Timeplus: kinds by the sides, defaults of types instead of NULL, ranges of times.
 
-Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category"; Proton. A join is bidirectional if both sides only grow, or
-both change. A side that only grows looks up one that changes or never changes; later changes of that side have no
-effect. Other combinations are not supported.
+Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category"; Proton. A join is bidirectional if rows are only inserted into
+both sides, or if both change. If rows are only inserted into the left side and the right side changes or is constant,
+the left side looks up the right one, whose later changes have no effect. Other combinations are not supported.
 
-**Defaults of types instead of NULL**, as in Proton: in columns that an outer join could not fill (`SETTINGS
-join_use_nulls = 0`; Watersmeet's default is NULL, as in Timeplus' document), in aggregates of no rows (as in
-ClickHouse, unless `SETTINGS aggregate_functions_null_for_empty = 1`), and in `lag` of rows without a neighbor. The
+**Defaults of types instead of NULL**, as in Proton, are the values of columns that an outer join could not fill
+(`SETTINGS join_use_nulls = 0`; Watersmeet's default is NULL, as in Timeplus' document), of aggregates of no rows (as in
+ClickHouse, unless `SETTINGS aggregate_functions_null_for_empty = 1`), and of `lag` for rows without a neighbor. The
 default of a nullable column is NULL.
 
 **LEFT JOIN of keyed streams**: in Proton (`SETTINGS join_restore_nulls = 0`), when the last partner of a left row is
-deleted, the pair is deleted and nothing replaces it. By default the row shows NULLs again, as in the standard.
+deleted, the pair is deleted without replacement. By default the row is output with NULLs again, as in the SQL standard.
 
 **Ranges of times** ("Range Bidirectional JOIN", TP-30 to TP-35). `date_diff_within(2m)` in a join condition includes
-the bound, in both directions; the columns may be before or after it. The texts of errors are Proton's.
-`date_diff('second', l.t, r.t) BETWEEN -10 AND 10` in a join condition is the first time minus the second one, in units
-of fixed length, not the scalar function, which counts the boundaries of a unit. With both bounds it is a range join.
-`SETTINGS join_date_diff = 'scalar'` makes it the scalar function.
+the bound in both directions and may also follow its columns. The texts of errors are Proton's. In a join condition,
+`date_diff('second', l.t, r.t) BETWEEN -10 AND 10` compares the first time minus the second one, in units of fixed
+length; the scalar function counts boundaries of a unit instead. With both bounds it is a range join. `SETTINGS
+join_date_diff = 'scalar'` selects the scalar function.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import SECOND_US, UNITS_US
 from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE
 
-#: Aggregate functions that return no number for no values.
+#: The aggregate functions that return NaN for no values.
 _OF_NUMBERS: Final = (
     "avg", "stddev_pop", "stddev_samp", "var_pop", "var_samp", "stddev", "variance", "percentile_cont",
 )  # fmt: skip
 
 
 def filled(value: Value) -> Value:
-    """The value, with the default of its type instead of NULL."""
+    """The value with the default of its type instead of NULL."""
     default = type_default(value.type)
     if default is None:
         return value
@@ -78,10 +78,10 @@ def filled(value: Value) -> Value:
 
 
 def of_nothing(value: Value, function: str, argument: exp.Expression, scope: Scope) -> Value:
-    """The value of an aggregate function that returns the default of its type for no values: 0, NaN for an average, an
-    empty array.
+    """The value of an aggregate function, which for no input values is the default of its type: 0, NaN for an average,
+    an empty array.
 
-    If its argument reads a nullable column of the scope, it returns NULL; arrays leave NULLs out.
+    If its argument reads a nullable column of the scope, it returns NULL instead; arrays omit NULLs.
     """
     if not value.nullable or (function != "array_agg" and _reads_null(argument, scope)):
         return value
@@ -91,7 +91,9 @@ def of_nothing(value: Value, function: str, argument: exp.Expression, scope: Sco
 
 
 def default_neighbor(value: Value, scope: Scope) -> Sequence[Value]:
-    """The result of `lag(value)` for a row without a neighbor: the default of the type, or empty if it is nullable."""
+    """The result of `lag(value)` for a row without a neighbor: the default of the type, or empty if the type is
+    nullable.
+    """
     default = type_default(value.type)
     if default is None or (value.nullable and _reads_null(value.expression, scope)):
         return ()
@@ -101,7 +103,7 @@ def default_neighbor(value: Value, scope: Scope) -> Sequence[Value]:
 def _reads_null(argument: exp.Expression, scope: Scope) -> bool:
     """True if an expression has a nullable type in ClickHouse, because it reads a nullable column.
 
-    Functions that turn NULL into an error do not exist there.
+    ClickHouse has no functions that turn NULL into an error.
     """
     columns = [c for t in scope.tables for c in (*t.columns, *t.hidden)] + list(scope.visible)
     known = {_key(c): c.value.nullable for c in columns}
@@ -114,7 +116,7 @@ def _reads_null(argument: exp.Expression, scope: Scope) -> bool:
 
 
 def with_type_defaults(joined: tuple[Node, Scope], left: Scope, right: Scope, binding: Binding) -> tuple[Node, Scope]:
-    """The join, with the defaults of their types in missing columns. left, right: the scopes of its sides."""
+    """The join with defaults of types in columns of missing partners. left, right: the scopes of its sides."""
     relation, scope = joined
     never = {_key(c) for side in (left, right) for t in side.tables for c in t.columns if not c.value.nullable}
     columns = [c for t in scope.tables for c in t.columns] + list(scope.visible)
@@ -137,10 +139,10 @@ def _key(column: ScopeColumn) -> str:
 
 
 def without_restored_nulls(joined: Join, binding: Binding) -> Node:
-    """The pairs of `joined`, a LEFT JOIN, and, with NULLs, the left rows that were never in a pair.
+    """The pairs of the LEFT JOIN `joined`, and with NULLs the left rows that were never in a pair.
 
-    Whether a row has had a partner is remembered as long as the view exists. A pair inserted and deleted within one
-    epoch does not count.
+    The state records as long as the view exists whether a row ever had a partner. A pair that is inserted and deleted
+    within one epoch does not count.
     """
     pairs = replace(joined, kind="inner")
     marks = (
@@ -171,7 +173,7 @@ _MODES: Final = {
 
 
 def check_kind(node: exp.Join, text: str) -> None:
-    """JOIN_KIND for a kind of join that the dialect lacks (TP-05)."""
+    """Raises JOIN_KIND for a kind of join that the dialect lacks (TP-05)."""
     kind = "CROSS" if isinstance(node, CommaJoin) else node.side.upper() or node.kind.upper() or "INNER"
     if kind in ("RIGHT", "CROSS"):
         raise node_error(
@@ -187,7 +189,7 @@ def check_kind(node: exp.Join, text: str) -> None:
 def strict_join(joined: Node, node: exp.Join, env: Environment, binding: Binding) -> Node:
     """The meaning of the regular or ASOF join `joined`, by its strictness and the kinds of its sides.
 
-    JOIN_KIND if it has none; DIRECT_KEY, DIRECT_RIGHT_SIDE, JOIN_WITHOUT_EQUALITY.
+    Raises JOIN_KIND if it has no meaning, DIRECT_KEY, DIRECT_RIGHT_SIDE, JOIN_WITHOUT_EQUALITY.
     """
     if isinstance(joined, AsofJoin):
         return _asof(joined, node, env, binding)
@@ -245,7 +247,7 @@ def strict_join(joined: Node, node: exp.Join, env: Environment, binding: Binding
 
 
 def _check_disjunctions(condition: Scalar, node: exp.Join, env: Environment) -> None:
-    """Proton's refusal of an OR whose alternatives have no equality in common."""
+    """Raises Proton's error for an OR whose alternatives have no equality in common."""
     for part in conjuncts(condition):
         branches = [{s.expression.sql() for s in conjuncts(b)} for b in disjuncts(part)]
         if len(branches) > 1 and not set.intersection(*branches):
@@ -260,7 +262,7 @@ def _check_disjunctions(condition: Scalar, node: exp.Join, env: Environment) -> 
 
 
 def _looked_up(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> TemporalJoin:
-    """Left rows drive the join: each matches the right side as it is when the row arrives."""
+    """A join in which each left row is matched with the right side when the left row arrives."""
     if joined.kind not in ("inner", "left") or change_kind(joined.left) == "static":
         raise _unsupported(joined, node, env, binding)
     kind: Literal["inner", "left"] = "left" if joined.kind == "left" else "inner"
@@ -268,7 +270,7 @@ def _looked_up(joined: Join, node: exp.Join, env: Environment, binding: Binding)
 
 
 def _latest(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> TemporalJoin:
-    """LATEST: for each join key, the right row that arrived last (TP-08, TP-57 to TP-59)."""
+    """The LATEST join with, for each join key, the right row that arrived last (TP-08, TP-57 to TP-59)."""
     _check_appended(joined, node, env, binding)
     span = node_span(node.this)
     if not joined.keys:
@@ -291,7 +293,9 @@ def _latest(joined: Join, node: exp.Join, env: Environment, binding: Binding) ->
 
 
 def _asof(joined: AsofJoin, node: exp.Join, env: Environment, binding: Binding) -> AsofJoin:
-    """ASOF: the nearest of the newest versions of the key, when the left row arrives (TP-07, TP-55, TP-56)."""
+    """The ASOF join with the nearest of the key's newest versions at the arrival of the left row (TP-07, TP-55,
+    TP-56).
+    """
     _check_appended(joined, node, env, binding)
     kind = joined.right_value.type
     if not kind.is_numeric and kind.name not in ("date", "timestamp", "timestamptz"):
@@ -312,7 +316,9 @@ def _asof(joined: AsofJoin, node: exp.Join, env: Environment, binding: Binding) 
 
 
 def _check_appended(joined: Join | AsofJoin, node: exp.Join, env: Environment, binding: Binding) -> None:
-    """Proton's refusal of sides that delete rows, except keyed streams on the right, of which every version counts."""
+    """Raises Proton's error for sides that delete rows, except for keyed streams on the right, where every version
+    counts.
+    """
     kind = f"{joined.kind} {node.method.lower()}"
     for side, shown in ((joined.left, "left"), (joined.right, "right")):
         kept = isinstance(side, Scan) and binding.catalog.relations[side.relation_id].mode in (
@@ -334,7 +340,9 @@ def _check_appended(joined: Join | AsofJoin, node: exp.Join, env: Environment, b
 
 
 def _check_direct(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> None:
-    """A direct join needs a prefix of the primary key or of an index of a mutable stream (TP-50 to TP-54)."""
+    """Checks that a direct join compares a prefix of the primary key or of an index of a mutable stream (TP-50 to
+    TP-54).
+    """
     span = node_span(node.this)
     right = joined.right
     relation = binding.catalog.relations[right.relation_id] if isinstance(right, Scan) else None
@@ -369,7 +377,7 @@ def _check_direct(joined: Join, node: exp.Join, env: Environment, binding: Bindi
 
 
 def _column(scalar: Scalar) -> str | None:
-    """The column that a key reads, without casts."""
+    """The column that a join key reads, without casts."""
     node = scalar.expression.unnest()
     while isinstance(node, exp.Cast):
         node = node.this.unnest()
@@ -377,7 +385,7 @@ def _column(scalar: Scalar) -> str | None:
 
 
 def _unsupported(joined: Join | AsofJoin, node: exp.Join, env: Environment, binding: Binding) -> Error:
-    """Proton's refusal."""
+    """Proton's error for an unsupported join."""
     left, right = (_shown(side, binding) for side in (joined.left, joined.right))
     return env.error(
         "JOIN_KIND",
@@ -414,7 +422,7 @@ _TURNED: Final[dict[type[exp.Expression], type[exp.Binary]]] = {
 
 @dataclass(frozen=True)
 class _Bound:
-    """A comparison of `one - other` with a number of seconds."""
+    """A comparison of the difference `one - other` with a number of seconds."""
 
     kind: type[exp.Binary]
     one: exp.Expression
@@ -423,9 +431,9 @@ class _Bound:
 
 
 def with_differences(node: exp.Join, text: str, settings: Mapping[str, str]) -> exp.Join:
-    """The join with comparisons of its times instead of `date_diff` compared with whole numbers.
+    """The join with comparisons of its times instead of comparisons of `date_diff` with whole numbers.
 
-    SYNTAX_ERROR for a range without 0.
+    Raises SYNTAX_ERROR for a range without 0.
     """
     parts = condition_parts(node.args["on"])
     found = {i: bounds for i, p in enumerate(parts) if (bounds := _bounds(p))}
@@ -473,7 +481,7 @@ def _comparison(bound: _Bound, part: exp.Expression) -> exp.Expression:
 
 
 def _is_range(bounds: list[_Bound], part: exp.Expression, text: str, settings: Mapping[str, str]) -> bool:
-    """Whether the bounds limit one difference on both sides. Then the range must contain 0: SYNTAX_ERROR."""
+    """Whether the bounds limit one difference on both sides. Raises SYNTAX_ERROR if this range does not contain 0."""
     if len({(sql_of(b.one), sql_of(b.other)) for b in bounds}) > 1:
         return False
     lower = [b.seconds for b in bounds if b.kind in (exp.GT, exp.GTE)]
@@ -487,9 +495,9 @@ def _is_range(bounds: list[_Bound], part: exp.Expression, text: str, settings: M
 def check_lengths(
     least: float, greatest: float, span: Span | None, text: str, settings: Mapping[str, str], *, both_ways: bool = False
 ) -> None:
-    """SYNTAX_ERROR for a range (seconds) without 0 or longer than `max_join_range`.
+    """Raises SYNTAX_ERROR for a range (in seconds) that doesn't contain 0 or is longer than `max_join_range`.
 
-    both_ways: it must go as far back as ahead, and not be empty.
+    both_ways: whether it must be symmetric and longer than 0.
     """
     wrong = (
         f"left bound of the range is less than or equal to zero, but got lower_bound={_number(least)}"
@@ -528,9 +536,9 @@ _NAME: Final = "date_diff_within"
 
 
 def with_ranges(node: exp.Join, left: Scope, right: Scope, text: str, settings: Mapping[str, str]) -> exp.Join:
-    """The join with `l - d <= r AND l + d >= r` instead of each call, marked as a range join.
+    """The join with `l - d <= r AND l + d >= r` instead of each `date_diff_within`, marked as a range join.
 
-    settings: `max_join_range`, in seconds. SYNTAX_ERROR, AMBIGUOUS_COLUMN, UNDEFINED_COLUMN.
+    settings: `max_join_range` is in seconds. Raises SYNTAX_ERROR, AMBIGUOUS_COLUMN, UNDEFINED_COLUMN.
     """
     condition = node.args.get("on")
     if condition is not None and settings.get("join_date_diff") != "scalar":

@@ -1,8 +1,8 @@
 """Timeplus' rules: EMIT and computed columns of output, `table()` and `changelog()`, SETTINGS; kinds of joins.
 
 Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category", "Direct JOIN" (TP-09, TP-16, TP-42, TP-56). The clauses about a
-query's output are in Proton's syntax: EMIT, the setting for the id of the query, `_tp_delta` and `emit_version()` in
-its select list.
+query's output have Proton's syntax: EMIT, the setting for the id of the query, and `_tp_delta` and `emit_version()` in
+the select list.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.context import Context, Value
 from watersmeet.values.spans import own_span
 
-#: Settings of queries that never change a result.
+#: The settings of queries that never change a result.
 _TUNING: Final = frozenset({
     "checkpoint_interval", "default_hash_join", "default_hash_table", "emit_aggregated_during_backfill",
     "emit_during_backfill", "enable_backfill_from_historical_store", "enable_optimize_predicate_expression",
@@ -60,7 +60,7 @@ _TUNING: Final = frozenset({
 #: Algorithms whose choice makes no difference to the result.
 _HASHED: Final = ("hash", "parallel_hash", "hybrid", "full_sorting_merge", "auto")
 
-#: The accepted values of settings. None: a whole number above 0.
+#: The allowed values of settings. None: a whole number above 0.
 _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
     "join_algorithm": ("default", "direct", *_HASHED),
     "join_use_nulls": ("0", "1"),
@@ -80,7 +80,7 @@ _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
     "query_mode": ("streaming", "table"),
 }
 
-#: Settings with a position in topics: a time or offsets, partitions.
+#: The settings with a position in topics: a time or offsets, and partitions.
 _PLACES: Final = {
     "seek_to": re.compile(r"earliest|latest|-\d+(ms|s|m|h|d)|\d{4}-\d\d-\d\d([T ].+)?|\d+(\s*,\s*\d+)*"),
     "shards": re.compile(r"\d+(\s*,\s*\d+)*"),
@@ -91,12 +91,14 @@ _FORMS: Final = {
     "shards": "It is a list of partitions, such as 0,2.",
 }
 
-#: Settings for which 0 is also a value.
+#: The settings that also allow 0.
 _ZERO: Final = (JOIN_ROWS_SETTING,)
 
 
 def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
-    """The query without its settings, and the settings. UNDEFINED_OBJECT, INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
+    """The query without its settings, and the settings. Raises UNDEFINED_OBJECT, INVALID_PARAMETER,
+    FEATURE_NOT_SUPPORTED.
+    """
     found = query.args.get("settings")
     if not found:
         return query, {}
@@ -145,7 +147,7 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
 
 
 def check_place(settings: Mapping[str, str], node: exp.Expression, text: str) -> None:
-    """FEATURE_NOT_SUPPORTED for settings with a position in a topic, where a stored stream is read."""
+    """Raises FEATURE_NOT_SUPPORTED for settings with a position in a topic if a stored stream is read."""
     for name in _PLACES:
         if settings.get(name, "earliest") not in ("earliest", "latest"):
             raise not_supported(
@@ -164,7 +166,7 @@ def within(own: Mapping[str, str], binding: Binding) -> Binding:
     found = binding.collected
     if "join_max_buffered_bytes" in own:
         found.limits.append(int(own["join_max_buffered_bytes"]))
-    if JOIN_ROWS_SETTING in own and found.most_join_rows is None:  # the outermost query that sets it counts
+    if JOIN_ROWS_SETTING in own and found.most_join_rows is None:  # the outermost query that sets it takes precedence
         found.most_join_rows = int(own[JOIN_ROWS_SETTING])
     part = binding.part
     if part in ("all", "new") and "seek_to" in own:
@@ -173,12 +175,12 @@ def within(own: Mapping[str, str], binding: Binding) -> Binding:
 
 
 def stops_at_bad_messages(settings: Mapping[str, str]) -> bool:
-    """Whether a message that can't be decoded stops a query with these settings."""
+    """Whether an undecodable message stops a query with these settings."""
     return settings.get("recovery_policy") == "strict" and "input_format_ignore_parsing_errors" not in settings
 
 
 def unheeded(settings: Mapping[str, str]) -> str | None:
-    """A notice about settings without effect, or None."""
+    """The notice about settings without effect, or None."""
     names = sorted(n for n, v in settings.items() if n in _TUNING or (n == "join_algorithm" and v in _HASHED))
     if not names:
         return None
@@ -186,7 +188,7 @@ def unheeded(settings: Mapping[str, str]) -> str | None:
 
 
 def fills_aggregates(settings: Mapping[str, str]) -> bool:
-    """True if aggregate functions without values return the default of their type."""
+    """True if aggregate functions of no values return the default of their type."""
     return settings.get("aggregate_functions_null_for_empty") != "1"
 
 
@@ -195,15 +197,15 @@ _QUERY_ID: Final = "query_id"
 
 _VERSION: Final = "emit_version"
 
-#: The form in which the grammar keeps a call of it.
+#: A call of emit_version() in the form of the grammar.
 _CALLED: Final = "$emit_version"
 
 
 def with_emit(query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
-    """The query without its EMIT clause, and the clause, or its default.
+    """The query without its EMIT clause, and the clause or its default.
 
-    Timeplus, "Streaming windows": groups by a window of a stream are output after the window closes. Other queries have
-    no default (None).
+    Timeplus, "Streaming windows": groups by a window of a stream are output after the window closes. For other queries
+    the default is None.
     """
     clause = query.args.get("emit")
     if not isinstance(clause, EmitClause):
@@ -214,7 +216,9 @@ def with_emit(query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
 
 
 def _groups_by_window(query: exp.Expression, ctes: Mapping[str, exp.Expression] | None = None) -> bool:
-    """Whether a query, or the only relation that it reads, is grouped by `window_start` or `window_end` of a stream."""
+    """Whether a query, or the single relation that it reads, is grouped by `window_start` or `window_end` of a
+    stream.
+    """
     if not isinstance(query, exp.Select):
         return False
     ctes = dict(ctes or {}) | {c.alias: c.this for c in query.ctes}
@@ -258,7 +262,7 @@ def _names_query(setting: exp.Expression) -> bool:
 def with_computed(query: exp.Expression, text: str) -> tuple[exp.Expression, tuple[ComputedColumn, ...]]:
     """The query without the output columns that are not columns of a relation, and these columns.
 
-    FEATURE_NOT_SUPPORTED if the select list has no other columns.
+    Raises FEATURE_NOT_SUPPORTED if the select list has no other columns.
     """
     if not isinstance(query, exp.Select) or not any(_kind(i) for i in query.expressions):
         return query, ()
@@ -298,7 +302,7 @@ def _kind(item: exp.Expression) -> Literal["delta", "version"] | None:
 
 
 def check_functions(node: exp.Expression, env: Environment) -> None:
-    """JOIN_KIND for both functions on one stream, FEATURE_NOT_SUPPORTED for one on a name of WITH."""
+    """Raises JOIN_KIND for both functions on one stream, FEATURE_NOT_SUPPORTED for a function on a name of WITH."""
     if not isinstance(node, StreamTable) or not isinstance(node.this, exp.Identifier):
         return
     if node.is_stored and node.keys is not None:
@@ -318,7 +322,7 @@ def check_functions(node: exp.Expression, env: Environment) -> None:
 def changelog(
     tree: Node, node: exp.Expression, places: Sequence[exp.Expression], env: Environment, binding: Binding
 ) -> Node:
-    """The last row of each key (column nodes `places`); a stream that deletes rows itself stays unchanged."""
+    """The last row of each key, whose column nodes are `places`; a stream that already deletes rows stays unchanged."""
     if isinstance(tree, Scan) and not tree.append_only and not places:
         return tree
     by_name = {c.name: c for c in tree.columns}
@@ -339,7 +343,7 @@ def changelog(
 
 
 def check_said(node: exp.SetOperation, env: Environment) -> None:
-    """SYNTAX_ERROR with Proton's text for a UNION without ALL or DISTINCT that needs one."""
+    """Raises SYNTAX_ERROR with Proton's text for a UNION that needs ALL or DISTINCT."""
     union = node.find(PlainUnion)
     if union is not None:
         raise error(
@@ -353,10 +357,12 @@ def check_said(node: exp.SetOperation, env: Environment) -> None:
 
 
 class TimeplusRules(DialectRules):
-    """Streams of several modes, and their joins."""
+    """The rules for streams of several modes, and their joins."""
 
     def reading(self, query: exp.Expression) -> Reading:
-        """Rows that arrive after the start, unless `seek_to` or a condition on `_tp_time` says otherwise."""
+        """A query reads the rows that arrive after its start, unless `seek_to` or a condition on `_tp_time` sets an
+        earlier time.
+        """
         return Reading("new")
 
     def settings(self, node: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
@@ -372,7 +378,7 @@ class TimeplusRules(DialectRules):
         return with_emit(query)
 
     def request(self, query: exp.Expression, text: str) -> Request:
-        """Also the setting with the query's id, and output columns that no stream has."""
+        """The request includes the query's id from the settings, and the output columns that no stream has."""
         query, query_id = with_id(query)
         found = super().request(query, text)
         query, computed = with_computed(found.query, text)
@@ -392,9 +398,9 @@ class TimeplusRules(DialectRules):
         binding: Binding,
         plain: Callable[[Part | None], Sourced],
     ) -> Sourced:
-        """`table(stream)`: the stored rows. `changelog(stream, key)`: the last row of each key.
+        """`table(stream)` reads the stored rows, `changelog(stream, key)` the last row of each key.
 
-        If WHERE has a lower bound of the time, a stream is read from that time on.
+        If WHERE has a lower bound of `_tp_time`, the stream is read from that time on.
         """
         node = item.node
         part: Part | None = None
@@ -426,7 +432,7 @@ class TimeplusRules(DialectRules):
         return self._joined(clause, lambda relation, _: relation)
 
     def _joined(self, clause: JoinClause, strict: Callable[[Node, exp.Join], Node]) -> Sourced:
-        """The join with the ranges in ON, by the rules of `strict`, with the defaults of `join_use_nulls`."""
+        """The join with the ranges in ON, the meaning that `strict` gives it, and the defaults of `join_use_nulls`."""
         left, right, settings = clause.left[1], clause.right[1], clause.binding.settings
         clause = replace(clause, node=with_ranges(clause.node, left, right, clause.env.text, settings))
         relation, scope = join(clause)
