@@ -1,3 +1,1 @@
-"""Scalar expressions: parsed expressions as typed DuckDB trees; functions, operators, casts and
-literals.
-"""
+"""Binds scalar expressions: functions, operators, casts and literals become typed DuckDB trees."""

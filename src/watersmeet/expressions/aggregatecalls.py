@@ -1,4 +1,4 @@
-"""Calls of aggregate functions, their arguments, orders and result types."""
+"""Binds calls of aggregate functions: their arguments, orders and result types."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, NUMER
 
 _SAME: Final = {"every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp", "approx_count_distinct": "count"}
 _DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
-#: Window functions that DuckDB lists as aggregates.
+#: The window functions that DuckDB lists as aggregates.
 _OF_WINDOWS: Final = frozenset(
     {"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "nth_value"}
 )
 _BITS: Final = ("bit_and", "bit_or", "bit_xor")
 _WITHIN: Final = ("mode", "percentile_cont", "percentile_disc")
-#: Functions whose result depends on the order of the rows.
+#: The functions whose result depends on the order of the rows.
 _ORDERED: Final = ("array_agg", "string_agg", "jsonb_agg", "jsonb_object_agg", "first_value", "last_value")
 _OF_ONE_ROW: Final = ("first_value", "last_value")
-#: Functions on which DISTINCT has no effect.
+#: The functions on which DISTINCT has no effect.
 _IDEMPOTENT: Final = ("min", "max", "bool_and", "bool_or", "bit_and", "bit_or")
-#: Types without an order.
+#: The types without an order.
 UNORDERED: Final = ("jsonb", "array", "struct")
 _ARGUMENTS: Final = {"string_agg": 2, "jsonb_object_agg": 2, "mode": 0}
 
 
 @dataclass(frozen=True)
 class Written:
-    """A call as written. name: lower case. order: of ORDER BY, or of WITHIN GROUP if `within`."""
+    """A call as written. name: in lower case. order: the items of ORDER BY, or of WITHIN GROUP if `within` is set."""
 
     node: exp.Expression
     name: str
@@ -52,7 +52,7 @@ class Written:
 
 
 def written(node: exp.Expression) -> Written | None:
-    """The call in `node`, which may be below FILTER and WITHIN GROUP; None for other nodes."""
+    """The call in `node`, which FILTER and WITHIN GROUP may enclose; None for other nodes."""
     inner, condition, order, within = node, None, (), False
     if isinstance(inner, exp.Filter):
         inner, condition = inner.this, inner.expression.this
@@ -71,19 +71,19 @@ def written(node: exp.Expression) -> Written | None:
 
 
 def aggregate_name(node: exp.Expression, ctx: Context) -> str | None:
-    """The name of the aggregate function that `node` calls, also under FILTER and WITHIN GROUP, or None."""
+    """The name of the aggregate function that `node` calls, possibly with FILTER and WITHIN GROUP, or None."""
     found = written(node)
     return found.name if found is not None and is_aggregate(found.name, ctx) else None
 
 
 def check_over(name: str, node: exp.Expression, ctx: Context) -> None:
-    """SYNTAX_ERROR for a window function without OVER (PostgreSQL 17, 9.22)."""
+    """Raises SYNTAX_ERROR for a window function without OVER (PostgreSQL 17, 9.22)."""
     if name in _OF_WINDOWS:
         raise ctx.error("SYNTAX_ERROR", f"window function {name} requires an OVER clause", node)
 
 
 def has_aggregate(node: exp.Expression, ctx: Context) -> bool:
-    """True if the expression calls an aggregate function outside of subqueries and not with OVER."""
+    """True if the expression calls an aggregate function without OVER and outside of subqueries."""
     stack = [node]
     while stack:
         current = stack.pop()
@@ -101,7 +101,9 @@ def has_aggregate(node: exp.Expression, ctx: Context) -> bool:
 
 
 def result_type(name: str, kind: SqlType, node: exp.Expression, ctx: Context) -> SqlType:
-    """The result type of an aggregate over a type, as in PostgreSQL; DATATYPE_MISMATCH for an unsupported type."""
+    """The result type of an aggregate over a type, as in PostgreSQL. Raises DATATYPE_MISMATCH for an unsupported
+    type.
+    """
     written_name, name = name, _SAME.get(name, name)
     if name == "count":
         return BIGINT
@@ -139,9 +141,9 @@ def _no_function(name: str, kind: SqlType, node: exp.Expression, ctx: Context) -
 
 
 def bind_call(call: Written, place: Callable[[str], Context]) -> AggregateCall:
-    """The call with its arguments bound; `place` returns the context of a clause below the groups.
+    """The call with bound arguments. `place` returns the context of a clause before grouping.
 
-    FEATURE_NOT_SUPPORTED for an aggregate function that views do not support, DATATYPE_MISMATCH for unsupported
+    Raises FEATURE_NOT_SUPPORTED for an aggregate function that views do not support, DATATYPE_MISMATCH for unsupported
     arguments.
     """
     ctx = place("the argument of an aggregate function")
@@ -168,7 +170,7 @@ class _Binder:
     ctx: Context
 
     def by_duckdb(self) -> AggregateCall:
-        """A function that only DuckDB has, typed by DuckDB."""
+        """The call of a function that only DuckDB has; DuckDB determines its type."""
         call, ctx = self.call, self.ctx
         if call.within:
             raise ctx.not_supported(f"{call.name} WITHIN GROUP", call.node)
@@ -231,7 +233,7 @@ class _Binder:
         return AggregateCall("count", None, self.filter, distinct=False, type=BIGINT)
 
     def _known(self, value: Value) -> Value:
-        """A bare literal gets the default type of the function's arguments."""
+        """The argument, where an untyped literal gets the default type of the function's arguments."""
         if not value.unknown:
             return value
         number = self.name in ("sum", "avg", "percentile_cont", *_DEVIATIONS)
@@ -245,11 +247,11 @@ class _Binder:
         return made_of(value).finish()
 
     def _json_key(self, value: Value) -> Scalar:
-        """The name of a field as jsonb: text in quotes."""
+        """The name of a field as jsonb: a quoted text."""
         return self._json(Value(text_of(value), VARCHAR, value.nullable))
 
     def _within(self, nodes: Sequence[exp.Expression]) -> AggregateCall:
-        """An ordered-set aggregate: its argument is the expression in WITHIN GROUP."""
+        """An ordered-set aggregate, whose argument is the expression in WITHIN GROUP."""
         call = self.call
         if call.distinct:
             raise self.ctx.error("SYNTAX_ERROR", "cannot use DISTINCT with WITHIN GROUP", call.node)
@@ -268,7 +270,7 @@ class _Binder:
         return AggregateCall(self.name, scalar, self.filter, distinct=False, type=kind, order=order, constant=fraction)
 
     def _fraction(self) -> float | None:
-        """The direct argument: a literal from 0 to 1."""
+        """The direct argument, which must be a literal from 0 to 1."""
         if len(self.call.arguments) != _ARGUMENTS.get(self.name, 1):
             raise self._mismatch([bind_value(a, self.ctx) for a in self.call.arguments])
         if self.name == "mode":
@@ -292,7 +294,7 @@ class _Binder:
         return tuple(items)
 
     def _in_arrival_order(self) -> tuple[SortKey, ...]:
-        """The order of arrival, for calls without ORDER BY; for lists only where it is known."""
+        """The order of arrival for calls without ORDER BY; lists only use it if it is known."""
         rows, name = self.ctx.row_order, self.name
         if rows is None or self.call.distinct or name not in (*_OF_ONE_ROW, "array_agg"):
             return ()

@@ -1,9 +1,9 @@
-"""Calls of functions: by signature, by DuckDB's type, and of SQL functions, whose body replaces the call.
+"""Binds calls of functions: by a signature, by DuckDB's type, or as an SQL function, whose body replaces the call.
 
 A signature has the types of parameters, the type of the result, and a template: DuckDB SQL over `a0`, `a1` … that
-computes PostgreSQL's result. It is chosen as PostgreSQL chooses among functions of one name (PostgreSQL 17, 10.3):
-exact types first, then the first signature to which the arguments convert. SQL functions convert arguments and results
-in the same way.
+computes PostgreSQL's result. As in PostgreSQL (PostgreSQL 17, 10.3), a call uses the signature with exactly its
+argument types, else the first one to which the arguments convert. SQL functions convert arguments and results in the
+same way.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Arguments = Sequence[Value]
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """A call of a function by its name: bound arguments, their nodes, the call's own node."""
+    """A call of a named function: its bound arguments, their nodes, and the node of the call."""
 
     name: str
     arguments: Arguments
@@ -65,15 +65,15 @@ class FunctionCall:
 
     @property
     def shown(self) -> str:
-        """The call in messages, with the types of its arguments."""
+        """The call for messages, with the types of its arguments."""
         return f"{self.name}({', '.join('unknown' if a.unknown else a.type.sql for a in self.arguments)})"
 
     def cast(self, index: int, kind: SqlType) -> Value:
-        """An argument as a value of a type."""
+        """An argument converted to a type."""
         return cast(self.arguments[index], kind, self.ctx, self.node)
 
     def text(self, index: int, *, example: str, what: str = "a format") -> str:
-        """An argument that has to be a constant text, see `constant_text`."""
+        """An argument that must be a constant text; see `constant_text`."""
         return constant_text(self.arguments[index], self.name, self.node, self.ctx, example=example, what=what)
 
     def over(self, arguments: Arguments, nodes: Sequence[exp.Expression] | None = None) -> FunctionCall:
@@ -85,7 +85,7 @@ class FunctionCall:
         return self.ctx.error(condition, message, self.node, hint=hint)
 
     def not_supported(self, feature: str, hint: str | None = None) -> Error:
-        """FEATURE_NOT_SUPPORTED at the call."""
+        """The error FEATURE_NOT_SUPPORTED at the call."""
         return self.ctx.not_supported(feature, self.node, hint=hint)
 
     def mismatch(self, detail: str) -> Error:
@@ -97,12 +97,14 @@ Builder = Callable[[FunctionCall], Value]
 
 
 def counted(build: Builder, *counts: int, name: str | None = None) -> Builder:
-    """Checks the number of arguments before `build` runs; DATATYPE_MISMATCH. name: the function's name for users."""
+    """Wraps `build` to check the number of arguments first. name: the function's name for users. Raises
+    DATATYPE_MISMATCH.
+    """
     return _checked(build, lambda _: counts, name)
 
 
 def at_least(build: Builder, count: int, name: str | None = None) -> Builder:
-    """The same for a function of `count` or more arguments."""
+    """Like `counted`, for a function with `count` or more arguments."""
     return _checked(build, lambda c: (max(count, len(c.arguments)),), name)
 
 
@@ -116,13 +118,13 @@ def _checked(build: Builder, counts: Callable[[FunctionCall], tuple[int, ...]], 
 
 
 def check_count(c: FunctionCall, *counts: int) -> None:
-    """DATATYPE_MISMATCH unless the call has one of these numbers of arguments."""
+    """Raises DATATYPE_MISMATCH unless the call has one of these numbers of arguments."""
     if len(c.arguments) not in counts:
         noun = "argument" if counts == (1,) else "arguments"
         raise c.mismatch(f"It takes {' or '.join(map(str, counts))} {noun}, not {len(c.arguments)}.")
 
 
-#: Functions for which DuckDB's parser requires arguments.
+#: The functions for which DuckDB's parser requires arguments.
 _NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})
 
 #: Functions of the clock in addition to `clock.CLOCKS`.
@@ -135,7 +137,7 @@ _RANDOM: Final = frozenset({"gen_random_uuid", "randint", "random", "setseed", "
 
 
 def refuse_volatile(c: FunctionCall) -> None:
-    """FEATURE_NOT_SUPPORTED in a view, whose content must depend only on its inputs."""
+    """Raises FEATURE_NOT_SUPPORTED in a view, whose content must depend only on its inputs."""
     if c.ctx.volatile_allowed:
         return
     if c.name in CLOCKS:
@@ -159,7 +161,7 @@ def refuse_volatile(c: FunctionCall) -> None:
 
 
 def by_duckdb(c: FunctionCall) -> Value:
-    """A call of DuckDB's function of that name, typed by DuckDB."""
+    """A call of DuckDB's function with the same name; DuckDB determines its type."""
     if not c.arguments and c.name in _NEVER_EMPTY:
         check_count(c, 2)
     try:
@@ -177,7 +179,9 @@ def by_duckdb(c: FunctionCall) -> Value:
 
 
 def _typed(value: Value) -> exp.Expression:
-    """A value in a call whose type DuckDB computes. DuckDB would lose the element type of a NULL array."""
+    """A value in a call whose type DuckDB computes, with a cast if DuckDB would lose the element type of a NULL
+    array.
+    """
     found = typed_null(value)
     if value.type.name == "array" and isinstance(found, exp.Cast) and isinstance(found.this, exp.Null):
         found.set("this", exp.Array(expressions=[]))
@@ -187,7 +191,9 @@ def _typed(value: Value) -> exp.Expression:
 def constant_text(
     value: Value, name: str, node: exp.Expression, ctx: Context, *, example: str, what: str = "a format"
 ) -> str:
-    """The text of a constant argument; `example` for an open parameter. FEATURE_NOT_SUPPORTED for others."""
+    """The text of a constant argument; `example` for an open parameter. Raises FEATURE_NOT_SUPPORTED for other
+    arguments.
+    """
     if value.unknown and not value.is_null:
         return str(value.expression.name)
     found = constant_of(value, VARCHAR, node, ctx, example=example)
@@ -198,7 +204,7 @@ def constant_text(
 
 def constant_of(value: Value, kind: SqlType, node: exp.Expression, ctx: Context, *, example: Any) -> Any:
     """The value of a constant as a `kind`; `example` for a parameter without a value. None for NULL, for a value
-    without an implicit conversion, and for an expression that is not constant. INVALID_VALUE.
+    without an implicit conversion, and for an expression that is not constant. Raises INVALID_VALUE.
     """
     typed = cast(value, kind, ctx, node) if value.unknown or value.is_null else value
     if is_open(value.expression):
@@ -219,7 +225,7 @@ _TYPES: Final[dict[str, SqlType]] = {
     "timestamptz": TIMESTAMPTZ, "interval": INTERVAL, "jsonb": JSONB, "text[]": SqlType("array", element=VARCHAR),
 }  # fmt: skip
 
-#: Parameter type -> argument types with an implicit conversion to it (PostgreSQL 17, 10.3 and table pg_cast).
+#: The argument types that convert implicitly to each parameter type (PostgreSQL 17, 10.3 and table pg_cast).
 _IMPLICIT: Final[dict[str, tuple[str, ...]]] = {
     "int": ("smallint",), "bigint": ("smallint", "integer"), "numeric": ("smallint", "integer", "bigint"),
     "double": ("smallint", "integer", "bigint", "numeric", "real"), "timestamp": ("date",),
@@ -231,7 +237,7 @@ _MOST_BYTES: Final = 1 << 26
 
 @dataclass(frozen=True)
 class Signature:
-    """One function. parameters: names of `_TYPES` or `any`."""
+    """The signature of a function. parameters: names from `_TYPES`, or `any`."""
 
     parameters: tuple[str, ...]
     result: str
@@ -242,18 +248,18 @@ Functions = Mapping[str, Sequence[Signature]]
 
 
 def signature(parameters: str, result: str, template: str) -> Signature:
-    """`signature("text int", "text", "left(a0, a1)")`."""
+    """A signature from texts: `signature("text int", "text", "left(a0, a1)")`."""
     return Signature(tuple(parameters.split()), result, template)
 
 
 def builders(functions: Functions) -> dict[str, Builder]:
-    """The builder that binds calls of a function, by function."""
+    """The builders that bind calls, by function name."""
     return {name: _builder(name, signatures) for name, signatures in functions.items()}
 
 
 def limited(size_bytes: str, count: str = "a1", kind: str = "INTEGER") -> str:
-    """A template of `count`, the length of a value, of DuckDB's type `kind`. It fails for values above 64 MiB: a row
-    with a large number must not exhaust the memory.
+    """A template of `count`, the length of a value, as DuckDB's type `kind`. It fails for lengths above 64 MiB, so that
+    a row with a large number can't exhaust the memory.
     """
     return f"CASE WHEN {size_bytes} > {_MOST_BYTES} THEN {failing(TOO_LONG, count, kind)} ELSE {count} END"
 
@@ -274,14 +280,14 @@ def _builder(name: str, signatures: Sequence[Signature]) -> Builder:
 
 
 def apply(template: str, values: Sequence[Value], kind: SqlType, ctx: Context, node: exp.Expression) -> Value:
-    """The value of a template, of exactly the type `kind`."""
+    """The value of a template with exactly the type `kind`."""
     expression = fill(template, *[v.expression for v in values])
     try:
         _, found = ctx.type_of(fill(template, *[typed_null(v) for v in values]))
     except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as err:
         raise ctx.error("INVALID_VALUE", first_line(err), node) from None
     except duckdb.Error:
-        found = ""  # a constant that DuckDB can't plan alone
+        found = ""  # a constant that DuckDB can't plan by itself
     if found.upper() == kind.duckdb.upper():
         return Value(expression, kind)
     return Value(duckdb_cast(expression, kind), kind)
@@ -292,7 +298,7 @@ def _shown(parameter: str) -> str:
 
 
 def _chosen(arguments: Arguments, signatures: Sequence[Signature]) -> Signature | None:
-    """The signature with the most parameters of exactly the arguments' types, the first of equals."""
+    """The first signature among those with the most parameters that have exactly the arguments' types."""
     best, most = None, -1
     for s in signatures:
         if len(s.parameters) != len(arguments):
@@ -319,16 +325,16 @@ Bind = Callable[[exp.Expression, Context], Value]
 
 
 class Argument(exp.Expression, exp.Func):  # type: ignore[misc]
-    """`this` as a value of the parameter's type, `kind`. called: the argument in messages."""
+    """The argument `this` converted to the parameter's type `kind`. called: the name of the argument in messages."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "called": True}
     own_parts: ClassVar[frozenset[str]] = frozenset({"kind", "called"})
 
 
 class Inlined(exp.Expression, exp.Func):  # type: ignore[misc]
-    """The body of a function with its arguments. expressions: the arguments that it does not read.
+    """The body of a function with the arguments of a call. expressions: the arguments that the body does not read.
 
-    kind: the function's type. called: its name.
+    kind: the function's result type. called: the function's name.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "expressions": False, "kind": True, "called": True}
@@ -336,7 +342,7 @@ class Inlined(exp.Expression, exp.Func):  # type: ignore[misc]
 
 
 def returned(value: Value, kind: SqlType, ctx: Context, node: exp.Expression) -> Value:
-    """The value of a body as the function's type; DATATYPE_MISMATCH."""
+    """The value of a body converted to the function's type. Raises DATATYPE_MISMATCH."""
     if value.unknown or value.type == kind or _is_implicit(value, kind) or (value.type.is_numeric and kind.is_numeric):
         return cast(value, kind, ctx, node)
     raise ctx.error(
@@ -348,7 +354,7 @@ def returned(value: Value, kind: SqlType, ctx: Context, node: exp.Expression) ->
 
 
 def _is_implicit(value: Value, kind: SqlType) -> bool:
-    """Whether PostgreSQL converts an argument to the type implicitly."""
+    """Whether PostgreSQL converts an argument implicitly to the type."""
     numbers = value.type.is_numeric and (kind.is_float or (kind.name == "numeric" and not value.type.is_float))
     written = (value.is_number_literal and kind.is_numeric) or (bool(value.parts) and kind.name == "struct")
     return numbers or written or common_type([value.type, kind]) == kind

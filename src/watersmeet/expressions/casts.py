@@ -1,4 +1,4 @@
-"""Casts as in PostgreSQL, and PostgreSQL's texts of values: arrays, JSON, times with zones."""
+"""Binds casts as in PostgreSQL, and PostgreSQL's texts of values: arrays, JSON, times with zones."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ _WITH_OFFSET: Final = with_offset_sql("a0")
 
 
 def at_time_zone(zone: Value, value: Value, ctx: Context, node: exp.Expression) -> Value:
-    """`value AT TIME ZONE zone`: the local time of a timestamptz, the moment of a timestamp.
+    """`value AT TIME ZONE zone`: for a timestamptz the local time, for a timestamp the moment.
 
-    INVALID_PARAMETER for an unknown constant zone; rows with an unknown zone fail.
+    Raises INVALID_PARAMETER for an unknown constant zone; rows with an unknown zone fail.
     """
     kind = TIMESTAMP if value.type == TIMESTAMPTZ else TIMESTAMPTZ
     if not isinstance(zone.expression, exp.Literal):
@@ -72,7 +72,7 @@ def at_time_zone(zone: Value, value: Value, ctx: Context, node: exp.Expression) 
 
 
 def _check_name(zone: exp.Literal, ctx: Context, node: exp.Expression) -> None:
-    """INVALID_PARAMETER for a zone that does not exist; otherwise a view would have NULL in every row."""
+    """Raises INVALID_PARAMETER for an unknown zone, because a view would have NULL in every row."""
     try:
         if is_zone_name(zone.name):
             ctx.check(call("timezone", zone, duckdb_cast(string("2000-01-01"), TIMESTAMP)))
@@ -93,14 +93,14 @@ def text_with_offset(text: exp.Expression) -> exp.Expression:
     return fill(_WITH_OFFSET, text)
 
 
-#: A quoted value, a delimiter, or an unquoted value.
+#: The tokens of an array's text: a quoted value, a delimiter, or an unquoted value.
 _ELEMENT: Final = r'"(?:[^"\\]|\\.)*"|[{},]|(?:[^{},"\\]|\\.)+'
 
 _SIGNS: Final = {"{": "[", "}": "]", ",": ","}
 
 
 def list_text(written: str) -> str:
-    """DuckDB's text of an array. Other texts stay unchanged."""
+    """DuckDB's text of an array from PostgreSQL's. Other texts stay unchanged."""
     if not written.lstrip().startswith("{") or not re.fullmatch(f"(?s:(?:{_ELEMENT})*)", written):
         return written
     return "".join(map(_part, re.findall(f"(?s:{_ELEMENT})", written)))
@@ -114,7 +114,7 @@ def _part(part: str) -> str:
 
 
 def list_sql(text: str) -> str:
-    """SQL of DuckDB that computes `list_text`. text: SQL of the text."""
+    """DuckDB SQL that computes `list_text`. text: the SQL of its argument."""
     pattern = _ELEMENT.replace("'", "''")
     cases = " ".join(f"WHEN '{sign}' THEN '{shown}'" for sign, shown in _SIGNS.items())
     part = (
@@ -130,16 +130,17 @@ _TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[ \t\r\n]+|[{}\[\],]|[^"{}\[\], 
 
 
 def canonical(text: str) -> str:
-    r"""Valid JSON in the form in which jsonb is kept: no white space, plain characters, of equal keys the last.
+    r"""Valid JSON in the stored form of jsonb: without white space and needless escapes, with the last of equal keys.
 
-    As `formats.jsonscan.canonical`, of one text. PostgreSQL 17, 8.14: jsonb keeps the last value of equal keys.
+    The same as `formats.jsonscan.canonical` for a single text. PostgreSQL 17, 8.14: jsonb keeps the last value of equal
+    keys.
 
     >>> canonical('{"a": 1.50, "b": {"c": 1, "c": 2}, "\\u0061": [3]}')
     '{"b":{"c":2},"a":[3]}'
     """
     pieces: list[str] = []
-    #: For the enclosing brackets: at which pieces the members of an object begin, and the index of each key; None for
-    #: an array.
+    #: One entry for each enclosing bracket: for an object the pieces at which its members begin, and the index of each
+    #: key; for an array None.
     around: list[tuple[list[int], dict[str, int]] | None] = []
     dropped: list[tuple[int, int]] = []
     key_follows = False
@@ -163,7 +164,7 @@ def canonical(text: str) -> str:
                 dropped.append((starts[numbers[key]], starts[numbers[key] + 1]))
             numbers[key] = len(starts) - 1
             key_follows = False
-    for start, end in dropped:  # they may be nested
+    for start, end in dropped:  # the removed members may be nested
         pieces[start:end] = [""] * (end - start)
     return "".join(pieces)
 
@@ -181,7 +182,7 @@ _DATE: Final = re.compile(DATE_FORM)
 _TIME: Final = re.compile(TIME_FORM)
 _PLUS: Final = re.compile(PLUS_SIGN)
 
-#: Texts that DuckDB would round to an integer.
+#: The texts that DuckDB would round to an integer.
 _FRACTION: Final = re.compile(r"^[^xX]*[.eE]")
 
 #: Appended to such a text, so that DuckDB rejects it.
@@ -197,7 +198,7 @@ _WIDENING: Final = {
     ("smallint", "double precision"), ("integer", "double precision"), ("real", "double precision"),
 }  # fmt: skip
 
-#: Explicit casts between families; within a family every cast exists.
+#: The explicit casts between families of types; within a family every cast exists.
 _ACROSS: Final[dict[str, tuple[str, ...]]] = {
     "number": ("varchar", "boolean", "jsonb"),
     "varchar": ("number", "boolean", "datetime", "time", "interval", "jsonb", "bytea", "array"),
@@ -211,7 +212,7 @@ _ACROSS: Final[dict[str, tuple[str, ...]]] = {
     "struct": ("varchar",),
 }
 
-#: Times with a zone that PostgreSQL reads and DuckDB does not: without seconds, with a space before the offset.
+#: Times with a zone that only PostgreSQL reads, not DuckDB: without seconds, or with a space before the offset.
 _NO_SECONDS: Final = re.compile(r"^(\s*\S+[ T]\s*\d{1,2}:\d{2})(\s*[-+A-Za-z])")
 
 _SPACED_OFFSET: Final = re.compile(r"(:\d{2}(?:\.\d*)?)\s+([-+]\d)")
@@ -220,23 +221,23 @@ _ZONED: Final = (
     f"regexp_replace(regexp_replace(a0, '{_SPACED_OFFSET.pattern}', '\\1\\2'), '{_NO_SECONDS.pattern}', '\\1:00\\2')"
 )
 
-#: A text as an interval, without signs that DuckDB does not read.
+#: A text as an interval, without the signs that DuckDB can't read.
 _UNSIGNED: Final = f"regexp_replace(a0, '{PLUS_SIGN}', '\\1\\2', 'g')"
 
 _WHOLE: Final = f"CASE WHEN regexp_matches(a0, '{_FRACTION.pattern}') THEN concat(a0, '{NO_INTEGER}') ELSE a0 END"
 _SPACED: Final = spaced_sql("a0")
 
-#: Texts in another form than a date, or a time of day, must be timestamps, of which that part is used.
+#: The forms of a date and of a time of day. Other texts must be timestamps, of which only that part is used.
 _PART: Final = (
     "CASE WHEN regexp_full_match(a0, '{form}') THEN CAST(a0 AS {kind}) ELSE CAST(CAST(a0 AS TIMESTAMP) AS {kind}) END"
 )
 
-#: Types whose texts are read by PostgreSQL's rules; those of other types as in DuckDB.
+#: The types whose texts are read by PostgreSQL's rules; DuckDB reads the texts of other types.
 _READ_STRICTLY: Final = (SMALLINT, INTEGER, BIGINT, DATE, TIME, TIMESTAMPTZ, INTERVAL)
 
 
 def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
-    """`value::target` as in PostgreSQL; DATATYPE_MISMATCH if the cast does not exist."""
+    """`value::target` as in PostgreSQL. Raises DATATYPE_MISMATCH if the cast does not exist."""
     if value.is_null:
         infer_open(value.expression, target)
         return Value(duckdb_cast(value.expression, target), target, nullable=True)
@@ -267,7 +268,7 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
 
 
 def _text_as(text: exp.Expression, target: SqlType) -> exp.Expression:
-    """The text as one of the types that are `_READ_STRICTLY`."""
+    """The text converted to a type in `_READ_STRICTLY`."""
     if target in (DATE, TIME):
         form = _DATE if target == DATE else _TIME
         return fill(_PART.format(form=form.pattern, kind=target.duckdb), text)
@@ -277,15 +278,15 @@ def _text_as(text: exp.Expression, target: SqlType) -> exp.Expression:
 
 
 def as_written(node: exp.Expression) -> exp.Expression | None:
-    """`text::type`, for messages, if `cast` made the expression from it; else None.
+    """The original `text::type` for messages if `cast` made the expression from it; else None.
 
-    node: as made by `cast`, or parsed again from its SQL.
+    node: the expression from `cast`, or parsed again from its SQL.
     """
     if isinstance(node, exp.Case):
         texts = [_inner(_inner(node.args.get("default")))]
     elif isinstance(node, exp.Cast):
         inner = node.this.unnest()
-        # In CASE, in one or two calls, or in CASE within two calls.
+        # The cast stands in CASE, in one or two calls, or in CASE within two calls.
         outer = inner.args.get("default") if isinstance(inner, exp.Case) else _inner(inner)
         deepest = _inner(outer)
         texts = [outer, deepest.args.get("default") if isinstance(deepest, exp.Case) else deepest]
@@ -297,7 +298,7 @@ def as_written(node: exp.Expression) -> exp.Expression | None:
 
 
 def _without_parentheses(node: exp.Expression) -> str:
-    """The SQL of an expression for comparisons, without any parentheses."""
+    """The SQL of an expression without any parentheses, for comparisons."""
     return str(node.sql(dialect="duckdb")).translate({ord("("): None, ord(")"): None})
 
 
@@ -310,7 +311,9 @@ def _inner(node: exp.Expression | None) -> exp.Expression | None:
 
 
 def has_cast(source: SqlType, target: SqlType) -> bool:
-    """Whether values of one type, not bare literals, can be cast to another. Structs are cast field by field."""
+    """Whether values of a type, except untyped literals, can be cast to another type. Structs are cast field by
+    field.
+    """
     if source == target:
         return True
     if family(source) != family(target) and family(target) not in _ACROSS.get(family(source), ()):
@@ -327,7 +330,7 @@ def _cannot(source: SqlType, target: SqlType, ctx: Context, node: exp.Expression
 
 
 def _struct(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
-    """A struct as one of another type, field by field in order: DuckDB would go by the names."""
+    """A struct cast to another type field by field in order; DuckDB would match the names."""
     if len(value.type.fields) != len(target.fields):
         raise _cannot(value.type, target, ctx, node)
     whole = value.finish().expression
@@ -346,12 +349,12 @@ def _struct(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
 
 
 def _names(kind: SqlType) -> object:
-    """The names of the fields of structs, however deep."""
+    """The names of the fields of structs at any depth."""
     return kind.element and _names(kind.element), [(name, _names(field)) for name, field in kind.fields]
 
 
 def text_of(value: Value) -> exp.Expression:
-    """The VARCHAR that PostgreSQL prints for a value."""
+    """The text that PostgreSQL prints for a value."""
     kind = value.type
     expression = value.finish().expression if not value.unknown else value.expression
     if kind == VARCHAR:
@@ -381,7 +384,7 @@ def text_of(value: Value) -> exp.Expression:
 
 
 def _interval_text(text: exp.Expression) -> exp.Expression:
-    """PostgreSQL's form of DuckDB's text: `mon`, `-1 days`, a `+` after a negative part."""
+    """PostgreSQL's text of an interval from DuckDB's: `mon`, `-1 days`, and a `+` after a negative part."""
     changes = (("month", "mon"), (r"-1 (year|mon|day)( |$)", r"-1 \1s\2"), (r"-(\d+ \w+) (\d)", r"-\1 +\2"))
     for pattern, shown in changes:
         text = call("regexp_replace", text, string(pattern), string(shown), string("g"))
@@ -389,7 +392,7 @@ def _interval_text(text: exp.Expression) -> exp.Expression:
 
 
 def _array_output(array: exp.Expression, element: SqlType) -> exp.Expression:
-    """`{1,NULL,"a b"}` (PostgreSQL 17, 8.15.6)."""
+    """The text of an array such as `{1,NULL,"a b"}` (PostgreSQL 17, 8.15.6)."""
     item = exp.to_identifier("_e" if element.name != "array" else "_r")
     text = text_of(Value(item, element))
     if element.name != "array":
@@ -400,7 +403,7 @@ def _array_output(array: exp.Expression, element: SqlType) -> exp.Expression:
 
 
 def _row_output(value: Value) -> exp.Expression:
-    """`(1,,"a b")` (PostgreSQL 17, 8.16.6)."""
+    """The text of a row such as `(1,,"a b")` (PostgreSQL 17, 8.16.6)."""
     whole = value.finish().expression
     texts = [
         call(
@@ -419,7 +422,7 @@ def _row_output(value: Value) -> exp.Expression:
 
 
 def _quoted(text: exp.Expression, special: str, quote: str) -> exp.Expression:
-    """The text in quotes if it matches `special`; quote: the character that escapes quotes inside."""
+    """The text, in quotes if it matches `special`. quote: the character that escapes quotes inside."""
     inner = call(
         "replace",
         call("replace", text, string("\\"), string("\\\\")),
@@ -433,7 +436,7 @@ def _quoted(text: exp.Expression, special: str, quote: str) -> exp.Expression:
 
 
 def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
-    """The bare string literal `value` read as `target`; INVALID_VALUE if it can't be."""
+    """The untyped string literal `value` read as `target`. Raises INVALID_VALUE if it is invalid."""
     if target == VARCHAR:
         return Value(value.expression, VARCHAR, nullable=False)
     written = value.expression.name
@@ -478,7 +481,7 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
 
 
 def _is_plain_number(written: str, target: SqlType) -> bool:
-    """Whether the text is certainly a number in the type's range, so that an INSERT need not call DuckDB for each
+    """Whether the text is certainly a number in the type's range, so that INSERT needs no call of DuckDB for each
     value.
     """
     if not (target.is_float or target.name == "numeric") or len(written) > _SHORT or not _NUMBER.fullmatch(written):
@@ -499,7 +502,7 @@ def _bytes(written: str, target: SqlType, ctx: Context, node: exp.Expression | N
 
 
 def _unescaped(written: str, target: SqlType, ctx: Context, node: exp.Expression | None) -> bytes:
-    r"""The bytes of bytea's escape format (PostgreSQL 17, 8.4.2): `\\` is a backslash, `\\ooo` an octal byte."""
+    r"""The bytes in bytea's escape format (PostgreSQL 17, 8.4.2): `\\` is a backslash, `\\ooo` an octal byte."""
     parts = re.split(r"(\\[0-3][0-7]{2}|\\\\)", written)
     if any("\\" in p for p in parts[::2]):
         raise _invalid(written, target, ctx, node)
@@ -535,7 +538,7 @@ def coerce(value: Value, target: SqlType, ctx: Context, node: exp.Expression | N
 def unify(
     values: Sequence[Value], nodes: Sequence[exp.Expression], ctx: Context, what: str
 ) -> tuple[list[Value], SqlType]:
-    """The values converted to their common type; DATATYPE_MISMATCH `what types a and b cannot be matched`."""
+    """The values converted to their common type. Raises DATATYPE_MISMATCH `what types a and b cannot be matched`."""
     known = [v.type for v in values if not v.unknown]
     kind = _meeting_type(values)
     if kind is None:
@@ -550,7 +553,7 @@ def unify(
 
 
 def _meeting_type(values: Sequence[Value]) -> SqlType | None:
-    """The common type of values; a literal field of a row constructor has no type yet."""
+    """The common type of values. Literal fields of row constructors have no type yet."""
     known = [v for v in values if not v.unknown]
     if not known:
         return VARCHAR
@@ -563,7 +566,7 @@ def _meeting_type(values: Sequence[Value]) -> SqlType | None:
 
 
 def _field(row: Value, place: int) -> Value:
-    """A field of a row, for its type only."""
+    """A field of a row, of which only the type is used."""
     return row.parts[place] if row.parts else Value(exp.null(), row.type.fields[place][1])
 
 
@@ -572,7 +575,7 @@ def _exact(value: Value) -> Value:
 
 
 def condition(value: Value, ctx: Context, node: exp.Expression | None, where: str) -> Value:
-    """A value that has to be a boolean; DATATYPE_MISMATCH `argument of where must be type boolean`."""
+    """A value that must be a boolean. Raises DATATYPE_MISMATCH `argument of where must be type boolean`."""
     if value.unknown:
         return cast(value, BOOLEAN, ctx, node)
     if value.type != BOOLEAN:

@@ -1,8 +1,8 @@
-"""now() in the conditions of a view: temporal filters.
+"""Temporal filters: now() in the conditions of a view.
 
 In WHERE, HAVING and ON a view may compare a value with the time of the epoch (RisingWave, "Temporal filters"):
-`input_expr cmp now_expr`, where now_expr never falls as time passes: now() plus or minus intervals, truncated to its
-minute, day, week, month. Elsewhere now() is an error, because the time of its evaluation would be undefined.
+`input_expr cmp now_expr`, where now_expr never decreases as time passes: now() plus or minus intervals, or truncated to
+a minute, day, week or month. Elsewhere now() is an error, because the time of its evaluation would be undefined.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from watersmeet.values.watermarks import NOW, MonthStep, Step, Term
 
 Bind = Callable[[exp.Expression, Context], Value]
 
-#: Functions that return the time of the epoch (or its day).
+#: The functions that return the time of the epoch (or its day).
 CLOCKS: Final = frozenset({
     "current_date", "current_timestamp", "localtimestamp", "now", "proctime", "statement_timestamp",
     "transaction_timestamp",
@@ -41,12 +41,12 @@ def is_clock(node: exp.Expression) -> bool:
 
 
 def reads_clock(node: exp.Expression) -> bool:
-    """True if the expression calls now(), not counting its subqueries."""
+    """True if the expression calls now() outside of its subqueries."""
     return any(is_clock(n) for n in node.walk(prune=lambda n: isinstance(n, exp.Query)))
 
 
 def refused(node: exp.Expression, ctx: Context, name: str) -> Error:
-    """The error for now() elsewhere in a view, in RisingWave's words."""
+    """The error for now() in other parts of a view, in RisingWave's words."""
     if ctx.clause in _CLAUSES:
         return _with_text(not_a_filter(node_span(node)), ctx)
     message = (
@@ -66,7 +66,7 @@ def refused(node: exp.Expression, ctx: Context, name: str) -> Error:
 
 
 def time_comparison(node: exp.Binary, ctx: Context, bind: Bind) -> Value | None:
-    """The value of a comparison with the time of the epoch, see `time_filters`; None for other comparisons."""
+    """The value of a comparison with the time of the epoch (see `time_filters`); None for other comparisons."""
     if ctx.volatile_allowed or ctx.clause not in _CLAUSES or not reads_clock(node):
         return None
     left, right = node.this, node.expression
@@ -122,14 +122,14 @@ class _Timeless(Context):
 
 
 class _Reader:
-    """Reads a bound expression of now() as a term; TIME_FILTER for one that could fall."""
+    """Reads a bound expression of now() as a term. Raises TIME_FILTER for an expression that could decrease."""
 
     def __init__(self, node: exp.Expression, ctx: Context) -> None:
         self._node = node
         self._ctx = ctx
 
     def term(self, node: exp.Expression) -> Term:
-        """The term of a date, timestamp or timestamptz; a date is its midnight."""
+        """The term of a date, timestamp or timestamptz; a date counts as its midnight."""
         if isinstance(node, exp.Paren):
             return self.term(node.this)
         if isinstance(node, exp.Anonymous):
@@ -166,7 +166,7 @@ class _Reader:
         return self.term(time).after(Step("add", amount_us if isinstance(node, exp.Add) else -amount_us))
 
     def _micros(self, node: exp.Expression) -> int:
-        """The length of a constant interval, or of a number of days."""
+        """The length in microseconds of a constant interval, or of a number of days."""
         parts = [
             call("epoch_us", duckdb_cast(node, INTERVAL)),
             call("date_part", exp.Literal.string("month"), node),

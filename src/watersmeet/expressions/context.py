@@ -1,4 +1,4 @@
-"""Bound expressions: DuckDB trees with SQL types; templates of trees; the context of binding."""
+"""Bound expressions (DuckDB trees with SQL types), templates of trees, and the context of binding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from watersmeet.values.types import BIGINT, BOOLEAN, DEFAULT_SCALE, DOUBLE, INTE
 
 _MAX_DIGITS: Final = 38
 
-#: Numbers as written; those with more digits, or a larger exponent, are rejected or rounded once.
+#: Written numbers that can be read exactly. Numbers with more digits or a larger exponent are rejected or rounded once.
 _EXACT: Final = decimal.Context(
     prec=4096, Emax=4096, Emin=-4096, rounding=ROUND_HALF_UP, traps=[InvalidOperation, Overflow]
 )
@@ -33,8 +33,9 @@ _INTEGER_ORDER: Final = ("smallint", "integer", "bigint")
 class Value:
     """A bound expression.
 
-    unknown: a bare string literal or NULL, whose type follows from its context. exact: the expression's DuckDB type is
-    `type.duckdb`; otherwise `finish` must cast it. parts: the fields of a row constructor before they had types.
+    unknown: whether it is an untyped string literal or NULL, whose type follows from the context. exact: whether the
+    expression's DuckDB type is `type.duckdb`; otherwise `finish` must cast it. parts: the fields of a row constructor
+    before they had types.
     """
 
     expression: exp.Expression
@@ -46,22 +47,22 @@ class Value:
 
     @property
     def is_null(self) -> bool:
-        """True for the literal NULL."""
+        """True if it is the literal NULL."""
         return isinstance(self.expression, exp.Null)
 
     @property
     def is_number_literal(self) -> bool:
-        """True for a number literal; it adapts to the adjacent number type."""
+        """True if it is a number literal, which adapts to the adjacent number type."""
         node = self.expression
         if isinstance(node, exp.Neg):
             node = node.this
         return isinstance(node, exp.Literal) and not node.is_string
 
     def finish(self) -> Scalar:
-        """The scalar, of exactly its type."""
+        """The scalar with exactly its type."""
         if self.exact and not self.is_null:
             return Scalar(self.expression, self.type, self.nullable)
-        found = exp.null() if self.is_null else self.expression  # an open parameter is also a NULL
+        found = exp.null() if self.is_null else self.expression  # an open parameter is also represented by NULL
         return Scalar(duckdb_cast(found, self.type), self.type, self.nullable)
 
 
@@ -76,12 +77,12 @@ def of_scalar(scalar: Scalar) -> Value:
 
 
 def duckdb_cast(expression: exp.Expression, kind: SqlType) -> exp.Expression:
-    """CAST in DuckDB, without any rule of PostgreSQL's."""
+    """DuckDB's CAST, without PostgreSQL's rules."""
     written = expression.copy()
     number = written.this if isinstance(written, exp.Neg) else written
     if kind.is_float and isinstance(number, exp.Literal) and not number.is_string:
-        # from text: DuckDB reads a number with a decimal point as a decimal, whose cast is sometimes wrong in the last
-        # bit
+        # a cast from text, because DuckDB reads a number with a decimal point as a decimal, whose cast is sometimes
+        # wrong in the last bit
         written = string(number.this if number is written else f"-{number.this}")
     return exp.Cast(this=written, to=_duckdb_type(kind).copy())
 
@@ -114,7 +115,7 @@ def wrap(expression: exp.Expression) -> exp.Expression:
 
 
 def family(kind: SqlType) -> str:
-    """Types of one family can be compared with each other."""
+    """The family of a type. Values of one family can be compared with each other."""
     if kind.is_numeric:
         return "number"
     if kind.name in ("date", "timestamp", "timestamptz"):
@@ -123,7 +124,7 @@ def family(kind: SqlType) -> str:
 
 
 def common_type(types: Sequence[SqlType]) -> SqlType | None:
-    """The common type of values of these types (CASE, UNION, comparisons); None without one."""
+    """The common type of values of these types (in CASE, UNION, comparisons), or None."""
     result = types[0]
     for kind in types[1:]:
         merged = _common(result, kind)
@@ -177,7 +178,7 @@ def _scale(kind: SqlType) -> int:
 
 
 def _digits(kind: SqlType) -> int:
-    """Digits before the decimal point."""
+    """The number of digits before the decimal point."""
     if kind.is_integer:
         return _INTEGER_DIGITS[kind.name]
     return (kind.precision or _MAX_DIGITS) - _scale(kind)
@@ -189,12 +190,12 @@ def null() -> Value:
 
 
 def boolean(expression: exp.Expression, *parts: Value) -> Value:
-    """A boolean that is NULL only if one of `parts` can be."""
+    """A boolean that can be NULL only if one of `parts` can."""
     return Value(expression, BOOLEAN, any(p.nullable for p in parts))
 
 
 def integer_literal(value: int) -> Value | None:
-    """A literal of the smallest type that holds `value` (not negative); None beyond 38 digits."""
+    """A literal of the smallest type that can represent `value` (not negative); None beyond 38 digits."""
     literal = number(str(value))
     if value < 2**31:
         return Value(literal, INTEGER, nullable=False)
@@ -204,8 +205,8 @@ def integer_literal(value: int) -> Value | None:
 
 
 def decimal_literal(text: str) -> Value | None:
-    """A literal of type numeric, or, if that has not enough digits, of the `numeric(38, s)` that holds it; None beyond
-    38 digits before the decimal point. Excess decimals are rounded.
+    """A literal of type numeric, or of a suitable `numeric(38, s)` if numeric has not enough digits; None beyond 38
+    digits before the decimal point. Excess decimals are rounded.
     """
     try:
         value = _EXACT.create_decimal(text)
@@ -246,15 +247,15 @@ class WindowFunctions(Protocol):
 
 
 class RowOrder:
-    """The order in which the rows of a FROM arrived. This class: no order."""
+    """The order in which the rows of a FROM arrived. This base class has no order."""
 
     @property
     def known(self) -> tuple[SortKey, ...] | None:
-        """Its keys, the oldest row first; None where rows have no order."""
+        """The sort keys, oldest row first; None if rows have no order."""
         return None
 
     def keys(self, node: exp.Expression, ctx: Context) -> tuple[SortKey, ...]:
-        """Its keys, for the call `node`; FEATURE_NOT_SUPPORTED where rows have no order."""
+        """The sort keys for the call `node`. Raises FEATURE_NOT_SUPPORTED if rows have no order."""
         found = self.known
         if found is None:
             span = node_span(node)
@@ -274,11 +275,12 @@ UNORDERED: Final = RowOrder()
 
 
 class Context:
-    """Base of the contexts of expressions. Subclasses resolve columns.
+    """The base class of contexts of expressions. Subclasses resolve columns.
 
-    text: the SQL text that the tree's spans are in. batch: whether it is in a batch query. volatile_allowed: False in
-    views, whose content must depend only on their inputs. sets: collects set-returning functions; None where they are
-    not allowed. windowing: the same for window functions. row_order: that of the rows, in dialects that have one.
+    text: the SQL text to which the tree's spans refer. batch: whether it belongs to a batch query. volatile_allowed:
+    False in views, whose content must depend only on their inputs. sets: collects set-returning functions; None if they
+    are not allowed. windowing: collects window functions; None if they are not allowed. row_order: the order of rows in
+    dialects that have one.
     """
 
     oracle: Oracle = ORACLE
@@ -297,11 +299,11 @@ class Context:
         self.volatile_allowed = self.volatile_allowed or batch
 
     def column(self, node: exp.Column) -> Value:
-        """The value of a column reference; UNDEFINED_COLUMN or AMBIGUOUS_COLUMN."""
+        """The value of a column reference. Raises UNDEFINED_COLUMN or AMBIGUOUS_COLUMN."""
         raise self.error("UNDEFINED_COLUMN", f'column "{node.name}" does not exist', node)
 
     def special(self, node: exp.Expression) -> Value | None:
-        """The value of a node that this context treats specially (an aggregate, a subquery), else None."""
+        """The value of a node that this context handles itself (an aggregate, a subquery), else None."""
         del node
         return None
 
@@ -312,7 +314,7 @@ class Context:
         raise self.error("COLUMN_NOT_GROUPED", f"window functions are not allowed in {self.clause}", node)
 
     def rows_of(self, name: str, array: Callable[[], Value], node: exp.Expression) -> Value:
-        """The value of a set-returning function in each of its rows. array: computes the array of its rows."""
+        """The value of a set-returning function in each of its rows. array: computes the array of these rows."""
         if self.sets is not None:
             return self.sets.add(name, array(), node)
         raise self.error(
@@ -339,15 +341,15 @@ class Context:
     def not_supported(
         self, feature: str, node: exp.Expression | None, *, detail: str | None = None, hint: str | None = None
     ) -> Error:
-        """The error that a feature is lacking."""
+        """The error FEATURE_NOT_SUPPORTED for a feature."""
         return self.error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", node, detail=detail, hint=hint)
 
     def type_of(self, expression: exp.Expression) -> tuple[SqlType | None, str]:
-        """DuckDB's type of an expression without columns and DuckDB's name of it; raises duckdb.Error."""
+        """The type of an expression without columns, and DuckDB's name of this type. Raises duckdb.Error."""
         return self.oracle.type_of(expression.sql(dialect="duckdb"))
 
     def constant(self, expression: exp.Expression) -> Any:
-        """The value of a constant expression; raises duckdb.Error."""
+        """The value of a constant expression. Raises duckdb.Error."""
         return self.oracle.constant(expression.sql(dialect="duckdb"))
 
     def check(self, expression: exp.Expression) -> None:
@@ -360,7 +362,7 @@ class Context:
 
 
 def typed_null(value: Value) -> exp.Expression:
-    """A placeholder argument for computing the type of a call: constants unchanged, else a typed NULL."""
+    """A placeholder argument for computing the type of a call: a constant itself, else a typed NULL."""
     if next(value.expression.find_all(exp.Column, exp.Subquery, exp.AggFunc, exp.Window), None) is None:
         return value.expression.copy()
     kind = value.type.duckdb
@@ -368,12 +370,12 @@ def typed_null(value: Value) -> exp.Expression:
 
 
 def first_line(err: duckdb.Error) -> str:
-    """DuckDB's message without its kind, and only the first line."""
+    """The first line of DuckDB's message, without the kind of error."""
     line = str(err).splitlines()[0]
     return line.split(": ", 1)[1] if ": " in line else line
 
 
-#: Messages of templates that fail, as `failing` makes them.
+#: The messages of failing templates (`failing`).
 TOO_LONG: Final = "requested length too large"
 
 OVERFLOW: Final = "value out of range: overflow"
@@ -384,9 +386,10 @@ FAILURES: Final = (TOO_LONG, OVERFLOW, UNDERFLOW, ZERO_TO_NEGATIVE, COMPLEX)
 
 
 def failing(message: str, argument: str, kind: str) -> str:
-    """A template of DuckDB's type `kind` that fails with one of `FAILURES` for each row.
+    """A template with DuckDB's type `kind` that fails with one of `FAILURES` for each row.
 
-    It is a cast, as TRY takes no function `error`. It contains an argument, because a constant would fail when planned.
+    It is a cast, because TRY doesn't accept the function `error`. It contains an argument, because a constant would
+    fail when it is planned.
     """
     return f"CAST(concat('{message}', left(CAST({argument} AS VARCHAR), 0)) AS {kind})"
 
@@ -405,10 +408,10 @@ def fill(template: str, *arguments: exp.Expression) -> exp.Expression:
 
 
 class _Templates(DuckDB):  # type: ignore[misc]
-    """DuckDB's SQL in which functions stay as written: sqlglot would replace them by operators."""
+    """DuckDB's SQL with functions as written; sqlglot would replace some by operators."""
 
     class Parser(DuckDB.Parser):  # type: ignore[misc]
-        """The grammar."""
+        """The parser."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
 

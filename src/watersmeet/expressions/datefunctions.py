@@ -1,4 +1,4 @@
-"""Functions of dates, times and intervals: their fields (PostgreSQL 17, 9.9.1) and formats (table 9.26)."""
+"""Binds functions of dates, times and intervals, with their fields (PostgreSQL 17, 9.9.1) and formats (table 9.26)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DATES: Final = ("timestamp", "timestamptz", "date")
 
 
 def extracted(part: str, value: Value, ctx: Context, node: exp.Expression) -> Value:
-    """`extract(part FROM value)`, a numeric; INVALID_VALUE for a field that the type lacks."""
+    """`extract(part FROM value)` as a numeric. Raises INVALID_VALUE for a field that the type lacks."""
     if value.unknown or value.type.name not in ("date", "time", "timestamp", "timestamptz", "interval"):
         raise ctx.error("DATATYPE_MISMATCH", f"function extract({part} from {value.type.sql}) does not exist", node)
     if part in _OF_MICROSECONDS:
@@ -36,7 +36,7 @@ def extracted(part: str, value: Value, ctx: Context, node: exp.Expression) -> Va
     return Value(duckdb_cast(exp.Extract(this=exp.var(part), expression=value.expression), NUMERIC), NUMERIC)
 
 
-#: Fields computed from microseconds, and their factors.
+#: The fields computed from microseconds, and their factors.
 _OF_MICROSECONDS: Final = {
     "second": "0.000001", "seconds": "0.000001", "millisecond": "0.001", "milliseconds": "0.001",
 }  # fmt: skip
@@ -52,20 +52,20 @@ def _scaled(count: exp.Expression, factor: str) -> Value:
     return Value(duckdb_cast(exp.Mul(this=whole, expression=number(factor)), NUMERIC), NUMERIC)
 
 
-#: Patterns in any case -> strftime's sign (after a `|`: the unpadded one).
+#: Case-insensitive patterns -> strftime's sign (after a `|` the unpadded form).
 _SIGNS: Final[dict[str, str]] = {
     "HH24": "%H|%-H", "HH12": "%I|%-I", "HH": "%I|%-I", "MI": "%M|%-M", "SS": "%S|%-S", "MS": "%g", "US": "%f",
     "YYYY": "%Y", "YY": "%y|%-y", "IYYY": "%G", "MM": "%m|%-m", "DDD": "%j|%-j", "DD": "%d|%-d", "IW": "%V",
     "TZHTZM": "%z", "TZH:TZM": "%z", "TZ": "%Z", "TZH": "%z", "OF": "%z",
 }  # fmt: skip
 
-#: Offsets in to_char: times are shown in UTC, and strftime omits the minutes.
+#: The offsets in to_char. Times are shown in UTC, and strftime omits the minutes.
 _OFFSETS: Final[dict[str, str]] = {"TZHTZM": "+0000", "TZH:TZM": "+00:00", "TZM": "00"}
 
-#: Names: the case of the pattern is that of the result.
+#: Names, whose pattern determines the case of the result.
 _NAMES: Final[dict[str, str]] = {"MONTH": "%B", "MON": "%b", "DAY": "%A", "DY": "%a", "AM": "%p", "PM": "%p"}
 
-#: Patterns that strftime lacks.
+#: The patterns that strftime lacks.
 _COMPUTED: Final[dict[str, str]] = {
     "CC": "lpad(CAST(extract('century' FROM a0) AS VARCHAR), 2, '0')",
     "Q": "CAST(extract('quarter' FROM a0) AS VARCHAR)",
@@ -87,7 +87,7 @@ _ORDINAL: Final = (
 
 @dataclass(frozen=True)
 class _Piece:
-    """A pattern (`word`, as written) or plain text (`word` is empty)."""
+    """A pattern (`word`, as written), or plain text (with an empty `word`)."""
 
     word: str
     text: str
@@ -120,7 +120,7 @@ def _pieces(pattern: str) -> list[_Piece]:
 
 
 def strptime_format(pattern: str, node: exp.Expression, ctx: Context) -> str:
-    """The strptime format of a to_date pattern; FEATURE_NOT_SUPPORTED for patterns that DuckDB can't read."""
+    """The strptime format of a to_date pattern. Raises FEATURE_NOT_SUPPORTED for patterns that DuckDB can't read."""
     made = ""
     for piece in _pieces(pattern):
         word = piece.word.upper()
@@ -132,7 +132,7 @@ def strptime_format(pattern: str, node: exp.Expression, ctx: Context) -> str:
 
 
 def formatted(value: exp.Expression, pattern: str) -> exp.Expression:
-    """The text of a date or timestamp after a to_char pattern."""
+    """The text of a date or timestamp by a to_char pattern."""
     parts: list[exp.Expression] = []
     signs = ""
     for piece in _pieces(pattern):
@@ -160,7 +160,7 @@ def _sign(piece: _Piece) -> str:
 
 
 def _special(value: exp.Expression, piece: _Piece) -> exp.Expression | None:
-    """A pattern that needs more than a sign of strftime, or None."""
+    """The text for a pattern that needs more than a sign of strftime, or None."""
     word = piece.word.upper()
     if word in _COMPUTED:
         made = fill(_COMPUTED[word], value)
@@ -221,7 +221,7 @@ def _date_trunc(c: FunctionCall) -> Value:
         zone = c.cast(2, VARCHAR)
         local = at_time_zone(zone, value, c.ctx, c.nodes[2])
         truncated = Value(_truncated(field, local, TIMESTAMP), TIMESTAMP)
-        if field in _WITHIN_DAY:  # a repeated hour keeps its offset
+        if field in _WITHIN_DAY:  # an hour repeated by daylight saving keeps its offset
             return Value(fill("a0 - (a1 - a2)", value.expression, local.expression, truncated.expression), kind)
         return at_time_zone(zone, truncated, c.ctx, c.nodes[2])
     return Value(duckdb_cast(_truncated(field, value, kind), kind), kind)
@@ -231,7 +231,7 @@ def _truncated(field: str, value: Value, kind: SqlType) -> exp.Expression:
     years = {"century": 100, "millennium": 1000}.get(field)
     if years is None or kind == INTERVAL:
         return call("date_trunc", string(field), value.expression)
-    # centuries begin with the year 1
+    # centuries begin with year 1
     return fill(f"date_trunc('year', a0) - to_years(CAST((year(a0) - 1) % {years} AS INTEGER))", value.expression)
 
 
@@ -266,14 +266,14 @@ def _interval(months: str, days: str, micros: str) -> str:
 _JUSTIFIED_DAYS: Final = _interval(f"{_MONTHS} + trunc({_DAYS} / 30)", f"{_DAYS} % 30", _MICROS)
 _JUSTIFIED_HOURS: Final = _interval(_MONTHS, f"{_DAYS} + trunc({_MICROS} / {DAY_US})", f"{_MICROS} % {DAY_US}")
 
-#: Everything in microseconds, a month as 30 days: one sign for all parts.
+#: The interval in microseconds with 30 days a month, so that all parts have one sign.
 _ALL: Final = f"(({_MONTHS} * 30 + {_DAYS}) * {DAY_US} + {_MICROS})"
 
 _JUSTIFIED: Final = _interval(
     f"trunc({_ALL} / {30 * DAY_US})", f"trunc({_ALL} % {30 * DAY_US} / {DAY_US})", f"{_ALL} % {DAY_US}"
 )
 
-#: The start of the bin: the distance from the origin, less the remainder of a floor division.
+#: The start of the bin: the time minus the remainder of its distance from the origin.
 _BEYOND: Final = "(epoch_us(a1) - epoch_us(a2))"
 
 _WIDTH: Final = (
@@ -315,7 +315,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
 
 def _age(c: FunctionCall) -> Value:
     if len(c.arguments) == 1:
-        refuse_volatile(c)  # it depends on the current day
+        refuse_volatile(c)  # the result depends on the current day
         midnight = Value(duckdb_cast(duckdb_cast(call("now"), DATE), TIMESTAMP), TIMESTAMP)
         c = c.over([midnight, c.arguments[0]], [c.nodes[0], c.nodes[0]])
     return _BY_SIGNATURE["age"](c)

@@ -1,4 +1,4 @@
-"""Functions, and expressions on texts with their own syntax: LIKE, SUBSTRING, `->`."""
+"""Binds functions, and expressions on texts with special syntax: LIKE, SUBSTRING, `->`."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from watersmeet.expressions.setfunctions import is_set_function, set_function
 from watersmeet.expressions.textfunctions import REGEX_FUNCTIONS, TEXT_FUNCTIONS
 from watersmeet.values.types import BOOLEAN, DOUBLE, INTEGER, JSONB, VARCHAR, SqlType
 
-#: Functions of DuckDB that a database must not offer.
+#: The functions of DuckDB that must not be callable.
 _FORBIDDEN: Final = frozenset({
     "currval", "error", "getvariable", "nextval", "setseed", "sleep_ms", "stats", "write_log", "pg_sleep",
     "current_connection_id", "current_query_id", "current_transaction_id", "txid_current", "in_search_path",
     "current_setting", "getenv", "remap_struct", "can_cast_implicitly", "create_sort_key",
-    # of DuckDB's own catalog
+    # functions of DuckDB's own catalog
     "col_description", "current_schemas", "format_pg_type", "format_type", "map_to_pg_oid", "obj_description",
     "shobj_description",
 })  # fmt: skip
 
 _FORBIDDEN_PREFIXES: Final = ("pg_", "has_", "inet_", "duckdb_", "__internal", "icu_")
 
-#: Functions whose value does not depend only on their arguments.
+#: The functions whose value does not depend only on their arguments.
 _VOLATILE: Final = frozenset({
     "clock_timestamp", "current_date", "current_time", "current_timestamp", "gen_random_uuid", "localtime",
     "localtimestamp", "now", "proctime", "random", "statement_timestamp", "today", "transaction_timestamp", "uuid",
@@ -64,7 +64,7 @@ _AGGREGATES: Final = frozenset({
 
 
 def function(c: FunctionCall) -> Value:
-    """The value of a call; UNDEFINED_FUNCTION or DATATYPE_MISMATCH."""
+    """The value of a call. Raises UNDEFINED_FUNCTION or DATATYPE_MISMATCH."""
     name = c.name
     check_function(name, c.node, c.ctx)
     if is_set_function(name):
@@ -79,7 +79,7 @@ def function(c: FunctionCall) -> Value:
 
 
 def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
-    """UNDEFINED_FUNCTION unless there is a scalar function with that name; its arguments need not be known."""
+    """Raises UNDEFINED_FUNCTION unless a scalar function has that name; the arguments may be unknown."""
     if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
         raise _undefined(name, node, ctx)
     if is_set_function(name) or name in _INSERTED or name in _SPECIAL:
@@ -89,7 +89,7 @@ def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
 
 
 def is_aggregate(name: str, ctx: Context) -> bool:
-    """True for the names of aggregate functions."""
+    """True for the name of an aggregate function."""
     return ctx.oracle.functions().get(name, ("", ""))[0] == "aggregate" or name in _AGGREGATES
 
 
@@ -113,9 +113,10 @@ def _extreme(c: FunctionCall) -> Value:
 
 
 def _resized(arguments: Sequence[Value]) -> Sequence[Value]:
-    """The arguments of a function that makes an array with the length of its second argument.
+    """The arguments of a function that returns an array with the length of its second argument.
 
-    If the number is too large, the array is also NULL: DuckDB returns an empty one if only the number is.
+    If the length is too large, the array also becomes NULL, because DuckDB would return an empty array for a NULL
+    length.
     """
     if len(arguments) < 2 or arguments[1].unknown:
         return arguments
@@ -187,7 +188,7 @@ def _one_match(
     if escape is not None:
         return exp.Escape(this=match, expression=bind(escape, ctx).expression)
     if not pattern.expression.is_string or "\\" in pattern.expression.name:
-        # a backslash escapes in PostgreSQL; in DuckDB only with ESCAPE
+        # a backslash is the escape character in PostgreSQL, in DuckDB only with ESCAPE
         match = exp.Escape(this=match, expression=string("\\"))
     return match
 
@@ -202,7 +203,7 @@ def _text_array(array: Value, ctx: Context, node: exp.Expression) -> Value:
 
 
 def _negated(node: Any, match: exp.Expression) -> exp.Expression:
-    """The match, or its opposite for NOT LIKE and NOT ILIKE, which sqlglot may write as a flag."""
+    """The match, negated for NOT LIKE and NOT ILIKE, which sqlglot may mark by a flag."""
     return exp.Not(this=exp.Paren(this=match)) if node.args.get("negate") else match
 
 
@@ -235,7 +236,7 @@ def _similar(node: Any, ctx: Context, bind: Bind, escape: exp.Expression | None 
 
 
 def _of_parts(name: str, node: Any, parts: tuple[str, ...], ctx: Context, bind: Bind) -> Value:
-    """A function of those parts of a node that exist."""
+    """A reader that calls a function with the existing parts of a node."""
     nodes = [n for part in parts if (n := node.args.get(part)) is not None]
     return function(FunctionCall(name, [bind(n, ctx) for n in nodes], nodes, node, ctx))
 
@@ -266,7 +267,7 @@ def _overlay(node: Any, ctx: Context, bind: Bind) -> Value:
 
 
 def _called(name: str) -> Reader:
-    """An operator that is a function of its operand or operands."""
+    """A reader of an operator that calls a function with its operands."""
     return lambda node, ctx, bind: _of_parts(name, node, ("this", "expression"), ctx, bind)
 
 
@@ -306,7 +307,7 @@ def _json_path(node: Any, ctx: Context, bind: Bind) -> Value:
 
 
 def _of_arrays(node: Any, ctx: Context, bind: Bind) -> Value:
-    """`@>`, `<@` and `&&` of arrays; the first two also of jsonb."""
+    """`@>`, `<@` and `&&` of arrays, and the first two of jsonb."""
     left, right = bind(node.this, ctx), bind(node.expression, ctx)
     if isinstance(node, exp.ArrayContainedBy):
         left, right = right, left
@@ -317,7 +318,7 @@ def _of_arrays(node: Any, ctx: Context, bind: Bind) -> Value:
         return nestedfunctions.contains(left, right)
     if left.type.name != "array" or right.type != left.type:
         raise no_operator(ctx, node, "&&" if overlaps else "@>", left.type, right.type)
-    # DuckDB skips NULL, which is an element of no array.
+    # DuckDB ignores NULL, which is contained in no array.
     template = "list_has_any(a0, a1)" if overlaps else "list_has_all(a0, a1) AND len(a1) = list_count(a1)"
     return Value(fill(template, left.expression, right.expression), BOOLEAN)
 

@@ -1,7 +1,8 @@
-"""Functions with ClickHouse's argument rules: a fraction for an integer, seconds or a text for a time, IP addresses.
+"""Binds functions with ClickHouse's argument rules: a fraction for an integer, seconds or a text for a time, IP
+addresses.
 
-Their names begin with `$`: grammars substitute them for functions of their dialects, and no text can name them. All IP
-addresses are in the space of IPv6, where those of IPv4 are `::ffff:0:0/96` (RFC 4291, section 2.2); texts with a zone
+Their names begin with `$`, so no text can call them; grammars insert them for functions of their dialects. All IP
+addresses are IPv6 addresses; IPv4 addresses are in `::ffff:0:0/96` (RFC 4291, section 2.2). Texts with a zone
 (`fe80::1%eth0`) are not addresses.
 """
 
@@ -17,11 +18,11 @@ from watersmeet.values.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, TIME
 
 DIGITS: Final = 32
 
-"""Of an address in hexadecimal."""
+"""The number of hexadecimal digits in an address."""
 
 IPV4: Final = "0" * 20 + "ffff"
 
-"""The first digits of addresses of IPv4."""
+"""The first digits of IPv4 addresses."""
 
 _BYTE: Final = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _FOUR: Final = f"{_BYTE}(\\.{_BYTE}){{3}}"
@@ -30,10 +31,10 @@ _GROUPS: Final = f"(({_GROUP}:)*{_GROUP})?"
 
 
 def address_sql(text: str) -> str:
-    """The 32 lower-case hexadecimal digits of an address; NULL for other texts. text: an expression."""
+    """SQL of the 32 lower-case hexadecimal digits of an address; NULL for other texts. text: an SQL expression."""
     tail = "regexp_extract(_t, '[0-9.]*$')"
     parts = ", ".join(f"TRY_CAST(split_part({tail}, '.', {i}) AS INTEGER)" for i in range(1, 5))
-    # A final address of IPv4 becomes two groups.
+    # An IPv4 address at the end becomes two groups.
     groups = (
         f"CASE WHEN regexp_matches(_t, ':{_FOUR}$') THEN left(_t, length(_t) - length({tail})) || "
         f"format('{{:02x}}{{:02x}}:{{:02x}}{{:02x}}', {parts}) ELSE _t END"
@@ -55,7 +56,7 @@ def address_sql(text: str) -> str:
 
 
 def _padded(groups: str) -> str:
-    """Groups with leading zeros, and without colons."""
+    """SQL of groups with leading zeros and without colons."""
     return (
         f"CASE WHEN {groups} = '' THEN '' ELSE "
         f"array_to_string(list_transform(string_split({groups}, ':'), lambda _g: lpad(_g, 4, '0')), '') END"
@@ -63,12 +64,12 @@ def _padded(groups: str) -> str:
 
 
 def network_sql(digits: str) -> str:
-    """The key of stored address ranges: the first 16 bits; for IPv4 those of the IPv4 address."""
+    """SQL of the key for stored address ranges: the first 16 bits of an IPv6 address, or of the IPv4 address."""
     return f"CASE WHEN starts_with({digits}, '{IPV4}') THEN '4' || {digits}[25:28] ELSE '6' || {digits}[1:4] END"
 
 
 def rest_sql(digits: str) -> str:
-    """The bits of an address after those of `network_sql`."""
+    """SQL of the bits of an address after those of `network_sql`."""
     return f"CASE WHEN starts_with({digits}, '{IPV4}') THEN {digits}[29:32] ELSE {digits}[5:32] END"
 
 
@@ -129,7 +130,7 @@ def _date_diff(c: FunctionCall) -> Value:
 
 
 def _json_text(c: FunctionCall) -> Value:
-    """The text at a path of a JSON document: '' if there is nothing, or no valid document; objects unchanged."""
+    """The text at a path of a JSON document; '' for an invalid document or a missing path. Objects stay JSON."""
     document, path = c.cast(0, VARCHAR), c.arguments[1].expression
     found = fill(
         "CASE WHEN json_valid(a0) THEN coalesce(json_extract_string(a0, a1), '') WHEN a0 IS NOT NULL THEN '' END",
@@ -140,7 +141,7 @@ def _json_text(c: FunctionCall) -> Value:
 
 
 def _length(c: FunctionCall) -> Value:
-    """Bytes of a text, elements of an array."""
+    """The number of bytes of a text, or of elements of an array."""
     value = c.arguments[0]
     if value.type.name == "array":
         return Value(call("len", value.expression), BIGINT, value.nullable)
@@ -161,7 +162,7 @@ def _not_empty(c: FunctionCall) -> Value:
 
 
 def _concat(c: FunctionCall) -> Value:
-    """The texts joined; NULL if one is NULL."""
+    """The concatenated texts; NULL if one is NULL."""
     texts = [cast(a, VARCHAR, c.ctx, c.node).expression if a.unknown else text_of(a) for a in c.arguments]
     return Value(
         fill(" || ".join(f"a{i}" for i in range(len(texts))), *texts), VARCHAR, any(a.nullable for a in c.arguments)
@@ -169,9 +170,7 @@ def _concat(c: FunctionCall) -> Value:
 
 
 def _substring(c: FunctionCall) -> Value:
-    """A part of a text by its first character and its length; a negative first character counts from the end, 0 returns
-    ''.
-    """
+    """The part of a text from a character on with a length. A negative number counts from the end; 0 returns ''."""
     if c.arguments[0].type != VARCHAR or any(not a.type.is_integer for a in c.arguments[1:]):
         raise c.mismatch("It takes a string and whole numbers.")
     text = c.cast(0, VARCHAR)
@@ -186,7 +185,7 @@ def _substring(c: FunctionCall) -> Value:
 
 
 def _element(c: FunctionCall) -> Value:
-    """The element of an array by its position, from 1, or from -1 backwards; NULL outside of the array."""
+    """The element of an array by its index, from 1 on or backwards from -1; NULL outside of the array."""
     array, place = c.arguments
     if array.type.name != "array" or array.type.element is None:
         raise c.error("DATATYPE_MISMATCH", f"cannot subscript type {array.type.sql} because it is not an array")
@@ -208,13 +207,13 @@ def _int_div(c: FunctionCall) -> Value:
 
 
 def _as_date(c: FunctionCall) -> Value:
-    """The second value, as a date if the first one is one."""
+    """The second value, converted to a date if the first one is a date."""
     given, found = c.arguments
     return cast(found, DATE, c.ctx, c.node) if given.type == DATE and not given.unknown else found
 
 
 def _emit_version(c: FunctionCall) -> Value:
-    """The error for a call where emissions have no numbers."""
+    """The error for a call in a query whose emissions have no numbers."""
     raise c.ctx.error(
         "FEATURE_NOT_SUPPORTED",
         "emit_version() is not supported here",
@@ -225,7 +224,7 @@ def _emit_version(c: FunctionCall) -> Value:
 
 
 def _of_address(sql: str) -> Builder:
-    """A text computed from the digits `_d` of an IP address, the argument; NULL for other texts."""
+    """A text computed from the digits `_d` of the IP address in the argument; NULL for other texts."""
     template = f"list_transform([{address_sql('a0')}], lambda _d: {sql})[1]"
 
     def build(c: FunctionCall) -> Value:

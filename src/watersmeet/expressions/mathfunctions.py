@@ -1,4 +1,6 @@
-"""Mathematical functions (PostgreSQL 17, 9.3): numeric for numeric arguments, double precision for other numbers."""
+"""Binds mathematical functions (PostgreSQL 17, 9.3): numeric for numeric arguments, double precision for other
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,17 @@ def _double(template: str) -> list[Signature]:
 
 
 def _both(template: str) -> list[Signature]:
-    """A function of one number, which DuckDB computes as double."""
+    """A function of one number that DuckDB computes as double."""
     return [*_double(template), signature("numeric", "numeric", template.replace("a0", "CAST(a0 AS DOUBLE)"))]
 
 
 def _exact(template: str) -> list[Signature]:
-    """A function of one number, which DuckDB also computes for decimals."""
+    """A function of one number that DuckDB also computes for decimals."""
     return [*_double(template), signature("numeric", "numeric", template)]
 
 
 def _of_degrees(exact: dict[int, str], template: str) -> list[Signature]:
-    """A function of degrees, exact where PostgreSQL's is."""
+    """A function of degrees, exact for the same arguments as PostgreSQL's."""
     cases = " ".join(f"WHEN {degrees} THEN {value}" for degrees, value in exact.items())
     return _double(f"CASE a0 {cases} ELSE {template} END" if exact else template)
 
@@ -46,8 +48,8 @@ def _to_degrees(exact: dict[str, int], template: str) -> list[Signature]:
 
 
 def _in_range(result: str, finite: str, other: str = "") -> str:
-    """A template that fails where `result` is infinite or 0 although the arguments are `finite`. It names the arguments
-    x and y, so that their expressions occur only once in the SQL. other: cases before these.
+    """A template that fails if `result` is infinite or 0 although the arguments are `finite`. It names the arguments x
+    and y, so that their expressions occur only once in the SQL. other: cases that are tested first.
     """
     return (
         f"CASE {other}WHEN isinf({result}) AND {finite} THEN {failing(OVERFLOW, result, 'DOUBLE')} "
@@ -82,12 +84,12 @@ _BUCKET: Final = (
 
 
 def _same(template: str) -> list[Signature]:
-    """A function of one number whose result has its type."""
+    """A function of one number whose result has the number's type."""
     return [signature(t, t, template) for t in ("smallint", "int", "bigint", "numeric", "double", "real")]
 
 
 def _digits(name: str) -> str:
-    """`round(n, digits)`: DuckDB accepts only constants, so there is a case for each number of digits."""
+    """`round(n, digits)` with a CASE for each number of digits, because DuckDB accepts only constants."""
     cases = " ".join(f"WHEN {d} THEN CAST({name}(a0, {d}) AS DECIMAL(38,10))" for d in range(-27, 10))
     return f"CASE WHEN a1 > 9 THEN a0 WHEN a1 < -27 THEN 0 ELSE CASE a1 {cases} END END"
 
@@ -136,7 +138,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
 
 
 def _with_digits(c: FunctionCall) -> Value:
-    """`round` and `trunc`: with a literal number of digits in one step."""
+    """`round` and `trunc`. With a literal number of digits, no CASE is needed."""
     found = _BY_SIGNATURE[c.name](c)
     if len(c.arguments) == 2 and c.arguments[1].is_number_literal and found.type == NUMERIC:
         value = c.cast(0, NUMERIC)

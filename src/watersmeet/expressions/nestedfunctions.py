@@ -1,4 +1,4 @@
-"""Nested values: functions and operators of jsonb (PostgreSQL 17, 9.16), and of arrays, structs and rows."""
+"""Binds functions and operators of nested values: jsonb (PostgreSQL 17, 9.16), arrays, structs and rows."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ _WITHOUT_KEY: Final = (
     "lambda _e: NOT (json_type(_e) = 'VARCHAR' AND list_contains({0}, json_extract_string(_e, '$'))))) END"
 )
 
-#: Index `_i` (from 1) of the elements except one, which the argument counts from 0 or from the end.
+#: The indexes `_i` (from 1) of all elements but one, which the argument counts from 0 or from the end.
 _WITHOUT_PLACE: Final = (
     "CASE json_type(a0) WHEN 'ARRAY' THEN to_json(list_filter(json_extract(a0, '$[*]'), lambda _e, _i: "
     "_i - 1 <> CASE WHEN a1 < 0 THEN json_array_length(a0) + a1 ELSE a1 END)) END"
 )
 
-#: The keys of an object, the strings in an array, or a string.
+#: The keys of an object, the strings in an array, or a single string.
 _TOP: Final = (
     "CASE json_type(a0) WHEN 'OBJECT' THEN json_keys(a0) WHEN 'ARRAY' THEN "
     "list_transform(list_filter(json_extract(a0, '$[*]'), "
@@ -65,8 +65,8 @@ _TOP: Final = (
     "ELSE CASE WHEN a0 IS NOT NULL THEN CAST([] AS VARCHAR[]) END END"
 )
 
-#: The nesting depth of the text DOC: brackets outside strings count +1 and -1; the greatest sum so far is in the high
-#: 32 bits, the sum in the low ones.
+#: The nesting depth of the text DOC. Brackets outside strings count +1 and -1; the high 32 bits hold the greatest sum
+#: so far, the low ones the current sum.
 _DEPTH: Final = (
     "list_reduce(list_transform(string_split(regexp_replace(regexp_replace(DOC, "
     r"""'"(?:[^"\\]|\\.)*"', '', 'g'), '[^\[\]{}]', '', 'g'), ''), """
@@ -75,8 +75,8 @@ _DEPTH: Final = (
     "CAST(0 AS BIGINT)) // 4294967296"
 )
 
-#: DuckDB compares and merges documents recursively: some ten thousand levels crash the process. A text below this
-#: length has fewer levels; those of a longer one are counted. It comes from a cast: values of columns are shallow.
+#: DuckDB compares and merges documents recursively, so ten thousand levels crash the process. A text below this length
+#: has fewer levels; in longer texts they are counted. Only casts need the test, because values of columns are shallow.
 _SHALLOW: Final = (
     "CASE WHEN length(CAST(DOC AS VARCHAR)) < 65536 OR DOC IS NULL THEN DOC "
     f"WHEN {_DEPTH.replace('DOC', 'CAST(DOC AS VARCHAR)')} <= {JSON_MAX_DEPTH} THEN DOC "
@@ -92,7 +92,7 @@ WITHOUT_NULLS: Final = f"json_merge_patch('{{}}', {_SHALLOW.replace('DOC', 'a0')
 
 
 def made_of(value: Value) -> Value:
-    """`to_jsonb(value)`: times, intervals, bytea, NaN and infinities are texts in PostgreSQL's form."""
+    """`to_jsonb(value)`, where times, intervals, bytea, NaN and infinities become texts in PostgreSQL's form."""
     return Value(duckdb_cast(call("to_json", _member(value.finish().expression, value.type, 0)), JSONB), JSONB)
 
 
@@ -133,7 +133,7 @@ def contains(whole: Value, part: Value) -> Value:
 
 
 def joined(left: Value, right: Value) -> Value:
-    """`left || right`: the keys of both objects (the right ones count), or the elements of both."""
+    """`left || right`: the keys of both objects (the right value of a common key), or the elements of both arrays."""
     return Value(
         exp.Cast(
             this=fill(_JOINED, left.expression, right.expression), to=exp.DataType.build("JSON", dialect="duckdb")
@@ -143,7 +143,7 @@ def joined(left: Value, right: Value) -> Value:
 
 
 def without(document: Value, part: Value, ctx: Context, node: exp.Expression) -> Value:
-    """`document - part`: without a key, keys, or the element at a position."""
+    """`document - part`, which removes a key, several keys, or the element at an index."""
     if part.type.is_integer:
         template = _WITHOUT_PLACE
     elif part.type == VARCHAR:
@@ -160,7 +160,7 @@ _TYPEOF: Final = (
     "WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null' ELSE CASE WHEN a0 IS NOT NULL THEN 'number' END END"
 )
 
-#: One key of a path: a position in an array, a key of an object.
+#: One step of a path: an array index or the key of an object.
 _STEP: Final = (
     "CASE WHEN json_type(a0) = 'ARRAY' THEN json_extract(a0, TRY_CAST(a1 AS BIGINT)) "
     "ELSE json_extract(a0, '$.\"' || replace(a1, '\"', '\\\"') || '\"') END"
@@ -168,7 +168,7 @@ _STEP: Final = (
 
 
 def json_extract(document: Value, keys: Sequence[str], *, text: bool) -> Value:
-    """The part of `document` at the path of `keys`; digits are also array positions."""
+    """The part of `document` at the path `keys`; digits are also array indexes."""
     path = "$" + "".join(f"[{k}]" if k.lstrip("-").isdecimal() else '."' + k.replace('"', '\\"') + '"' for k in keys)
     path = path.replace("[-", "[#-")
     if text:
@@ -177,9 +177,9 @@ def json_extract(document: Value, keys: Sequence[str], *, text: bool) -> Value:
 
 
 def json_element(document: Value, key: Value, *, text: bool) -> Value | None:
-    """The part of `document` at a key or position; None for a key of another type than text and integer."""
+    """The part of `document` at a key or index; None if the key is neither a text nor an integer."""
     if key.unknown and not key.is_null:
-        # digits in a string are a key, not a position
+        # digits in a string are a key, not an index
         path = string('$."' + key.expression.name.replace('"', '\\"') + '"')
     elif key.type.is_integer or key.type == VARCHAR:
         path = key.expression
@@ -191,7 +191,7 @@ def json_element(document: Value, key: Value, *, text: bool) -> Value | None:
 
 
 def walked(document: Value, keys: Sequence[exp.Expression], *, text: bool) -> Value:
-    """The same for computed keys."""
+    """Like `json_extract`, for computed keys."""
     found = document.expression
     for key in keys:
         found = fill(_STEP, found, key)
@@ -210,7 +210,7 @@ def _path(c: FunctionCall) -> Value:
 
 
 def _exists(template: str, kind: SqlType) -> Builder:
-    """`document ? key`, `?|`, `?&`: a template over the keys {0} of the document."""
+    """`document ? key`, `?|` or `?&` by a template over the keys {0} of the document."""
 
     def build(c: FunctionCall) -> Value:
         document, keys = c.cast(0, JSONB), c.arguments[1]
@@ -242,7 +242,7 @@ def _object(c: FunctionCall) -> Value:
 
 
 def _known(value: Value, node: exp.Expression, ctx: Context) -> Value:
-    """A bare literal is a text."""
+    """The value, where an untyped literal is a text."""
     return cast(value, VARCHAR, ctx, node) if value.unknown else value
 
 
@@ -262,7 +262,7 @@ JSON_FUNCTIONS: Final[dict[str, Builder]] = {
     "jsonb_extract_path": at_least(_path, 2), "jsonb_extract_path_text": at_least(_path, 2),
 }  # fmt: skip
 
-#: The result type of an array function, by the element type.
+#: Returns the result type of an array function for an element type.
 Result = Callable[[SqlType], SqlType]
 
 
@@ -284,7 +284,7 @@ def _sum(kind: SqlType) -> SqlType:
 
 
 def _shaped(shape: str, template: str, result: Result | SqlType) -> Builder:
-    """A function of arrays. shape: a letter for each argument: `a` an array, `e` an element, `i` an integer."""
+    """A function of arrays. shape: a letter for each argument: `a` array, `e` element, `i` integer."""
 
     def build(c: FunctionCall) -> Value:
         pairs = list(zip(c.arguments, shape, strict=True))
@@ -313,7 +313,7 @@ def _shaped(shape: str, template: str, result: Result | SqlType) -> Builder:
 
 
 def _length(template: str) -> Builder:
-    """A function of an array and a dimension; of the first one only, unless the array has no other."""
+    """A function of an array and a constant dimension. Deeper dimensions are those of the first element."""
 
     def build(c: FunctionCall) -> Value:
         array, dimension = c.arguments
@@ -360,12 +360,12 @@ def _array_position(c: FunctionCall) -> Value:
     return (_POSITION if len(c.arguments) == 2 else _POSITION_FROM)(c)
 
 
-#: For `||` and similar functions NULL is an empty array (9.19).
+#: `||` and similar functions treat NULL as an empty array (9.19).
 _APPENDED: Final = "list_append(coalesce(a0, []), a1)"
 
 _PREPENDED: Final = "list_prepend(a0, coalesce(a1, []))"
 
-#: Two arrays as one; NULL if both are.
+#: Two concatenated arrays; NULL if both are NULL.
 JOINED: Final = "CASE WHEN a0 IS NULL THEN a1 WHEN a1 IS NULL THEN a0 ELSE list_concat(a0, a1) END"
 
 _SAME: Final = "(_e IS NOT DISTINCT FROM a1)"
@@ -429,12 +429,12 @@ def _bracket(node: Any, ctx: Context, bind: Bind) -> Value:
         return _slice(value, inner, node, ctx, bind)
     position = _index(inner, node, ctx, bind).expression
     if not (isinstance(position, exp.Literal) and int(position.name) > 0):
-        position = fill("CASE WHEN a0 > 0 THEN a0 END", position)  # DuckDB counts negative ones from the end
+        position = fill("CASE WHEN a0 > 0 THEN a0 END", position)  # DuckDB counts negative indexes from the end
     return Value(call("array_extract", value.expression, position), value.type.element)
 
 
 def _json_element(document: Value, node: Any, ctx: Context, bind: Bind) -> Value:
-    """`j['key']` and `j[0]` (PostgreSQL 17, 8.14.5)."""
+    """The subscripts `j['key']` and `j[0]` of jsonb (PostgreSQL 17, 8.14.5)."""
     keys = [None if isinstance(n, exp.Slice) else bind(n, ctx) for n in node.expressions]
     found = json_element(document, keys[0], text=False) if len(keys) == 1 and keys[0] is not None else None
     if found is None:
@@ -452,7 +452,7 @@ def _index(node: exp.Expression, place: exp.Expression, ctx: Context, bind: Bind
 
 
 def _slice(value: Value, node: exp.Slice, place: exp.Expression, ctx: Context, bind: Bind) -> Value:
-    """`a[2:3]`, `a[:2]`, `a[2:]`: the existing elements (PostgreSQL 17, 8.15.3)."""
+    """The existing elements of `a[2:3]`, `a[:2]` or `a[2:]` (PostgreSQL 17, 8.15.3)."""
     first = number(1) if node.this is None else _index(node.this, place, ctx, bind).expression
     last = (
         call("len", value.expression)
@@ -492,7 +492,7 @@ def field_of(value: Value, identifier: exp.Expression, ctx: Context, node: exp.E
 
 
 def row(nodes: list[exp.Expression], ctx: Context, bind: Bind) -> Value:
-    """`row(…)`: a struct with the fields f1, f2 …"""
+    """`row(…)` as a struct with the fields f1, f2 …"""
     values = [bind(n, ctx) for n in nodes]
     scalars = [v.finish() for v in values]
     fields = tuple((f"f{i + 1}", s.type) for i, s in enumerate(scalars))

@@ -1,8 +1,8 @@
-"""Operators, and the syntax of times: `INTERVAL`, `EXTRACT`, `AT TIME ZONE`, `FLOOR(time TO unit)`.
+"""Binds operators, and the syntax of times: `INTERVAL`, `EXTRACT`, `AT TIME ZONE`, `FLOOR(time TO unit)`.
 
-`FLOOR(time TO unit)`, `CEIL(time TO unit)`, `STEP(time BY interval)`: SQLstream, "JOIN clause", "Using JOINs to Enrich
-Stream Data" (SS-67). STEP, of s-Server, is a FLOOR to an interval. Units of a fixed length are windows that begin at
-1970 (`algebra.timewindows`), so that watermarks pass through them; months and years are the calendar's.
+`FLOOR(time TO unit)`, `CEIL(time TO unit)` and `STEP(time BY interval)`, a FLOOR to an interval, are SQLstream's ("JOIN
+clause", "Using JOINs to Enrich Stream Data", SS-67). Units of a fixed length are windows counted from 1970
+(`algebra.timewindows`), which keep watermarks; months and years are calendar units.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ _OF_NUMBERS: Final = ("+", "-", "*", "/", "%", "^")
 _OF_TEXT: Final = ("||", "~~", "~~*", "~", "~*", "^@")
 _DATE_OR_TIME: Final = ("date", "timestamp", "timestamptz")
 
-#: Results of + and - on dates, times and intervals: (left family or type, sign, right) -> result, None = left's type.
+#: Result types of + and - on dates, times and intervals: (left family or type, sign, right) -> result; None: the left
+#: type.
 _TEMPORAL: Final[dict[tuple[str, str, str], SqlType | None]] = {
     ("date", "+", "integer"): DATE, ("integer", "+", "date"): DATE, ("date", "-", "integer"): DATE,
     ("date", "-", "date"): INTEGER,
@@ -89,7 +90,7 @@ def no_operator(ctx: Context, node: exp.Expression, sign: str, *types: SqlType) 
 
 
 def _castable(sign: str, left: SqlType, right: SqlType) -> SqlType | None:
-    """The type of one side that has the operator for two values of it, and to which the other side can be cast."""
+    """The type of one side to which the other side can be cast and which has the operator for two of its values."""
     for kind, other in ((left, right), (right, left)):
         if sign in _COMPARISONS:
             fits = kind.name != "jsonb" or sign in ("=", "<>")
@@ -112,7 +113,7 @@ def compare(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Va
 
 
 def comparable(node: exp.Expression, left: Value, right: Value, ctx: Context) -> tuple[Value, Value]:
-    """Both sides of a comparison in the type of the comparison."""
+    """Both sides of a comparison, converted to the type in which they are compared."""
     if left.unknown and right.unknown:
         return cast(left, VARCHAR, ctx, node), cast(right, VARCHAR, ctx, node)
     if left.unknown:
@@ -123,7 +124,7 @@ def comparable(node: exp.Expression, left: Value, right: Value, ctx: Context) ->
     if kind is None or (kind.name == "jsonb" and not isinstance(node, _EQUALITIES)):
         raise no_operator(ctx, node, SIGNS.get(type(node), "="), left.type, right.type)
     if left.type.is_integer and right.type.is_integer:
-        return left, right  # DuckDB compares integers of all widths
+        return left, right  # DuckDB compares integers of different widths
     return coerce(left, kind, ctx, node), coerce(right, kind, ctx, node)
 
 
@@ -131,7 +132,9 @@ _EQUALITIES: Final = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In)
 
 
 def quantified(array: Value, each: exp.Expression, *, every: bool) -> Value:
-    """ANY (or ALL, if `every`) of a condition `each` on the elements `_e` of an array: NULL if a NULL decides."""
+    """ANY (or ALL if `every` is set) of the condition `each` on the elements `_e` of an array; NULL if it depends on a
+    NULL.
+    """
     parameter = exp.to_identifier("_e")
     outcomes = call("list_transform", array.expression, exp.Lambda(this=each, expressions=[parameter]))
     decisive, otherwise = (exp.false(), exp.true()) if every else (exp.true(), exp.false())
@@ -191,14 +194,14 @@ def _as_integer(kind: SqlType) -> str:
 
 
 def _plain(value: Value) -> Value:
-    """A factor of an interval: DuckDB multiplies intervals by BIGINT or DOUBLE."""
+    """A factor of an interval as BIGINT or DOUBLE, the only factors that DuckDB accepts."""
     if value.type.is_integer:
         return value
     return Value(duckdb_cast(value.expression, DOUBLE), DOUBLE)
 
 
 def _settle(sign: str, left: Value, right: Value, ctx: Context, node: exp.Expression) -> tuple[Value, Value]:
-    """Gives bare literals the type that the other side requires."""
+    """Gives untyped literals the type that the other side requires."""
     if left.unknown and right.unknown:
         raise ctx.error(
             "DATATYPE_MISMATCH", f"operator is not unique: unknown {sign} unknown", node, hint="Cast one side."
@@ -264,7 +267,7 @@ def _not_zero(expression: exp.Expression) -> exp.Expression:
 
 
 def _generic(node: exp.Expression, left: Value, right: Value, kind: SqlType, ctx: Context) -> Value:
-    """An operator of DuckDB, cast to `kind` if DuckDB's result type differs."""
+    """An operator of DuckDB whose result is cast to `kind` if DuckDB's type differs."""
     shape = type(node)
     expression = shape(this=wrap(left.expression), expression=wrap(right.expression))
     probe = shape(this=wrap(typed_null(left)), expression=wrap(typed_null(right)))
@@ -278,7 +281,7 @@ def _generic(node: exp.Expression, left: Value, right: Value, kind: SqlType, ctx
 
 
 def power(left: Value, right: Value, ctx: Context, node: exp.Expression) -> Value:
-    """`^`: double precision, numeric if a side is and none is a float."""
+    """`^` in double precision, or in numeric if a side is numeric and none is a float."""
     left, right = _settle("^", left, right, ctx, node)
     if not (left.type.is_numeric and right.type.is_numeric):
         raise no_operator(ctx, node, "^", left.type, right.type)
@@ -311,7 +314,7 @@ def bitwise(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Va
 
 
 def concatenate(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Value:
-    """`||` on texts (one side may be of another type), arrays and bytea."""
+    """`||` on texts (one side may have another type), arrays and bytea."""
     arrays = [v for v in (left, right) if v.type.name == "array" and not v.unknown]
     if arrays:
         return _append(node, left, right, ctx)
@@ -326,7 +329,7 @@ def concatenate(node: exp.Expression, left: Value, right: Value, ctx: Context) -
         raise no_operator(ctx, node, "||", left.type, right.type)
     sides = [cast(v, VARCHAR, ctx, node).expression if v.unknown else text_of(v) for v in (left, right)]
     expression = exp.DPipe(this=wrap(sides[0]), expression=wrap(sides[1]))
-    # DuckDB gives a NULL text no type
+    # DuckDB assigns no type to a NULL text
     exact = not (left.is_null or right.is_null)
     return Value(expression, VARCHAR, left.nullable or right.nullable, exact=exact)
 
@@ -396,7 +399,7 @@ def _interval(node: Any, ctx: Context, _bind: Bind) -> Value:
 
 
 def _spanned(text: str, units: str, node: exp.Expression, ctx: Context) -> str:
-    """The text of an `INTERVAL … unit TO unit`, with its units."""
+    """The text of an `INTERVAL … unit TO unit` with its units written out."""
     sign, bare = ("-", text[1:]) if text.startswith("-") else ("", text)
     if units == "YEAR TO MONTH" and re.fullmatch(r"\d+-\d+", bare):
         years, months = bare.split("-")
@@ -430,7 +433,7 @@ def _extract(node: Any, ctx: Context, bind: Bind) -> Value:
 
 
 def _overlaps(node: Any, ctx: Context, bind: Bind) -> Value:
-    """`(start, end) OVERLAPS (start, end)`, an end may be an interval (PostgreSQL 17, 9.9)."""
+    """`(start, end) OVERLAPS (start, end)`, where an end may be an interval (PostgreSQL 17, 9.9)."""
     sides = [node.this, node.expression]
     if not all(isinstance(s, exp.Tuple) and len(s.expressions) == 2 for s in sides):
         raise ctx.error("SYNTAX_ERROR", "wrong number of parameters of OVERLAPS expression", node)
@@ -444,7 +447,7 @@ def _overlaps(node: Any, ctx: Context, bind: Bind) -> Value:
         if start.type.name not in ("timestamp", "timestamptz", "time"):
             raise no_operator(ctx, node, "OVERLAPS", start.type, end.type)
         bounds += [start.expression, end.expression]
-    # a period without length is a moment
+    # a period without length is a single moment
     whole = (
         "CASE WHEN least(a0, a1) = least(a2, a3) THEN TRUE WHEN least(a0, a1) > least(a2, a3) "
         "THEN least(a0, a1) < greatest(a2, a3) ELSE least(a2, a3) < greatest(a0, a1) END"
@@ -459,7 +462,7 @@ READERS: Final[dict[type, Reader]] = {
     exp.Overlaps: _overlaps,
 }
 
-#: The length of a unit in microseconds; None for one of variable length.
+#: The length of a unit in microseconds; None for a unit of variable length.
 UNITS: Final[dict[str, int | None]] = {
     **{unit.upper(): UNITS_US[unit] for unit in ("second", "minute", "hour", "day")},
     "MONTH": None,
@@ -475,7 +478,7 @@ def _length_us(unit: Unit) -> int | None:
 
 
 def floor(time: exp.Expression, unit: Unit, *, zoned: bool = False) -> exp.Expression:
-    """The start of the `unit` that contains a timestamp. zoned: it is a timestamptz."""
+    """The start of the `unit` that contains a timestamp. zoned: whether it is a timestamptz."""
     length_us = _length_us(unit)
     if length_us is None:
         assert isinstance(unit, str)
@@ -484,7 +487,7 @@ def floor(time: exp.Expression, unit: Unit, *, zoned: bool = False) -> exp.Expre
 
 
 def after(start: exp.Expression, unit: Unit) -> exp.Expression:
-    """The start of the next unit, given that of one."""
+    """The start of the next unit, given the start of a unit."""
     length_us = _length_us(unit)
     if length_us is None:
         assert isinstance(unit, str)
@@ -493,7 +496,9 @@ def after(start: exp.Expression, unit: Unit) -> exp.Expression:
 
 
 def unit_of(window: exp.Window, ctx: Context, bind: Bind) -> Unit | None:
-    """The unit of a window `(ORDER BY FLOOR(ROWTIME TO unit) RANGE CURRENT ROW)`; None for others. INVALID_VALUE."""
+    """The unit of a window `(ORDER BY FLOOR(ROWTIME TO unit) RANGE CURRENT ROW)`; None for others. Raises
+    INVALID_VALUE.
+    """
     order, spec = window.args.get("order"), window.args.get("spec")
     if order is None or len(order.expressions) != 1 or (spec is not None and not _is_current_row(spec)):
         return None
@@ -523,7 +528,9 @@ def _floor(node: Any, ctx: Context, bind: Bind) -> Value:
 
 
 def _ceil(node: Any, ctx: Context, bind: Bind) -> Value:
-    """The start of a unit is its own ceiling: it is the end of the unit of the preceding microsecond."""
+    """The ceiling, computed as the end of the unit of the preceding microsecond, so that the start of a unit is its own
+    ceiling.
+    """
     value, unit = _operand(node, ctx, bind)
     before = fill("a0 - INTERVAL '1 microsecond'", _timestamp(value))
     found = after(floor(before, unit, zoned=value.type == TIMESTAMPTZ), unit)
@@ -539,7 +546,7 @@ def _operand(node: Any, ctx: Context, bind: Bind) -> tuple[Value, Unit]:
 
 
 def _unit(node: Any, ctx: Context, bind: Bind) -> Unit:
-    """The unit to which a time is rounded. INVALID_VALUE."""
+    """The unit to which a time is rounded. Raises INVALID_VALUE."""
     written = node.args["to"]
     if isinstance(written, exp.Interval):
         length_us = duration_us(bind(written, ctx).finish().expression)

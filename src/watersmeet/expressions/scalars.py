@@ -1,6 +1,6 @@
-"""Scalar expressions: from a parsed tree to a typed DuckDB tree.
+"""Binds scalar expressions: turns a parsed tree into a typed DuckDB tree.
 
-`bind_value` looks up one small reader by the node's class. A node without a reader is an error that names it.
+`bind_value` selects a small reader by the class of a node. A node without a reader raises an error that names it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from watersmeet.expressions.operators import (
 )
 from watersmeet.values.types import BOOLEAN, VARCHAR, SqlType
 
-#: SQL's words for the parts of a query, an item of FROM, a join or an expression.
+#: SQL's names of the parts of a query, an item of FROM, a join or an expression.
 _WORDS: Final = {
     "alias": "an alias", "all": "ALL", "by_name": "BY NAME", "catalog": "a name of three parts",
     "changelog": "changelog()", "cluster": "CLUSTER BY", "connect": "CONNECT BY", "cube": "CUBE",
@@ -66,12 +66,12 @@ _WORDS: Final = {
 
 
 def words_of(part: str) -> str | None:
-    """SQL's words for a part by its name in the grammar, or None."""
+    """SQL's name of a part, given its name in the grammar; or None."""
     return _WORDS.get(part)
 
 
 def bind_value(node: exp.Expression, ctx: Context) -> Value:
-    """The value of the expression `node`; errors have its span."""
+    """The value of the expression `node`. Errors have its span."""
     found = ctx.special(node)
     if found is not None:
         return found
@@ -83,7 +83,9 @@ def bind_value(node: exp.Expression, ctx: Context) -> Value:
 
 
 def _check_arguments(node: exp.Expression, ctx: Context) -> None:
-    """FEATURE_NOT_SUPPORTED for a part of a node that its reader does not read, so that nothing is ignored silently."""
+    """Raises FEATURE_NOT_SUPPORTED for a part of a node that its reader does not read, so that nothing is ignored
+    silently.
+    """
     if isinstance(node, _UNREAD):
         return
     for name, part in node.args.items():
@@ -95,7 +97,7 @@ def _check_arguments(node: exp.Expression, ctx: Context) -> None:
 
 
 def bind_condition(node: exp.Expression, ctx: Context, where: str) -> Value:
-    """The value of an expression that has to be boolean."""
+    """The value of an expression that must be boolean."""
     return condition(bind_value(node, ctx), ctx, node, where)
 
 
@@ -120,7 +122,7 @@ def _literal(node: Any, ctx: Context) -> Value:
 
 
 def _text(node: Any, ctx: Context) -> Value:
-    if "\0" in node.this:  # as an escape, since the statement itself contains none
+    if "\0" in node.this:  # from an escape, because the statement itself can't contain the character
         raise ctx.error("CHARACTER_NOT_IN_REPERTOIRE", "text can't contain U+0000, the null character", node)
     return Value(exp.Literal.string(node.this), VARCHAR, nullable=False, unknown=True)
 
@@ -172,7 +174,7 @@ def _comparison(node: Any, ctx: Context) -> Value:
 
 
 def _row_comparison(node: Any, ctx: Context) -> Value:
-    """`(a, b) < (c, d)`: the first pair that differs decides (PostgreSQL 17, 9.25.5)."""
+    """`(a, b) < (c, d)`, determined by the first pair that differs (PostgreSQL 17, 9.25.5)."""
     lefts, rights = node.this.expressions, node.expression.expressions
     if len(lefts) != len(rights):
         raise ctx.error("SYNTAX_ERROR", "unequal number of entries in row expressions", node)
@@ -223,7 +225,7 @@ def _quantified(node: Any, ctx: Context) -> Value:
 
 
 def _contains(array: exp.Expression, item: exp.Expression) -> exp.Expression:
-    """`item = ANY (array)`: true if it is an element; otherwise NULL if a NULL is involved. DuckDB's own form is a
+    """`item = ANY (array)`: true if it is an element, else NULL if a side contains NULL. DuckDB's own form would be a
     subquery.
     """
 
@@ -362,7 +364,7 @@ def _anonymous(node: Any, ctx: Context) -> Value:
         if not nodes:
             raise ctx.not_supported("row() without fields", node)
         return nestedfunctions.row(nodes, ctx, bind_value)
-    check_function(name, node, ctx)  # before its arguments, which may be invalid
+    check_function(name, node, ctx)  # raised before the arguments are bound, which may be invalid
     return function(FunctionCall(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx))
 
 
@@ -371,7 +373,7 @@ def _named(name: str) -> Callable[[Any, Context], Value]:
 
 
 def _if(node: Any, ctx: Context) -> Value:
-    """`if(…)`, which sqlglot reads as a CASE, whose branches are not expressions."""
+    """The error for `if(…)`, which sqlglot reads as a CASE with invalid branches."""
     raise ctx.error(
         "UNDEFINED_FUNCTION",
         "function if does not exist",
@@ -392,14 +394,14 @@ def _refused(what: str) -> Callable[[Any, Context], Value]:
 
 
 def _collate(node: Any, ctx: Context) -> Value:
-    """COLLATE with the only order of texts: that of their bytes in UTF-8."""
+    """COLLATE, which only supports the order of the UTF-8 bytes."""
     if node.expression.name.lower() not in _COLLATIONS:
         raise ctx.not_supported(f"the collation {node.expression.name}", node, hint='Only "C" is supported.')
     return bind_value(node.this, ctx)
 
 
 def _subquery(node: Any, ctx: Context) -> Value:
-    """The error for a subquery where none is allowed."""
+    """The error for a subquery where subqueries are not allowed."""
     raise ctx.not_supported(f"a subquery in {ctx.clause}", node)
 
 
@@ -410,7 +412,7 @@ def _star(node: Any, ctx: Context) -> Value:
 def _bound(
     read: Callable[[Any, Context, Callable[[exp.Expression, Context], Value]], Value],
 ) -> Callable[[Any, Context], Value]:
-    """A reader of another module, with the binder passed for its parts."""
+    """Adapts a reader of another module, which receives the function that binds its parts."""
     return lambda node, ctx: read(node, ctx, bind_value)
 
 
@@ -428,7 +430,7 @@ _OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
 
 _COLLATIONS: Final = ("c", "default", "pg_c_utf8", "posix", "ucs_basic")
 
-#: Rejected as a whole, so their parts are not checked.
+#: Nodes that are always rejected, so their parts are not checked.
 _UNREAD: Final = (exp.Window, exp.Filter, exp.Subquery, exp.Select, exp.Exists)
 
 _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {

@@ -1,7 +1,7 @@
-"""Set-returning functions: each as an array whose elements are its rows.
+"""Binds set-returning functions, each as an array whose elements are its rows.
 
-PostgreSQL 17, 9.26 "Set Returning Functions" and table 9.49 (jsonb); RisingWave, "Set-returning functions". A
-NULL argument gives a NULL array, of which the operator makes no rows.
+PostgreSQL 17, 9.26 "Set Returning Functions" and table 9.49 (jsonb); RisingWave, "Set-returning functions". A NULL
+argument results in a NULL array, for which the operator outputs no rows.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from watersmeet.expressions.context import Value, call, common_type, duckdb_cast
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS, matches, split
 from watersmeet.values.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
 
-#: The size of a number or a time in a series.
+#: The size in bytes of a number or a time in a series.
 _ELEMENT_BYTES: Final = 8
 
 
 def set_function(c: FunctionCall) -> Value:
-    """The array of the rows of a call."""
+    """The array with the rows of a call."""
     scalar = _BUILDERS[c.name](c).finish()
     return Value(scalar.expression, scalar.type, scalar.nullable)
 
 
 def is_set_function(name: str) -> bool:
-    """True for the names of set-returning functions, including unsupported ones."""
+    """True for the name of a set-returning function, also an unsupported one."""
     return name in _BUILDERS
 
 
 def array_of(kind: SqlType) -> SqlType:
-    """The type of arrays of `kind`."""
+    """The array type with elements of type `kind`."""
     return SqlType("array", element=kind)
 
 
@@ -42,7 +42,7 @@ def array_of(kind: SqlType) -> SqlType:
 class TableCall:
     """An item of FROM with one or more set-returning functions in parallel.
 
-    calls: name, arguments and position of each. alias, names: of the item.
+    calls: the name, the arguments and the span of each function. alias, names: the aliases of the item and its columns.
     """
 
     calls: tuple[tuple[str, tuple[exp.Expression, ...], exp.Expression], ...]
@@ -53,7 +53,7 @@ class TableCall:
 
     @property
     def title(self) -> str:
-        """The name of the item: its alias or the first function's name."""
+        """The name of the item: its alias, or the name of the first function."""
         return self.alias or self.calls[0][0]
 
 
@@ -88,14 +88,14 @@ def table_call(node: exp.Expression) -> TableCall | None:
 
 
 def row_names(call_: TableCall, index: int, element: SqlType) -> tuple[str, ...]:
-    """The column names of call number `index`: of a struct's fields, else of the item or the function."""
+    """The column names of call number `index`: the fields of a struct, else the name of the item or the function."""
     if element.name == "struct":
         return tuple(name for name, _ in element.fields)
     return (call_.title if len(call_.calls) == 1 else call_.calls[index][0],)
 
 
 def row_values(element: Value) -> list[Value]:
-    """The columns of an element: the fields of a struct, else itself."""
+    """The columns of an element: the fields of a struct, else the element itself."""
     if element.type.name != "struct":
         return [element]
     return [Value(call("struct_extract", element.expression, string(name)), kind) for name, kind in element.type.fields]
@@ -110,7 +110,7 @@ def _unnest(c: FunctionCall) -> Value:
         depth, kind = depth + 1, kind.element
     assert kind is not None
     whole = value.finish().expression
-    for _ in range(depth - 1):  # all elements of all dimensions, one by one
+    for _ in range(depth - 1):  # all elements of all dimensions in one list
         whole = call("flatten", whole)
     return Value(whole, array_of(kind), value.nullable)
 
@@ -144,7 +144,7 @@ def _check_step(values: list[Value], c: FunctionCall) -> None:
 def _last(
     first: exp.Expression, last: exp.Expression, step: exp.Expression, kind: SqlType, measure: str = ""
 ) -> exp.Expression:
-    """The end of a series, which fails for a row whose series would be too long. Constant series have no limit.
+    """The end of a series, whose computation fails for a row with too long a series. Constant series have no limit.
     measure: the DuckDB function that converts the bounds to numbers.
     """
     if not any(e.find(exp.Column) for e in (first, last, step)):
@@ -159,7 +159,7 @@ def _numbers(name: str, values: list[Value], kind: SqlType) -> Value:
         bounds[1] = _last(bounds[0], bounds[1], bounds[2] if len(bounds) == 3 else number(1), BIGINT)
         series = call(name, *bounds)
         return Value(duckdb_cast(series, array_of(kind)), array_of(kind))
-    # start + i * step, because DuckDB's function supports only integers
+    # this computes start + i * step, because DuckDB's function supports only integers
     first = values[0].expression
     step = values[2].expression if len(values) == 3 else duckdb_cast(number(1), NUMERIC)
     last = _last(first, values[1].expression, step, NUMERIC)
@@ -188,7 +188,9 @@ def _document(c: FunctionCall) -> exp.Expression:
 
 
 def _members(c: FunctionCall, path: str) -> tuple[exp.Expression, SqlType]:
-    """The members of a document at a path and their type: text for functions that end with `_text`, else jsonb."""
+    """The members of a document at a path, and their type: text if the function's name ends with `_text`, else
+    jsonb.
+    """
     name, kind = ("json_extract_string", VARCHAR) if c.name.endswith("_text") else ("json_extract", JSONB)
     return call(name, _document(c), string(path)), kind
 

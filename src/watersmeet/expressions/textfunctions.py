@@ -1,4 +1,4 @@
-r"""Functions of texts, bytes and regular expressions (PostgreSQL 17, 9.4, 9.5 and 9.7).
+r"""Binds functions of texts, bytes and regular expressions (PostgreSQL 17, 9.4, 9.5 and 9.7).
 
 DuckDB uses RE2, so PostgreSQL's patterns are translated (9.7.3): `.` and negated classes match line ends unless flag
 `n` is given; `\m`, `\M` and `\y` are word boundaries. RE2 lacks back-references and look-around.
@@ -21,7 +21,7 @@ from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, INTEGER, VARCHAR, Sq
 
 _WORDS: Final = ", ".join(f"'{w}'" for w in sorted(RESERVED))
 
-#: `substr` from a position before the text returns only the part within the text; DuckDB counts negative positions from
+#: `substr` from a position before the text returns only the part inside the text; DuckDB counts negative positions from
 #: the end.
 _FROM: Final = "substring(a0, CAST(greatest(a1, 1) AS BIGINT))"
 
@@ -106,7 +106,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
 
 
 def output(value: Value, ctx: Context, node: exp.Expression) -> exp.Expression:
-    """The text of a value: like its cast, but booleans are t and f (RisingWave's `bool_out`)."""
+    """The text of a value: the result of a cast, but t or f for booleans (RisingWave's `bool_out`)."""
     if value.unknown:
         return cast(value, VARCHAR, ctx, node).expression
     if value.type == BOOLEAN:
@@ -205,7 +205,9 @@ _FLAGS: Final = {"i": "i", "c": "c", "n": "n", "m": "n", "p": "n", "s": "s", "g"
 
 
 def options(flags: str, node: exp.Expression, ctx: Context, *, everywhere: bool = False) -> str:
-    """RE2's options for PostgreSQL's flags; INVALID_VALUE for an invalid one. everywhere: `g` is allowed."""
+    """RE2's options for PostgreSQL's flags. Raises INVALID_VALUE for an invalid flag. everywhere: whether `g` is
+    allowed.
+    """
     found = ""
     for flag in flags:
         if flag not in _FLAGS or (flag == "g" and not everywhere):
@@ -215,7 +217,7 @@ def options(flags: str, node: exp.Expression, ctx: Context, *, everywhere: bool 
 
 
 def regex(value: Value, node: exp.Expression, ctx: Context) -> exp.Expression:
-    """The pattern for RE2; INVALID_VALUE for a constant that RE2 rejects."""
+    """The pattern for RE2. Raises INVALID_VALUE for a constant that RE2 rejects."""
     if not value.expression.is_string:
         found = value.expression
         for letter, sign in _ESCAPES.items():
@@ -225,7 +227,7 @@ def regex(value: Value, node: exp.Expression, ctx: Context) -> exp.Expression:
 
 
 def checked(pattern: str, node: exp.Expression, ctx: Context) -> exp.Expression:
-    """The constant pattern, once RE2 has accepted it."""
+    """The constant pattern, after checking that RE2 accepts it."""
     try:
         ctx.constant(call("regexp_matches", string(""), string(pattern)))
     except duckdb.Error as err:
@@ -234,7 +236,7 @@ def checked(pattern: str, node: exp.Expression, ctx: Context) -> exp.Expression:
 
 
 def translated(pattern: str, node: exp.Expression, ctx: Context) -> str:
-    """A constant pattern for RE2; FEATURE_NOT_SUPPORTED for back-references and look-around."""
+    """A constant pattern translated for RE2. Raises FEATURE_NOT_SUPPORTED for back-references and look-around."""
     if re.search(r"\(\?(=|!|<=|<!)", pattern):
         raise ctx.not_supported("look-ahead and look-behind in a regular expression", node)
     pattern = re.sub(r"^\*\*\*[:=]?", "", pattern)
@@ -281,7 +283,9 @@ def groups(pattern: str) -> int:
 
 
 def replacement(value: Value) -> exp.Expression:
-    r"""The replacement of regexp_replace: `\&` is the whole match, `\1` a group, `\\` a backslash."""
+    r"""The replacement of regexp_replace for RE2. In PostgreSQL's, `\&` is the whole match, `\1` a group, `\\` a
+    backslash.
+    """
     if not value.expression.is_string:
         return call("replace", value.expression, string("\\&"), string("\\0"))
     written = value.expression.name
@@ -295,7 +299,7 @@ def replacement(value: Value) -> exp.Expression:
 
 
 def similar(pattern: str, escape: str, node: exp.Expression, ctx: Context) -> exp.Expression:
-    """The RE2 pattern of SIMILAR TO (9.7.2): `%` and `_` are wildcards, `.`, `^` and `$` are literal."""
+    """The RE2 pattern for SIMILAR TO (9.7.2), where `%` and `_` are wildcards and `.`, `^` and `$` are literal."""
     result: list[str] = []
     index, in_class = 0, False
     while index < len(pattern):
@@ -321,7 +325,7 @@ _TEXTS: Final = SqlType("array", element=VARCHAR)
 
 
 class _Match:
-    """The arguments of one call: the text from its start, the pattern and the options."""
+    """The arguments of a call: the text from the start position on, the pattern and the options."""
 
     def __init__(
         self, c: FunctionCall, *, start: int | None = None, flags: int | None = None, everywhere: bool = False
@@ -347,11 +351,11 @@ class _Match:
         return groups(self.given.expression.name)
 
     def call(self, name: str, *more: exp.Expression) -> exp.Expression:
-        """DuckDB's function `name` of text, pattern, `more` and options."""
+        """A call of DuckDB's function `name` with text, pattern, `more` and options."""
         return call(name, self.text, self.pattern, *more, self.options)
 
     def texts(self) -> exp.Expression:
-        """The groups of the first match, or the match itself; NULL without a match."""
+        """The groups of the first match, or the whole match if the pattern has no groups; NULL without a match."""
         wanted = range(1, self.groups + 1) if self.groups else [0]
         parts = [self.call("regexp_extract", number(i)) for i in wanted]
         return fill("CASE WHEN a0 THEN a1 END", self.call("regexp_matches"), exp.Array(expressions=parts))
@@ -362,7 +366,7 @@ def _match(c: FunctionCall) -> Value:
 
 
 def matches(c: FunctionCall) -> Value:
-    """The array of the rows of regexp_matches: with flag `g` one for each match."""
+    """The array with the rows of regexp_matches; flag `g` returns one for each match."""
     found = _Match(c, flags=2, everywhere=True)
     kind = SqlType("array", element=_TEXTS)
     if not found.everywhere:
@@ -408,14 +412,14 @@ def _substr(c: FunctionCall) -> Value:
 
 
 def _extract(c: FunctionCall) -> Value:
-    """DuckDB's and Spark's: the match or a group of it, '' without a match."""
+    """The regexp_extract of DuckDB and Spark: the match or a group of it; '' without a match."""
     found = _Match(c)
     group = c.cast(2, INTEGER).expression if len(c.arguments) > 2 else number(0)
     return Value(found.call("regexp_extract", group), VARCHAR)
 
 
 def substring(text: Value, pattern: Value, node: exp.Expression, ctx: Context) -> Value:
-    """`substring(text FROM pattern)`: the first group of the match, or the whole; NULL without a match."""
+    """`substring(text FROM pattern)`: the first group of the match, or the whole match; NULL without a match."""
     found = _Match(FunctionCall("substring", [text, pattern], [node, node], node, ctx))
     group = 1 if found.groups else 0
     return Value(
@@ -425,7 +429,7 @@ def substring(text: Value, pattern: Value, node: exp.Expression, ctx: Context) -
 
 
 def matched(text: Value, pattern: Value, flags: str, node: exp.Expression, ctx: Context) -> exp.Expression:
-    """`text ~ pattern`; flags: `i` for `~*`."""
+    """`text ~ pattern`. flags: `i` for `~*`."""
     return call("regexp_matches", text.expression, regex(pattern, node, ctx), string(options(flags, node, ctx)))
 
 
