@@ -1,4 +1,4 @@
-"""Nodes for the changes of their input rather than its content, for window functions, and for top rows."""
+"""Nodes that depend on the changes of their input instead of its content, window functions, and top rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from watersmeet.values.watermarks import Watermark
 
 @dataclass(frozen=True)
 class Cut(PassThrough):
-    """The rows of the input from before the start of a query, or only later changes. See `circuit.operators.Cut`.
+    """The rows of the input at the start of a query, or only later changes. See `circuit.operators.Cut`.
 
     keeps: `before` keeps the content at the start, which never changes; `after` keeps only later changes.
     """
@@ -28,11 +28,11 @@ class Cut(PassThrough):
 
 @dataclass(frozen=True)
 class Reopened(Cut):
-    """A scan of a source that the query reads by itself, from its own offset.
+    """A scan of a source that the query reads separately from its own offset.
 
-    Only newly bound trees have it. start: where reading begins: `earliest`, `latest`, a time in ISO 8601, or offsets
-    such as `5,3,11`; empty: the source's default. shards: the partitions that are read, as `0,2`; empty: all. strict:
-    an undecodable message stops the reading.
+    Only newly bound trees contain this node. start: the position at which reading begins: `earliest`, `latest`, a time
+    in ISO 8601, or offsets such as `5,3,11`; empty: the source's default. shards: the partitions to read, as in `0,2`;
+    empty: all. strict: whether an undecodable message stops the reading.
     """
 
     start: str = ""
@@ -42,12 +42,11 @@ class Reopened(Cut):
 
 @dataclass(frozen=True)
 class LateRowFilter(PassThrough):
-    """The input rows that are not late. Above it, the column `column` has the watermark `bound`.
+    """The input rows that are not late. In its output the column `column` has the watermark `bound`.
 
     See `circuit.operators.LateRowFilter`.
-    late: keep the late rows instead.
-    age: ids of columns that order the rows of an epoch, the newest first. A row is then also late if its time is NULL
-    or below that of an older row.
+    late: whether to keep the late rows instead. age: ids of columns that order the rows of an epoch, the newest first.
+    If given, a row is also late if its time is NULL or below the time of an older row.
     """
 
     grows: ClassVar[bool] = True
@@ -61,12 +60,12 @@ class LateRowFilter(PassThrough):
 
     @property
     def held(self) -> frozenset[str]:
-        """All but the watermark of its own column, which is replaced."""
+        """All watermarks except that of its own column, which is replaced."""
         return self.input.ids - {self.column}
 
     @property
     def filterable(self) -> frozenset[str]:
-        """Empty if `age` orders the rows: a row that a condition removes may make others late."""
+        """Empty if `age` orders the rows, because a row that a condition removes may make others late."""
         return frozenset() if self.age else self.input.ids
 
     @property
@@ -76,14 +75,13 @@ class LateRowFilter(PassThrough):
 
 @dataclass(frozen=True)
 class Records(Unary):
-    """The changes of a relation as log records in order. No record is ever deleted. See `circuit.operators.Records`.
+    """The changes of a relation as ordered log records, which are never deleted. See `circuit.operators.Records`.
 
     key: ids of the columns that identify a row of a table. The input is then a `Changes`, which adds the last two
     columns. None: the input is a relation without deletions.
-    kept: ids of the columns that a tombstone has.
-    made: whether the record is a tombstone (boolean), and its place in the log (bigint).
-    time: the id of the column with the time of the change, or None.
-    clock: the clock of these times.
+    kept: ids of the columns that a tombstone contains. made: two columns: whether the record is a tombstone (boolean),
+    and its number in the log (bigint). time: the id of the column with the time of the change, or None. clock: the
+    clock of these times.
     """
 
     key: tuple[str, ...] | None
@@ -106,9 +104,7 @@ class Records(Unary):
 
     @property
     def filterable(self) -> frozenset[str]:
-        """Empty for a table, each of whose changes is a record: its key determines whether it replaces an earlier
-        one.
-        """
+        """Empty for a table, because its key determines whether a changed row replaces an earlier one."""
         return self.input.ids if self.key is None else frozenset()
 
     @property
@@ -125,12 +121,12 @@ class Records(Unary):
 
 @dataclass(frozen=True)
 class Cause:
-    """The source of the times of changed rows: the changes of one side of a join, or of grouped rows.
+    """A source of times for changed rows: the changes of one side of a join, or of grouped rows.
 
-    changes: its columns are those that `match` names, in that order, then the time of the change. None: the rows
-    inserted in the same epoch. match: ids of the columns by which rows and causes match. time: the id of the rows' own
-    time on this side; None without one. partners: the number of columns of `match`, none of them NULL, that have to
-    match for a row that lacks this side.
+    changes: a node with the columns of `match` in order, then the time of the change. None: the rows inserted in the
+    same epoch. match: ids of the columns by which rows and causes match. time: the id of the column with the rows' own
+    time on this side, or None. partners: the number of columns of `match` that must match, without NULL, for a row that
+    lacks this side.
     """
 
     changes: Node | None
@@ -143,9 +139,9 @@ class Cause:
 class Changes(Node):
     """The inserted and deleted rows of the input, as events that are never deleted. See `circuit.operators.Changes`.
 
-    causes: the sources of a change's time. All of them match by the same first columns (`matched`). made: whether the
-    row was deleted (boolean), and the time of the change (timestamp). whole: keep all columns of the input, because
-    another reader of it has exactly these.
+    causes: the sources of a change's time. All of them match by the same first columns (`matched`). made: two columns:
+    whether the row was deleted (boolean), and the time of the change (timestamp). whole: whether to keep all columns of
+    the input, because another reader needs exactly these.
     """
 
     input: Node
@@ -168,13 +164,13 @@ class Changes(Node):
 
     @property
     def matched(self) -> tuple[str, ...]:
-        """The ids of the columns by which rows and their causes are brought together."""
+        """The ids of the columns by which rows and their causes are distributed."""
         first = self.causes[0]
         return first.match[: first.partners or len(first.match)]
 
     @property
     def alone(self) -> bool:
-        """Whether deleted rows get their times only from inserted rows."""
+        """Whether deleted rows take their times only from inserted rows."""
         return any(c.changes is None for c in self.causes)
 
     @property
@@ -189,7 +185,7 @@ class Changes(Node):
 
 @dataclass(frozen=True)
 class Repartition(PassThrough):
-    """The input's rows, unchanged, with as many partitions as the relation that they are joined with."""
+    """The unchanged rows of the input, with as many partitions as the relation with which they are joined."""
 
     grows: ClassVar[bool] = True
     keeps_times: ClassVar[bool] = True
@@ -200,18 +196,18 @@ class Repartition(PassThrough):
         return self.input.ids
 
 
-#: Window functions that read only earlier rows and peers.
+#: The window functions that read only earlier rows and peers.
 _BACK: Final = ("row_number", "rank", "dense_rank")
 
-#: Window functions that also read later rows, whatever their frame is.
+#: The window functions that also read later rows, regardless of their frame.
 _AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
 
 
 @dataclass(frozen=True, slots=True)
 class WindowFrame:
-    """The rows around a row, as in `circuit.operators.WindowFrame`, but with expressions for value, low and high.
+    """A frame as in `circuit.operators.WindowFrame`, but with expressions for value, low and high.
 
-    before, after: in batch queries, the size of a frame that is a value, or not constant.
+    before, after: in batch queries, the size of a frame if it is a value or not constant.
     """
 
     mode: Literal["rows", "range", "groups"]
@@ -226,11 +222,11 @@ class WindowFrame:
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        """The expressions of its bounds."""
+        """The expressions of the bounds."""
         return tuple(s for s in (self.value, self.low, self.high, self.before, self.after) if s is not None)
 
     def changed(self, change: Callable[[Scalar], Scalar]) -> WindowFrame:
-        """The frame with another expression for each of its own."""
+        """The frame with each of its expressions replaced."""
 
         def other(scalar: Scalar | None) -> Scalar | None:
             return None if scalar is None else change(scalar)
@@ -249,7 +245,8 @@ class WindowFrame:
 class WindowCall:
     """`function(arguments) FILTER (WHERE filter) OVER (ORDER BY order frame)`, as in `circuit.operators.WindowSpec`.
 
-    Only in batch queries: varying, instead of a constant `number`; aggregate, the whole call of an aggregate function.
+    Only in batch queries: `varying` replaces a constant `number`; `aggregate` is the whole call of an aggregate
+    function.
     """
 
     function: str
@@ -264,13 +261,13 @@ class WindowCall:
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        """All expressions in it."""
+        """All expressions in the call."""
         own = tuple(s for s in (self.filter, self.varying) if s is not None)
         inner = () if self.aggregate is None else self.aggregate.scalars
         return (*self.arguments, *own, *inner, *(k.value for k in self.order), *self.frame.scalars)
 
     def changed(self, change: Callable[[Scalar], Scalar]) -> WindowCall:
-        """The call with another expression for each of its own."""
+        """The call with each of its expressions replaced."""
         return replace(
             self,
             arguments=tuple(map(change, self.arguments)),
@@ -283,8 +280,8 @@ class WindowCall:
 
     @property
     def looks_back(self) -> bool:
-        """Whether its value depends only on rows up to a row's last peer."""
-        if self.function in ("lag", "lead"):  # their distance may be negative
+        """Whether its value depends only on the rows up to the last peer of a row."""
+        if self.function in ("lag", "lead"):  # their offset may be negative
             return (self.number if self.function == "lag" else -self.number) >= 0
         ends = self.frame.end is not None and self.frame.end <= 0 and self.frame.high is None
         return self.function in _BACK or (self.function not in _AHEAD and ends)
@@ -294,11 +291,10 @@ class WindowCall:
 class Window(Partitioned):
     """Each input row with the value of each call over the rows of its partition.
 
-    If an order leaves rows equal, the columns of their rows that are read by this node or above break the tie, in
-    column order. keeps_time: whether the time that orders the rows keeps its watermark, although rows below it may
-    change. In these rows only the calls' values change, and both the old and the new value are not below the watermark.
-    This is correct if readers can't distinguish such values, as a join that compares them with times below the
-    watermark.
+    Rows that are equal in an order are ordered by their columns that this node or its readers read, in column order.
+    keeps_time: whether the time that orders the rows keeps its watermark although rows below it may change. In these
+    rows only the calls' values change, and both the old and the new value are not below the watermark. This is correct
+    if readers can't distinguish such values, like a join that compares them with times below the watermark.
     """
 
     calls: tuple[WindowCall, ...]
@@ -314,8 +310,8 @@ class Window(Partitioned):
 
     @property
     def held(self) -> frozenset[str]:
-        """The watermarks of the partition's columns; also that of the time that orders the rows, if no row changes with
-        a later one.
+        """The watermarks of the partition's columns, and of the time that orders the rows if no later row changes a
+        row.
         """
         further = {c.order[0].value.column for c in self.calls} if self.keeps_time else {self._looking_back()}
         return super().held | {i for i in further if i is not None}
@@ -343,9 +339,10 @@ class Window(Partitioned):
 
 @dataclass(frozen=True)
 class TopN(Partitioned, PassThrough):
-    """Of each partition, in `order`: the rows after `offset`, at most `limit` of them (None: all).
+    """For each partition, in `order`, at most `limit` rows (None: all) after the first `offset` ones.
 
-    with_ties: also rows equal in `order` to the last one. Ties are broken as in `Window`.
+    with_ties: whether to include the rows that are equal in `order` to the last one. Otherwise ties are broken as in
+    `Window`.
     """
 
     order: tuple[SortKey, ...]

@@ -1,4 +1,4 @@
-"""Base classes of nodes of the algebra: inputs, output columns, expressions, traits."""
+"""The base classes of nodes of the algebra: inputs, output columns, expressions, traits."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """An equality of a join: `left` over the left input, `right` over the right one, of one type.
+    """An equality of a join between `left`, over the left input, and `right`, over the right input. Both have one type.
 
-    null_safe: IS NOT DISTINCT FROM.
+    null_safe: whether it is IS NOT DISTINCT FROM.
     """
 
     left: Scalar
@@ -38,11 +38,11 @@ _NONE: Final = frozenset[str]()
 
 
 class Node:
-    """Base of all nodes. Rewrites and analyses use the traits below instead of listing classes.
+    """The base class of all nodes. Rewrites and analyses use its traits instead of listing classes.
 
-    A default is always safe: it claims nothing that is not true of every node. grows: no row is ever deleted if none is
-    deleted from the inputs. keeps_times: a row changes only when a row of the first input with the same times does, so
-    all watermarks of that input hold for the node too.
+    The defaults are safe, that is true of every node. grows: whether no row is ever deleted if none is deleted from the
+    inputs. keeps_times: whether a row changes only when a row of the first input with the same times changes, so that
+    all watermarks of this input also hold for the node.
     """
 
     grows: ClassVar[bool] = False
@@ -50,7 +50,7 @@ class Node:
 
     @property
     def revises(self) -> str:
-        """The reason why rows may be deleted even if none is deleted from the inputs, as a clause of an error text."""
+        """The reason why rows may be deleted even if no input row is deleted, as a clause of an error text."""
         return "rows may be taken back"
 
     @property
@@ -60,7 +60,7 @@ class Node:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The output columns, in order."""
+        """The output columns in order."""
         raise NotImplementedError
 
     @property
@@ -75,12 +75,12 @@ class Node:
 
     @property
     def reads(self) -> frozenset[str]:
-        """The ids of the columns that the node itself reads, of its inputs or of the query around it."""
+        """The ids of the columns that the node itself reads, from its inputs or from the enclosing query."""
         return _NONE.union(*[s.columns for s in self.scalars])
 
     @property
     def preserved(self) -> tuple[Node, ...]:
-        """The inputs of which every row of the node contains exactly one row, with its columns unchanged."""
+        """The inputs from which every row of the node contains exactly one row with unchanged columns."""
         return ()
 
     @property
@@ -90,7 +90,7 @@ class Node:
 
     @property
     def grows_with(self) -> tuple[Node, ...] | None:
-        """The inputs that must not delete rows for the node to delete none; None: it may delete rows in any case."""
+        """The inputs that must not delete rows so that the node deletes none; None: it may delete rows in any case."""
         return self.inputs if self.grows else None
 
     @property
@@ -100,17 +100,17 @@ class Node:
 
     @property
     def filterable(self) -> frozenset[str]:
-        """The ids of columns of the first input: a condition only on them may also be evaluated below the node."""
+        """The ids of columns of the first input. A condition that reads only these may be evaluated before the node."""
         return _NONE
 
     @property
     def rejected(self) -> frozenset[str]:
-        """The ids of columns of the first input: a row with NULL in one of them produces no row."""
+        """The ids of columns of the first input. A row with NULL in one of them produces no row."""
         return _NONE
 
     @property
     def together(self) -> tuple[tuple[Scalar, ...], ...]:
-        """For each input, the values by which its rows must be distributed; empty for any distribution."""
+        """For each input, the values by which its rows must be distributed; empty: any distribution."""
         return ()
 
     def over(self, inputs: Sequence[Node]) -> Self:
@@ -125,7 +125,7 @@ class Node:
 
     @cached_property
     def free(self) -> frozenset[str]:
-        """The ids of columns that the tree reads and that none of its nodes produces: those of the enclosing query."""
+        """The ids of columns that the tree reads but does not produce; they belong to the enclosing query."""
         own = _NONE.union(*[s.columns for s in self.scalars]) - _NONE.union(*[i.ids for i in self.inputs])
         return own.union(*[i.free for i in self.inputs])
 
@@ -146,7 +146,7 @@ class Leaf(Node):
 
 @dataclass(frozen=True)
 class Unary(Node):
-    """A node with one input. By default, each row has the columns of one row of the input."""
+    """A node with one input. By default its rows have the columns of the input's rows."""
 
     input: Node
 
@@ -169,9 +169,9 @@ class Unary(Node):
 
 @dataclass(frozen=True)
 class PassThrough(Unary):
-    """A node that passes rows of its input on, unchanged and at most once.
+    """A node that outputs rows of its input, unchanged and at most once.
 
-    So its columns are the input's, and facts about all subsets of the input's rows hold for it.
+    So it has the columns of the input, and facts that hold for all subsets of the input's rows also hold for its rows.
     """
 
     @property
@@ -181,9 +181,9 @@ class PassThrough(Unary):
 
 @dataclass(frozen=True)
 class Partitioned(Unary):
-    """A node that computes the rows of each partition (the input rows equal in `partition`) separately.
+    """A node that computes its rows separately for each partition (the input rows that are equal in `partition`).
 
-    Its rows have the partition's values: a condition on these removes whole partitions.
+    Its rows contain the values of `partition`, so a condition on these removes whole partitions.
     """
 
     revises: ClassVar[str] = "a window function or LIMIT revises rows"
@@ -191,7 +191,7 @@ class Partitioned(Unary):
 
     @property
     def held(self) -> frozenset[str]:
-        """A row may change with any other row of its partition, so only watermarks of the partition's columns hold."""
+        """Any row of a partition may change the others, so only watermarks of the partition's columns hold."""
         return frozenset(k.column for k in self.partition if k.column is not None)
 
     @property
@@ -205,12 +205,13 @@ class Partitioned(Unary):
 
 @dataclass(frozen=True)
 class Binary(Node):
-    """A node with a left and a right input, which pairs rows of both.
+    """A node that pairs rows of a left and a right input.
 
-    kind: inner: the pairs. left, right, full: also rows of that side (of either side) without a pair, with NULLs in the
-    other side's columns. Any other kind (semi, anti, mark) has the left columns only.
-    span: of the JOIN.
-    called: its name in error texts.
+    kind: the output. `inner`: the pairs. `left`, `right`, `full`: also the rows of this side (or of both sides) without
+    a partner, with NULLs in the columns of the other side. All other kinds (semi, anti, mark) have only the left
+    columns.
+    span: the span of the JOIN.
+    called: the name in error texts.
     """
 
     called: ClassVar[str] = "a join"
@@ -230,7 +231,7 @@ class Binary(Node):
 
     @property
     def keeps_left(self) -> bool:
-        """Whether every row has a row of the left input."""
+        """Whether every output row contains a row of the left input, never NULLs instead."""
         return self.kind not in ("right", "full")
 
     @property
@@ -273,5 +274,5 @@ class KeyedJoin(Binary):
 
 
 def _padded(columns: tuple[Column, ...], lacking: bool) -> tuple[Column, ...]:
-    """The columns of a side; `lacking`: rows may have NULLs instead."""
+    """The columns of a side. lacking: whether rows may have NULLs instead."""
     return tuple(replace(c, nullable=True) for c in columns) if lacking else columns

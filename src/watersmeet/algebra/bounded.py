@@ -1,4 +1,4 @@
-"""Nodes of batch queries only: queries of WITH, recursion, files, system relations, the past."""
+"""Nodes that only batch queries have: queries of WITH, recursion, files, system relations, the past."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from watersmeet.errors import Span
 
 @dataclass(frozen=True)
 class Named(Node):
-    """The rows of a named query, under new ids. It is evaluated once, however often it is read.
+    """The rows of a named query with new ids. The query is evaluated once, regardless of the number of its readers.
 
-    name: unique. definition: None inside of the recursion with that name: the rows of its last round.
+    name: unique in the tree. definition: None inside the recursion with this name, for the rows of its last round.
     """
 
     name: str
@@ -37,9 +37,11 @@ class Named(Node):
 
 @dataclass(frozen=True)
 class Recursion(Node):
-    """The rows of `anchor`, then what `step` makes of them, then what it makes of these, until it makes none.
+    """The rows of `anchor`, and then repeatedly the rows that `step` computes from the rows of the last round, until
+    there are none.
 
-    `step` reads the rows of the last round as `Named` of `name`. distinct: rows that came before do not come again.
+    `step` reads the rows of the last round as `Named` with `name`. distinct: whether rows that were already output are
+    dropped.
     """
 
     anchor: Node
@@ -62,7 +64,7 @@ class Recursion(Node):
 
 @dataclass(frozen=True)
 class FileScan(Leaf):
-    """The rows of files, read by DuckDB's function `call`. source_names: its own name of each output."""
+    """The rows of files, read by DuckDB's function `call`. source_names: the function's own names of the outputs."""
 
     call: exp.Expression
     outputs: tuple[Column, ...]
@@ -71,7 +73,7 @@ class FileScan(Leaf):
 
 @dataclass(frozen=True)
 class SystemScan(Leaf):
-    """The rows of a system relation. name: with its schema."""
+    """The rows of a system relation. name: qualified by its schema."""
 
     name: str
     outputs: tuple[Column, ...]
@@ -79,10 +81,10 @@ class SystemScan(Leaf):
 
 @dataclass(frozen=True)
 class Past:
-    """A moment of the past. sql: of DuckDB, without columns: the number of a commit, or a time with time zone.
+    """A moment of the past. sql: DuckDB SQL without columns for the number of a commit, or for a time with time zone.
 
-    by: `commit`: the content that all relations showed after it; `own commit`: the relation's own content after it,
-    even if views did not reflect it yet.
+    by: `commit`: the content of all relations as shown after this commit; `own commit`: the relation's own content
+    after it, even if views did not reflect it yet.
     """
 
     by: Literal["commit", "own commit", "time"]
@@ -91,9 +93,9 @@ class Past:
 
 @dataclass(frozen=True)
 class PastScan(Leaf):
-    """The rows of a relation at a moment of the past.
+    """The rows of a relation as of a moment of the past.
 
-    name: the DuckDB name of these rows, equal for all scans of the relation at that moment. span: the span of the
+    name: the DuckDB name of these rows, the same for all scans of the relation as of this moment. span: the span of the
     relation's name in the SQL text.
     """
 
@@ -109,8 +111,8 @@ class PastScan(Leaf):
 class TopicScan(Leaf):
     """The present messages of a topic.
 
-    relation_id: of a source that is `reopened`. name: of these rows in DuckDB, only for this scan. start, shards: see
-    `arrivals.Reopened`.
+    relation_id: the id of a source that is `reopened`. name: the DuckDB name of these rows, unique to this scan. start,
+    shards: see `arrivals.Reopened`.
     """
 
     relation_id: str

@@ -1,8 +1,8 @@
-"""Nodes of the logical algebra: frozen, each with its output columns.
+"""The nodes of the logical algebra. They are frozen and list their output columns.
 
 Column ids are unique within the tree of a view. An expression reads columns of the node's inputs. Inside the right
 input of an `Apply` it may also read columns of the left input, at any depth; `free` lists these. Every node is a
-multiset: equal rows count separately.
+multiset, in which equal rows count separately.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _KINDS: Final = {"left": "a LEFT JOIN", "right": "a RIGHT JOIN", "full": "a FULL
 class Scan(Leaf):
     """The changes of a catalog relation.
 
-    relation_id, relation_name: as in the catalog; the name is for EXPLAIN. outputs, source_names: the columns that are
-    read, and the relation's names for them. append_only: no change has the diff -1. key: ids among `outputs` that
-    identify a row (the declared primary key), if all of them are read. watermarks: by the id of an output.
+    relation_id, relation_name: the id and the name in the catalog; the name is for EXPLAIN. outputs, source_names: the
+    columns that are read, and their names in the relation. append_only: whether no change has the diff -1. key: the ids
+    in `outputs` of the declared primary key, if all its columns are read. watermarks: the watermarks by output id.
     """
 
     relation_id: str
@@ -63,7 +63,7 @@ class Scan(Leaf):
 
 @dataclass(frozen=True)
 class Values(Leaf):
-    """Constant rows. Their scalars read no columns, except those of an enclosing query."""
+    """Constant rows, whose scalars read no columns except for those of an enclosing query."""
 
     rows: tuple[tuple[Scalar, ...], ...]
     outputs: tuple[Column, ...]
@@ -95,9 +95,9 @@ class Filter(PassThrough):
 
 @dataclass(frozen=True)
 class Project(Unary):
-    """One row for each input row: `exprs[i]` computes `outputs[i]`.
+    """One row for each input row, where `exprs[i]` computes `outputs[i]`.
 
-    A column that is only passed on keeps its id or gets a new one.
+    An unchanged column may keep its id.
     """
 
     grows: ClassVar[bool] = True
@@ -122,14 +122,15 @@ class Project(Unary):
 
 @dataclass(frozen=True)
 class Join(KeyedJoin):
-    """The pairs with equal `keys` for which `residual` (over both inputs) is true.
+    """The pairs of rows with equal `keys` for which `residual` (over both inputs) is true.
 
     Without keys, one input must have a single row or be small; it is copied to every bucket (`broadcast`). The planner
-    rejects all other joins without keys. spread: the numbers of the keys by which rows are distributed if they have to
-    move; empty: all keys. scatter: the values by which the rows of the input that is not copied are distributed if they
-    have to move. arrival: whether a row has partners is decided when it arrives and is never revised (EMIT ON ARRIVAL).
-    partners: for an outer join, the conditions under which a pair counts as a match for its left and for its right row.
-    A row without such a pair is also output with NULLs, besides its pairs. None: every pair counts.
+    rejects all other joins without keys. spread: the numbers of the keys by which rows are distributed if they must be
+    exchanged; empty: all keys. scatter: the values by which the rows of the input that is not copied are distributed if
+    they must be exchanged. arrival: whether the partners of a row are determined when it arrives and never revised
+    (EMIT ON ARRIVAL). partners: for an outer join, the conditions under which a pair counts as a match for its left and
+    for its right row. A row without such a pair is also output with NULLs, in addition to its pairs. None: every pair
+    counts.
     """
 
     kind: JoinKind
@@ -163,16 +164,15 @@ ApplyKind = Literal["inner", "left", "semi", "anti", "mark", "scalar", "array"]
 
 @dataclass(frozen=True)
 class Apply(Binary):
-    r"""A dependent join: `right` is evaluated for each row of `left` and may read its columns. `unnest` removes it.
+    r"""A dependent join: `right` is evaluated for each row of `left` and may read its columns. `unnest` replaces it.
 
     inner, left: LATERAL, with the columns of both sides.
-    semi, anti: the left rows for which some right row, or none, is equal in all `pairs`.
-    mark: the left columns and `mark`, which is true for rows that semi outputs and false otherwise.
-    null_aware (anti, mark): SQL's rule for IN. If no row is equal but a comparison was NULL, the result is NULL; anti
-    outputs only rows for which it is false.
-    arrival: `right` is evaluated when the left row arrives, and later changes in it have no effect.
-    scalar, array, only in batch queries: the left columns and `mark`, which is the value of `right` (NULL without a
-    row, an error if there are several), or the array of all its values.
+    semi, anti: the left rows for which some right row, or no right row, is equal in all `pairs`. mark: the left columns
+    and `mark`, which is true for the rows that semi would output and false otherwise. null_aware (anti, mark): whether
+    SQL's rule for IN applies: if no row is equal but a comparison is NULL, the result is NULL; anti outputs only rows
+    for which the result is false. arrival: whether `right` is evaluated when the left row arrives, so that its later
+    changes have no effect. scalar, array (only in batch queries): the left columns and `mark`, which is the single
+    value of `right` (NULL if it has no row, an error if it has several), or the array of all its values.
     """
 
     revises: ClassVar[str] = "a subquery revises rows"
@@ -205,14 +205,13 @@ class Apply(Binary):
 
 @dataclass(frozen=True)
 class TemporalJoin(KeyedJoin):
-    """Each left row with the right rows of its key at the time when it arrives. Later changes of the right side have no
-    effect.
+    """Each left row with the right rows of its key as of its arrival. Later changes of the right side have no effect.
 
     kind: with "left", rows without a match are output with NULLs. looked_up: the columns of the primary key and of each
     index by which rows of the right side, a Scan, can be looked up; None if any columns of any right side are allowed.
-    waits: whether a row without a match waits for the first matching right rows, and is then output with them, once
-    (`circuit.operators.TemporalJoin`). ttl_us: how long an answer for a key is reused, even if the right side changes;
-    None if every row is looked up. Empty answers are never reused.
+    waits: whether a row without a match waits for the first matching right rows, and is then output with them once
+    (`circuit.operators.TemporalJoin`). ttl_us: the time for which the answer for a key is reused even if the right side
+    changes; None if every row is looked up. Empty answers are never reused.
     """
 
     called: ClassVar[str] = "a temporal join"
@@ -236,20 +235,20 @@ class TemporalJoin(KeyedJoin):
 
     @property
     def held(self) -> frozenset[str]:
-        """Empty if rows wait: such a row may be output at any age."""
+        """Empty if rows wait, because a waiting row may be output at any age."""
         return frozenset() if self.waits else self.left.ids
 
 
 @dataclass(frozen=True)
 class TimeFilter(PassThrough):
-    """The input rows whose column `column` (an id) compares with `bound`: a watermark, or a term of the clock, which
-    never falls.
+    """The input rows for which the comparison of the column `column` (an id) with `bound` is true. `bound` is a
+    watermark or a term of the clock, which never decreases.
 
-    See `circuit.operators.TimeFilter`. final: `bound` is a watermark of the column. With `<`, each row is output once
-    and is never deleted (EMIT ON WINDOW CLOSE). stays: with `<` or `<=`, an output row is not deleted, even if the
-    input deletes it. scatter: the values by which rows are distributed if they have to move. untimed: rows with NULL in
-    the column pass at once. same: ids of further columns that equal the column wherever it has a value. promised: ids
-    of further columns in which no later row is below `bound` either.
+    See `circuit.operators.TimeFilter`. final: whether `bound` is a watermark of the column. With `<`, each row is
+    output once and is never deleted (EMIT ON WINDOW CLOSE). stays: whether with `<` or `<=` an output row stays even if
+    the input deletes it. scatter: the values by which rows are distributed if they must be exchanged. untimed: whether
+    rows with NULL in the column are output immediately. same: ids of other columns that equal the column unless it is
+    NULL. promised: ids of other columns in which no later row is below `bound`.
     """
 
     revises: ClassVar[str] = "time takes rows back"
@@ -289,7 +288,7 @@ class TimeFilter(PassThrough):
 
 @dataclass(frozen=True)
 class OfScan(Node):
-    """A node whose input is always a scan: a way to read the stored rows of a relation."""
+    """A node whose input is always a scan; a special way to read the stored rows of a relation."""
 
     scan: Scan
 
@@ -305,14 +304,13 @@ class OfScan(Node):
 
 @dataclass(frozen=True)
 class Versions(OfScan):
-    """The versions of a table's rows, each with its start: the right side of a temporal join at a time of the left
+    """The versions of a table's rows with their start times, the right side of a temporal join by a time of the left
     side.
 
-    scan: all columns of a table with a primary key and an event time. Its `watermarks` are empty, as older rows are
-    deleted.
-    time: the id of the column with the event time.
-    made: the start of a version (timestamp or timestamptz), and whether the row exists from then on (boolean). If it
-    doesn't, the other columns are those of the deleted row.
+    scan: reads all columns of a table with a primary key and an event time. Its `watermarks` are empty, because older
+    rows are deleted. time: the id of the column with the event time. made: two columns: the start of a version
+    (timestamp or timestamptz), and whether the row exists from then on (boolean). If it doesn't, the other columns are
+    those of the deleted row.
     """
 
     time: str
@@ -325,11 +323,11 @@ class Versions(OfScan):
 
 @dataclass(frozen=True)
 class Arrivals(OfScan):
-    """Each row that was written to a relation, as an event: replacing or deleting the row does not remove the event.
+    """All rows that were written to a relation, as events: replacing or deleting a row does not remove its event.
 
-    scan: of a table or source. age: two columns (bigint) that order the rows, the newest first. moment: as in `Cut`,
-    for scans whose rows are replaced or deleted: rows written before the query started count only if they were still
-    present at its start.
+    scan: reads a table or source. age: two columns (bigint) that order the rows, the newest first. moment: see `Cut`;
+    it is for scans whose rows may be replaced or deleted. Rows written before the start of the query count only if they
+    were still present at its start.
     """
 
     keeps_times: ClassVar[bool] = True
@@ -343,14 +341,15 @@ class Arrivals(OfScan):
 
 @dataclass(frozen=True)
 class AsofJoin(KeyedJoin):
-    """Each left row with the nearest right row among those with equal `keys` and `left_value comparison right_value`.
+    """Each left row with the nearest of the right rows that have equal `keys` and satisfy `left_value comparison
+    right_value`.
 
-    There is at most one right row for each left row. kind left: rows without a partner stay, with NULLs. Both values
-    have one type.
-    ties: ids of right columns. The first row by these columns counts among equally near rows; without ties, the first
-    by all right columns that are read.
-    residual: a condition over both sides for the nearest row. If it is not true, the left row has no partner.
-    arrival: the nearest row is decided when the left row arrives, and never revised (EMIT ON ARRIVAL).
+    A left row has at most one partner. With kind left, rows without a partner are output with NULLs. Both values have
+    one type.
+    ties: ids of right columns. Among equally near rows, the first one in the order of these columns counts; if empty,
+    the first one in the order of all right columns that are read. residual: a condition over both sides. If it is not
+    true for the nearest row, the left row has no partner. arrival: whether the nearest row is determined when the left
+    row arrives, and never revised (EMIT ON ARRIVAL).
     """
 
     revises: ClassVar[str] = "an ASOF join revises partners"
@@ -387,10 +386,10 @@ class AsofJoin(KeyedJoin):
 
 @dataclass(frozen=True)
 class Aggregate(Unary):
-    """Groups by `keys` (NULLs form one group), with one value for each call.
+    """The groups by `keys` (NULLs form one group) with one value for each call.
 
-    Outputs: the keys, then the calls. Without calls it is DISTINCT. Without keys but with calls it has exactly one row,
-    also for an empty input.
+    Outputs: the keys, then the calls. Without calls it is DISTINCT. With calls but no keys it always has exactly one
+    row, also for an empty input.
     """
 
     revises: ClassVar[str] = "an aggregate revises its groups"
@@ -425,9 +424,9 @@ class Unnest(Unary):
 
     Outputs: the input's columns, then `elements[i]` of `arrays[i]`, then `ordinality` (bigint, from 1) if present. A
     row produces as many rows as its longest array has elements. Shorter arrays are padded with NULL; a NULL array
-    counts as empty (PostgreSQL 17, 7.2.1.4 Table Functions; 9.26 Set Returning Functions). condition: over all columns;
-    only results for which it is true count. It needs `outer`. outer: a row without results is output once, with NULLs
-    (LEFT JOIN LATERAL … ON condition).
+    counts as empty (PostgreSQL 17, 7.2.1.4 Table Functions; 9.26 Set Returning Functions). condition: a condition over
+    all columns that removes results; it requires `outer`. outer: whether a row without results is output once with
+    NULLs (LEFT JOIN LATERAL … ON condition).
     """
 
     grows: ClassVar[bool] = True
@@ -463,7 +462,7 @@ class Unnest(Unary):
 
     @property
     def made(self) -> tuple[Column, ...]:
-        """The columns that it adds to the input's."""
+        """The columns that the node adds to those of the input."""
         return self.elements if self.ordinality is None else (*self.elements, self.ordinality)
 
     @cached_property
@@ -473,7 +472,7 @@ class Unnest(Unary):
 
 @dataclass(frozen=True)
 class Union(Node):
-    """UNION ALL: column i of the output is column i of each input. UNION is an Aggregate above it."""
+    """UNION ALL, where column i of the output is column i of each input. UNION is an Aggregate over this node."""
 
     grows: ClassVar[bool] = True
     parts: tuple[Node, ...]
@@ -496,7 +495,7 @@ class Union(Node):
 
 @dataclass(frozen=True)
 class Repeat(Unary):
-    """Each input row `times` times; not at all if `times` (bigint) is NULL or below 1."""
+    """Each input row repeated `times` times; a row is dropped if `times` (bigint) is NULL or below 1."""
 
     keeps_times: ClassVar[bool] = True
     revises: ClassVar[str] = "INTERSECT ALL or EXCEPT ALL revises rows"
@@ -516,10 +515,10 @@ class Repeat(Unary):
 
 @dataclass(frozen=True)
 class Expand(Unary):
-    """Each input row once for each of `sets`, with the keys of the set and NULL for all other keys (GROUPING SETS).
+    """Each input row once for each set of keys in `sets`, with NULL for all other keys (GROUPING SETS).
 
-    sets: positions in `keys`.
-    Outputs: the input's columns, then one for each key, then the number of the set (integer).
+    sets: each set is a list of indexes in `keys`. Outputs: the input's columns, then one for each key, then the number
+    of the set (integer).
     """
 
     grows: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Facts about the rows of a tree: their number, their keys, their order of arrival, why they may be deleted."""
+"""Facts about the rows of a tree: their number, their keys, their order of arrival, and the reasons for deletions."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from watersmeet.values.types import BOOLEAN
 
 
 def arrivals_below(node: Node, *, unnested: bool = False) -> Arrivals | None:
-    """The `Arrivals` below `node`, if only cuts, filters and projects are in between.
+    """The `Arrivals` that `node` reads only through cuts, filters and projects; else None.
 
-    unnested: also allow `Unnest` in between; the rows that it makes of one row arrive together.
+    unnested: whether `Unnest` is also allowed; the rows that it makes of one row arrive together.
     """
     while isinstance(node, (Cut, Filter, Project)) or (unnested and isinstance(node, Unnest)):
         node = node.input
@@ -42,7 +42,7 @@ def arrivals_below(node: Node, *, unnested: bool = False) -> Arrivals | None:
 
 
 def is_by_arrival(node: Window) -> bool:
-    """Whether all calls order rows by arrival and look back, so that no later row changes a value."""
+    """Whether all calls order rows by arrival and read only earlier rows, so that no later row changes a value."""
     arrivals = arrivals_below(node.input, unnested=True)
     if arrivals is None:
         return False
@@ -51,7 +51,7 @@ def is_by_arrival(node: Window) -> bool:
 
 
 def lagging(node: Window) -> int | None:
-    """The number of earlier rows of a partition that a new row reads, if all calls are lag by arrival; else None."""
+    """The number of earlier rows that a new row of a partition reads if all calls are lag by arrival; else None."""
     found = [c.number for c in node.calls if c.function == "lag"]
     return max(1, *found) if len(found) == len(node.calls) and is_by_arrival(node) else None
 
@@ -63,7 +63,7 @@ _NONE: Final = _Ids()
 def is_single_row(node: Node, fixed: _Ids = frozenset()) -> bool:
     """True if the node has at most one row for any content of its inputs.
 
-    fixed: columns of the node that have a single value in the rows in question. A column of an enclosing query has one
+    fixed: columns of the node that have a single value in the considered rows. A column of an enclosing query has one
     value at a time.
     """
     if isinstance(node, Values):
@@ -96,7 +96,9 @@ def is_single_row(node: Node, fixed: _Ids = frozenset()) -> bool:
 
 
 def identity(node: Node) -> _Ids | None:
-    """Columns that identify a row, or rows that are always inserted and deleted together; None if unknown."""
+    """Columns that identify a row, or a group of rows that are always inserted and deleted together; None if
+    unknown.
+    """
     if isinstance(node, Scan):
         return frozenset(node.key) or None
     if isinstance(node, Aggregate):
@@ -118,7 +120,7 @@ def identity(node: Node) -> _Ids | None:
 
 
 def constants(node: Node) -> _Ids:
-    """Columns with one value in all rows: they equal a constant or a column of an enclosing query."""
+    """The columns with a single value in all rows, because they equal a constant or a column of an enclosing query."""
     if isinstance(node, Filter):
         return _closure(conjuncts(node.predicate), constants(node.input), node.input.ids)
     if isinstance(node, Project):
@@ -158,7 +160,7 @@ def _equality(pair: KeyPair) -> Scalar:
 
 
 def _closure(parts: Iterable[Scalar], fixed: _Ids, own: _Ids) -> _Ids:
-    """`fixed` and the columns that equalities among `parts` fix with it. Columns that are not `own` are fixed."""
+    """`fixed` and the columns that equalities in `parts` also fix. Columns that are not in `own` count as fixed."""
     sides = []
     for part in parts:
         node = part.expression
@@ -204,7 +206,7 @@ def comes_later(node: Node) -> bool:
 
 
 def asked_on_arrival(node: Apply) -> bool:
-    """True if the right side is evaluated once for each left row, when it arrives: because the query requires it, or
+    """True if the right side is evaluated once for each left row, on its arrival, because the query requires it or
     because a later evaluation would have the same result.
     """
     return (node.arrival or (stands_still(node.right) and comes_later(node.left))) and revision(node.left) is None
