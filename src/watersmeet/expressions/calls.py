@@ -127,7 +127,7 @@ def check_count(c: FunctionCall, *counts: int) -> None:
 #: The functions for which DuckDB's parser requires arguments.
 _NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})
 
-#: Functions of the clock in addition to `clock.CLOCKS`.
+#: More functions that read the clock, in addition to `clock.CLOCKS`.
 _TIMES: Final = frozenset({
     "age", "clock_timestamp", "curdate", "current_time", "curtime", "date", "datetime", "localtime", "today",
     "tomorrow", "yesterday",

@@ -57,7 +57,7 @@ _VOLATILE: Final = frozenset({
 #: Functions that grammars insert.
 _INSERTED: Final = {**LENIENT_FUNCTIONS, **RECORD_FUNCTIONS}
 
-#: Aggregate functions with another name in DuckDB.
+#: The aggregate functions that have another name in DuckDB.
 _AGGREGATES: Final = frozenset({
     "every", "first_value", "jsonb_agg", "jsonb_object_agg", "last_value", "percentile_cont", "percentile_disc",
 })  # fmt: skip
