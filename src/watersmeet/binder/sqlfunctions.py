@@ -19,7 +19,7 @@ from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tree.queries import name_of, node_error, node_span, read_tree
-from watersmeet.dialects.tree.tokens import not_supported, quoted
+from watersmeet.dialects.tree.tokens import folded, not_supported, quoted
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.calls import Argument, Inlined, returned
 from watersmeet.expressions.context import Context, Value
@@ -69,12 +69,14 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
 def can_be_called(name: str, dialect: str) -> bool:
     """Whether a name before parentheses is a call and not a word of the grammar."""
     language = language_named(dialect)
-    text = f"SELECT {quoted(name)}(1)"
+    small = name.lower()
+    is_plain = quoted(small) == small and folded(name, language.semantics.folding) == name
+    text = f"SELECT {name if is_plain else exp.to_identifier(name, quoted=True).sql()}(1)"
     try:
         call = read_tree(tokenize(text, language), text, language.grammar).expressions[0].unalias()
     except Error:
         return False
-    return isinstance(call, exp.Anonymous) and _name(call) == name and name not in ("row", "grouping")
+    return isinstance(call, exp.Anonymous) and _name(call, dialect) == name and name.lower() not in ("row", "grouping")
 
 
 def checked_body(function: SqlFunction, catalog: Catalog) -> SqlFunction:
@@ -85,7 +87,7 @@ def checked_body(function: SqlFunction, catalog: Catalog) -> SqlFunction:
     """
     body = _body_of(function.body, function.dialect)
     for call in body.find_all(exp.Anonymous):
-        if _name(call) == function.name and _schema(call, catalog) in (None, function.schema):
+        if _name(call, function.dialect) == function.name and _schema(call, catalog) in (None, function.schema):
             raise not_supported("a function that calls itself", function.body, node_span(call))
     tree, used = inlined(body, catalog, function.dialect, function.body)
     place = _Body(function)
@@ -117,12 +119,14 @@ def _called(call: exp.Expression, catalog: Catalog, dialect: str) -> SqlFunction
     schema = _schema(call, catalog)
     if schema == "":
         return None
-    found = catalog.function(_name(call), schema)
+    found = catalog.function(_name(call, dialect), schema)
     return found if found is not None and found.dialect == dialect else None
 
 
-def _name(call: exp.Expression) -> str:
-    return name_of(call.this) if isinstance(call.this, exp.Identifier) else str(call.this).lower()
+def _name(call: exp.Expression, dialect: str) -> str:
+    if isinstance(call.this, exp.Identifier):
+        return name_of(call.this)
+    return folded(str(call.this), language_named(dialect).semantics.folding)
 
 
 def _schema(call: exp.Expression, catalog: Catalog) -> str | None:

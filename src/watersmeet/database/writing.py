@@ -242,6 +242,9 @@ def _failure(condition: str, message: str, statement: Statement | None, hint: st
 
 _MILLISECOND_US = 1000
 
+#: The clock of a stream without rows.
+NO_CLOCK: Final = int(np.iinfo(np.int64).min) + _MILLISECOND_US
+
 
 def in_order(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.Table, int]:
     """The rows that may be written to a relation, in the given order, and the number of rejected ones. The caller holds
@@ -324,7 +327,7 @@ def _stored(session: Session, relation: Relation) -> int:
         found = rows_of(connection, sql).column(0)
     number = session.database.log.progress().watermarks.get(relation.id)
     greatest = pc.cast(found, pa.timestamp("us")).cast(pa.int64())[0].as_py()
-    return max([np.iinfo(np.int64).min + _MILLISECOND_US, *(int(n) for n in (number, greatest) if n is not None)])
+    return max([NO_CLOCK, *(int(n) for n in (number, greatest) if n is not None)])
 
 
 _WRITTEN: Final = "_watersmeet_written"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token
@@ -27,6 +27,9 @@ _SET: Final = re.compile(
     r"""\b(SET\s+(?:SESSION\s+|LOCAL\s+)?dialect\s*(?:=|\bTO\b)\s*['"]?(\w+)['"]?\s*(?:;|\Z))""", re.IGNORECASE
 )
 
+#: A command of a system's client; `!=` at the beginning of a line is none.
+_COMMAND: Final = re.compile(r"^[ \t]*(![A-Za-z][^\r\n]*?)[ \t]*\r?$", re.MULTILINE)
+
 _NOT_LINE_END: Final = re.compile(r"[^\n]")
 
 #: This is appended to a text to find out whether it ends outside quotes and comments.
@@ -37,7 +40,7 @@ _PROBE: Final = "watersmeet_probe"
 class Part:
     """A part of a text in one dialect.
 
-    line: the span of the line `-- dialect: x` that precedes it, if any.
+    line: the span of the line `-- dialect: x`, or of the client's command, before it, if any.
     """
 
     start: int
@@ -55,8 +58,9 @@ def read_text(
     found: list[Statement] = []
     for part in parts(text, language):
         if part.line is not None:
-            sql = text[part.line.start : part.line.end]
-            found.append(SetVariable(text=text, sql=sql, span=part.line, name="dialect", value=part.language.name))
+            base: dict[str, Any] = {"text": text, "sql": text[part.line.start : part.line.end], "span": part.line}
+            command = part.language.command if base["sql"].startswith("!") else None
+            found.append(command(base) if command else SetVariable(**base, name="dialect", value=part.language.name))
         found += read_script(text, part.language, parameters, part.start, part.end, own_query)
     return found
 
@@ -67,12 +71,13 @@ def parts(text: str, language: Language) -> list[Part]:
     """
     found: list[Part] = []
     begin, line = 0, None
-    for match in sorted([*_LINE.finditer(text), *_SET.finditer(text)], key=lambda m: m.start(1)):
-        if match.start(1) < begin:
+    matches = (m for form in (_LINE, _SET, _COMMAND) for m in form.finditer(text))
+    for match in sorted(matches, key=lambda m: m.start(1)):
+        if match.start(1) < begin or (match.re is _COMMAND and language.command is None):
             continue
         before = _before(text, begin, match.start(1), language)
-        if before is None or (before and match.re is _SET):
-            continue  # it stands in quotes, in a comment or in another statement
+        if before is None or (before and match.re is not _LINE):
+            continue  # it is in quotes, in a comment or in another statement
         span = Span(*match.span(1))
         if before:
             raise error(
@@ -82,9 +87,9 @@ def parts(text: str, language: Language) -> list[Part]:
                 span=span,
                 hint="End the statement before with a semicolon.",
             )
-        found.append(Part(begin, match.start(1) if match.re is _LINE else match.end(1), language, line))
-        begin, line = match.end(1), span if match.re is _LINE else None
-        language = _language(match[2], text, Span(*match.span(2)))
+        found.append(Part(begin, match.end(1) if match.re is _SET else match.start(1), language, line))
+        begin, line = match.end(1), None if match.re is _SET else span
+        language = language if match.re is _COMMAND else _language(match[2], text, Span(*match.span(2)))
     found.append(Part(begin, len(text), language, line))
     return found
 
@@ -119,6 +124,8 @@ def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str],
         found = [Part(0, len(text), language_named(dialect))]
     complete: list[str] = []
     for part in found:
+        if part.line is not None and text[part.line.start] == "!":
+            complete.append(text[part.line.start : part.line.end])
         try:
             pieces = cut(tokenize(text, part.language, part.start, part.end))
         except Error:
@@ -185,6 +192,9 @@ def _around(text: str, dialect: str, span: Span | None) -> Span:
         end = text.find("\n", span.start)
         return Span(text.rfind("\n", 0, span.start) + 1, len(text) if end < 0 else end)
     part = next(p for p in reversed(found) if p.start <= span.start or p is found[0])
+    lines = [p.line for p in found if p.line is not None]
+    if (line := next((line for line in lines if line.start <= span.start < line.end), None)) is not None:
+        return line
     try:
         pieces = cut(tokenize(text, part.language, part.start, part.end))
     except Error as err:

@@ -15,6 +15,7 @@ from watersmeet.dialects import risingwave, variables
 from watersmeet.dialects.lenses import ddl as lenses
 from watersmeet.dialects.lenses.grammar import WatersmeetLenses
 from watersmeet.dialects.semantics import LENSES, RISINGWAVE, SQLSTREAM, TIMEPLUS, Semantics
+from watersmeet.dialects.sqlstream import accepted
 from watersmeet.dialects.sqlstream import ddl as sqlstream
 from watersmeet.dialects.sqlstream.grammar import WatersmeetSqlstream
 from watersmeet.dialects.statements import ddl
@@ -44,6 +45,8 @@ class Language:
     codes: its error numbers, by condition. variables: its session variables. columns: reads `(name type, …)` of
     external tables, with the ranges of columns that are narrower than their types. words: keywords of its queries that
     standard SQL lacks, for completion.
+    command: reads a line `!word …` between statements, a command of its client. catalog: its name of the database,
+    with which a name of three parts may begin.
     """
 
     name: str
@@ -59,6 +62,8 @@ class Language:
     variables: tuple[Variable, ...] = ()
     columns: Callable[[Cursor], tuple[Schema, Mapping[str, tuple[int, int]]]] | None = None
     words: tuple[str, ...] = ()
+    command: Callable[[dict[str, Any]], Statement] | None = None
+    catalog: str = ""
 
     @cached_property
     def grammar(self) -> Dialect:
@@ -106,8 +111,20 @@ _LANGUAGES: Final[dict[str, Language]] = {
         creates=sqlstream.CREATES,
         drops=sqlstream.DROPS,
         lacking=sqlstream.LACKING,
-        readers={"MERGE": sqlstream.read_merge},
+        readers={
+            "ALTER": accepted.read_alter,
+            "ANALYZE": accepted.read_statistics,
+            "CALL": accepted.read_call,
+            "CHECKPOINT": accepted.read_checkpoint,
+            "EXPLAIN": accepted.read_explain,
+            "IMPORT": accepted.read_import,
+            "MERGE": sqlstream.read_merge,
+            "SET": accepted.read_set,
+        },
         alter=sqlstream.read_alter,
+        variables=variables.SQLSTREAM,
+        command=accepted.read_command,
+        catalog=accepted.CATALOG,
     ),
     "timeplus": Language(
         "timeplus",

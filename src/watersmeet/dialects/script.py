@@ -19,7 +19,7 @@ from watersmeet.dialects.statements.dml import read_copy
 from watersmeet.dialects.statements.explaining import read_explain
 from watersmeet.dialects.tree.definitions import Create, CreateProcessor, CreateSchema, CreateTopic
 from watersmeet.dialects.tree.queries import query_of
-from watersmeet.dialects.tree.statements import Refused, Select, SetVariable, Statement, Unit
+from watersmeet.dialects.tree.statements import Accepted, Refused, Select, SetVariable, Statement, Unit
 from watersmeet.dialects.tree.tokens import Cursor, Parameters, not_supported, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.values.types import Schema
@@ -263,6 +263,8 @@ def _read(
     """The statement, with the definitions `before` inserted before its token number `place`."""
     span = span_of(tokens)
     sql = text[span.start : span.end]
+    if language.catalog:
+        tokens = _without_catalog(tokens, language.catalog)
     if before:
         sql = ";\n".join([*(text[p[0].start : p[-1].end + 1] for p in before), sql])
         tokens = [*tokens[:place], *_listed(before), *tokens[place:]]
@@ -275,6 +277,18 @@ def _read(
         inner=lambda inner: _read(inner, text, language, parameters, own_query),
     )
     return _dispatch(cursor, {"text": text, "sql": sql, "span": span}, language, own_query)
+
+
+def _without_catalog(tokens: Sequence[Token], catalog: str) -> Sequence[Token]:
+    """The tokens, where names of three parts have lost the first, the database's."""
+    texts = [t.text for t in tokens]
+    dropped = {
+        i + place
+        for i, text in enumerate(texts)
+        if text.upper() == catalog and texts[i + 1 : i + 4 : 2] == [".", "."] and texts[i - 1 : i] != ["."]
+        for place in (0, 1)
+    }
+    return [t for i, t in enumerate(tokens) if i not in dropped] if dropped else tokens
 
 
 def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, own_query: OwnQuery) -> Statement:
@@ -329,6 +343,8 @@ def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> St
     rest = base["sql"][head + span.end - base["span"].start :]
     created = _read_object(cursor, {**base, "sql": f"{base['sql'][:head]}CREATE{rest}"}, language)
     if isinstance(created, Refused):
+        return created
+    if isinstance(created, Accepted):
         return created
     if not isinstance(created, (Create, CreateSchema)):
         raise syntax_error(cursor.text, cursor.tokens[first + 2])

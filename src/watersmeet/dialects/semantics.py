@@ -102,7 +102,7 @@ SQLSTREAM: Final = Semantics(
     unnamed="numbered",
     continuous="marked",
     tables="plain",
-    own_objects=("server", "foreign stream", "foreign table"),
+    own_objects=("server", "foreign stream", "foreign table", "function"),
     own_words=("stream", "pump", "server"),
     row_order="rowtime",
 )

@@ -240,3 +240,12 @@ LENSES: Final = (
     ),
     Variable("commit.interval.ms", "integer", "100", "Time between commits of a processor (Lenses).", system="Lenses"),
 )
+
+SQLSTREAM: Final = (
+    flag(
+        "continue_after_errors",
+        False,
+        "A statement that fails is a notice, and the script continues (sqlline: !set force).",
+        effect=True,
+    ),
+)

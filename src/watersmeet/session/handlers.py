@@ -58,6 +58,7 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     st.KillQuery: "running.kill_query",
     df.RenameColumn: "altering.alter",
     df.RenameRelation: "altering.alter",
+    df.ResetStream: "pumps.reset_stream",
     LimitSink: "sinks.limit_sink",
     df.Merge: "dml.merge",
     st.Recover: "running.recover_query",

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlglot import exp
+from sqlglot.tokens import TokenType
 
 from watersmeet.catalog import ARRIVAL, DropWord
 from watersmeet.dialects.sqlstream.grammar import StreamSelect
@@ -22,13 +23,22 @@ from watersmeet.dialects.tree.definitions import (
     CreateStream,
     Merge,
     MergeClauses,
+    ResetStream,
     Watermark,
 )
 from watersmeet.dialects.tree.queries import is_marked, name_of, node_error, node_span, query_of
 from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import Insert, Name, Refused, Statement
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, read_new_name, span_of
-from watersmeet.errors import Span, error
+from watersmeet.dialects.tree.statements import Accepted, Insert, Name, Refused, Statement
+from watersmeet.dialects.tree.tokens import (
+    Cursor,
+    not_supported,
+    read_list,
+    read_new_name,
+    read_value,
+    span_of,
+    take_cascade,
+)
+from watersmeet.errors import Error, Span, error
 from watersmeet.values.types import TIMESTAMP, Field, SqlType
 
 _CLAUSES: Final = {"with_": "WITH", "returning": "RETURNING", "using_cond": "ON (columns)"}
@@ -159,25 +169,62 @@ _TYPES: Final[dict[tuple[str, ...], str]] = {
 
 
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """Reads `ALTER PUMP name, … START` or `STOP`, also with `schema.*`, and the ALTER of all dialects. The cursor
-    stands after ALTER.
+    """`ALTER PUMP name, … START` or `STOP`, `ALTER STREAM name, … RESET`, each also of `schema.*`, and ALTER of every
+    dialect. The cursor stands after ALTER.
     """
+    start = cursor.index
+    if cursor.take("STREAM") and (found := _read_streams(cursor, base)) is not None:
+        return found
+    cursor.index = start
     if not cursor.take("PUMP"):
         kinds = ("STREAM", "TABLE", "VIEW", "MATERIALIZED", "INDEX")
         return alter.read_alter(cursor, base, _read_column, kinds, alter.COMMON_CLAUSES)
-    names: tuple[Name, ...] = ()
-    every = None
-    following = cursor.tokens[cursor.index + 1 : cursor.index + 3]
-    if [t.text for t in following] == [".", "*"]:
-        every = cursor.name(reserved=True)
-        cursor.expect(".", "*")
-    else:
-        names = read_list(cursor, cursor.relation_name)
-    start = cursor.take("START")
-    if not start:
+    names = read_list(cursor, lambda: _some_name(cursor))
+    if cursor.take("SET"):
+        name = read_value(cursor)
+        cursor.expect("=")
+        read_value(cursor)
+        cursor.end()
+        return Accepted(**base, command="ALTER PUMP", notice=f"ALTER PUMP … SET {name} has no effect")
+    starts = cursor.take("START")
+    if not starts:
         cursor.expect("STOP")
     cursor.end()
-    return AlterPump(**base, names=names, start=start, every=every)
+    return AlterPump(**base, names=names, start=starts)
+
+
+def _read_streams(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """RESET, PAUSE and RESUME of streams; None for another ALTER STREAM."""
+    try:
+        names = read_list(cursor, lambda: _some_name(cursor))
+    except Error:
+        return None
+    action = next((word for word in ("RESET", "PAUSE", "RESUME") if cursor.at(word)), None)
+    if action is None:
+        return None
+    span = span_of(cursor.rest[:1])
+    cursor.index += 1
+    cursor.end()
+    if action == "RESET":
+        return ResetStream(**base, names=names)
+    if action == "RESUME":
+        notice = "ALTER STREAM … RESUME has no effect: streams are never paused"
+        return Accepted(**base, command="ALTER STREAM", notice=notice)
+    hint = "Stop the pumps that write the stream, and start all pumps by one ALTER PUMP: no row is lost."
+    return Refused(**base, error=not_supported("ALTER STREAM … PAUSE", cursor.text, span, hint=hint))
+
+
+def _some_name(cursor: Cursor) -> Name:
+    """A name; `*` for all of a schema (`schema.*`), or of all schemas (`*.*`)."""
+    first = cursor.index
+    schema = "*" if cursor.take("*") else None
+    if schema is None and [t.text for t in cursor.rest[1:3]] == [".", "*"]:
+        schema = cursor.name(reserved=True).name
+    if schema is None:
+        return cursor.relation_name()
+    if schema != "*" or cursor.at("."):
+        cursor.expect(".", "*")
+    return Name("*", span_of(cursor.tokens[first : cursor.index]), schema=schema)
 
 
 def _read_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
@@ -194,10 +241,52 @@ def read_definition(cursor: Cursor) -> Definition:
     return found
 
 
-def skip_description(cursor: Cursor) -> None:
-    """Skips `DESCRIPTION 'text'`, a comment that SHOW CREATE shows."""
-    if cursor.take("DESCRIPTION"):
-        cursor.string()
+def read_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
+    """`("NAME" 'value', name 'value', …)`: quoted names as written, others in upper case.
+
+    spans: receives the span of each option. Raises CONNECTOR_OPTION for a duplicate option.
+    """
+    cursor.expect("(")
+    options: dict[str, str] = {}
+    while not cursor.at(")"):
+        token = cursor.current
+        if token is None or token.token_type == TokenType.STRING:
+            raise cursor.error(detail="The name of an option was expected here.")
+        name = cursor.name(reserved=True)
+        cursor.take("=")
+        if name.name in options:
+            raise cursor.error_at(name.span, "CONNECTOR_OPTION", f'option "{name.name}" is given twice')
+        options[name.name] = read_value(cursor)
+        spans[name.name] = Span(name.span.start, cursor.tokens[cursor.index - 1].end + 1)
+        if not cursor.take(","):
+            break
+    cursor.expect(")")
+    return options
+
+
+def read_wrapper(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`CREATE FOREIGN DATA WRAPPER name LIBRARY 'text' LANGUAGE JAVA [OPTIONS (…)]`: the cursor is after WRAPPER."""
+    name = cursor.name(reserved=True)
+    while not cursor.done:
+        if cursor.take("LIBRARY") or cursor.take("DESCRIPTION"):
+            cursor.string()
+        elif cursor.take("OPTIONS"):
+            read_options(cursor, {})
+        else:
+            cursor.expect("LANGUAGE")
+            cursor.word()
+    reason = "servers need a wrapper that Watersmeet has, ECDA or SYS_JDBC"
+    notice = f"CREATE FOREIGN DATA WRAPPER {name.name} has no effect: {reason}"
+    return Accepted(**base, command="CREATE FOREIGN DATA WRAPPER", notice=notice)
+
+
+def read_drop_wrapper(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`DROP FOREIGN DATA WRAPPER name [CASCADE]`: the cursor stands after WRAPPER."""
+    cursor.take("IF", "EXISTS")
+    name = cursor.name(reserved=True)
+    take_cascade(cursor)
+    notice = f"DROP FOREIGN DATA WRAPPER {name.name} has no effect: Watersmeet loads no wrappers"
+    return Accepted(**base, command="DROP FOREIGN DATA WRAPPER", notice=notice)
 
 
 def _read_pump(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -208,7 +297,7 @@ def _read_pump(cursor: Cursor, base: dict[str, Any]) -> Statement:
     started = cursor.take("STARTED")
     if not started:
         cursor.take("STOPPED")
-    skip_description(cursor)
+    ddl.skip_description(cursor)
     made["started"] = started
     cursor.expect("AS")
     if cursor.at("MERGE"):
@@ -243,7 +332,7 @@ def _read_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if cursor.at("OPTIONS"):
         definition.refuse("OPTIONS of a stream", span_of([cursor.tokens[cursor.index]]))
         cursor.until("")
-    skip_description(cursor)
+    ddl.skip_description(cursor)
     cursor.end()
     if definition.bare_names or not definition.columns:
         raise cursor.error_at(made["name_span"], "SYNTAX_ERROR", "a stream needs columns with types")
@@ -288,21 +377,23 @@ def read_column_type(cursor: Cursor) -> SqlType:
     return read_type(cursor)
 
 
+_HINT: Final = "CREATE STREAM, FOREIGN STREAM, SERVER, TABLE, FOREIGN TABLE, VIEW and MATERIALIZED VIEW are supported."
+
+#: The way round Java.
+JAVA: Final = "Write the function in SQL (RETURN expression) or in Python (LANGUAGE PYTHON)."
+
 LACKING: Final[ddl.Lacking] = {
     **ddl.LACKING,
     **dict.fromkeys(
         (
-            "CREATE FOREIGN DATA WRAPPER",
-            "CREATE FUNCTION",
             "CREATE PROCEDURE",
-            "CREATE JAR",
             "CREATE LIBRARY",
             "CREATE TYPE",
             "CREATE CATALOG",
             "CREATE GLOBAL TEMPORARY TABLE",
         )
     ),
-    "USE": "Write SET SCHEMA 'name'.",
+    **dict.fromkeys(("CREATE JAR", "DROP JAR"), JAVA),
 }
 
 CREATES: Final[Mapping[str, ddl.Reader]] = {
@@ -310,6 +401,7 @@ CREATES: Final[Mapping[str, ddl.Reader]] = {
     "STREAM": _read_stream,
     "TABLE": lambda cursor, base: ddl.read_table(cursor, base, read_column_type),
     "PUMP": _read_pump,
+    "FOREIGN DATA WRAPPER": read_wrapper,
 }
 
 DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {
@@ -319,4 +411,5 @@ DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {
     "FOREIGN TABLE": "table",
     "PUMP": "pump",
     "SERVER": "server",
+    "FOREIGN DATA WRAPPER": read_drop_wrapper,
 }

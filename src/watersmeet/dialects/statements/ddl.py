@@ -134,6 +134,7 @@ def read_table(cursor: Cursor, base: dict[str, Any], read_type: TypeReader = rea
     made = read_new_name(cursor, base)
     definition = Definition(cursor, read_type)
     definition.read_columns()
+    skip_description(cursor)
     definition.read_clauses()
     query = None
     if cursor.take("AS"):
@@ -196,14 +197,19 @@ def _view(cursor: Cursor, base: dict[str, Any]) -> tuple[dict[str, Any], Emit | 
         if column.name in [n.name for n in names[:i]]:
             raise cursor.error_at(column.span, "DUPLICATE_COLUMN", f'column "{column.name}" specified more than once')
     options = read_options(cursor) if cursor.take("WITH") else {}
-    if not cursor.at("AS") and cursor.take("DESCRIPTION"):  # SQLstream's comment
-        cursor.string()
+    skip_description(cursor)
     cursor.expect("AS")
     tokens, emit = cut_emit(cursor.rest)
     if not tokens:
         raise cursor.error()
     made |= {"query": query_of(cursor, tokens), "column_names": tuple(n.name for n in names), "options": options}
     return made, emit
+
+
+def skip_description(cursor: Cursor) -> None:
+    """SQLstream's `DESCRIPTION 'text'` is a comment, which SHOW CREATE shows."""
+    if cursor.take("DESCRIPTION"):
+        cursor.string()
 
 
 def _read_index(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -229,6 +235,7 @@ def read_create_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Reads CREATE SCHEMA (Timeplus' CREATE DATABASE); the cursor stands after the second word."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.name()
+    skip_description(cursor)
     if not cursor.done:
         raise not_supported(f"{cursor.rest[0].text.upper()} of a schema", cursor.text, span_of(cursor.rest))
     return CreateSchema(**base, name=name, if_not_exists=if_not_exists)

@@ -211,14 +211,23 @@ class CreatePump(CreateMaterializedView):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterPump(Statement):
-    """`ALTER PUMP name, … START` or `STOP`; for `schema.*`, `every` is the schema, and `names` is empty."""
+    """`ALTER PUMP name, … START` or `STOP`. A name `*` stands for all pumps of its schema, which may be `*`, too."""
 
     defines: ClassVar[bool] = True
     once: ClassVar[bool] = True
 
     names: tuple[Name, ...]
     start: bool
-    every: Name | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetStream(Statement):
+    """`ALTER STREAM name, … RESET`. names: as those of `AlterPump`."""
+
+    defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
+
+    names: tuple[Name, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

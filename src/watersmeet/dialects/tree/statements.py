@@ -65,6 +65,18 @@ class Name:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Accepted(Statement):
+    """A statement of another system without effect. command: its tag. notice: the reason, unless clients send it
+    without being asked.
+    """
+
+    takes: ClassVar[str | None] = None
+
+    command: str
+    notice: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StopProcessor(Statement):
     """`STOP PROCESSOR topic`, `DROP PROCESSOR topic`: ends the processor that writes the topic, and keeps the topic's
     records.

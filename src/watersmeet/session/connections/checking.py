@@ -71,6 +71,8 @@ def check_scripts(database: OpenDatabase, scripts: Sequence[tuple[str, str]]) ->
                 with session.numbered():
                     _check(session, statement)
             except Error as err:
+                if session.variables.is_on("continue_after_errors"):
+                    continue
                 err.sql = err.sql or text
                 cause = _cause(err, missing)
                 if cause is not None:

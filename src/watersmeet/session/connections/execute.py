@@ -199,7 +199,32 @@ def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.S
     return session.parse(text, parameters or ())
 
 
+#: Inside a transaction, what a statement that fails did is undone up to this savepoint.
+_BEFORE: Final = "before a statement that may fail"
+
+
 def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
+    if isinstance(statement, CONTROL) or not session.variables.is_on("continue_after_errors"):
+        return _run_one(session, statement, lock)
+    transaction = session.transaction
+    if transaction is not None:
+        committing.savepoint(session, _BEFORE)
+    try:
+        result = _run_one(session, statement, lock)
+    except Error as err:
+        if transaction is not None:
+            try:
+                committing.rollback_to(session, _BEFORE)
+            except Error:
+                raise err from None
+        session.notice(f"failed, and the script continues: {err.message}")
+        result = Result("")
+    if transaction is not None and session.transaction is transaction:
+        committing.release_savepoint(session, _BEFORE)
+    return result
+
+
+def _run_one(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
     kind = type(statement)
     if kind in NESTING or kind in session.handlers:
         nested = Nested(lambda inner: _run(session, inner, lock), lock)

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from sqlglot.tokens import TokenType
-
 from watersmeet.catalog import (
     ARRIVAL,
     ROWTIME,
@@ -45,13 +43,14 @@ from watersmeet.database.definitions import add, check_columns, may_create, new_
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import reads
-from watersmeet.dialects.sqlstream.ddl import read_definition, skip_description
+from watersmeet.dialects.sqlstream.ddl import read_definition, read_options
+from watersmeet.dialects.statements.ddl import skip_description
 from watersmeet.dialects.tree.definitions import (
     CreateOptions,
     CreateRelation,
 )
 from watersmeet.dialects.tree.statements import Name, Refused, Statement
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_value, span_of
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, span_of
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.maintenance.querysources import queried_options
@@ -154,29 +153,6 @@ def read_foreign_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
         options=options,
         spans=spans,
     )
-
-
-def read_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
-    """`("NAME" 'value', name 'value', …)`: quoted names as written, others in upper case.
-
-    spans: receives the span of each option. Raises CONNECTOR_OPTION for a duplicate option.
-    """
-    cursor.expect("(")
-    options: dict[str, str] = {}
-    while not cursor.at(")"):
-        token = cursor.current
-        if token is None or token.token_type == TokenType.STRING:
-            raise cursor.error(detail="The name of an option was expected here.")
-        name = cursor.name(reserved=True)
-        cursor.take("=")
-        if name.name in options:
-            raise cursor.error_at(name.span, "CONNECTOR_OPTION", f'option "{name.name}" is given twice')
-        options[name.name] = read_value(cursor)
-        spans[name.name] = Span(name.span.start, cursor.tokens[cursor.index - 1].end + 1)
-        if not cursor.take(","):
-            break
-    cursor.expect(")")
-    return options
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -317,6 +317,8 @@ def _options(cursor: Cursor, base: dict[str, Any]) -> RoleOptions | Statement:
             cursor.take("ENCRYPTED")
             cursor.expect("PASSWORD")
             found["password"] = "" if cursor.take("NULL") else cursor.string()
+        elif cursor.take("IDENTIFIED", "BY"):  # SQLstream, "CREATE USER"
+            found["password"] = cursor.string()
         elif cursor.take("CONNECTION", "LIMIT"):
             found["connections"] = -cursor.integer() if cursor.take("-") else cursor.integer()
         elif cursor.take("IN", "ROLE") or cursor.take("IN", "GROUP"):

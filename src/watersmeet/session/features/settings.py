@@ -26,6 +26,7 @@ from watersmeet.database.sessions.variables import variables
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import listed, schema_meant
 from watersmeet.dialects.tree.statements import (
+    Accepted,
     Begin,
     Commit,
     Delete,
@@ -189,15 +190,6 @@ class Discard(Statement):
     takes: ClassVar[str | None] = None
 
     what: Literal["all", "plans", "sequences", "temp", "temporary", "settings"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Accepted(Statement):
-    """A statement of PostgreSQL without effect. command: its tag."""
-
-    takes: ClassVar[str | None] = None
-
-    command: str
 
 
 _DISCARDED: Final = ("all", "plans", "sequences", "temp", "temporary")
@@ -374,7 +366,8 @@ def discard(session: Session, statement: Discard) -> Result:
 @handles(Accepted)
 def accept(session: Session, statement: Accepted) -> Result:
     """A statement that changes nothing."""
-    del session
+    if statement.notice:
+        session.notice(statement.notice)
     return Result(statement.command)
 
 

@@ -30,26 +30,41 @@ from watersmeet.dialects.tree.statements import Name, Refused, Show, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, span_of, take_cascade
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.handlers import handles
-from watersmeet.values.types import Field, Schema, SqlType
+from watersmeet.values.types import VARCHAR, Field, Schema, SqlType
 
-#: Words of a definition without effect: functions are inlined, so only the body counts.
-_KINDS: Final = ("IMMUTABLE", "STABLE", "VOLATILE")
+#: Words of a definition that have no effect, because functions are inlined: the body alone decides.
+_KINDS: Final = (
+    ("IMMUTABLE",),
+    ("STABLE",),
+    ("VOLATILE",),
+    ("CONTAINS", "SQL"),
+    ("NO", "SQL"),
+    ("READS", "SQL", "DATA"),
+    ("DETERMINISTIC",),
+    ("NOT", "DETERMINISTIC"),
+    ("CALLED", "ON", "NULL", "INPUT"),
+)
 
 
 @reads("CREATE FUNCTION", own="function")
 def read_create_function(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`CREATE FUNCTION name ([name] type, …) RETURNS type LANGUAGE SQL AS '…'`, or `RETURN expression`."""
+    """`CREATE FUNCTION name ([name] type, …) RETURNS type {LANGUAGE SQL AS '…' | RETURN expression}`."""
     made = read_new_name(cursor, base)
+    external = next((i for i in range(len(cursor.tokens)) if _is_external(cursor, i)), None)
+    if external is not None:
+        word = cursor.tokens[external + 1].text.upper()
+        return _refused(cursor, base, f"a function in {word}", external, IN_SQL_OR_PYTHON)
     parameters = _parameters(cursor)
     returns: SqlType | None = None
     body: str | None = None
     language: str | None = None
+    is_expression = False
     while not cursor.done:
         start = cursor.index
         if cursor.take("RETURNS"):
             if cursor.at("TABLE") or cursor.at("SETOF"):
                 return _refused(cursor, base, f"a function that returns {cursor.rest[0].text.upper()}")
-            returns = read_type(cursor)
+            returns = _type(cursor)
         elif cursor.take("LANGUAGE"):
             language = _language(cursor)
             if language != "sql":
@@ -61,12 +76,17 @@ def read_create_function(cursor: Cursor, base: dict[str, Any]) -> Statement:
             if not rest:
                 raise cursor.error()
             body = f"SELECT {cursor.text[rest[0].start : rest[-1].end + 1]}"
+            is_expression = True
             cursor.index = len(cursor.tokens)
         elif cursor.at("WITH") or cursor.at("USING") or cursor.at("STRICT"):
             return _refused(cursor, base, f"{cursor.rest[0].text.upper()} of a function")
-        elif not any(cursor.take(word) for word in _KINDS):
+        elif cursor.take("SPECIFIC"):
+            cursor.relation_name()
+        elif cursor.at("PARAMETER", "STYLE") or cursor.at("EXTERNAL", "NAME"):
+            return _refused(cursor, base, "a function in another language")
+        elif not any(cursor.take(*words) for words in _KINDS):
             raise cursor.error()
-    if language is None:
+    if language is None and not is_expression:
         raise cursor.error(detail="LANGUAGE SQL is missing.")
     if body is None or returns is None:
         raise cursor.error(detail=f"{'RETURNS and a type are' if returns is None else 'AS and the body are'} missing.")
@@ -94,6 +114,16 @@ def read_drop_function(cursor: Cursor, base: dict[str, Any]) -> Statement:
         if_exists=if_exists,
         cascade=take_cascade(cursor),
     )
+
+
+def _type(cursor: Cursor) -> SqlType:
+    """A type; the length of a text has no effect on values."""
+    if cursor.at("VARCHAR", "(") or cursor.at("CHAR", "("):
+        cursor.index += 2
+        cursor.integer()
+        cursor.expect(")")
+        return VARCHAR
+    return read_type(cursor)
 
 
 def _signature(cursor: Cursor) -> tuple[SqlType, ...] | None:
@@ -126,7 +156,7 @@ def _parameters(cursor: Cursor) -> tuple[Field, ...]:
 def _parameter(cursor: Cursor) -> Field:
     start, refused = cursor.index, None
     try:
-        kind = read_type(cursor)
+        kind = _type(cursor)
     except Error as err:
         refused = err
     else:
@@ -135,8 +165,8 @@ def _parameter(cursor: Cursor) -> Field:
     cursor.index = start
     name = cursor.name()
     if refused is not None and (cursor.at(",") or cursor.at(")")):
-        raise refused  # a single word is a type, which does not exist
-    return Field(name.name, read_type(cursor))
+        raise refused  # the only word is a type that does not exist
+    return Field(name.name, _type(cursor))
 
 
 def _language(cursor: Cursor) -> str:
@@ -154,13 +184,27 @@ def _text(cursor: Cursor) -> str:
     return cursor.string()
 
 
-def _refused(cursor: Cursor, base: dict[str, Any], feature: str, start: int | None = None) -> Statement:
+def _is_external(cursor: Cursor, index: int) -> bool:
+    """Whether the tokens from `index` on name a language that is compiled."""
+    words = [t.text.upper() for t in cursor.tokens[index : index + 2]]
+    return words in (["LANGUAGE", "JAVA"], ["LANGUAGE", "C"])
+
+
+#: The way round functions of Java and C.
+IN_SQL_OR_PYTHON: Final = "Write the function in SQL (RETURN expression) or in Python (LANGUAGE PYTHON)."
+
+
+def _refused(
+    cursor: Cursor,
+    base: dict[str, Any],
+    feature: str,
+    start: int | None = None,
+    hint: str = "Functions are SQL: LANGUAGE SQL AS $$ … $$.",
+) -> Statement:
     place = cursor.tokens[cursor.index if start is None else start :]
     return Refused(
         **base,
-        error=not_supported(
-            feature, cursor.text, span_of(place[:2]), hint="Functions are SQL: LANGUAGE SQL AS $$ … $$."
-        ),
+        error=not_supported(feature, cursor.text, span_of(place[:2]), hint=hint),
     )
 
 

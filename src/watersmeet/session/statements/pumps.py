@@ -14,16 +14,26 @@ from sqlglot import exp
 
 from watersmeet.binder import bind_query
 from watersmeet.binder.clauses.sources import view_statement
-from watersmeet.catalog import ROWTIME, Catalog, Merging, Pump, Relation, StoppedPump, turned_into
+from watersmeet.catalog import ROWTIME, Catalog, Merging, Pump, Relation, Source, StoppedPump, Stream, turned_into
 from watersmeet.database.assignment import merging_of, named_targets
 from watersmeet.database.committing import own_transaction
-from watersmeet.database.definitions import add, check_columns, may_create, new_relation, remove, undefined_schema
+from watersmeet.database.definitions import (
+    add,
+    check_columns,
+    may_create,
+    new_relation,
+    remove,
+    undefined_schema,
+    with_dependents,
+)
 from watersmeet.database.reading import readable
 from watersmeet.database.sessions.context import Session, error_at, undefined_relation
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.variables import DIALECT, Variables
+from watersmeet.database.writing import NO_CLOCK, stream_clock
 from watersmeet.dialects.schemas import schema_meant
-from watersmeet.dialects.tree.definitions import AlterPump, CreatePump
+from watersmeet.dialects.tree.definitions import AlterPump, CreatePump, ResetStream
+from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import again, error
 from watersmeet.maintenance.views import bind_view, make_delivered
@@ -96,27 +106,53 @@ def _in_flow_order(catalog: Catalog, pumps: Sequence[Relation]) -> list[Relation
 
 
 def _altered(session: Session, statement: AlterPump) -> list[Relation]:
-    """The pumps of a statement, each once. Raises UNDEFINED_RELATION, UNDEFINED_OBJECT, CATALOG_TYPE_MISMATCH."""
-    if statement.every is not None:
-        schema = schema_meant(statement.every.name, session.catalog)
-        if schema is None:
-            raise undefined_schema(session, statement.every, statement)
-        return [r for r in session.catalog.relations.values() if isinstance(r, _PUMPS) and r.schema == schema]
-    found = {}
+    """The pumps of a statement, each once. UNDEFINED_RELATION, UNDEFINED_OBJECT, CATALOG_TYPE_MISMATCH."""
+    return _named(session, statement, _PUMPS, "pump")
+
+
+def _named(
+    session: Session, statement: AlterPump | ResetStream, kinds: tuple[type[Relation], ...], word: str
+) -> list[Relation]:
+    """The relations of some kinds that a statement names, each once. UNDEFINED_RELATION, UNDEFINED_OBJECT,
+    CATALOG_TYPE_MISMATCH.
+    """
+    known = [r for r in session.catalog.relations.values() if isinstance(r, kinds)]
+    found: dict[str, Relation] = {}
     for name in statement.names:
+        if name.name == "*":
+            schema = name.schema or "*"
+            meant = None if schema == "*" else schema_meant(schema, session.catalog)
+            if schema != "*" and meant is None:
+                raise undefined_schema(session, Name(schema, name.span), statement)
+            found |= {r.id: r for r in known if schema == "*" or r.schema == meant}
+            continue
         relation = session.find(name)
         if relation is None:
-            raise undefined_relation(
-                session.catalog,
-                name,
-                statement,
-                "pump",
-                [r.shown for r in session.catalog.relations.values() if isinstance(r, _PUMPS)],
-            )
-        if not isinstance(relation, _PUMPS):
-            raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{relation.shown}" is not a pump')
+            raise undefined_relation(session.catalog, name, statement, word, [r.shown for r in known])
+        if not isinstance(relation, kinds):
+            raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{relation.shown}" is not a {word}')
         found[relation.id] = relation
     return [*found.values()]
+
+
+def reset_stream(session: Session, statement: ResetStream) -> Result:
+    """ALTER STREAM name, … RESET: its clock begins anew, so its rows are deleted. A foreign stream stays unchanged.
+
+    DEPENDENT_OBJECTS for a stream with rows that others read.
+    """
+    session.require_definer("ALTER STREAM")
+    with own_transaction(session):
+        for stream in _named(session, statement, (Stream, Source), "stream"):
+            if isinstance(stream, Stream) and stream_clock(session, stream) > NO_CLOCK:
+                _begin_anew(session, statement, stream)
+    return Result("ALTER STREAM")
+
+
+def _begin_anew(session: Session, statement: ResetStream, stream: Stream) -> None:
+    remove(session, with_dependents(session, [stream], statement, cascade=False, verb="reset"))
+    made = replace(stream, id=session.catalog.new_id(Stream))
+    add(session, made)
+    session.notice(f"the rows of {stream.title} are deleted, so that its clock begins anew")
 
 
 def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
