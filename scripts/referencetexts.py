@@ -195,6 +195,9 @@ _RW, _TP, _SS, _LS = (
     "../dialects/risingwave.md", "../dialects/timeplus.md", "../dialects/sqlstream.md", "../dialects/lenses.md",
 )  # fmt: skip
 
+#: What runs of SQLstream's statements.
+_WHAT_RUNS_SS: Final = "dialects/sqlstream.md#statements"
+
 #: By their first words: meaning and page.
 STATEMENTS: Final = {
     "SELECT": ("read at one moment; in Timeplus and SQLstream also a query that runs", "../SEMANTICS.md#what-a-reader-sees"),
@@ -225,6 +228,9 @@ STATEMENTS: Final = {
     "CREATE SERVER": ("options of foreign tables and streams", f"{_SS}#foreign-tables"),
     "CREATE FOREIGN TABLE": ("a table of another system", f"{_SS}#foreign-tables"),
     "CREATE FOREIGN STREAM": ("a topic or files", f"{_SS}#foreign-streams"),
+    "CREATE FOREIGN DATA WRAPPER": ("accepted with a notice", _WHAT_RUNS_SS),
+    **dict.fromkeys(("ANALYZE", "CHECKPOINT"), ("accepted with a notice", _WHAT_RUNS_SS)),
+    **dict.fromkeys(("CALL", "IMPORT"), ("refused with the way round", _WHAT_RUNS_SS)),
     "CREATE ROLE": ("a role; also USER, GROUP", "../SERVING.md#roles-and-grants"),
     "ALTER": ("change or rename a relation", "../SEMANTICS.md#replacing-and-altering"),
     "ALTER DATABASE": ("number of buckets", "../OPERATIONS.md#parallelism"),

@@ -70,11 +70,16 @@ def date_format(text: str, option: str) -> str:
 
 
 #: Predefined servers: the kind of adapter by name.
-SERVERS: Final = {"KAFKA10_SERVER": "KAFKA10", "FILE_SERVER": "FILE"}
+SERVERS: Final = {"KAFKA10_SERVER": "KAFKA10", "KAFKA_SERVER": "KAFKA10", "FILE_SERVER": "FILE"}
+
+#: Kinds of earlier versions: the kind that took their place.
+EARLIER_KINDS: Final = {"KAFKA": "KAFKA10"}
+
+#: The kind of adapter by a word of the adapter's class, for wrappers that a script declares.
+CLASSES: Final = {"FileSet": "FILE", "FileSink": "FILE", "Kafka": "KAFKA10"}
 
 #: Adapters of the product that are not here.
 LACKING_SERVERS: Final = (
-    "KAFKA_SERVER",
     "AMQP10_SERVER",
     "AMQP_LEGACY_SERVER",
     "MQTT_SERVER",

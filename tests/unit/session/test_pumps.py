@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 import watersmeet
@@ -75,3 +77,41 @@ def test_a_chain_that_is_started_loses_no_row(tmp_path, names):
         connection.execute("INSERT INTO s (n) VALUES (20)")
         connection.execute(f"ALTER PUMP {names} STOP")
         assert sorted(content(connection)) == list(range(0, 21, 2))
+
+
+@pytest.mark.parametrize(("places", "named"), [(p, n) for n, p in enumerate(permutations(range(3)))])
+def test_pumps_start_in_the_order_of_their_data_flow_whatever_their_names(tmp_path, places, named):
+    """The three pumps of a chain have all orders of names, and are named in all ways."""
+    (tmp_path / "rows.csv").write_text("".join(f"{n}\n" for n in range(9)))
+    names = [f'"{place} pump"' for place in places]
+    every = ('"B".*', "*.*", ", ".join(names), ", ".join(reversed(names)), f'{names[1]}, "B".*', f"{names[2]}, b.*")
+    options = f"DIRECTORY '{tmp_path}', FILENAME_PATTERN 'rows.csv', PARSER 'CSV', STATIC_FILES 'true'"
+    made = [
+        "CREATE SCHEMA b; SET SCHEMA 'b'",
+        f"CREATE FOREIGN STREAM f (n INTEGER) SERVER FILE_SERVER OPTIONS ({options})",
+        *(f"CREATE STREAM s{n} (n INTEGER)" for n in range(3)),
+        *(f"CREATE PUMP {p} STOPPED AS INSERT INTO s{n} SELECT STREAM n FROM {f's{n - 1}' if n else 'f'}"
+          for n, p in enumerate(names)),
+        f"ALTER PUMP {every[named]} START",
+    ]  # fmt: skip
+    with open_(tmp_path / "db") as connection:
+        list(connection.execute_script(";\n".join(made)))
+        connection.execute("FLUSH")
+        assert connection.execute("SELECT n FROM s2 ORDER BY n").fetchall() == [(n,) for n in range(9)]
+
+
+def test_reset_of_a_stream_lets_its_clock_begin_anew(tmp_path):
+    with open_(tmp_path / "db") as connection:
+        connection.execute("CREATE STREAM s (n INTEGER); CREATE STREAM other (n INTEGER)")
+        insert(connection, 5, 1)
+        insert(connection, 4, 2)  # it is rejected, because it is earlier
+        assert connection.execute("ALTER STREAM s, public.* RESET").notices == (
+            'the rows of stream "S" are deleted, so that its clock begins anew',
+        )
+        insert(connection, 3, 3)
+        assert connection.execute("SELECT n FROM s").fetchall() == [(3,)]
+        connection.execute("CREATE VIEW v AS SELECT STREAM n FROM s")
+        with pytest.raises(watersmeet.Error, match="cannot reset"):
+            connection.execute("ALTER STREAM s RESET")
+        connection.execute("CREATE VIEW w AS SELECT STREAM n FROM other")
+        assert connection.execute("ALTER STREAM other RESET").notices == ()  # it has no rows

@@ -132,8 +132,8 @@ def test_every_statement_has_a_role_that_may_run_it():
         "CreateMergingPump", "CreateProcessor", "CreatePump", "CreateSchema", "CreateSource", "CreateStream",
         "CreateSubscription",
         "CreateTable", "CreateTopic", "CreateView", "Drop", "DropFunction", "DropSchema", "Explain", "LimitSink",
-        "Merge", "Recover", "RefreshSchema", "RefreshView", "RenameColumn", "RenameRelation", "Show", "StartProcessor",
-        "StartSink", "StopProcessor", "Subscribe", "Unsubscribe",
+        "Merge", "Recover", "RefreshSchema", "RefreshView", "RenameColumn", "RenameRelation", "ResetStream", "Show",
+        "StartProcessor", "StartSink", "StopProcessor", "Subscribe", "Unsubscribe",
     }  # fmt: skip
 
 

@@ -23,6 +23,8 @@ from watersmeet.catalog.roles import ADMIN
 from watersmeet.connectors.base.targets import view_delivery
 from watersmeet.connectors.databases.tables import TableReader
 from watersmeet.connectors.foreignstreams import (
+    CLASSES,
+    EARLIER_KINDS,
     FILE_PART_TYPES,
     FILE_PROVENANCE,
     KINDS,
@@ -78,10 +80,13 @@ def read_server(cursor: Cursor, base: dict[str, Any]) -> Statement:
     options = read_options(cursor, {}) if cursor.take("OPTIONS") else {}
     skip_description(cursor)
     cursor.end()
+    adapter = options.pop("CLASSNAME", "")
+    kind = kind or next((k for word, k in CLASSES.items() if word in adapter.rpartition(".")[2]), "")
     if wrapper.name.upper() == _DATABASES:
         kind = _DATABASES
-    elif wrapper.name.upper() != _WRAPPER:
-        refusal = not_supported(f"foreign data wrapper {wrapper.name}", cursor.text, wrapper.span)
+    elif wrapper.name.upper() != _WRAPPER and not kind:
+        hint = "The wrappers are ECDA, with TYPE 'KAFKA10' or 'FILE', and SYS_JDBC."
+        refusal = not_supported(f"foreign data wrapper {wrapper.name}", cursor.text, wrapper.span, hint=hint)
         return Refused(**base, error=refusal)
     if not kind:
         raise cursor.error_at(
@@ -92,7 +97,7 @@ def read_server(cursor: Cursor, base: dict[str, Any]) -> Statement:
         )
     return CreateServer(
         **made,
-        kind=kind.upper(),
+        kind=EARLIER_KINDS.get(kind.upper(), kind.upper()),
         kind_span=kind_span,
         options=options,
     )
