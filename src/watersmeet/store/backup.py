@@ -1,14 +1,14 @@
-"""Copies of a database, also while another process writes it.
+"""Copies a database, even while another process writes it.
 
 A copy has one commit and everything before it: the files that the commit, its state and its history name. It is made in
 an order that a crash of the writer could have left: first the positions of sources, sinks and subscriptions, then the
 head of the log, then the files. So positions are never ahead of the commits, as after a crash.
 
-A lease keeps the writer from deleting commits and snapshots meanwhile. It does not keep the state of earlier epochs: if
-a file of the state is gone, the copy continues with a newer commit. Files never change, so each attempt copies only
-what it lacks.
+A lease keeps the writer from deleting commits and snapshots meanwhile. The lease does not keep the state of earlier
+epochs: if a file of the state was deleted, the copy continues with a newer commit. Files never change, so each attempt
+copies only what it lacks.
 
-FORMAT is written last. Without it a directory is no database: an interrupted copy can't be opened.
+The file FORMAT is written last. A directory without it is not a database, so an interrupted copy can't be opened.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from watersmeet.store.retention import state_files
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system import files
 
-#: The position of sources is the first: their memory may be newer, but never older.
+#: The position of sources is copied first: then the copied memory of sources may be newer than it, but never older.
 _MEMORY: Final = "COMMIT-"
 
-#: Folders whose files a commit does not name.
+#: Folders with files that no commit names.
 _OTHERS: Final = ("plans", "secrets", "low-water")
 
 
 def copy_database(source: Path | str, target: Path | str) -> int:
     """Copies the database at a path or URL to another one, which must be empty; returns the number of the commit that
-    the copy has. INVALID_PARAMETER, DATABASE_FORMAT.
+    the copy has. Raises INVALID_PARAMETER, DATABASE_FORMAT.
     """
     return _Copy(Layout(source, create=False), target).run()
 
 
 class _Copy:
-    """One copy; it may be made once."""
+    """One copy; `run` may be called once."""
 
     def __init__(self, layout: Layout, target: Path | str) -> None:
         self._from, self._to = layout, storage.path_at(target)
@@ -69,7 +69,7 @@ class _Copy:
                 self._copy_folder(folder)
             if storage.exists(self._from.root / "PARALLELISM"):
                 self._copy("PARALLELISM")
-            for folder in DIRECTORIES:  # a process that only reads creates none
+            for folder in DIRECTORIES:  # a process that only reads does not create this folder
                 storage.make_directory(self._to / folder)
             self._copy("FORMAT")
         return head
@@ -82,7 +82,7 @@ class _Copy:
             self._copy_folder(folder)
 
     def _copy_commit(self) -> int | None:
-        """Copies the newest commit with all that it needs, and returns its number; None if a file is gone."""
+        """Copies the newest commit with all that it needs. Returns its number; None if a file was deleted meanwhile."""
         try:
             newest = newest_checkpoint(self._from, self._log)
             head = self._log.head()
@@ -128,7 +128,7 @@ class _Copy:
             yield f"dead/{directory.name}"
 
     def _copy(self, name: str, *, needed: bool = False, is_memory: bool = False) -> None:
-        """Copies a file, unless it was copied. FileNotFoundError if it is `needed` and missing."""
+        """Copies a file, unless it was copied. Raises FileNotFoundError if it is `needed` and missing."""
         if name in self._copied:
             return
         source, target = (_below(root, name) for root in (self._from.root, self._to))
@@ -144,7 +144,7 @@ class _Copy:
 
 
 def _check_target(source: AnyPath, target: AnyPath) -> None:
-    """INVALID_PARAMETER for a target that has files, or stands inside the database."""
+    """Raises INVALID_PARAMETER for a target that has files, or is inside the database."""
     if isinstance(target, ObjectPath):
         is_free = databasefiles.is_empty(target)
     else:
@@ -168,7 +168,7 @@ def _below(root: AnyPath, name: str) -> AnyPath:
 
 
 def _memory(path: Path) -> bytes:
-    """The memory of a source. An SQLite file is read as of a moment, whoever writes it."""
+    """The memory of a source. An SQLite file is read as of one moment, even while it is written."""
     content = storage.read_file(path)
     if not content.startswith(b"SQLite format 3"):
         return content

@@ -28,23 +28,23 @@ from watersmeet.values.packing import has_texts, is_packed, pack_columns, unpack
 DIFF: Final = "_diff"
 _MARK: Final = b"watersmeet.diff"
 
-#: The most rows of a blob, so that readers can read bounded pieces.
+#: The maximum rows of a blob, so that readers can read bounded pieces.
 BLOB_ROWS: Final = 1 << 18
 
 #: Smaller blobs are neither packed nor compressed.
 _COMPRESSED_BYTES: Final = 16 << 10
 
-#: For writes in epochs: it costs no more than writing the bytes that it saves.
+#: The codec for writes in epochs: it costs no more than writing the bytes that it saves.
 FAST: Final = pa.Codec("lz4")
 
-#: For compacted, lasting blobs: a third less for twice the time.
+#: The codec for compacted, lasting blobs: a third smaller for twice the time.
 SMALL: Final = pa.Codec("zstd", compression_level=1)
 
 Diff = npt.NDArray[np.int64]
 
 
 class RelationChange(NamedTuple):
-    """The change of one relation in one commit: blobs whose rows are to be added up.
+    """The change of one relation in one commit: blobs whose rows must be added up.
 
     inserted_rows, deleted_rows: sums of the positive and (negated) of the negative diffs.
     """
@@ -59,14 +59,14 @@ class RelationChange(NamedTuple):
         return sum(b.length_bytes for b in self.blobs)
 
     def within(self, segment: str) -> RelationChange:
-        """The change as seen from outside of its segment."""
+        """The change with references that are valid outside of its segment."""
         return self._replace(blobs=tuple(b.within(segment) for b in self.blobs))
 
 
 class ChangeWriter:
     """Writes rows of a relation into a segment: `add` pieces, then `finish`. The blobs depend only on the rows.
 
-    codec: of the blobs. unread: as in `SegmentWriter.add`.
+    codec: that of the blobs. unread: as in `SegmentWriter.add`.
     """
 
     def __init__(self, writer: SegmentWriter, codec: pa.Codec = FAST, *, unread: bool) -> None:
@@ -80,7 +80,7 @@ class ChangeWriter:
         self._deleted_rows = 0
 
     def add(self, table: pa.Table, diff: Diff | None) -> None:
-        """Adds rows. table: columns by the relation's names. diff: int64 by row, None for all 1."""
+        """Adds rows. table: columns by the relation's names. diff: int64 for each row, None if all are 1."""
         start = 0
         while start < table.num_rows:
             room = BLOB_ROWS - self._pending_rows
@@ -111,7 +111,7 @@ class ChangeWriter:
 
 
 def encode_change(table: pa.Table, diff: Diff | None, codec: pa.Codec = FAST) -> pa.Buffer:
-    """The blob of rows. table: columns by the relation's names. diff: int64 by row, None for all 1."""
+    """The blob of rows. table: columns by the relation's names. diff: int64 for each row, None if all are 1."""
     if diff is not None and bool((diff == 1).all()):
         diff = None
     schema = table.schema.with_metadata({_MARK: b"0" if diff is None else b"1"})
@@ -146,7 +146,9 @@ def decode_change(buffer: pa.Buffer) -> tuple[pa.Table, Diff]:
 
 
 def fitted(rows: pa.Table, schema: pa.Schema, fills: Mapping[str, str]) -> pa.Table:
-    """The columns of `schema` for rows that may be older than some of them: the value in `fills` (as text), or NULL."""
+    """The columns of `schema` for rows that may be older than some columns, which get their value in `fills` (as text),
+    or NULL.
+    """
     if rows.schema.names == schema.names:
         return rows
     have = set(rows.column_names)
@@ -194,7 +196,7 @@ def has_interval(kind: pa.DataType) -> bool:
 
 
 def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """`array` from DuckDB as `kind`: parts of lists and structs have other names there."""
+    """`array` from DuckDB as `kind`; DuckDB names parts of lists and structs differently."""
     if array.type == kind:
         return array
     if pa.types.is_list(kind):
@@ -217,7 +219,7 @@ def key_sql(column: str, kind: pa.DataType, depth: int = 0) -> str:
     if pa.types.is_struct(kind):
         parts = ", ".join(f"{key_sql(f'{column}.{quoted(f.name)}', f.type, depth)}" for f in kind)
         return f"CASE WHEN {column} IS NOT NULL THEN row({parts}) END"
-    # DuckDB compares intervals by length (1 month = 30 days); as text by their parts.
+    # DuckDB compares intervals by length (1 month = 30 days), but their texts by parts.
     return f"CAST({column} AS VARCHAR)"
 
 
@@ -238,7 +240,7 @@ def sum_sql(schema: pa.Schema, source: str, diff: str) -> str:
 def merged(
     parts: Iterable[tuple[pa.Table, Diff]], schema: pa.Schema, *, memory_limit: str = "512MB"
 ) -> Iterator[tuple[pa.Table, Diff]]:
-    """The sum of `parts` in bounded pieces; the order of rows is not defined."""
+    """The sum of `parts` in bounded pieces, in any order of rows."""
     positional = pa.schema([*(pa.field(f"c{i}", f.type) for i, f in enumerate(schema)), pa.field("_diff", pa.int64())])
     source = _Source(parts, positional)
     with scratch_folder("merging") as directory:

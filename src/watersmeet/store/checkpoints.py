@@ -1,8 +1,8 @@
-"""Moments and checkpoints: the content of every relation as of a commit, now or in the past.
+"""Moments and checkpoints: the content of every relation as of a current or past commit.
 
 A checkpoint is the stored content of every relation up to some commit, so that older commits can be deleted. A moment
-is the last commit that counts for each relation. The content at a past commit is the present content without the later
-changes, so it can be read while all later commits exist.
+is the last commit that counts for each relation. The content at a past commit is the current content without the later
+changes, so it can be read as long as all later commits exist.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from watersmeet.values.serialization import from_json, to_json
 class Moment:
     """Relations that the circuit writes are read up to commit `head`, the session's tables up to `transaction`.
 
-    transaction <= head. A later moment may have a smaller `transaction`, if there is no transaction between both.
+    transaction <= head. A later moment may have a smaller `transaction`, if there is no transaction between the two.
     """
 
     head: int
@@ -47,18 +47,18 @@ EMPTY: Final = Moment(0, 0)
 
 
 def moment_at(log: CommitLog, catalog: Catalog, head: int | None = None, *, filling: bool = False) -> Moment:
-    """The moment that commit `head` (default: the newest) shows.
+    """The moment that commit `head` (by default the newest) shows.
 
-    All views show the inputs up to the frontier of the newest epoch, so tables are shown at that frontier, too. Without
-    a ready view tables are shown as they are. filling: agree also with views that are not ready yet: their input must
-    still exist when they are.
+    All views show the inputs up to the frontier of the newest epoch, so tables are also shown at that frontier. Without
+    a ready view, tables are shown as they are. filling: also consider views that are not ready yet, because their input
+    must still exist when they are.
     """
     while True:
         at = log.head() if head is None else head
         try:
             return _moment(log, catalog, at, filling=filling)
         except Error:
-            # Another process's writer was faster: it made newer epochs and deleted the one at `at`.
+            # Meanwhile the writer, in another process, created newer epochs and deleted the one at `at`.
             if head is not None or log.head(anew=True) == at:
                 raise
 
@@ -69,7 +69,9 @@ def _moment(log: CommitLog, catalog: Catalog, head: int, *, filling: bool) -> Mo
 
 
 def past_moment(log: CommitLog, number: int) -> Moment:
-    """The moment that commit `number` showed as the newest. DATABASE_DAMAGED if it, or its epoch, was deleted."""
+    """The moment that commit `number` showed when it was the newest. Raises DATABASE_DAMAGED if it, or its epoch, was
+    deleted.
+    """
     return _reflected(log, number) if log.read(number).follows else Moment(number, number)
 
 
@@ -78,14 +80,14 @@ def _reflected(log: CommitLog, head: int) -> Moment:
     if epoch is None or epoch.frontier is None:
         return Moment(head, head)
     reflected = min(epoch.frontier.transaction, head)
-    # Without later transactions the tables are the same at the head, and old commits need not be kept for them.
+    # Without later transactions, the tables are the same at the head, so old commits need not be kept for them.
     return Moment(head, head if log.read(head).last_transaction <= reflected else reflected)
 
 
 def pin_past(layout: Layout, log: CommitLog, reader: Reader, number: int) -> Moment:
-    """The moment of commit `number`. `reader` pins all commits that changed its content.
+    """The moment of commit `number`. `reader` pins all later commits that changed content.
 
-    INVALID_PARAMETER for a commit that does not exist yet; HISTORY_GONE.
+    Raises INVALID_PARAMETER for a commit that does not exist yet; HISTORY_GONE.
     """
     newest = log.head()
     if not 0 <= number <= newest:
@@ -94,7 +96,7 @@ def pin_past(layout: Layout, log: CommitLog, reader: Reader, number: int) -> Mom
     try:
         moment = past_moment(log, number) if number else EMPTY
     except Error:
-        if low_water_number(layout) < number:  # it is there, and can't be read
+        if low_water_number(layout) < number:  # the commit exists, but can't be read
             raise
         raise expired(layout, log, f"commit {number}") from None
     if not reader.try_pin(moment.transaction):
@@ -103,7 +105,7 @@ def pin_past(layout: Layout, log: CommitLog, reader: Reader, number: int) -> Mom
 
 
 def check_there(log: CommitLog, relations: Iterable[Relation], number: int) -> None:
-    """HISTORY_GONE for relations that were created, or first filled, after commit `number`."""
+    """Raises HISTORY_GONE for relations that were created, or first filled, after commit `number`."""
     version = log.read(number).catalog_version if number else 0
     for relation in relations:
         if relation.since > version:
@@ -116,7 +118,9 @@ def check_there(log: CommitLog, relations: Iterable[Relation], number: int) -> N
 
 
 def commit_at(log: CommitLog, time_us: int, low_water: int) -> int:
-    """The newest commit up to that time (microseconds since 1970, UTC); `low_water` if there is none above it."""
+    """The newest commit up to that time (microseconds since 1970, UTC); `low_water` if no later commit is old
+    enough.
+    """
     low, high = low_water, log.head()
     while low < high:
         middle = (low + high + 1) // 2
@@ -125,7 +129,7 @@ def commit_at(log: CommitLog, time_us: int, low_water: int) -> int:
 
 
 def oldest_commit(layout: Layout, log: CommitLog) -> Commit | None:
-    """The oldest commit at which all relations can be read; None in a database without commits."""
+    """The oldest commit as of which all relations can be read; None in a database without commits."""
     head = log.head()
     low_water = low_water_number(layout)
     for number in range(low_water + 1, head + 1):
@@ -138,12 +142,12 @@ def oldest_commit(layout: Layout, log: CommitLog) -> Commit | None:
 
 
 def shown_time(time_us: int) -> str:
-    """A time for messages."""
+    """A time as text for messages."""
     return dt.datetime.fromtimestamp(time_us / 1e6, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
 
 
 def expired(layout: Layout, log: CommitLog, since: str) -> Error:
-    """The error for needed changes that were deleted. since: the moment after which they were made."""
+    """The error for needed changes that were deleted. since: the moment after which they were committed."""
     oldest = oldest_commit(layout, log)
     detail = f"The oldest commit: {oldest.number}, of {shown_time(oldest.time_us)}." if oldest else None
     return error(
@@ -155,7 +159,7 @@ def expired(layout: Layout, log: CommitLog, since: str) -> Error:
 
 
 class PastContent(NamedTuple):
-    """The content of a relation as of an earlier moment. name: of its view. upto: the last commit that counts."""
+    """The content of a relation as of an earlier moment. name: that of its view. upto: the last commit that counts."""
 
     name: str
     relation_id: str
@@ -172,7 +176,9 @@ class Undoing:
         catalog: Catalog,
         past: Sequence[PastContent],
     ) -> None:
-        """read: returns the changes of relations by their bounds, as in `Content`. now: how far it reads at once."""
+        """read: returns the changes of relations within bounds, as in `Content`. now: the commit up to which changes
+        are read immediately.
+        """
         self._read = read
         self.past = past
         self._upto = {one.name: max(now.upto(catalog.relations[one.relation_id]), one.upto) for one in past}
@@ -181,17 +187,17 @@ class Undoing:
         }
 
     def changes(self, one: PastContent, applied: int) -> list[RelationChange]:
-        """The changes since, up to commit `applied`."""
+        """The changes since the earlier moment, up to commit `applied`."""
         later = self._read({one.relation_id: (self._upto[one.name], applied)})
         return [*self._before[one.name], *later.get(one.relation_id, [])]
 
 
-#: Checkpoints that are read at a time if all are needed.
+#: The number of checkpoints that are read at a time if all are needed.
 _AT_ONCE: Final = 64
 
 
 class Named(NamedTuple):
-    """The files that a commit names for its changes. files: `file_key` of each. size_bytes: of the changes."""
+    """The files that a commit names for its changes. files: the `file_key` of each. size_bytes: that of the changes."""
 
     number: int
     size_bytes: int
@@ -202,7 +208,7 @@ class Named(NamedTuple):
 class Level:
     """A part of a relation's content: blobs of rows with diffs (`changes`); n equal rows may be stored as one.
 
-    insert_only: no diff is negative. Otherwise no two rows are equal.
+    insert_only: no diff is negative. Otherwise, no two rows are equal.
     """
 
     blobs: tuple[BlobRef, ...]
@@ -210,7 +216,7 @@ class Level:
 
     @property
     def rows(self) -> int:
-        """Stored rows of all blobs."""
+        """The number of stored rows of all blobs."""
         return sum(b.rows for b in self.blobs)
 
 
@@ -218,7 +224,7 @@ class Level:
 class Snapshot:
     """The content of one relation up to commit `upto`: the sum of its levels, the oldest (and largest) first.
 
-    rows: of the content, duplicates counted.
+    rows: the number of rows of the content, counting duplicates.
     """
 
     upto: int
@@ -236,7 +242,7 @@ class Snapshot:
         return [b for level in self.levels for b in level.blobs]
 
     def within(self, segment: str) -> Snapshot:
-        """The snapshot as seen from outside of the segment of its new parts."""
+        """The snapshot with references that are valid outside of the segment of its new parts."""
         return replace(
             self,
             levels=tuple(replace(level, blobs=tuple(b.within(segment) for b in level.blobs)) for level in self.levels),
@@ -244,7 +250,7 @@ class Snapshot:
 
     @property
     def stored_rows(self) -> int:
-        """Stored rows of all blobs."""
+        """The number of stored rows of all blobs."""
         return sum(level.rows for level in self.levels)
 
 
@@ -252,10 +258,10 @@ class Snapshot:
 class Checkpoint:
     """The content of all stored relations at a moment. Commits above `moment.transaction` complete it.
 
-    next_number: of the catalog at that moment: a relation with a smaller number that is missing was dropped. before:
-    the number of the previous checkpoint, 0 if there was none. time_us: of creation. named: the files named by the
-    commits since the previous one, rising: a starting writer needs them for all kept commits, and would have to read
-    each.
+    next_number: that of the catalog at the moment; a missing relation with a smaller number was dropped. before: the
+    number of the previous checkpoint, 0 if there was none. time_us: the time of creation. named: the files that the
+    commits since the previous checkpoint name, ascending by commit: a starting writer needs them for all kept commits,
+    and would otherwise have to read each.
     """
 
     moment: Moment = field(default_factory=lambda: Moment(0, 0))
@@ -277,7 +283,7 @@ class Checkpoint:
 
 
 def file_key(name: str) -> int:
-    """A hash that replaces the name of a segment or run file where only equality counts."""
+    """A hash that stands for the name of a segment or run file where only equality matters."""
     return xxhash.xxh3_64_intdigest(name.encode())
 
 
@@ -289,13 +295,13 @@ def named_by(commit: Commit) -> Named:
 def save_checkpoint(layout: Layout, log: CommitLog, checkpoint: Checkpoint) -> None:
     """Publishes `checkpoint`, all of whose files exist. It counts once a commit names it."""
     path = layout.snapshot_manifest(checkpoint.moment.head)
-    # A file of that name is left from a failed attempt.
+    # A file with this name remains from a failed attempt.
     storage.replace_file(path, layout.seal(path, to_json(checkpoint)), durable=layout.durable)
     log.append(Commit("checkpoint", time_us=time.time_ns() // 1000, checkpoint=checkpoint.moment.head))
 
 
 def load_checkpoint(layout: Layout, number: int) -> Checkpoint:
-    """Checkpoint `number`. FileNotFoundError if it was deleted, DATABASE_DAMAGED if it can't be read."""
+    """Checkpoint `number`. Raises FileNotFoundError if it was deleted, DATABASE_DAMAGED if it can't be read."""
     path = layout.snapshot_manifest(number)
     return _parsed(layout, number, storage.read_file(path))
 
@@ -310,7 +316,7 @@ def _parsed(layout: Layout, number: int, data: bytes) -> Checkpoint:
 
 
 def newest_checkpoint(layout: Layout, log: CommitLog) -> Checkpoint:
-    """The checkpoint that the newest commit names; an empty one if there is none. DATABASE_DAMAGED."""
+    """The checkpoint that the newest commit names; an empty one if there is none. Raises DATABASE_DAMAGED."""
     while True:
         head = log.head()
         try:
@@ -324,12 +330,12 @@ def newest_checkpoint(layout: Layout, log: CommitLog) -> Checkpoint:
                     detail="A commit names this checkpoint.",
                 ) from cause
         except Error:
-            if log.head(anew=True) == head:  # otherwise the clean-up was faster
+            if log.head(anew=True) == head:  # otherwise the clean-up deleted it meanwhile
                 raise
 
 
 def checkpoints_from(layout: Layout, newest: Checkpoint) -> Iterator[Checkpoint]:
-    """`newest` and all existing earlier ones, falling. None for an empty one."""
+    """`newest` and all existing earlier checkpoints, newest first; none if `newest` is empty."""
     checkpoint = newest
     while checkpoint.moment.head:
         yield checkpoint
@@ -340,7 +346,7 @@ def checkpoints_from(layout: Layout, newest: Checkpoint) -> Iterator[Checkpoint]
 
 
 def all_checkpoints(layout: Layout, newest: Checkpoint) -> Iterator[Checkpoint]:
-    """As `checkpoints_from`, but reads several at a time."""
+    """Like `checkpoints_from`, but reads several at a time."""
     if not newest.moment.head:
         return
     yield newest

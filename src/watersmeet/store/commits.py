@@ -1,15 +1,15 @@
 """The commit log: numbered manifests, each created in one step and never changed; and the catalogs that they name.
 
-A commit is made by creating the file of the next number, which succeeds for one writer only. A process that opens a
-database for writing first appends a fence: the earlier writer, which does not know of it, then finds its next number
-taken. Fences are never deleted. So an overtaken writer, paused for however long, never succeeds again, whatever became
-of the lock, and only needs to check its next number.
+To commit, a writer creates the file of the next number, which only succeeds for one writer. A process that opens a
+database for writing first appends a fence, so that an earlier writer finds its next number taken. Fences are never
+deleted. So an overtaken writer never succeeds again, however long it paused and whatever happened to the lock, and only
+needs to check its next number.
 
-Other commits up to the low-water mark may have been deleted, and their numbers can be created again by a process that
-found its next number too long ago: after creating a fence or reading a commit, every process reads the low-water mark
-(`readers`), and only commits that it admits count.
+Other commits up to the low-water mark may have been deleted, and a process that determined its next number long ago
+could create such a number again. Therefore every process, after creating a fence or reading a commit, reads the
+low-water mark (`readers`); only commits that the mark admits count.
 
-Catalogs are files, one for each version, never changed. The one that the newest commit names counts.
+Each version of the catalog is a file that never changes. The version that the newest commit names counts.
 """
 
 from __future__ import annotations
@@ -52,18 +52,19 @@ _LAST_POLL_S: Final = 0.05
 #: In an object store each poll is a request.
 _REMOTE_POLLS_S: Final = (0.1, 1.0)
 
-#: Commits that are read for one check of the low-water mark.
+#: The number of commits that are read for one check of the low-water mark.
 _AT_ONCE: Final = 256
 
-#: Times of commits always rise by at least a millisecond, even if the clock does not: commits can be named by time.
+#: Times of commits always increase by at least a millisecond, even if the clock does not, so that a time identifies a
+#: commit.
 _APART_US: Final = 1_000
 
-#: How often a commit is put if the file system reports neither success nor that it exists.
+#: The number of attempts to create a commit if the file system neither reports success nor that the file exists.
 _PUTS: Final = 3
 
 
 def added(*counts: Mapping[str, int]) -> dict[str, int]:
-    """The sums of counts by relation id, without those that are 0."""
+    """The sums of counts by relation id, omitting sums of 0."""
     sums: dict[str, int] = {}
     for more in counts:
         for relation_id, number in more.items():
@@ -73,7 +74,7 @@ def added(*counts: Mapping[str, int]) -> dict[str, int]:
 
 
 class _SameHead(threading.local):
-    """head: the newest commit found by this thread inside `same_head`; 0: none yet, None: outside."""
+    """head: the newest commit that this thread found inside `same_head`; 0 for none yet, None outside of it."""
 
     head: int | None = None
 
@@ -81,8 +82,8 @@ class _SameHead(threading.local):
 class CommitLog:
     """The commits of a database. Safe for several threads.
 
-    writer: take over at once (`take_over` does so after a given commit). Otherwise only reading is possible.
-    cache_bytes: of cached commits.
+    writer: take over immediately (`take_over` does so after a given commit). Otherwise only reading is possible.
+    cache_bytes: the limit of cached commits.
     """
 
     def __init__(self, layout: Layout, *, writer: bool = False, cache_bytes: int | None = None) -> None:
@@ -94,7 +95,7 @@ class CommitLog:
         self._refused: Error | None = None
         self._same_head = _SameHead()
         self.cleaned = 0
-        """In the writer: its clean-up may have deleted commits up to this number."""
+        """The number up to which the writer's own clean-up may have deleted commits."""
         self._token = ""
         self._writer = 0
         self._began = 0
@@ -115,7 +116,7 @@ class CommitLog:
     def take_over(self, after: int) -> bool:
         """Makes this the writer's log, by a fence as the commit after `after`: earlier writers fail from then on.
 
-        False, with nothing done, if there is such a commit already.
+        If that commit exists already, does nothing and returns False.
         """
         with self._lock:
             before = self.find(after) if after else None
@@ -129,8 +130,8 @@ class CommitLog:
             self._head = after
             numbered = self._numbered(fence, before, writer=before.writer + 1 if before else 1)
             if self._layout.durable:
-                # The writer of the newest commit may have died before its name was flushed: after a loss of power the
-                # fence could exist without it.
+                # The writer of the newest commit may have died before the file's name was flushed; after a loss of
+                # power, the fence could exist without that commit.
                 storage.sync_directory(self._layout.commits)
             size_bytes = self._put(numbered)
             if not size_bytes:
@@ -147,8 +148,8 @@ class CommitLog:
 
     @contextlib.contextmanager
     def same_head(self) -> Iterator[None]:
-        """Inside, in this thread, the newest commit is the one found first: a reader's statement looks for it only
-        once.
+        """A context in which this thread keeps the newest commit that it finds first, so that a reader's statement
+        searches for it only once.
         """
         before, self._same_head.head = self._same_head.head, 0
         try:
@@ -157,9 +158,9 @@ class CommitLog:
             self._same_head.head = before
 
     def head(self, *, anew: bool = False) -> int:
-        """The number of the newest commit; 0 if there is none. A reader lists a small folder.
+        """The number of the newest commit; 0 if there is none. A reader lists a small folder for it.
 
-        anew: also inside `same_head`, which then uses the result.
+        anew: search even inside `same_head`, which then uses the result.
         """
         if self._writer:
             return self._head
@@ -174,7 +175,7 @@ class CommitLog:
         with self._lock:
             while True:
                 found = self._search(max(self._head, self._low_water.number))
-                # Only then: an overtaken writer can't have recreated a commit above the low-water mark.
+                # Only then, because an overtaken writer can't have recreated a commit above the low-water mark.
                 if low_water_number(self._layout) > found:
                     self._low_water = read_low_water(self._layout)
                     continue
@@ -187,7 +188,7 @@ class CommitLog:
         return self._cache.size_bytes
 
     def check(self) -> None:
-        """WRITER_FENCED if another writer has taken over."""
+        """Raises WRITER_FENCED if another writer has taken over."""
         with self._lock:
             if self._refused is not None:
                 raise again(self._refused)
@@ -196,7 +197,9 @@ class CommitLog:
 
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
-        """Inside, errors caused by another writer's take-over (missing files, for example) become WRITER_FENCED."""
+        """A context in which errors caused by another writer's take-over (for example, missing files) become
+        WRITER_FENCED.
+        """
         try:
             yield
         except Exception as cause:
@@ -206,7 +209,7 @@ class CommitLog:
             raise refused from cause
 
     def explain(self, cause: Exception) -> Exception:
-        """WRITER_FENCED instead of a failure of the store or an epoch, if another writer has taken over."""
+        """Raises WRITER_FENCED, instead of a failure of the store or an epoch, if another writer has taken over."""
         if self._writer and not isinstance(cause, ProgrammingError):
             try:
                 self.check()
@@ -215,7 +218,9 @@ class CommitLog:
         return cause
 
     def read(self, number: int) -> Commit:
-        """Commit `number`. DATABASE_DAMAGED if it is missing or damaged; WRITER_FENCED if that is the reason."""
+        """Commit `number`. Raises DATABASE_DAMAGED if it is missing or damaged, or WRITER_FENCED if another writer is
+        the reason.
+        """
         found = self.find(number)
         if found is None:
             if self._writer:
@@ -224,7 +229,7 @@ class CommitLog:
         return found
 
     def find(self, number: int) -> Commit | None:
-        """Commit `number`; None if it was deleted. DATABASE_DAMAGED."""
+        """Commit `number`; None if it was deleted. Raises DATABASE_DAMAGED."""
         with self._lock:
             found = self._cache.get(number)
             if found is not None:
@@ -255,9 +260,10 @@ class CommitLog:
         return self.read(head).last_transaction if head else 0
 
     def transactions(self, after: int, upto: int) -> Iterator[Commit]:
-        """The transactions above commit `after` up to commit `upto`, rising. All up to `after` must be reflected.
+        """The transactions above commit `after` up to commit `upto`, ascending. An epoch must have reflected all up to
+        `after`.
 
-        Missing commits are never transactions, which stay until an epoch has reflected them.
+        Missing commits are never transactions, because those stay until an epoch has reflected them.
         """
         number = after
         while number < upto:
@@ -266,7 +272,7 @@ class CommitLog:
             if commit is None:
                 low_water = low_water_number(self._layout)
                 if number > low_water:
-                    commit = self.read(number)  # Says what is wrong.
+                    commit = self.read(number)  # Raises the error with the reason.
                 number = max(number, low_water)
             if commit is not None and commit.kind == "transaction":
                 yield commit
@@ -281,7 +287,7 @@ class CommitLog:
                 number = self.read(head).last_epoch
                 return self.read(number) if number else None
             except Exception:
-                # Another process's writer was faster: it made a newer epoch and deleted this one.
+                # Meanwhile the writer, in another process, created a newer epoch and deleted this one.
                 if at is not None or self.head(anew=True) == head:
                     raise
         raise error("DATABASE_DAMAGED", f"the newest epoch in {self._layout.commits} can't be read")
@@ -292,11 +298,11 @@ class CommitLog:
         return Progress() if last is None else last.progress
 
     def append(self, commit: Commit) -> Commit:
-        """Makes `commit` the next one, and returns it with its number. All files that it names must exist.
+        """Appends `commit`, and returns it with its number. All files that it names must exist.
 
         When this returns, the commit exists for ever (durably, if the database is durable); when it raises, the log is
-        unchanged. Epochs must rise. DISK_FULL, DATABASE_ACCESS; WRITER_FENCED, then and always, if another writer has
-        taken over.
+        unchanged. Numbers of epochs must increase. Raises DISK_FULL, DATABASE_ACCESS, and from then on always
+        WRITER_FENCED if another writer has taken over.
         """
         if not self._writer:
             raise error("INTERNAL_ERROR", "a reader can't append to the commit log")
@@ -311,7 +317,7 @@ class CommitLog:
             size_bytes = self._put(numbered)
             if not size_bytes:
                 raise self._fenced()
-            # From here on readers may have seen it, so it stays.
+            # From here on readers may have read the commit, so it stays.
             self._head = numbered.number
             self._remember(numbered, size_bytes)
             self._appended.notify_all()
@@ -332,15 +338,16 @@ class CommitLog:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     return False
-                # Nobody notifies a reader's condition: it wakes up to poll.
+                # No thread notifies a reader's condition; it wakes up to poll.
                 self._appended.wait(left_s if self._writer else min(left_s, pause_s))
                 pause_s = min(pause_s * 2, longest_s)
             return True
 
     def _put(self, commit: Commit) -> int:
-        """Creates the file of a commit; returns its bytes, 0 if another commit has its number.
+        """Creates the file of a commit.
 
-        After any answer of the file system other than success, the existing file decides.
+        Returns its number of bytes, or 0 if another commit has its number. If the file system reports anything but
+        success, the existing file decides.
         """
         path = self._layout.commit(commit.number)
         data = self._layout.seal(path, to_json(commit))
@@ -362,7 +369,9 @@ class CommitLog:
         raise failure or _uncertain(f"commit {path.name} is there and is not")
 
     def _load(self, number: int) -> Commit | None:
-        """The content of the file of commit `number`, part of the history or not; None if there is none."""
+        """The content of the file of commit `number`, whether or not the commit is part of the history; None without
+        such a file.
+        """
         data = self._data(number)
         return None if data is None else self._parsed(number, data)
 
@@ -380,7 +389,9 @@ class CommitLog:
         return commit
 
     def _is_kept(self, commit: Commit) -> bool:
-        """Whether a new fence, or a commit that was read, is part of the history, by the current low-water mark."""
+        """Whether a new fence, or a commit that was read, is part of the history according to the current low-water
+        mark.
+        """
         if commit.number > low_water_number(self._layout):
             return True
         self._low_water = read_low_water(self._layout)
@@ -391,7 +402,7 @@ class CommitLog:
         return error("DATABASE_DAMAGED", f"commit {path.name} is missing from {path.parent}")
 
     def _fenced(self) -> Error:
-        """The error for a next number that another commit has, or had. From now on this writer is refused."""
+        """The error for a next number that another commit has or had. From now on, this writer can't commit."""
         found = self._load(self._head + 1)
         if found is not None and found.token == self._token:
             self._refused = _uncertain("a commit that seemed to fail is in the log")
@@ -440,9 +451,9 @@ class CommitLog:
             self._cache.put(commit.number, commit, file_bytes * _PARSED)
 
     def _search(self, known: int) -> int:
-        """The last of the contiguous commits above `known`, which was one; in logarithmically many steps."""
+        """The last of the contiguous commits that begin at `known`, found in logarithmically many steps."""
         if self._layout.directory is None:
-            if not known:  # Checkpoints are few, and have the number of a commit.
+            if not known:  # There are few checkpoints, and each has the number of a commit.
                 return self._listed(max(file_numbers(self._layout.snapshots), default=0))
             return self._listed(known) if self._exists(known + 1) else known
         low, step = known, 1
@@ -456,7 +467,7 @@ class CommitLog:
         return low
 
     def _listed(self, known: int) -> int:
-        """The same by one request for 1,000 commits."""
+        """Like `_search`, with one request for 1,000 commits."""
         names = storage.list_names(self._layout.commits, after=self._layout.commit(known).name)
         wanted = (self._layout.commit(n).name for n in count(known + 1))
         return known + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(names, wanted, strict=False)))
@@ -480,10 +491,11 @@ def write_transaction(
     catalog: str = "",
     follows: bool = True,
 ) -> Commit:
-    """Commits `changes` (by relation id: rows by column name, their diffs; None for all 1) in one step.
+    """Commits `changes` in one step: by relation id, the rows with their column names, and their diffs (None if all are
+    1).
 
-    rejected: by relation id, rows that ordered streams did not accept. The others: as in `Commit`. After an error the
-    log is unchanged.
+    rejected: by relation id, the number of rows that ordered streams did not accept. For other parameters, see
+    `Commit`. After an error the log is unchanged.
     """
     writer = SegmentWriter(layout.segments, transaction_prefix(log.head() + 1, log.writer), durable=layout.durable)
     pending = {}
@@ -507,7 +519,7 @@ def write_transaction(
     )
 
 
-#: Older versions are deleted; a reader between a commit and its catalog still finds its own.
+#: Older versions are deleted; a reader that has read a commit, but not yet its catalog, still finds that one.
 _KEPT_VERSIONS: Final = 8
 
 _NAME: Final = re.compile(r"([0-9]{12})-([0-9]+)\.json\Z")
@@ -515,9 +527,9 @@ _NAME: Final = re.compile(r"([0-9]{12})-([0-9]+)\.json\Z")
 
 @contextlib.contextmanager
 def saving(layout: Layout, log: CommitLog, catalog: Catalog) -> Iterator[str]:
-    """Stores `catalog`, and returns its name for the commit inside the block that makes it valid.
+    """Stores `catalog`. Returns its name for the commit, within the context, that makes it valid.
 
-    Without such a commit it is deleted again. Its version must be above all that this writer tried.
+    Without such a commit, the file is deleted again. Its version must be higher than all that this writer tried.
     """
     path = layout.catalog(f"{catalog.version:012d}-{log.writer}")
     try:
@@ -535,12 +547,12 @@ def saving(layout: Layout, log: CommitLog, catalog: Catalog) -> Iterator[str]:
     finally:
         if not counts:
             storage.discard(path)
-    with contextlib.suppress(Error):  # left-over files are small, and the next change of the catalog tries again
+    with contextlib.suppress(Error):  # remaining files are small, and the next change of the catalog tries again
         _remove(layout, catalog.version - _KEPT_VERSIONS)
 
 
 def save_catalog(layout: Layout, log: CommitLog, catalog: Catalog) -> None:
-    """Stores `catalog` with a commit of its own; on an error, the previous catalog stays the newest."""
+    """Stores `catalog` with a separate commit. After an error, the previous catalog stays the newest."""
     with saving(layout, log, catalog) as name:
         log.append(catalog_commit(catalog, name))
 
@@ -562,7 +574,7 @@ def catalog_name(log: CommitLog) -> str:
 
 
 def load_catalog(layout: Layout, log: CommitLog) -> tuple[Catalog, str]:
-    """The newest catalog and its name; an empty one in a new database. DATABASE_DAMAGED if it can't be read."""
+    """The newest catalog and its name; an empty one in a new database. Raises DATABASE_DAMAGED if it can't be read."""
     while name := catalog_name(log):
         path = layout.catalog(name)
         try:
@@ -571,14 +583,14 @@ def load_catalog(layout: Layout, log: CommitLog) -> tuple[Catalog, str]:
             log.head(anew=True)
             if catalog_name(log) == name:
                 raise error("DATABASE_DAMAGED", f"catalog {path.name} is missing from {path.parent}") from cause
-            continue  # Overtaken by the writer: look again.
+            continue  # The writer replaced it meanwhile: try again.
         except (KeyError, TypeError, IndexError, ValueError) as cause:
             raise error("DATABASE_DAMAGED", f"catalog/{path.name} is not a catalog") from cause
     return Catalog(), ""
 
 
 def remove_uncommitted(layout: Layout, log: CommitLog) -> None:
-    """Deletes catalogs that earlier writers stored and did not commit."""
+    """Deletes catalogs that earlier writers stored but did not commit."""
     committed = int(catalog_name(log).partition("-")[0] or 0)
     found = [m for n in storage.list_names(layout.catalogs) if (m := _NAME.match(n))]
     storage.remove_files(layout.catalogs / m.string for m in found if int(m[1]) > committed and int(m[2]) < log.writer)

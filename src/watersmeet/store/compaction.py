@@ -1,11 +1,11 @@
-"""Compaction: from time to time the content of every relation is written as a snapshot, then old files are deleted.
+"""Compaction: from time to time, the content of every relation is written as a snapshot; then old files are deleted.
 
-A relation's snapshot is a few levels of geometrically falling size, each a consolidated change: the changes since the
-last checkpoint are a new level, merged with previous ones that are not at least twice as large. So a large relation is
-rewritten only when its changes are as large. Large blobs of insert-only relations are never rewritten: the snapshot
-names the originals.
+A relation's snapshot consists of a few levels of geometrically decreasing size, each a consolidated change: the changes
+since the last checkpoint are a new level, merged with previous levels that are not at least twice as large. So a large
+relation is rewritten only when its changes are as large. Large blobs of insert-only relations are never rewritten: the
+snapshot names the originals.
 
-Also the rows and bytes of each stored relation, from checkpoints and manifests only.
+This module also computes the rows and bytes of each stored relation, from checkpoints and manifests only.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ from watersmeet.values.types import arrow_schema
 #: A checkpoint is due after this many commits …
 COMMITS: Final = 256
 
-#: … or when the changes since the last one have more bytes than it, and at least these.
+#: … or when the changes since the last checkpoint have more bytes than it, and at least these.
 MIN_BYTES: Final = 64 << 20
 
-#: Levels with at most this many rows together are always merged.
+#: Levels with at most this many rows in total are always merged.
 SMALL_ROWS: Final = 1 << 15
 
-#: A blob of this size, in a file of its own, is not rewritten.
+#: A blob of this size in a separate file is not rewritten.
 _LARGE_ROWS: Final = 1 << 17
 
 _LARGE_BYTES: Final = 4 << 20
 
-#: Smaller blobs share a segment with other relations, and live as long as it does.
+#: Smaller blobs share a segment with other relations, and stay as long as it does.
 _OWN_FILE_BYTES: Final = 1 << 16
 
-#: The nice value added to the thread's: a tenth of the weight. At the maximum (19) it got no time at all on a busy
-#: machine, where files piled up.
+#: The nice value added to the thread's: a tenth of the weight. At the maximum (19), the thread got no time at all on a
+#: busy machine, and files accumulated.
 _NICER: Final = 10
 
 _POLL_S: Final = 1.0
@@ -75,11 +75,11 @@ Parts = Iterator[tuple[pa.Table, Diff]]
 
 
 class Compactor:
-    """Makes checkpoints and cleans up, in the process with the writer lock.
+    """Creates checkpoints and cleans up, in the process with the writer lock. catalog: returns the newest catalog.
+    idle_bytes: as in `Cleaner`. history: the history to keep. after: called after each run.
 
-    catalog: returns the newest catalog. idle_bytes: as in `Cleaner`. history: the history to keep. after: called after
-    each run. `run` works in the caller's thread, `start` in one of its own; commits go on meanwhile. The next start
-    deletes the unreferenced files of a stop or a crash.
+    `run` works in the caller's thread, `start` in a separate one; meanwhile commits continue. After a stop or a crash,
+    the next start deletes unreferenced files.
     """
 
     def __init__(
@@ -118,32 +118,35 @@ class Compactor:
         return self._last
 
     def due(self) -> bool:
-        """Whether a checkpoint pays now. Reads the commits since the last call."""
+        """Whether a checkpoint is worthwhile now. Reads the commits since the last call."""
         moment = moment_at(self._log, self._catalog(), filling=True)
         for number in range(self._counted + 1, moment.head + 1):
             self._change_bytes += self._log.read(number).change_bytes
         self._counted = moment.head
-        # Commits above the transaction can't be deleted yet: a checkpoint would not help.
+        # Commits above the transaction can't be deleted yet, so a checkpoint would not help.
         if moment.transaction - self._last.moment.transaction >= self._commits:
             return True
         return self._change_bytes > max(self._min_bytes, self._last.size_bytes)
 
     def run(self) -> Checkpoint:
-        """Makes and returns a checkpoint of the newest moment, and deletes files that are no longer needed."""
+        """Creates and returns a checkpoint of the newest moment, and deletes files that are no longer needed."""
         with self._running, self._log.explaining():
             self._run(frozenset())
             return self._last
 
     def settle(self, relations: frozenset[str]) -> bool:
-        """Makes a checkpoint in which `relations` have one level, without deleted rows, unless they have that already.
+        """Creates a checkpoint in which `relations` have one level, without deleted rows, unless they have that
+        already.
 
-        False if the newest commit already has a checkpoint: try again after the next one.
+        False if the newest commit already has a checkpoint: try again after the next commit.
         """
         with self._running, self._log.explaining():
             return self._is_settled(relations) or self._run(relations)
 
     def replace(self, sources: Mapping[str, str]) -> bool:
-        """Makes a checkpoint in which relations have the content of others: `sources`, by id. False as in `settle`."""
+        """Creates a checkpoint in which relations have the content of others. sources: the other relation's id, by id.
+        False as in `settle`.
+        """
         with self._running, self._log.explaining():
             return self._run(frozenset(), sources)
 
@@ -155,23 +158,27 @@ class Compactor:
         return not any(change.deleted_rows for changes in later for i, change in changes.items() if i in relations)
 
     def _run(self, whole: frozenset[str], sources: Mapping[str, str] = MappingProxyType({})) -> bool:
-        """Whether there is a new checkpoint. whole: relations with one level in it. sources: as in `replace`."""
+        """Runs once. Returns whether there is a new checkpoint. whole: relations that get one level in it. sources: as
+        in `replace`.
+        """
         self._log.check()
-        # The head first: a relation missing from a catalog that is read later has no change up to it.
+        # The head is read first: a relation that is missing from the catalog, which is read later, has no change up to
+        # it.
         head = self._log.head()
         catalog = self._catalog()
         now = moment_at(self._log, catalog, head, filling=True)
         last = self._last
-        # Moments never go back, also when the first view after a time without views gets ready.
+        # Moments never go back, even when the first view after a time without views becomes ready.
         moment = Moment(now.head, max(now.transaction, last.moment.transaction))
-        # One checkpoint a commit: file names contain its number. The commit that names the last one changes nothing.
+        # There is one checkpoint per commit, because file names contain its number. The commit that names the last
+        # checkpoint changes nothing.
         named = moment.head == last.moment.head + 1 and self._log.read(head).kind == "checkpoint"
         if made := moment.head > last.moment.head and not named:
             checkpoint = self._checkpoint(catalog, moment, last, whole, sources)
             save_checkpoint(self._layout, self._log, checkpoint)
             self._last = checkpoint
             self._change_bytes = 0
-            # Commits in the checkpoint are not counted again: they may be deleted any moment.
+            # Commits in the checkpoint are not counted again, because they may be deleted at any moment.
             self._counted = max(self._counted, moment.head)
         self._cleaner.run(self._last, self._history(catalog))
         self._segments.age(self._log.head(), KEPT_COMMITS)
@@ -179,12 +186,12 @@ class Compactor:
         return made
 
     def start(self) -> None:
-        """Runs whenever it is due, in a thread, until `stop`."""
+        """Runs in a thread, whenever a checkpoint is due, until `stop`."""
         self._thread = threading.Thread(target=self._loop, name="watersmeet-compaction", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread, also during a run. May be called again."""
+        """Ends the thread, even during a run. May be called again."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -203,7 +210,8 @@ class Compactor:
             except _StoppedError:
                 return
             except Exception as cause:
-                # Commits go on without compaction: a full disk or a damaged file is reported once and tried again.
+                # Commits continue without compaction. A full disk or a damaged file is reported once, and compaction is
+                # tried again.
                 if self.last_error is None:
                     _logger.warning("compaction failed: %s", cause)
                 self.last_error = cause
@@ -232,14 +240,16 @@ class Compactor:
     def _changes(
         self, relations: list[Relation], moment: Moment, last: Checkpoint
     ) -> tuple[dict[str, list[RelationChange]], list[Named]]:
-        """(the changes between the last snapshot and `moment` by relation, the files named by commits since `last`)."""
+        """(for each relation the changes between its last snapshot and `moment`, the files named by commits since
+        `last`).
+        """
         found: dict[str, list[RelationChange]] = {r.id: [] for r in relations}
         bounds = {}
         for r in relations:
             before = last.relations.get(r.id)
             bounds[r.id] = (before.upto if before else 0, moment.upto(r))
         named = []
-        # Not from commit 1: a relation without a snapshot was created after the last checkpoint.
+        # Not from commit 1, because a relation without a snapshot was created after the last checkpoint.
         for number in range(last.moment.transaction + 1, moment.head + 1):
             self._check_stop()
             commit = self._log.read(number)
@@ -315,12 +325,12 @@ class _StoppedError(Exception):
 
 
 def _is_large(blob: BlobRef) -> bool:
-    """Whether a blob is too large to be worth rewriting, and is a file of its own, so it keeps no other blob."""
+    """Whether a blob is too large to be worth rewriting, and is in a separate file, so that it keeps no other blob."""
     return blob.file.endswith(".run") and (blob.rows >= _LARGE_ROWS or blob.length_bytes >= _LARGE_BYTES)
 
 
 def _split(levels: tuple[Level, ...], fresh_rows: int) -> tuple[tuple[Level, ...], tuple[Level, ...]]:
-    """(levels that stay, levels to be merged with `fresh_rows` new rows)."""
+    """(levels that stay, levels to merge with `fresh_rows` new rows)."""
     rows = fresh_rows
     count = len(levels)
     while count and (levels[count - 1].rows <= 2 * rows or levels[count - 1].rows + rows <= SMALL_ROWS):
@@ -330,9 +340,9 @@ def _split(levels: tuple[Level, ...], fresh_rows: int) -> tuple[tuple[Level, ...
 
 
 def _yield_to_others() -> None:
-    """Lowers the thread's priority: snapshots took a quarter of the processor during a backlog.
+    """Lowers the priority of the calling thread, because snapshots took a quarter of the processor during a backlog.
 
-    Linux schedules threads one by one, so only the calling thread is changed; elsewhere nothing happens.
+    Linux schedules each thread separately; on other systems this does nothing.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
@@ -342,14 +352,16 @@ def _yield_to_others() -> None:
 
 @dataclass(frozen=True, slots=True)
 class RelationSize:
-    """rows: of the content, duplicates counted. size_bytes: of its snapshot and the changes since, on disk."""
+    """The size of a relation. rows: those of the content, counting duplicates. size_bytes: the bytes on disk of its
+    snapshot and of the changes since then.
+    """
 
     rows: int = 0
     size_bytes: int = 0
 
 
 class RelationSizes:
-    """The sizes of all relations at the newest commit. Safe for several threads; a call reads the new commits."""
+    """The sizes of all relations at the newest commit. Safe for several threads. Each call reads the new commits."""
 
     def __init__(self, layout: Layout, log: CommitLog) -> None:
         self._layout = layout
@@ -360,7 +372,7 @@ class RelationSizes:
         self._sizes: dict[str, RelationSize] = {}
 
     def read(self) -> dict[str, RelationSize]:
-        """By relation id, without relations that never changed."""
+        """The sizes by relation id, without relations that never changed."""
         with self._lock:
             if self._counted is None or not self._reader.try_pin(self._counted):
                 self._start()

@@ -1,6 +1,6 @@
 """The content of relations at one moment, in an in-memory DuckDB that follows the commit log.
 
-Each relation is loaded when a query first reads it, and then updated by changes only.
+Each relation is loaded when a query first reads it; then only changes are applied.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from watersmeet.values.types import arrow_schema
 _LAG_COMMITS: Final = 512
 
 _PIECE_ROWS: Final = 1 << 16
-#: How often a refresh is repeated if retention has deleted the commits that it needs.
+#: The number of times that a refresh is repeated if retention has deleted the commits that it needs.
 _ATTEMPTS: Final = 3
 
 #: DuckDB keeps a small record of each freed block, 3 KB for each join and up to 35 MB in total, until it searches for
-#: blocks to spill. The content triggers that search after this many refreshes …
+#: blocks to spill. `Content` triggers that search after this many refreshes, …
 _TIDY_REFRESHES: Final = 2048
-#: … if all loaded relations together have at most this many bytes, because they may all be spilled.
+#: … if all loaded relations together have at most this many bytes, because all of them may be spilled.
 _TIDY_BYTES: Final = 16 << 20
 
 
 class Content:
-    """The relations of a database as DuckDB views of their names, at one moment. Safe for several threads.
+    """The relations of a database at one moment, as DuckDB views with their names.
 
-    n equal rows are n rows. external_access: whether queries may read files and the network. After `refresh`, the named
-    relations show the same moment (views the newest epoch, tables as that epoch reflects them); `newest` queries see
-    tables as of the newest transaction, with the overlay on top.
+    Safe for several threads. n equal rows are n rows. external_access: whether queries may read files and the network.
+    After `refresh`, the named relations show the same moment (views the newest epoch, tables as that epoch reflects
+    them); `newest` queries see tables as of the newest transaction, with the overlay on top.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class Content:
         self._closed = False
         self._tables: dict[str, ContentTable] = {}
         self._overlays: dict[str, Overlay] = {}
-        #: By relation id and identity of the transaction.
+        #: Overlays by relation id and identity of the transaction.
         self._own: dict[tuple[str, int], list[tuple[pa.Table, Diff]]] = {}
         self._moment = Moment(0, 0)
-        #: The relation that a view of DuckDB shows, by schema and name in lower case: a name may pass to another
-        #: relation.
+        #: The relation that a view of DuckDB shows, by schema and name in lower case. A name may later belong to
+        #: another relation.
         self._shown: dict[tuple[str, str], str] = {}
 
     @property
@@ -110,7 +110,8 @@ class Content:
         """Updates the relations `relation_ids` to the newest moment (or to that of commit `to_commit`).
 
         newest: also prepares them for `query(…, newest=True)`, with the uncommitted changes of `owner`. After an error
-        the content is unchanged. DATABASE_DAMAGED; SNAPSHOT_TOO_OLD if files are deleted during the read, repeatedly.
+        the content is unchanged. Raises DATABASE_DAMAGED; SNAPSHOT_TOO_OLD if files are repeatedly deleted while they
+        are read.
         """
         with self._lock:
             relations = [_stored(catalog, i) for i in sorted(set(relation_ids))]
@@ -121,7 +122,7 @@ class Content:
                     self.move_others()
                     self._moment = self._refresh_in_time(catalog, relations, to_commit)
                 if newest:
-                    # Separate, because rows get their final row ids only after COMMIT.
+                    # A separate transaction, because rows only get their final row ids at COMMIT.
                     with self._transaction():
                         self._cover(relations, owner)
             finally:
@@ -137,7 +138,7 @@ class Content:
 
     @contextlib.contextmanager
     def session(self, *, newest: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The DuckDB connection, inside the block for this thread only. It must not change relations."""
+        """The DuckDB connection, which within the context only this thread uses. It must not change relations."""
         with self._lock:
             self._connection.execute(f"SET search_path = '{NEWEST},main'" if newest else "SET search_path = 'main'")
             yield self._connection
@@ -153,9 +154,9 @@ class Content:
         lookups: Sequence[tuple[str, str]] = (),
         past: Sequence[PastContent] = (),
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Moment]]:
-        """A connection that shows relations as after `refresh`, and the moment that they show.
+        """A connection that shows relations as `refresh` does, and the moment that they show.
 
-        The relations stay as they are inside the block while other threads refresh and read. Only one thread may use
+        Within the context, its relations stay unchanged while other threads refresh and read. Only one thread may use
         the connection at a time, and it must not change relations.
 
         lookups: columns, as (relation id, name), by whose values the query looks up rows. past: earlier content to
@@ -173,7 +174,7 @@ class Content:
             connection = self._idle.pop() if self._idle else duckdbs.another(self._connection)
             self._reading += 1
             path = f"{NEWEST},main" if newest else "main"
-            # From the SELECT on it shows this moment.
+            # From this SELECT on, the connection shows this moment.
             connection.execute(f"SET search_path = '{path}'; BEGIN; SELECT 1 FROM {MOMENT}")
             for name, overlay in made.items():
                 connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS {overlay.select}")
@@ -196,7 +197,7 @@ class Content:
 
     @contextlib.contextmanager
     def movable(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Inside the block, `move_others` of another thread may interrupt what the connection runs."""
+        """A context in which `move_others` of another thread may interrupt the connection's query."""
         with self._moving:
             self._movable.append(connection)
         try:
@@ -206,7 +207,7 @@ class Content:
                 self._movable.remove(connection)
 
     def move_others(self) -> None:
-        """Interrupts all queries that may move to a process of their own, because memory is short."""
+        """Interrupts all queries that may move to a separate process, because memory is short."""
         with self._moving:
             for connection in self._movable:
                 connection.interrupt()
@@ -214,13 +215,13 @@ class Content:
     def overlay(self, relation_id: str, table: pa.Table, diff: Diff, owner: object = None) -> None:
         """Adds a change of the open transaction `owner` (columns in the relation's order), for its `newest` queries.
 
-        It shows after the next `refresh(…, newest=True)` with this owner.
+        It is visible after the next `refresh(…, newest=True)` with this owner.
         """
         with self._lock:
             self._own.setdefault((relation_id, id(owner)), []).append((table, diff))
 
     def clear_overlay(self, relation_ids: Iterable[str], owner: object = None) -> None:
-        """Drops the changes of the transaction `owner`, which was rolled back, or committed and is in the log now."""
+        """Drops the changes of the transaction `owner`, which was rolled back or is now in the log."""
         with self._lock:
             for relation_id in relation_ids:
                 overlay = self._overlays.get(relation_id)
@@ -235,7 +236,7 @@ class Content:
             self._unload(relation_id)
 
     def rows(self, relation_id: str) -> int | None:
-        """The rows of a loaded relation at the last refresh; None if it is not loaded."""
+        """The number of rows of a loaded relation at the last refresh; None if it is not loaded."""
         table = self._tables.get(relation_id)
         return None if table is None else table.rows
 
@@ -256,7 +257,7 @@ class Content:
             remove_folder(self._directory)
 
     def _shows(self, catalog: Catalog, relation_ids: Sequence[str]) -> bool:
-        """Whether relations are shown as they are now, so that a refresh would change nothing."""
+        """Whether the shown relations are current, so that a refresh would change nothing."""
         if self._log.head() != self._moment.head or moment_at(self._log, catalog) != self._moment:
             return False
         for relation_id in relation_ids:
@@ -275,7 +276,7 @@ class Content:
                 with self._transaction():
                     return self._refresh(catalog, relations, to_commit)
             except Error as cause:
-                # In an object store no writer waits for a reader of another process without limit.
+                # In an object store, a writer only waits a limited time for a reader of another process.
                 refused = self._log.explain(cause)
                 if refused is not cause:
                     raise refused from cause
@@ -291,14 +292,14 @@ class Content:
         ) from late
 
     def _refresh(self, catalog: Catalog, relations: list[Relation], to_commit: int | None) -> Moment:
-        """Loads and updates relations, under a lease on everything it reads."""
+        """Loads and updates relations, with a lease on everything that it reads."""
         if to_commit is not None and to_commit < self._moment.head:
             for relation_id in list(self._tables):
                 self._unload(relation_id)
         known = [t for i, t in self._tables.items() if i in catalog.relations]
         start = min((t.applied for t in known), default=None)
         if start is not None and not self._pin(start):
-            # Needed commits were deleted while this was idle: start again from the checkpoint.
+            # Needed commits were deleted while this content was idle: start again from the checkpoint.
             for table in known:
                 self._unload(table.relation.id)
         for relation in relations:
@@ -330,7 +331,7 @@ class Content:
         """Pins commits above `commit`; False if some may have been deleted already."""
         if not self._log.writer:
             return self._reader.try_pin(commit)
-        # This process's own clean-up raises `cleaned` before it reads the leases. Another writer's deletions show as
+        # This process's own clean-up raises `cleaned` before it reads the leases. Deletions by another writer appear as
         # missing files.
         self._reader.pin(commit)
         return self._log.cleaned <= commit
@@ -346,7 +347,7 @@ class Content:
             if self._pin(min([checkpoint.moment.transaction, *starts])):
                 return checkpoint
             if self._log.writer:
-                self._log.check()  # A writer that was overtaken never sees a newer checkpoint.
+                self._log.check()  # An overtaken writer never sees a newer checkpoint.
             self._log.head(anew=True)
             if to_commit is not None:
                 raise error("INVALID_PARAMETER", f"commit {to_commit} is too old: its content was compacted")
@@ -366,7 +367,7 @@ class Content:
         table.applied = snapshot.upto
 
     def _name(self, relation: Relation) -> None:
-        """Makes the relation's name show it, whatever the name showed before."""
+        """Lets the relation's name show this relation, whatever it showed before."""
         table = self._tables[relation.id]
         if self._shown.get(_place("main", relation)) != relation.id:
             self._hide(table.relation, "main")
@@ -379,7 +380,7 @@ class Content:
         table.relation = relation
 
     def _changes(self, bounds: dict[str, tuple[int, int]]) -> dict[str, list[RelationChange]]:
-        """The changes by relation id, in the commits between the relation's bounds (after, up to)."""
+        """The changes by relation id, in the commits within each relation's bounds (after, up to)."""
         found: dict[str, list[RelationChange]] = {}
         bounds = {i: b for i, b in bounds.items() if b[0] < b[1]}
         if not bounds:
@@ -397,7 +398,7 @@ class Content:
         return found
 
     def _undo(self, undoing: Undoing) -> dict[str, Overlay]:
-        """The overlays that turn the content into that of earlier moments, by the names of their views."""
+        """The overlays that turn the current content into that of earlier moments, by the names of their views."""
         with self._transaction():
             made = {}
             for one in undoing.past:
@@ -449,8 +450,8 @@ class Content:
             if overlay is not None and not (overlay.is_valid and (not overlay.own or overlay.owner == id(owner))):
                 self._drop_overlay(table.relation.id)
         covers = {t.relation.id: self._overlays.get(t.relation.id) or Overlay(self._connection, t) for t in tables}
-        # A base that was updated past an overlay without a change contains all up to there, and those commits may be
-        # deleted.
+        # A base that was updated further than an overlay, without a change, contains all commits up to there, which may
+        # be deleted.
         changes = self._changes({i: (max(o.upto, o.base.applied), head) for i, o in covers.items()})
         for relation_id, overlay in covers.items():
             blobs = [blob for change in changes.get(relation_id, []) for blob in change.blobs]
@@ -466,7 +467,7 @@ class Content:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        """A transaction of DuckDB; the state of its tables in this process is rolled back with it."""
+        """A transaction of DuckDB. Rolling it back also rolls back this process's state of the tables."""
         saved = [(t, t.mark()) for t in self._tables.values()]
         shown = dict(self._shown)
         self._connection.execute("BEGIN")
@@ -484,7 +485,7 @@ class Content:
             raise
 
     def _show(self, relation: Relation, schema: str, sql: str, arrival: str) -> None:
-        """arrival: the same with the order of arrival, for insert-only relations."""
+        """Shows a relation by a SELECT. arrival: the SELECT with the order of arrival, for insert-only relations."""
         self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{quoted(relation.shown)} AS {sql}")
         if relation.append_only:
             self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{_arrivals(relation)} AS {arrival}")
@@ -517,7 +518,9 @@ class Content:
             self._reader.release()
 
     def _tidy(self) -> None:
-        """Makes DuckDB drop the remains of freed blocks, from time to time. Not inside a transaction of DuckDB."""
+        """From time to time, makes DuckDB drop the records of freed blocks. Must not be called within a transaction of
+        DuckDB.
+        """
         self._refreshes += 1
         if self._refreshes % _TIDY_REFRESHES or self._reading:
             return
@@ -525,7 +528,7 @@ class Content:
         if row is None or row[0] > _TIDY_BYTES:
             return
         try:
-            # No database is that small: it fails after it has searched all blocks.
+            # No database is this small, so the statement fails after it has searched all blocks.
             with contextlib.suppress(duckdb.OutOfMemoryException):
                 self._connection.execute("SET memory_limit = '1B'")
         finally:
@@ -545,7 +548,7 @@ def _joined(parts: Iterable[tuple[pa.Table, Diff]]) -> tuple[pa.Table, Diff] | N
 
 
 def _pieces(parts: Iterable[tuple[pa.Table, Diff]]) -> Iterator[tuple[pa.Table, Diff]]:
-    """The parts, small ones joined: a statement costs more than its rows."""
+    """The parts, with small ones joined, because a statement costs more than its rows."""
     pending: list[tuple[pa.Table, Diff]] = []
     rows = 0
     for part in parts:

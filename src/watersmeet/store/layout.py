@@ -1,9 +1,9 @@
-"""The paths inside a database, all built here from names that can't escape it; checks of its file system; the writer's
-lock.
+"""The paths inside a database, all created by this module from names that can't leave its folder; checks of its file
+system; the writer's lock.
 
-At most one process writes a database. The lock ends with its process. It is a courtesy, for an immediate error that
-names the other process; where locks don't work, the commit log keeps two writers apart. Object stores have no locks:
-there the process that opened a database last writes it.
+At most one process writes a database. The lock ends with its process. Its only use is an immediate error that names the
+other process: where locks don't work, the commit log excludes a second writer. Object stores have no locks; in these,
+the process that opened a database last writes it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from watersmeet.system import files
 from watersmeet.system.process import make_folder, remove_folder
 from watersmeet.system.secretvalues import serve
 
-#: Changes whenever an older release could not read the files. 1 had neither writers nor an id, 2 another form of
-#: backfills, 3 one form for all relations of the catalog, 4 other forms of the output of epochs, 6 a segment for each
-#: stage and bucket, 7 snapshots in Parquet; 9 deleted fences, on which the writers of this one rely; 14 other names.
+#: The version of the files, which changes whenever an older release could not read them. 1 had neither writers nor an
+#: id, 2 another form of backfills, 3 one form for all relations of the catalog, 4 other forms of the output of epochs,
+#: 6 a segment for each stage and bucket, 7 snapshots in Parquet; 9 deleted fences, which the writers of this version
+#: need; 14 other names.
 DATABASE_FORMAT_VERSION: Final = 14
 
-#: The permissions of a new database: for its user only, or by the process's umask.
+#: The permissions of a new database: only for its user, or according to the process's umask.
 FilePermissions = Literal["private", "umask"]
 
 DIRECTORIES: Final = (
@@ -58,7 +59,7 @@ DIRECTORIES: Final = (
     "sinks",
 )
 
-#: Those that no other process uses.
+#: The folders that no other process uses.
 _LOCAL: Final = ("intents", "checkpoint")
 
 _ID: Final = re.compile(r"[a-z]+[0-9]+\Z")
@@ -68,12 +69,12 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]*(\.[a-z]+)?\Z")
 
 
 def file_numbers(directory: AnyPath, *, after: int = 0) -> list[int]:
-    """The numbers, above `after`, of the files in `directory` with a number as name, rising."""
+    """The ascending numbers above `after` of the files in `directory` whose name is a number."""
     return [int(n[:-5]) for n in storage.list_names(directory, after=f"{after:012d}.json") if _NUMBERED.match(n)]
 
 
 class WriterFile(NamedTuple):
-    """A file of one writer, named `<id>-<writer>` and an ending. id: of its subject, mostly a relation."""
+    """A file of one writer, named `<id>-<writer>` and an ending. id: that of its subject, usually a relation."""
 
     id: str
     writer: int
@@ -83,26 +84,28 @@ class WriterFile(NamedTuple):
 def writer_file(directory: AnyPath, file_id: str, writer: int, ending: str = ".json") -> AnyPath:
     """The file of that writer for `file_id` in `directory`.
 
-    Each writer has files of its own, so that an overtaken one never changes those of its successor.
+    Each writer has its own files, so that an overtaken writer never changes those of its successor.
     """
     return directory / check_name(f"{file_id}-{writer}{ending}")
 
 
 def writer_files(directory: AnyPath) -> list[WriterFile]:
-    """All files named by `writer_file`, by id; for one id those of the first writer first."""
+    """All files named by `writer_file`, by id, and then in the order of their writers."""
     found = [m for name in storage.list_names(directory) if (m := _OF_WRITER.match(name))]
     return sorted(WriterFile(m[1], int(m[2]), directory / m.string) for m in found)
 
 
 def check_id(relation_id: str) -> str:
-    """`relation_id`, if it has the form of one (`t3`); otherwise INTERNAL_ERROR."""
+    """`relation_id`, if it has the form of an id (`t3`); otherwise raises INTERNAL_ERROR."""
     if not _ID.match(relation_id):
         raise error("INTERNAL_ERROR", f"not a relation id: {relation_id!r}")
     return relation_id
 
 
 def check_name(name: str) -> str:
-    """`name`, if it is safe as the name of a file of the store; otherwise DATABASE_DAMAGED (a file has it)."""
+    """`name`, if it is safe as the name of a file of the store; otherwise raises DATABASE_DAMAGED, because it is from a
+    file.
+    """
     if not _NAME.match(name):
         raise error("DATABASE_DAMAGED", f"not a name of a file of the store: {name!r}")
     return name
@@ -111,10 +114,11 @@ def check_name(name: str) -> str:
 class Layout:
     """The files of one database: a directory, or the names in an object store that begin with its URL.
 
-    root: a path or a URL (`storage.path_at`). id: of the database: files of another one are refused. durable: whether
-    writes must survive a loss of power (False for temporary databases). create: create what is missing; otherwise
-    DATABASE_FORMAT if there is no database at `root`. permissions: of a new database; an existing one follows its
-    directory. Raises DATABASE_FORMAT, with nothing changed, for another format and for a directory with other content.
+    root: a path or a URL (`storage.path_at`). id: that of the database; files of another database are rejected.
+    durable: whether writes must survive a loss of power (False for temporary databases). create: create missing files
+    and folders; otherwise DATABASE_FORMAT if there is no database at `root`. permissions: those of a new database; an
+    existing one follows its directory. Before any change, raises DATABASE_FORMAT for another format and for a directory
+    with other content.
     """
 
     def __init__(
@@ -158,7 +162,7 @@ class Layout:
 
     @cached_property
     def local(self) -> Path:
-        """The directory of this process's own files: that of the database, or a temporary one."""
+        """The directory of files that only this process uses: in the database, or a temporary one."""
         if self.directory is not None:
             return self.directory
         made = make_folder("local")
@@ -186,22 +190,23 @@ class Layout:
         return self.local / "checkpoint"
 
     def seal(self, path: AnyPath, value: Any) -> bytes:
-        """The content of the file `path` of this database from which `unseal` returns `value` (JSON)."""
+        """The content for the file `path` of this database, from which `unseal` returns `value` (JSON)."""
         return self.seal_text(path, json.dumps(value, separators=(",", ":")))
 
     def seal_text(self, path: AnyPath, text: str) -> bytes:
-        """As `seal`, for a value as compact JSON."""
+        """Like `seal`, for a value in compact JSON."""
         return _sealed(text, self._place(path), self.id)
 
     def unseal(self, path: AnyPath) -> Any:
         """The value in the file `path`.
 
-        FileNotFoundError if there is none. DATABASE_DAMAGED if it differs from the written content under that name.
+        Raises FileNotFoundError without this file, and DATABASE_DAMAGED if its content is not what was written under
+        this name.
         """
         return self.unsealed(path, storage.read_file(path))
 
     def unsealed(self, path: AnyPath, data: bytes) -> Any:
-        """The value in `data`, the content of the file `path`. DATABASE_DAMAGED as from `unseal`."""
+        """The value in `data`, the content of the file `path`. Raises DATABASE_DAMAGED like `unseal`."""
         return _unsealed(data, self._place(path), self.id)
 
     def _place(self, path: AnyPath) -> str:
@@ -220,7 +225,7 @@ class Layout:
         return self.low_waters / f"{number:012d}.json"
 
     def segment(self, name: str) -> AnyPath:
-        """A segment or run file."""
+        """The path of a segment or run file."""
         return self.segments / check_name(name)
 
     def snapshot_manifest(self, number: int) -> AnyPath:
@@ -250,7 +255,7 @@ class Layout:
             raise error("UNDEFINED_OBJECT", f'secret "{name}" does not exist') from None
 
     def dead(self, relation_id: str) -> AnyPath:
-        """The directory of the dead letters of a relation (not created here)."""
+        """The directory of the dead letters of a relation, which may not exist."""
         return self.root / "dead" / check_id(relation_id)
 
     def dead_directories(self) -> list[Path]:
@@ -302,10 +307,10 @@ class Layout:
     def _create(self, permissions: FilePermissions) -> str:
         if isinstance(self.root, Path):
             make_root(self.root, permissions)
-        # FORMAT is written first: a non-empty directory without it is not a database.
+        # FORMAT is written first, so a non-empty directory without it is not a database.
         value = {"format": DATABASE_FORMAT_VERSION, "id": secrets.token_hex(8)}
         text = json.dumps({**value, "check": _format_check(DATABASE_FORMAT_VERSION, value["id"])}) + "\n"
-        with contextlib.suppress(FileExistsError):  # Another process was faster: it is its database.
+        with contextlib.suppress(FileExistsError):  # Another process created its database meanwhile.
             storage.create_file(self._format, text.encode(), durable=self.durable)
         self._make_directories()
         found = self._read_format()
@@ -328,7 +333,7 @@ def _format_check(version: int, identity: object) -> str:
 
 
 def make_root(root: Path, permissions: FilePermissions) -> None:
-    """Makes the directory of a database."""
+    """Creates the directory of a database."""
     private = permissions == "private"
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
@@ -341,9 +346,9 @@ def make_root(root: Path, permissions: FilePermissions) -> None:
 
 
 def _sealed(value: str, place: str, database: str) -> bytes:
-    """JSON with its location: a line with the place, `value` (compact JSON), the checksum of both.
+    """JSON with its location: a line with the place, `value` (compact JSON), and the checksum of both.
 
-    place: folder and name. database: the id of the database.
+    place: the folder and the name. database: the id of the database.
     """
     header = json.dumps({"file": place, "database": database}, separators=(",", ":"))
     text = f"{header}\n{value}".encode()
@@ -351,7 +356,9 @@ def _sealed(value: str, place: str, database: str) -> bytes:
 
 
 def _unsealed(data: bytes, place: str, database: str) -> Any:
-    """The inverse of `_sealed`. DATABASE_DAMAGED, naming the file, for a wrong checksum or a copy of another file."""
+    """The inverse of `_sealed`. Raises DATABASE_DAMAGED, naming the file, for a wrong checksum or a copy of another
+    file.
+    """
     text, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
     header, _, value = text.partition(b"\n")
     if not value or checksum != b"%08x" % zlib.crc32(text):
@@ -369,11 +376,11 @@ _PROBE: Final = "PROBE"
 
 
 def check_storage(layout: Layout) -> None:
-    """FILE_SYSTEM_UNSUITABLE, with the reason, unless the database's directory or object store meets the requirements.
-    DATABASE_ACCESS if files can't be created or deleted.
+    """Raises FILE_SYSTEM_UNSUITABLE, with the reason, unless the database's directory or object store meets the
+    requirements. Raises DATABASE_ACCESS if files can't be created or deleted.
 
-    Required: a hard link never replaces a file and is the file that it was made from; a rename replaces; a lock is seen
-    through another descriptor; a directory's entries can be flushed. Leaves no file.
+    Required: a hard link never replaces a file, and is the same file as its target; a rename replaces a file; another
+    descriptor sees a lock; a directory's entries can be flushed. All test files are deleted.
     """
     if layout.directory is None:
         _check_objects(layout)
@@ -401,7 +408,7 @@ def check_storage(layout: Layout) -> None:
 
 @contextlib.contextmanager
 def _named(directory: Path) -> Iterator[tuple[Path, Path]]:
-    """The paths of two temporary files, each with its own name as content; deletes them afterwards."""
+    """The paths of two temporary files, each with its own name as content. They are deleted afterwards."""
     paths = files.temporary_path(directory), files.temporary_path(directory)
     try:
         for path in paths:
@@ -415,8 +422,10 @@ def _named(directory: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _check_objects(layout: Layout) -> None:
-    """Some stores with the protocol of S3 replace an object that a request only wants to create."""
-    # It stays: if it were deleted, each killed process would leave another one.
+    """Checks the object store. Some stores with the protocol of S3 replace an object although a request may only create
+    it.
+    """
+    # This object stays: if it were deleted, each killed process would leave another one.
     probe = layout.root / _PROBE
     with contextlib.suppress(FileExistsError):
         storage.create_file(probe, secrets.token_hex(8).encode(), durable=True)
@@ -478,9 +487,10 @@ _PAUSES_S: Final = (0.001, 0.01, 0.05)
 
 
 class WriterLock:
-    """Held from construction to `release()`. DATABASE_IN_USE, naming the process, if another one holds it.
+    """The lock of a database's writer, held from construction to `release()`.
 
-    A second connection of the same process counts as another one.
+    Raises DATABASE_IN_USE, naming the process, if another process holds it. A second lock in the same process counts as
+    another process.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -527,7 +537,7 @@ def has_writer(layout: Layout) -> bool | None:
 
 
 def _lock(handle: int) -> bool:
-    """Takes the lock; False if another process holds it for longer than `has_writer` does."""
+    """Takes the lock. False if another process holds it for longer than `has_writer` does."""
     for pause_s in _PAUSES_S:
         if files.try_lock(handle):
             return True

@@ -13,13 +13,14 @@ from watersmeet.values.slices import SourceSlice
 #: The prefix of keys of segments that a rebuild has written so far.
 REBUILT: Final = "~"
 
-#: `fence`: a writer took over. `catalog`, `checkpoint`: there is a new one. These three change no relation.
+#: The kinds of commits. `fence`: a writer took over. `catalog`, `checkpoint`: there is a new one. These three change no
+#: relation.
 CommitKind = Literal["transaction", "epoch", "fence", "catalog", "checkpoint"]
 
 
 @dataclass(frozen=True)
 class Purpose:
-    """Base: why history is read. views: those whose history it is."""
+    """The base class of the reasons to read history. views: the views whose history is read."""
 
     kind: ClassVar[str]
     views: tuple[str, ...]
@@ -29,8 +30,8 @@ class Purpose:
 class Filling(Purpose):
     """New views are filled.
 
-    stored: the relations written by the circuit whose stored content is read. parts: the number of epochs in which
-    arrangements of live views are replayed, before anything is read. part: the next of them.
+    stored: the relations written by the circuit whose stored content is read. parts: the number of epochs, before
+    anything is read, in which arrangements of live views are replayed. part: the next of these epochs.
     """
 
     kind: ClassVar[str] = "filling"
@@ -41,7 +42,7 @@ class Filling(Purpose):
 
 @dataclass(frozen=True)
 class Rebuilding(Purpose):
-    """The whole state is made again. before: fingerprint of the circuit whose state is in use until the end."""
+    """The whole state is computed again. before: the fingerprint of the circuit whose state is used until the end."""
 
     kind: ClassVar[str] = "rebuilding"
     before: str = ""
@@ -54,9 +55,10 @@ kinds(Purpose, {cls.kind: cls for cls in (Filling, Rebuilding)})
 class Backfill:
     """The progress of a backfill.
 
-    checkpoint: number of the checkpoint that it starts from, 0 for none. transaction: the last commit of the tables
-    that it reads. head: the same for relations that the circuit writes. relations: still to be read, in order. cursor:
-    position in the first of them (None: its beginning). started: False before its first epoch.
+    checkpoint: the number of the checkpoint from which it starts, 0 for none. transaction: the last commit of the
+    tables that it reads. head: the last commit of the relations that the circuit writes. relations: those still to be
+    read, in order. cursor: the position in the first of these (None for its beginning). started: False before the first
+    epoch.
     """
 
     purpose: Purpose
@@ -72,8 +74,8 @@ class Backfill:
 class Frontier:
     """The input that an epoch's results reflect.
 
-    transaction: all commits up to this number, for the tables that the session writes. sources: by relation id, the
-    position in its input (any JSON value). backfill: its progress; None if there is none.
+    transaction: for the tables that the session writes, the number up to which all commits are reflected. sources: by
+    relation id, the position in its input (any JSON value). backfill: the progress of the backfill, if any.
     """
 
     transaction: int = 0
@@ -85,11 +87,11 @@ class Frontier:
 class Progress:
     """Values that an epoch passes on to later ones, in addition to state and offsets. All of them affect later output.
 
-    time_us: the time of the epoch, microseconds since 1970 (UTC). watermarks: the sources' numbers, see
-    `runtime.eventtimes`. waiting: see `runtime.eventtimes.waiting`. taken: by source, the slices of new input that the
-    epoch took, from which sources know what they emitted. held, failed: see `runtime.limits`. late: by relation, the
-    number of its late rows since it was created. left_out: by view, the number of late rows it dropped since it was
-    created. split: by spread side, the hashes of the keys that are split, see `circuit.circuit`.
+    time_us: the time of the epoch, microseconds since 1970 (UTC). watermarks: those of the sources, see
+    `runtime.eventtimes`. waiting: see `runtime.eventtimes.waiting`. taken: for each source, the slices of new input
+    that the epoch read, which show a source what it emitted. held, failed: see `runtime.limits`. late: the number of
+    late rows of each relation since its creation. left_out: the number of late rows that each view dropped since its
+    creation. split: for each spread side, the hashes of the split keys, see `circuit.circuit`.
     """
 
     time_us: int = 0
@@ -104,7 +106,9 @@ class Progress:
 
 
 class OperatorCounts(NamedTuple):
-    """Counters of an operator in one epoch. made_rows: as in `kernel.metrics.Counters`. took_us: in all tasks."""
+    """Counters of an operator in one epoch. made_rows: as in `kernel.metrics.Counters`. took_us: its time in all
+    tasks.
+    """
 
     rows_in: int = 0
     rows_out: int = 0
@@ -114,8 +118,8 @@ class OperatorCounts(NamedTuple):
 
 
 class FailedPart(NamedTuple):
-    """A failed part of an expression. column, sql, reason, rows: as in `kernel.metrics.Failure`. name: of the generated
-    column of a source, else empty.
+    """A failed part of an expression. column, sql, reason, rows: as in `kernel.metrics.Failure`. name: that of a
+    source's generated column, else empty.
     """
 
     column: int | None
@@ -128,8 +132,9 @@ class FailedPart(NamedTuple):
 class RelationTotals(NamedTuple):
     """Totals of a relation since it was created.
 
-    rows, size_bytes, dead, ahead, expression_errors: of a source, see `runtime.taskcontract.SourceCounts`. inserted,
-    deleted: rows of its changes. rows_in: of a relation that the circuit writes, the rows from scans for it.
+    rows, size_bytes, dead, ahead, expression_errors: only for sources, see `runtime.taskcontract.SourceCounts`.
+    inserted, deleted: the numbers of rows in its changes. rows_in: for a relation that the circuit writes, the rows
+    that scans read for it.
     """
 
     rows: int = 0
@@ -146,14 +151,15 @@ class RelationTotals(NamedTuple):
 class Metrics:
     """Metrics of an epoch, and sums of such metrics.
 
-    rows: input rows. duration_us: of its tasks, including their start. tasks_us: the sum over all tasks, without
-    writing segments; more than duration_us if they ran in parallel. idle: idle inputs. operators: all that did
-    something. operators_us: the time of all operators. busiest: by join and arrangement, the keys with the most rows:
-    their hashes, and their rows in all buckets. totals: by relation. Since creation: first_dead: by relation, the first
-    dead letter; errors: by operator, the expression errors; failures: by operator, and by source with generated
-    columns, the first few failed parts. requests: to the object store, of the tasks and, since the previous epoch, of
-    the writing process; its own commit counts for the next one. cache_hits, cache_misses, fetched_bytes: of the tasks,
-    as in `databasefiles.Requests`. local, moved: as in `runtime.committer.Locality`.
+    rows: the number of input rows. duration_us: the duration of its tasks, including their start. tasks_us: the sum
+    over all tasks, without writing segments; more than duration_us if they ran in parallel. idle: idle inputs.
+    operators: those with rows or noticeable time. operators_us: the time of all operators. busiest: for each join and
+    arrangement, the hashes of the keys with the most rows, and their rows in all buckets. totals: those of each
+    relation. Since creation: first_dead: the first dead letter of each relation; errors: the expression errors of each
+    operator; failures: the first few failed parts of each operator, and of each source with generated columns.
+    requests: the requests to the object store by the tasks and, since the previous epoch, by the writing process; the
+    epoch's own commit counts for the next epoch. cache_hits, cache_misses, fetched_bytes: those of the tasks, as in
+    `databasefiles.Requests`. local, moved: as in `runtime.committer.Locality`.
     """
 
     rows: int = 0
@@ -187,23 +193,21 @@ class Process:
 class Commit:
     """One step of the database: a transaction of the session, an epoch of the circuit, or a fact for later commits.
 
-    number: its position in the log, from 1 and without gaps; 0 before it is appended. time_us: when it was created, in
-    UTC; at least a millisecond after the previous commit. relations: changes by relation id.
-    epoch, frontier, circuit, segments: of epochs only. `segments` names for each "stage/bucket" the segment that has a
-    section with its whole state as of this epoch, also unchanged ones; after `REBUILT`, those that a rebuild has
-    written so far. progress: for later epochs. metrics: of epochs only. Nothing depends on them: they may be lost.
-    copied: of transactions that write the cache of a dictionary: by view, the commit up to which its changes are in it.
-    process: of fences only.
-    The log sets: last_epoch, the number of the newest epoch commit up to this one (possibly itself); epoch_before, that
-    of the previous one; last_transaction, that of the newest transaction up to this one. 0 stands for none.
-    rejected: by relation id, the number of rows that ordered streams did not accept. captured: by captured database,
-    the position (JSON) up to which its changes are in the tables. Before the commit is appended, both describe this
-    commit only; `append` adds those of earlier commits.
-    catalog: the name of the catalog as of this commit, "" for an empty one. checkpoint: the number of the newest
-    checkpoint, 0 if there is none. follows: whether tables are shown as the newest epoch reflects them, because there
-    are views; set with a catalog. Commits of other kinds get these from the log.
-    writer: the number of its writer: 1 for the first one, rising with each take-over. token: random, the same in all
-    commits of a writer. The log sets these.
+    number: its position in the log, from 1 and without gaps; 0 before it is appended. time_us: the time of its
+    creation, in UTC; at least a millisecond after the previous commit. relations: changes by relation id. epoch,
+    frontier, circuit, segments: only epochs have these. `segments` names for each "stage/bucket" the segment with a
+    section of its whole state as of this epoch, even if unchanged; after `REBUILT`, those that a rebuild has written so
+    far. progress: for later epochs. metrics: only epochs have these; nothing depends on them, so they may be lost.
+    copied: for transactions that write the cache of a dictionary, by view the commit up to which the cache contains its
+    changes. process: only fences have it. The log sets: last_epoch, the number of the newest epoch commit up to this
+    one (possibly itself); epoch_before, that of the previous one; last_transaction, that of the newest transaction up
+    to this one. 0 stands for none. rejected: by relation id, the number of rows that ordered streams did not accept.
+    captured: by captured database, the position (JSON) up to which its changes are in the tables. Before the commit is
+    appended, both only describe this commit; `append` adds those of earlier commits. catalog: the name of the catalog
+    as of this commit, "" for an empty one. checkpoint: the number of the newest checkpoint, 0 if there is none.
+    follows: whether tables are shown as the newest epoch reflects them, because there are views; set with a catalog.
+    Commits of other kinds get these from the log. writer: the number of its writer: 1 for the first, increased by each
+    take-over. token: random, the same in all commits of a writer. The log sets both.
     """
 
     kind: CommitKind
@@ -241,7 +245,7 @@ class Commit:
 
     @property
     def change_bytes(self) -> int:
-        """The bytes of its changes, of all relations."""
+        """The bytes of its changes of all relations."""
         return sum(change.size_bytes for change in self.relations.values())
 
     @property
@@ -256,12 +260,12 @@ class Commit:
 
     @property
     def moment_us(self) -> int:
-        """The time of its changes: of an epoch that of the epoch, else of creation."""
+        """The time of its changes: for an epoch that of the epoch, otherwise that of the commit's creation."""
         return self.progress.time_us or self.time_us
 
 
 def commit_from_json(value: Any, name: str) -> Commit:
-    """The commit with the JSON form `value`. DATABASE_DAMAGED, naming the file `name`, for any other value."""
+    """The commit with the JSON form `value`. Raises DATABASE_DAMAGED, naming the file `name`, for any other value."""
     try:
         return from_json(Commit, value)
     except (ValueError, IndexError) as cause:

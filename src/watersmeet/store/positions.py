@@ -1,10 +1,10 @@
 """Files next to the commits: positions of subscriptions and sinks, status files, secrets.
 
-A position is how far a subscription was read, or a sink was delivered. The name of its file contains the number of its
-writer, and the file of the newest writer counts: files of an overtaken writer are ignored.
+A position tells how far a subscription was read, or a sink was delivered. The name of its file contains the number of
+its writer. The file of the newest writer counts; files of an overtaken writer are ignored.
 
-Status files are JSON, by which the writer reports to other processes. A secret is a file that only the user of this
-process can read.
+Status files are JSON files, by which the writer reports to other processes. A secret is a file that only the user of
+this process can read.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from watersmeet.values.serialization import from_json, to_json
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The part of a running query's output that decides what it outputs next.
+    """The part of a running query's output that determines its next output.
 
-    version: of the last emission. left: rows that may still be output, None: any number. offset: rows still to be
-    skipped. period: the first one that was not output yet.
+    version: that of the last emission. left: the number of rows that may still be output; None for any number. offset:
+    the number of rows still to be skipped. period: the first one that was not output yet.
     """
 
     version: int = 0
@@ -46,8 +46,8 @@ class Position:
     """The position in the changes of a subscription up to which they were returned.
 
     taken: the last returned commit; emitted: the output up to it. since: the commits after it are needed, for periods
-    that had not ended at `taken`. upto, asked_us, given: set if a response was returned in part: its last commit, the
-    time of the request, and the number of rows returned so far.
+    that had not ended at `taken`. upto, asked_us, given: only set after a partly returned response: its last commit,
+    the time of the request, and the number of rows returned so far.
     """
 
     since: int
@@ -62,10 +62,10 @@ class Position:
 class Delivered:
     """The position of a sink: the rows that its target has acknowledged.
 
-    generation: see `targets.SinkOffset`. start: the commit whose content is delivered first; None: no content is. base:
-    number of the checkpoint with that content; 0: there was none. commit, rows, last: the newest position, -1 before
-    the first one. since: all commits above it are needed. bound: this commit and later ones were never passed to the
-    target; 0: unknown.
+    generation: see `targets.SinkOffset`. start: the commit whose content is delivered first; None if no content is.
+    base: the number of the checkpoint with that content; 0 if there was none. commit, rows, last: the newest position,
+    -1 before the first one. since: all commits above it are needed. bound: this commit and later ones were never passed
+    to the target; 0 if unknown.
     """
 
     generation: int
@@ -90,7 +90,7 @@ P = TypeVar("P", bound=Saved)
 
 @dataclass(slots=True)
 class _Kept(Generic[P]):
-    """saved: None with the reason `problem`. reader: pins the commits that are still needed."""
+    """saved: the position; None for the reason `problem`. reader: pins the commits that are still needed."""
 
     saved: P | None
     reader: Reader
@@ -98,7 +98,7 @@ class _Kept(Generic[P]):
 
 
 class Positions(Generic[P]):
-    """The positions of all subscriptions, or of all sinks, and leases on the commits that they need. For the writer;
+    """The positions of all subscriptions, or of all sinks, with leases on the commits that they need. For the writer;
     thread-safe.
 
     Forgotten relations are unknown, and saving their position does nothing.
@@ -118,7 +118,7 @@ class Positions(Generic[P]):
     ) -> None:
         """Must be called before the first clean-up. relation_ids: existing relations; positions of others are deleted.
 
-        held, kept: the state of the lease (`readers`) while a position is in use, and while it is not. opened: applied
+        held, kept: the states of the lease (`readers`) while a position is in use, and while it is not. opened: applied
         to saved positions when the database is opened.
         """
         self._layout, self._log = layout, log
@@ -137,7 +137,7 @@ class Positions(Generic[P]):
                 kept_here.problem = problem
                 continue
             kept_here.reader.pin(kept_here.saved.since, kept)
-            self._write(relation_id, kept_here.saved)  # under our number: later writes of an earlier writer are ignored
+            self._write(relation_id, kept_here.saved)  # own number: ignores later writes of an earlier writer
         self._remove_others(files)
 
     def begin(self, relation_id: str, position: P) -> None:
@@ -148,7 +148,7 @@ class Positions(Generic[P]):
             self._write(relation_id, position)
 
     def resume(self, relation_id: str) -> P | None:
-        """A position, in use from now on; None if it is lost. DATABASE_DAMAGED if it can't be read."""
+        """A position, in use from now on; None if it is lost. Raises DATABASE_DAMAGED if it can't be read."""
         with self._lock:
             kept = self._known[relation_id]
             if kept.saved is None:
@@ -160,7 +160,7 @@ class Positions(Generic[P]):
             return None
 
     def save(self, relation_id: str, position: P) -> None:
-        """Saves a position, also for after a crash. WRITER_FENCED."""
+        """Saves a position, which also survives a crash. Raises WRITER_FENCED."""
         self._log.check()
         with self._lock:
             kept = self._known.get(relation_id)
@@ -172,14 +172,14 @@ class Positions(Generic[P]):
             kept.reader.pin(position.since, self._held)
 
     def idle(self, relation_id: str) -> None:
-        """The position is not in use for now."""
+        """Records that the position is currently not in use."""
         with self._lock:
             kept = self._known.get(relation_id)
             if kept is not None and kept.saved is not None:
                 kept.reader.pin(kept.saved.since, self._rests)
 
     def since(self, relation_id: str) -> int | None:
-        """The commit after which all commits are needed; None if some of them were deleted."""
+        """The commit after which all commits are needed; None if some of these were deleted."""
         with self._lock:
             kept = self._known.get(relation_id)
             lost = kept is None or kept.saved is None or low_water_number(self._layout) > kept.saved.since
@@ -238,14 +238,16 @@ def sink_positions(layout: Layout, log: CommitLog, relation_ids: Iterable[str]) 
     """The positions of sinks."""
 
     def opened(saved: Delivered) -> Delivered:
-        """The commits of the writer that opens the database now are new: no earlier writer can have delivered them."""
+        """Positions when the database is opened: the commits of the new writer can't have been delivered by an earlier
+        one.
+        """
         return saved if saved.bound else replace(saved, bound=log.began)
 
     return Positions(layout, log, layout.sinks, Delivered, relation_ids, held=DELIVERED, kept=DELIVERED, opened=opened)
 
 
 class StatusFile:
-    """A JSON file, mostly by relation id, by which the writer reports to other processes. Nothing depends on it.
+    """A JSON file, usually by relation id, by which the writer reports to other processes. Nothing depends on it.
 
     Not thread-safe.
     """
@@ -256,11 +258,11 @@ class StatusFile:
 
     @property
     def is_written(self) -> bool:
-        """Whether this process has written it."""
+        """Whether this process has written the file."""
         return bool(self._written)
 
     def write(self, value: Mapping[str, Any]) -> None:
-        """Writes a changed value; never fails."""
+        """Writes a changed value. Never raises an error."""
         text = json.dumps(value, ensure_ascii=False, default=str)
         if text == self._written:
             return
@@ -281,14 +283,14 @@ class StatusFile:
         storage.discard(self._path)
 
 
-#: The most bytes of a secret's name as the name of a file.
+#: The maximum bytes of a secret's name as the name of a file.
 _MAX_NAME: Final = 200
 
 _ENDING: Final = ".json"
 
 
 def create_secret(layout: Layout, name: str, value: str) -> bool:
-    """Stores a secret, readable by this process's user only; False if there is one of that name. INVALID_NAME."""
+    """Stores a secret, which only this process's user can read. False if the name exists. Raises INVALID_NAME."""
     path = _path(layout, name)
     try:
         storage.create_file(path, layout.seal(path, value), durable=layout.durable, private=True)
@@ -300,7 +302,7 @@ def create_secret(layout: Layout, name: str, value: str) -> bool:
 
 
 def keep_secret(layout: Layout, value: str) -> str:
-    """Stores a secret that no statement can name; returns its name."""
+    """Stores a secret that no statement can name. Returns its name."""
     name = nameless()
     create_secret(layout, name, value)
     return name
@@ -314,7 +316,7 @@ def nameless_secrets(layout: Layout) -> list[str]:
 def drop_unused(layout: Layout, names: Iterable[str], catalog: str) -> None:
     """Deletes secrets that no statement can name, except those in the text of the catalog.
 
-    names: those from before this writer took over: later ones may belong to its successor.
+    names: those that existed before this writer took over, because later ones may belong to its successor.
     """
     for name in names:
         if name[1:] not in catalog:

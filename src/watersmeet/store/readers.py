@@ -1,23 +1,23 @@
 """Readers and the low-water mark: which commits are still needed, and which may have been deleted.
 
-A lease keeps the clean-up from deleting commits and snapshots of a reader. It is a file in readers/, locked while the
-reader lives, with one line: a state letter and a commit number n, "all commits above n, and the snapshots of their
-content from n on, are needed". `A`: active, the clean-up waits. `I`: idle; kept if that costs little, otherwise the
-reader starts again from a snapshot. `K`: for an unread subscription, and `D`: for a sink; kept up to limits of their
-own, otherwise they are lost.
+A lease keeps the clean-up from deleting commits and snapshots that a reader needs.
 
-In an object store there are no locks, so leases are known only in their own process: that of the writer, which cleans
-up, has those of subscriptions, sinks and epochs. Readers in other processes are waited for by time (`retention`).
+It is a file in readers/, locked while the reader lives, with one line: a state letter and a commit number n, which mean
+that all commits above n, and the snapshots of the content from n on, are needed. `A`: active, the clean-up waits. `I`:
+idle; commits are kept if that costs little, otherwise the reader starts again from a snapshot. `K` is for an unread
+subscription and `D` for a sink: commits are kept up to separate limits; beyond these, the subscription or sink is lost.
+Object stores have no locks, so a lease is only known in its own process: the writer, which cleans up, has those of
+subscriptions, sinks and epochs. For readers in other processes, it waits a fixed time (`retention`).
 
 Reader and clean-up need no common lock: the reader writes its lease, then reads the low-water mark; the clean-up raises
 the mark, then reads the leases. One of them always sees the other.
 
 The low-water mark is the number up to which commits may have been deleted. It is announced before they are deleted, and
-never falls. Each mark is a file, named by its number and never replaced; the highest one counts. So a late announcement
-of an overtaken writer changes nothing.
+never decreases. Each mark is a file, named by its number and never replaced; the highest one counts. So a late
+announcement of an overtaken writer has no effect.
 
-A number up to the mark is free again, unless it is that of a fence: those stay, as they stop earlier writers. A process
-that opens the database may take a free one, if it looked for the next number too long ago. So `LowWaterMark.admits`
+Numbers up to the mark are free again, except those of fences, which stay to stop earlier writers. A process that opens
+the database may use a free number, if it determined the next number too long ago. Therefore `LowWaterMark.admits`
 decides whether a commit up to the mark is part of the history.
 """
 
@@ -39,22 +39,24 @@ from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit
 from watersmeet.system import files
 
-#: The number of last writers that are known.
+#: The number of most recent writers that a mark names.
 _KNOWN_REIGNS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LowWaterMark:
-    """reigns: (fence's number, writer, token) of the last writers that took over up to `number`, in this order."""
+    """A low-water mark. reigns: (number of the fence, writer, token) of the last writers that took over up to `number`,
+    in this order.
+    """
 
     number: int = 0
     reigns: tuple[tuple[int, int, str], ...] = ()
 
     def admits(self, commit: Commit) -> bool:
-        """Whether a commit found under its number is part of the history.
+        """Whether an existing commit is part of the history.
 
-        All commits after the number of the mark are. Up to it, only those of the writer that reigned at that number
-        are: any other commit was written after its writer had been replaced.
+        All commits above the mark are. Up to the mark, only those of the writer that was in charge at that number are:
+        any other commit was written after its writer had been replaced.
         """
         if commit.number > self.number:
             return True
@@ -63,12 +65,12 @@ class LowWaterMark:
 
     @property
     def fences(self) -> set[int]:
-        """The numbers of the known fences up to it. Fences are never deleted."""
+        """The numbers of the known fences up to the mark. Fences are never deleted."""
         return {number for number, _, _ in self.reigns}
 
     @property
     def oldest(self) -> int:
-        """Up to this number fences are unknown, and all existing commits stay."""
+        """The number up to which fences are unknown, so that all existing commits stay."""
         return self.reigns[0][0] if len(self.reigns) == _KNOWN_REIGNS else 0
 
     def without_fences(self, numbers: Iterable[int]) -> list[int]:
@@ -87,18 +89,18 @@ def commits_there(layout: Layout, low_water: LowWaterMark, *, after: int = 0) ->
 
 
 def low_water_number(layout: Layout) -> int:
-    """The current low-water mark; 0 if there is none. One listing of a folder of one or two files."""
+    """The number of the current low-water mark; 0 without one. Lists a folder of one or two files once."""
     return max(file_numbers(layout.low_waters), default=0)
 
 
 def read_low_water(layout: Layout) -> LowWaterMark:
-    """The current low-water mark. DATABASE_DAMAGED."""
+    """The current low-water mark. Raises DATABASE_DAMAGED."""
     while number := low_water_number(layout):
         path = layout.low_water(number)
         try:
             value = layout.unseal(path)
         except FileNotFoundError:
-            continue  # A higher one took its place.
+            continue  # A higher mark has replaced it.
         try:
             reigns = tuple((int(n), int(w), str(t)) for n, w, t in value["reigns"])
             return LowWaterMark(int(value["low_water"]), reigns)
@@ -108,9 +110,9 @@ def read_low_water(layout: Layout) -> LowWaterMark:
 
 
 def raise_low_water(layout: Layout, before: LowWaterMark, number: int, commits: Iterable[Commit]) -> LowWaterMark:
-    """Announces, durably, that commits up to `number` will be deleted; returns the new low-water mark.
+    """Durably announces that commits up to `number` will be deleted. Returns the new low-water mark.
 
-    before: the mark as it was read. commits: those above it up to `number`.
+    before: the mark that was read. commits: those above it up to `number`.
     """
     fences = ((c.number, c.writer, c.token) for c in commits if c.kind == "fence")
     reigns = (*before.reigns, *fences)[-_KNOWN_REIGNS:]
@@ -119,7 +121,7 @@ def raise_low_water(layout: Layout, before: LowWaterMark, number: int, commits: 
     try:
         storage.create_file(path, layout.seal(path, value), durable=layout.durable)
     except FileExistsError:
-        pass  # By a writer that was overtaken: all writers say the same of the same commits.
+        pass  # An overtaken writer announced it: all writers write the same mark for the same commits.
     if layout.durable:
         storage.sync_directory(layout.low_waters)
     storage.remove_files(layout.low_water(n) for n in file_numbers(layout.low_waters) if n < number)
@@ -128,7 +130,9 @@ def raise_low_water(layout: Layout, before: LowWaterMark, number: int, commits: 
 
 READING: Final = "WATERSMEET_READING_SECONDS"
 
-"""Environment of the writing process: for how long it keeps files for unknown readers of other processes."""
+"""Environment variable of the writing process: the time for which it keeps files for unknown readers of other
+processes.
+"""
 
 ACTIVE: Final = "A"
 IDLE: Final = "I"
@@ -138,7 +142,7 @@ FREE: Final = "F"
 
 
 class Lease(NamedTuple):
-    """state: one of the letters above. commit: all commits above it are needed."""
+    """What a reader needs. state: one of the letters above. commit: all commits above it are needed."""
 
     state: str
     commit: int
@@ -149,7 +153,7 @@ _LOCK: Final = threading.Lock()
 
 
 class Reader:
-    """This reader's lease. At first it needs nothing (FREE). Without write access it has no effect."""
+    """A reader's lease. At first it needs nothing (FREE). Without write access it has no effect."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -166,7 +170,7 @@ class Reader:
             self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, files.rights(directory))
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._write(FREE, 0)
-            # Named only once it is locked: an unlocked file counts as a dead reader's.
+            # The file only gets its name once it is locked, because an unlocked file counts as that of a dead reader.
             named = directory / self._path.name.removeprefix(files.TEMPORARY)
             os.rename(self._path, named)
             self._path = named
@@ -181,12 +185,12 @@ class Reader:
         self._write(state, commit)
 
     def try_pin(self, commit: int, state: str = ACTIVE) -> bool:
-        """As `pin`. False if some commit above `commit` may have been deleted already."""
+        """Like `pin`. False if some commit above `commit` may have been deleted already."""
         self._write(state, commit)
         return low_water_number(self._layout) <= commit
 
     def idle(self, commit: int) -> None:
-        """As `pin`, but only while it costs little."""
+        """Like `pin`, but only while it costs little."""
         self._write(IDLE, commit)
 
     def release(self) -> None:
@@ -216,7 +220,7 @@ _HERE: Final[dict[AnyPath, WeakSet[Reader]]] = {}
 
 
 def read_leases(layout: Layout) -> list[Lease]:
-    """The leases of all living readers; files of dead ones are deleted. An unreadable one pins everything."""
+    """The leases of all living readers. Files of dead readers are deleted. An unreadable lease pins everything."""
     if layout.directory is None:
         with _LOCK:
             here = [reader.lease for reader in _HERE.get(layout.root, ())]
@@ -252,7 +256,7 @@ def clear(layout: Layout) -> None:
     if layout.directory is None:
         return
     read_leases(layout)
-    # Unnamed ones are being created by a reader, or were left by one that died meanwhile.
+    # Files without a final name are being created by a reader, or remain from one that died meanwhile.
     for path in list((layout.directory / _FOLDER).iterdir()):
         if path.name.startswith(files.TEMPORARY):
             with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """Deletion of commits, snapshots and segments that neither a reader nor the current state needs.
 
-An overtaken writer may be in the middle of this, at any step and for however long. So it never chooses files that a
-later writer could need, or could come to need: commits only up to the low-water mark, files only of numbers and writers
-up to the cleaner's own. Fences are never deleted, as `commits` says.
+An overtaken writer may be paused at any step of this for any time. So it never selects files that a later writer needs
+or could need: it only deletes commits up to the low-water mark, and files of numbers and writers up to its own. Fences
+are never deleted (`commits`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.store.segments import file_epoch, file_snapshot, file_writer
 from watersmeet.system.process import seconds_of
 
-#: The maximum number of noted commits. Above this …
+#: The maximum number of recorded commits. Above this …
 _MOST: Final = 2048
 
 #: … a commit is dropped if its neighbors are closer together than this fraction of their age, so
@@ -51,13 +51,13 @@ _PART: Final = 0.05
 
 
 class Ages:
-    """The newest commit at each time by the process's own clock, which never jumps. Takes a fixed amount of memory."""
+    """The newest commit at each time, by the process's own clock, which never jumps. Its memory is limited."""
 
     def __init__(self) -> None:
         self._known: list[tuple[float, int]] = []
 
     def note(self, number: int) -> None:
-        """Commit `number` exists now. Numbers never fall."""
+        """Records that commit `number` exists now. Numbers never decrease."""
         self._known.append((time.monotonic(), number))
         if len(self._known) > _MOST:
             now = self._known[-1][0]
@@ -68,13 +68,13 @@ class Ages:
             self._known = [self._known[0], *reversed(kept)]
 
     def known_for(self, seconds: float) -> int:
-        """The newest commit noted at least that long ago; 0 if there is none."""
+        """The newest commit recorded at least that long ago; 0 if there is none."""
         before = time.monotonic() - seconds
         place = bisect_right(self._known, before, key=lambda known: known[0])
         return self._known[place - 1][1] if place else 0
 
 
-#: An idle reader is waited for while it is at most this many commits behind …
+#: Commits are kept for an idle reader while it is at most this many commits behind …
 IDLE_COMMITS: Final = 4096
 
 #: … and their changes have at most this many bytes.
@@ -83,29 +83,29 @@ IDLE_BYTES: Final = 256 << 20
 #: The default retention of history: that of RisingWave's time travel.
 RETENTION_US: Final = 600_000_000
 
-#: The commits of an unread subscription are kept while it is at most this many commits behind …
+#: Commits are kept for an unread subscription while it is at most this many commits behind …
 KEPT_COMMITS: Final = 1 << 16
 
 #: … and their changes, of all relations, have at most this many bytes.
 KEPT_BYTES: Final = 1 << 30
 
-#: In an object store readers of other processes are unknown: commits, and checkpoints that are no longer the newest,
-#: are kept for this long. A slower reader begins again.
+#: In an object store, readers of other processes are unknown, so commits, and checkpoints that are no longer the
+#: newest, are kept for this long. A slower reader begins again.
 _READING_S: Final = 600.0
 
-#: A start reads all existing commits if they are at most this many …
+#: At a start, all existing commits are read if they are at most this many, …
 _AT_START: Final = 4096
 
-#: … and a clean-up lists all segments only if they are at most this many, which is one request; otherwise only after a
-#: number of commits proportional to the segments, so that the cost per commit is constant.
+#: … and each clean-up lists all segments if they are at most this many, which takes one request; if they are more, it
+#: does so after a number of commits proportional to them, so that the cost per commit is constant.
 _SEGMENTS: Final = 1000
 
 _SEGMENTS_PART: Final = 16
 
-#: Commits read ahead in an object store: the log caches as many.
+#: The number of commits that are read ahead in an object store. The log caches as many.
 _AT_ONCE: Final = 64
 
-#: The undelivered commits of a sink are kept while it is at most this many commits behind …
+#: Commits are kept for a sink while it is at most this many commits behind …
 DELIVERY_COMMITS: Final = 1 << 17
 
 #: … and their changes, of all relations, have at most this many bytes.
@@ -121,7 +121,8 @@ _logger: Final = logging.getLogger(__name__)
 class Keep:
     """History that is kept for possible readers: the commits of the last `age_us` microseconds.
 
-    since: nothing of earlier commits. is_limited: only within the limits of commits and bytes of an idle reader.
+    since: the commit before which nothing is kept. is_limited: history is only kept within the limits of an idle
+    reader.
     """
 
     age_us: int
@@ -136,7 +137,7 @@ def no_history(catalog: Catalog) -> list[Keep]:
 
 
 def kept_history(catalog: Catalog) -> list[Keep]:
-    """The history that the settings of a database, and its subscriptions, keep."""
+    """The history that the settings of a database and its subscriptions keep."""
     default = Keep(RETENTION_US, is_limited=True)
     subscriptions = (r for r in catalog.relations.values() if isinstance(r, NamedSubscription))
     return [
@@ -146,7 +147,9 @@ def kept_history(catalog: Catalog) -> list[Keep]:
 
 
 class _Past(NamedTuple):
-    """The clean-up's record of a checkpoint. transaction: that of its moment. before: the previous checkpoint."""
+    """The clean-up's record of a checkpoint. transaction: that of its moment. before: the number of the previous
+    checkpoint.
+    """
 
     number: int
     transaction: int
@@ -159,9 +162,9 @@ class Cleaner:
     """Deletes files that are needed neither by a reader, nor the current state, nor a start from the newest checkpoint,
     nor the history to keep. Only for the writer, one call at a time.
 
-    Files of a running epoch or transaction are never touched: segments of epochs above the newest are skipped, segments
-    of transactions are deleted only with their commit. A call costs what was added since the last one, not what is
-    kept.
+    Files of a running epoch or transaction are never deleted: segments of epochs above the newest are skipped, segments
+    of transactions are only deleted with their commit. The cost of a call depends on the files added since the last
+    one, not on those kept.
     """
 
     def __init__(
@@ -173,8 +176,8 @@ class Cleaner:
         idle_bytes: int | None = None,
         check_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        """idle_bytes: kept for idle readers. check_stop: raises if `run` is to end early during its first look at all
-        commits; the next one continues there.
+        """idle_bytes: the limit of bytes kept for idle readers. check_stop: raises an error if `run` must end early
+        while it first reads all commits; the next call continues there.
         """
         self._layout, self._log, self._segments = layout, log, segments
         self._idle_bytes = IDLE_BYTES if idle_bytes is None else idle_bytes
@@ -184,29 +187,29 @@ class Cleaner:
         self._named: Counter[int] = Counter()
         """The number of commits that name a file for their changes, by `file_key`."""
         self._known: dict[int, Named] = {}
-        """The information of checkpoints about commits above `_counted`."""
+        """The files named by commits above `_counted`, from checkpoints."""
         self._sizes: deque[tuple[int, int]] = deque()
         """(number, bytes of changes) of the newest commits."""
         self._checkpoints: dict[int, _Past] = {}
         self._freed: set[int] = set()
         """The commits that are no longer counted in `_named`, and may still exist."""
         self._going: set[str] = set()
-        """Files named by deleted commits that may still exist: a failed clean-up is repeated."""
+        """Files, named by deleted commits, that may still exist after a failed clean-up, which is repeated."""
         self._left: set[int] | None = None
         """The commits up to `_announced` that may still exist, without fences; None before the first clean-up."""
         self._announced = 0
         self._ages = Ages()
-        """Of commits that have checkpoints."""
+        """Records of the commits that have checkpoints."""
         self._looked = (0, 0)
         """The newest commit at the last listing of all segments, and their number."""
 
     def run(self, newest: Checkpoint, history: Iterable[Keep] = ()) -> None:
-        """newest: the newest checkpoint. history: to be kept for possible readers."""
+        """Cleans up. newest: the newest checkpoint. history: the history to keep for possible readers."""
         layout, log = self._layout, self._log
         head = log.head()
         last = log.read(head) if head else None
-        # First: once another writer has taken over, and cleaned up, these commits may be deleted, and their state in
-        # use.
+        # This is first, because once another writer has taken over and cleaned up, these commits may be deleted and
+        # their state in use.
         state = state_files(log, last, self._segments)
         before = read_low_water(layout)
         there = self._count(head, newest, before)
@@ -231,11 +234,11 @@ class Cleaner:
                 or ((writer := file_writer(name)) is not None and writer < log.writer)
             )
         ]
-        # The result counts only if no other writer was there yet: a file whose commit that one has deleted looks
-        # unused, though its snapshot names it. From here on it may be there: it can only need what `newest` and the
-        # remaining commits name.
+        # The result only counts if no other writer had taken over: if that writer deleted the commit of a file, the
+        # file appears unused, although a snapshot names it. From here on a writer may take over, because it can only
+        # need files that `newest` and the remaining commits name.
         log.check()
-        # Rising, so that a crash in between leaves no hole above the remaining commits.
+        # In ascending order, so that a crash in between leaves no gap above the remaining commits.
         storage.remove_files(layout.commit(n) for n in deleted)
         _remove_checkpoints(layout, self._checkpoints, newest.moment.head)
         storage.remove_files(layout.segments / name for name in unused)
@@ -248,8 +251,8 @@ class Cleaner:
             _clean_dead_letters(directories, self._oldest_epoch(head, announced))
 
     def _left_below(self, announced: LowWaterMark, there: Sequence[int]) -> set[int]:
-        """`_left`, for an announced low-water mark. there: on the first call, all existing commits: files of crashed
-        attempts are deleted.
+        """`_left`, for an announced low-water mark. there: on the first call, all existing commits; then files of
+        crashed attempts are also deleted.
         """
         if self._left is None:
             self._left = {n for n in announced.without_fences(there) if n <= announced.number}
@@ -259,12 +262,12 @@ class Cleaner:
         return self._left
 
     def _oldest_epoch(self, head: int, low_water: LowWaterMark) -> int:
-        """The number of the first epoch that a commit still has; 0 for none."""
+        """The number of the first epoch whose commit still exists; 0 for none."""
         commits = (self._log.find(n) for n in commits_there(self._layout, low_water) if n <= head)
         return next((c.epoch for c in commits if c is not None and c.epoch is not None), 0)
 
     def _count(self, head: int, newest: Checkpoint, before: LowWaterMark) -> list[int]:
-        """Reads the files that commits up to `head` name. before: the low-water mark as it was read. The first time, it
+        """Reads which files the commits up to `head` name. before: the low-water mark that was read. The first call
         returns the numbers of all existing commits.
         """
         there = commits_there(self._layout, before) if self._left is None else []
@@ -285,9 +288,10 @@ class Cleaner:
         return there
 
     def _named_by(self, numbers: Iterable[int], low_water: int) -> Iterable[Named]:
-        """The files that commits name, rising; commits that no checkpoint describes are read.
+        """The files that commits name, ascending by commit.
 
-        Up to the low-water mark each is checked: it may not be part of the history (`readers`).
+        Commits that no checkpoint describes are read; up to the low-water mark, each is checked, because it may not be
+        part of the history (`readers`).
         """
         known, unknown = [], []
         for number in numbers:
@@ -298,7 +302,7 @@ class Cleaner:
         return merge(known, map(named_by, _commits(self._log, unknown)))
 
     def _free(self, deleted: Iterable[int]) -> None:
-        """Subtracts the commits that will be deleted."""
+        """Subtracts the files of the commits that will be deleted."""
         for commit in _commits(self._log, [n for n in deleted if n not in self._freed]):
             files = commit.changed_files
             self._freed.add(commit.number)
@@ -309,9 +313,9 @@ class Cleaner:
                     del self._named[key]
 
     def _agree_on_low_water(self, newest: Checkpoint, history: Iterable[Keep], before: LowWaterMark) -> LowWaterMark:
-        """The new low-water mark, announced to readers (the protocol is in `readers`).
+        """The new low-water mark, after it was announced to readers (see the protocol in `readers`).
 
-        before: the mark as it was read.
+        before: the mark that was read.
         """
         layout, log = self._layout, self._log
         self._ages.note(newest.moment.head)
@@ -328,7 +332,7 @@ class Cleaner:
         )
         if agreed > before.number:
             numbers = range(before.number + 1, agreed + 1)
-            log.cleaned = agreed  # Before the leases are read again.
+            log.cleaned = agreed  # This is before the leases are read again.
             return raise_low_water(layout, before, agreed, (log.read(n) for n in _prefetched(log, numbers)))
         return replace(before, number=agreed)
 
@@ -347,7 +351,7 @@ class Cleaner:
         return min(number, past_moment(log, number).transaction + 1, epoch if commit.follows else number) - 1
 
     def _limit(self) -> int:
-        """The commit after which there are no more commits and bytes than an idle reader may need."""
+        """The first commit that is followed by at most as many commits and bytes as an idle reader may need."""
         total_bytes = 0
         for number, size_bytes in reversed(self._sizes):
             total_bytes += size_bytes
@@ -356,10 +360,10 @@ class Cleaner:
         return self._counted - IDLE_COMMITS
 
     def _old_enough(self, newest: Checkpoint, low_water: int) -> int:
-        """The number up to which no reader that began in time reads commits, nor needs earlier content.
+        """The number up to which readers that began in time need neither commits nor earlier content.
 
-        Commits up to the low-water mark were old enough before, and are deleted. A commit that this process has known
-        for that long is old, whatever its time: its writer's clock may have been ahead.
+        Commits up to the low-water mark were old enough earlier, and are deleted. A commit that this process has known
+        for that long is old, whatever its time, because its writer's clock may have been ahead.
         """
         wait_s = reading_s()
         before_us, known = time.time_ns() // 1000 - round(wait_s * 1e6), self._ages.known_for(wait_s)
@@ -370,7 +374,7 @@ class Cleaner:
         return number
 
     def _past(self, newest: Checkpoint) -> Iterator[_Past]:
-        """`newest` and the existing earlier checkpoints, from new to old."""
+        """`newest` and the existing earlier checkpoints, newest first."""
         number = newest.moment.head
         while number:
             found = self._checkpoints.get(number)
@@ -404,8 +408,8 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
 
     The cost does not grow with the number of commits: in an object store, where reading a commit takes a request, and
     in any database with many commits, the first clean-up handles the commits before the newest checkpoint, in parallel
-    with epochs. If a segment of the state is missing or damaged, this warns and deletes nothing; in a directory, also
-    if a segment of the content is missing. DATABASE_DAMAGED if a commit that is read is missing.
+    with epochs. If a segment of the state is missing or damaged, or in a directory a segment of the content is missing,
+    this warns and deletes nothing. Raises DATABASE_DAMAGED if a commit that is read is missing.
     """
     newest = newest_checkpoint(layout, log)
     last = log.read(log.head())
@@ -452,7 +456,7 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
         *layout.dead_directories(),
     ):
         storage.remove_temporaries(directory)
-    # Also those of an overtaken writer that died before it deleted them.
+    # These include files of an overtaken writer that died before it deleted them.
     storage.remove_files(layout.commit(n) for n in sorted({*numbers} - {*left}))
     if in_whole:
         made = {n: file_writer(n) for n in sorted(names - needed)}
@@ -464,16 +468,15 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
 
 
 def _granted(layout: Layout, low_water: int) -> int:
-    """The number up to which commits can be deleted: a reader that was admitted while the mark was raised keeps its
-    own.
+    """The number up to which commits can be deleted. A reader that was admitted while the mark was raised keeps the
+    commits that it needs.
     """
     return min([low_water, *(h.commit for h in readers.read_leases(layout) if h.state == readers.ACTIVE)])
 
 
 def _lasting(last: Commit | None) -> set[int]:
-    """The commits that are always kept: the newest, and the two newest epochs.
-
-    These epochs contain the frontier and name the state that tasks still read.
+    """The commits that are always kept: the newest commit, and the two newest epochs, which contain the frontier and
+    name the state that tasks still read.
     """
     return {last.number, last.last_epoch, last.epoch_before} if last else set()
 
@@ -487,7 +490,7 @@ def reading_s() -> float:
 def _waited_for(
     leases: Iterable[Lease], log: CommitLog, newest: Checkpoint, idle_bytes: int, low_water: int
 ) -> Iterator[int]:
-    """The commits above which all are needed: for active readers, and for others within their limits.
+    """For each active reader, and each other reader within its limits, the commit above which it needs all commits.
 
     low_water: a subscription or sink that needs commits below it is lost.
     """
@@ -504,7 +507,7 @@ def _waited_for(
 
 
 def _within(log: CommitLog, head: int, leases: Iterable[int], most_commits: int, most_bytes: int) -> Iterator[int]:
-    """Those of the commits after which there are no more commits and bytes than that."""
+    """Those of the commits that are followed by at most the given numbers of commits and bytes."""
     total_bytes, number = 0, head
     for commit in sorted((c for c in leases if head - c <= most_commits), reverse=True):
         total_bytes += changed_bytes(log, commit, number)
@@ -520,12 +523,12 @@ def changed_bytes(log: CommitLog, after: int, upto: int) -> int:
 
 
 def _commits(log: CommitLog, numbers: Iterable[int]) -> Iterator[Commit]:
-    """The commits of those numbers that are part of the history."""
+    """The commits with these numbers that are part of the history."""
     return (c for n in _prefetched(log, numbers) if (c := log.find(n)) is not None)
 
 
 def _prefetched(log: CommitLog, numbers: Iterable[int]) -> Iterator[int]:
-    """The numbers, each after its commit was read ahead."""
+    """The numbers, each returned after its commit was read ahead."""
     wanted = iter(numbers)
     while part := list(islice(wanted, _AT_ONCE)):
         log.prefetch(part)
@@ -540,7 +543,9 @@ def _remove_checkpoints(layout: Layout, kept: Collection[int], upto: int) -> Non
 
 
 def _clean_dead_letters(directories: Iterable[Path], before_epoch: int) -> None:
-    """Deletes the oldest dead letters of relations above the limit. Those that commits still have may be delivered."""
+    """Deletes the oldest dead letters of relations above the limit, except those of existing commits, which may still
+    be delivered.
+    """
     for directory in directories:
         left_bytes, deleted = DEAD_BYTES, []
         for path in sorted(directory.iterdir(), reverse=True):  # their names begin with the numbers of epochs
@@ -559,7 +564,7 @@ def state_files(log: CommitLog, last: Commit | None, segments: SegmentFiles) -> 
 
 
 def _is_past(name: str, newest_epoch: int | None, newest_snapshot: int) -> bool:
-    """Whether no running epoch or compaction may still need a file of this name."""
+    """Whether no running epoch or compaction can still need a file with this name."""
     epoch, snapshot = file_epoch(name), file_snapshot(name)
     if snapshot is not None:
         return snapshot <= newest_snapshot

@@ -1,9 +1,9 @@
-"""Reading segments: files are mapped into memory and checked once, then blobs are read without copying.
+"""Reads segments: files are mapped into memory and checked once; then blobs are read without copying.
 
-When a process maps a file, it checks its trailer (magic, format, length), and that the checksums of its blocks and its
-footer match the hash in its name, so that no file is mistaken for another; when it first reads a blob of a segment, it
-checks the blob's blocks. All blocks of a run file, at least 1 MiB, are read and checked only by `read_change` and
-`check`.
+When a process maps a file, it checks the trailer (magic, format, length), and that the checksums of the blocks and the
+footer match the hash in the file's name, so that no file is mistaken for another. When a process first reads a blob of
+a segment, it checks the blob's blocks. Only `read_change` and `check` read and check all blocks of a run file, which
+has at least 1 MiB.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from watersmeet.system.blobs import BlobRef, DirectBlob
 
 _FILE_NAME: Final = re.compile(r'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:segment|run))"')
 
-#: Outside of tasks a map is released after this many commits without use. Most files are deleted by then, but a map
-#: keeps the file's pages, and its space on the disk.
+#: Outside of tasks, a mapping is released after this many commits without use. Most files are deleted by then, but a
+#: mapping keeps the file's pages and its disk space.
 KEPT_COMMITS: Final = 512
 
 _PAGE_BYTES: Final = 4096
-#: Estimated memory of a mapped file in addition to its pages: for the kernel's tables, and for each blob or block.
+#: The estimated memory of a mapped file in addition to its pages: for the kernel's tables, and for each blob or block.
 _MAP_BYTES: Final = 4096
 _ENTRY_BYTES: Final = 128
 
@@ -68,13 +68,13 @@ class _Mapped:
 
     @property
     def size_bytes(self) -> int:
-        """The most memory it takes, with all its pages."""
+        """The maximum memory of the file, with all its pages."""
         pages: int = -(-self.buffer.size // _PAGE_BYTES)
         entries: int = len(self.blobs) + self.checksums.size // CHECKSUM_BYTES
         return pages * _PAGE_BYTES + _MAP_BYTES + entries * _ENTRY_BYTES
 
     def is_sound(self, offset: int, length: int) -> bool:
-        """Whether the blocks of these bytes match their checksums."""
+        """Whether the blocks that contain these bytes match their checksums."""
         checksums = memoryview(self.checksums).cast("B")
         for number in range(offset // BLOCK_BYTES, -(-(offset + length) // BLOCK_BYTES)):
             if number not in self.checked:
@@ -89,9 +89,9 @@ class _Mapped:
 class SegmentFiles:
     """The segments of one directory, for one process. Safe for several threads.
 
-    A mapped file may be deleted meanwhile: its buffers stay valid. The least recently used maps are released above
-    `max_mapped_bytes` (as if all their pages were in memory; returned buffers keep theirs) and, as Linux allows a
-    process at most 65,530 maps, above `max_files`.
+    If a mapped file is deleted, its buffers stay valid. The least recently used mappings are released above
+    `max_mapped_bytes` (counting all their pages; returned buffers keep their pages) and above `max_files`, because
+    Linux allows a process at most 65,530 mappings.
     """
 
     def __init__(self, directory: AnyPath, *, max_mapped_bytes: int = 64 << 20, max_files: int = 1 << 14) -> None:
@@ -104,7 +104,7 @@ class SegmentFiles:
 
     @property
     def mapped_bytes(self) -> int:
-        """The most memory that the maps take."""
+        """The maximum memory of the mappings."""
         return self._maps.size_bytes
 
     def read_blob(self, ref: BlobRef, condition: str = "STATE_DAMAGED") -> pa.Buffer:
@@ -112,7 +112,7 @@ class SegmentFiles:
         return self._read(ref, condition, whole=not ref.file.endswith(".run"))
 
     def read_change(self, ref: BlobRef) -> tuple[pa.Table, Diff]:
-        """The rows and diffs of a blob of `changes.encode_change`. DATABASE_DAMAGED, naming the file."""
+        """The rows and diffs of a blob from `changes.encode_change`. Raises DATABASE_DAMAGED, naming the file."""
         try:
             return decode_change(self._read(ref, "DATABASE_DAMAGED", whole=True))
         except pa.ArrowException as cause:
@@ -134,7 +134,7 @@ class SegmentFiles:
     def read_section(self, name: str, place: str) -> Any:
         """The section of segment `name` for `place`, "stage/bucket". References in it with file "" mean this segment.
 
-        STATE_DAMAGED, naming the file.
+        Raises STATE_DAMAGED, naming the file.
         """
         sections = json.loads(self._map(name, "STATE_DAMAGED").footer.to_pybytes())["sections"]
         if place not in sections:
@@ -152,7 +152,9 @@ class SegmentFiles:
         storage.fetch(wanted)
 
     def direct(self, ref: BlobRef) -> DirectBlob | None:
-        """Reads a blob past the machine's cache, if it is a run file in a directory. STATE_DAMAGED if it is missing."""
+        """Opens a blob for reading that bypasses the page cache, if it is a run file in a directory. Raises
+        STATE_DAMAGED if it is missing.
+        """
         if isinstance(self._directory, ObjectPath) or not ref.file.endswith(".run"):
             return None
         path = self._directory / check_name(ref.file)
@@ -166,7 +168,7 @@ class SegmentFiles:
     def parts(self, refs: Sequence[BlobRef]) -> list[SegmentParts | None]:
         """For each blob its parts, if it is a run file in an object store without a local copy; else None.
 
-        STATE_DAMAGED, naming the file.
+        Raises STATE_DAMAGED, naming the file.
         """
         found = [self._parts_of(ref) for ref in refs]
         open_parts(parts for parts in found if parts is not None)
@@ -187,13 +189,13 @@ class SegmentFiles:
             return parts
 
     def check(self, ref: BlobRef) -> None:
-        """As reading `ref`, but checks the whole content of a run file."""
+        """Reads `ref` and checks the whole content, also of a run file."""
         self._read(ref, "STATE_DAMAGED", whole=True)
 
     def age(self, now: int, most: int) -> None:
-        """Sets the moment to `now`, which never falls; releases maps without use for `most` moments.
+        """Sets the moment to `now`, which never decreases.
 
-        So a process's memory depends on what it reads, not on how long it runs.
+        Releases mappings that were not used for `most` moments, so that a process's memory does not grow with time.
         """
         with self._lock:
             self._now = max(now, self._now)

@@ -1,18 +1,19 @@
-"""Segments: one file holds all blobs that one task (or transaction) wrote. Writing, and block reads from object stores.
+"""Segments: one file contains all blobs that one task (or transaction) wrote. This module writes segments, and reads
+them in blocks from object stores.
 
 Layout: header of 64 bytes (magic), blobs each at a multiple of 64 bytes (so that Arrow maps them without copying), then
 the checksums of all preceding blocks (XXH3, 8 bytes for each block of `BLOCK_BYTES`), the footer (JSON), the trailer:
 where the checksums begin (uint64), the length of the footer, the format (uint32), the hash in the file's name, magic.
-Blobs of at least 1 MiB are files of their own (`.run`): the blob, checksums and a trailer, with an empty footer. They
+Blobs of at least 1 MiB are separate files (`.run`): the blob, checksums and a trailer, with an empty footer. They
 outlive the segment when unchanged state passes to the next epoch. A segment has a section for each bucket of a stage
 whose state the task changed, which lists that state.
 
-The hash is that of the checksums and the footer, which is as good as one of the content, and any block can be checked
+The hash covers the checksums and the footer. It is as good as a hash of the content, and any block can be checked
 without the others. Names contain the writer, so that an overtaken writer never writes or deletes another's file.
 
-Each process checks each block once, wherever it comes from. Fetched blocks are kept in the local copies
-(`objectstores.databasefiles`). Close blocks are fetched together with the gap, as a request costs as much as
-some bytes; several requests run at a time.
+Each process checks each block once, wherever it was read. Fetched blocks are kept in the local copies
+(`objectstores.databasefiles`). Nearby blocks are fetched together with the gap between them, because a request costs as
+much as some bytes; several requests run at a time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ HEADER_BYTES: Final = 64
 ALIGNMENT_BYTES: Final = 64
 OWN_FILE_BYTES: Final = 1 << 20
 
-#: Blobs of this size that no task will read are written past the machine's cache.
+#: Blobs of this size that no task will read are written without the page cache.
 DIRECT_BYTES: Final = 2 << 20
 
 #: The size of a block; each has a checksum.
@@ -54,36 +55,38 @@ _PREFIX: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 
 
 def epoch_prefix(epoch: int, writer: int, *place: int) -> str:
-    """The start of the names of one task's files. writer: of the log, as in commits. place: the stage and the bucket,
-    for a task that runs only these.
+    """The prefix of the names of one task's files. writer: the log's, as in commits. place: the stage and the bucket,
+    for a task that only runs these.
     """
     return "-".join([f"{epoch:010d}", str(writer), *map(str, place)])
 
 
 def transaction_prefix(number: int, writer: int) -> str:
-    """The start of the names of files of the transaction that will be commit `number`."""
+    """The prefix of the names of files of the transaction that will be commit `number`."""
     return f"t{number}-{writer}"
 
 
 def snapshot_prefix(number: int, writer: int) -> str:
-    """The start of the names of files of a compaction of the content up to commit `number`."""
+    """The prefix of the names of files of a compaction of the content up to commit `number`."""
     return f"s{number:012d}-{writer}"
 
 
 def file_writer(name: str) -> int | None:
-    """The writer of a segment or run file of this name; None for other names."""
+    """The writer of a segment or run file with this name; None for other names."""
     found = _FILE.match(name)
     return int(found[3]) if found else None
 
 
 def file_epoch(name: str) -> int | None:
-    """The epoch of a segment or run file of this name; None for one of a transaction or compaction."""
+    """The epoch of a segment or run file with this name; None for a file of a transaction or compaction."""
     found = _FILE.match(name)
     return int(found[1]) if found and found[1] else None
 
 
 def file_snapshot(name: str) -> int | None:
-    """The `number` of `snapshot_prefix` in the name of a segment or run file; None if a compaction did not make it."""
+    """The `number` of `snapshot_prefix` in the name of a segment or run file; None for files that compaction did not
+    write.
+    """
     found = _FILE.match(name)
     return int(found[2]) if found and found[2] else None
 
@@ -94,10 +97,10 @@ def file_hash(name: str) -> str:
 
 
 class SegmentWriter:
-    """Collects blobs; `finish` writes them, and must be called: large ones may be written in the background until then.
-    Not thread-safe.
+    """Collects blobs. `finish` writes them, and must be called, because large ones may be written in the background
+    until then. Not thread-safe.
 
-    directory: segments/ of the database. prefix: start of the file names (`epoch_prefix`). own_file_bytes: None is
+    directory: segments/ of the database. prefix: that of the file names (`epoch_prefix`). own_file_bytes: by default
     `OWN_FILE_BYTES`. After an error no written file is referenced; the clean-up at start deletes them.
     """
 
@@ -108,7 +111,7 @@ class SegmentWriter:
         self._prefix = prefix
         self._files = storage.Publisher(durable=durable)
         self.own_file_bytes = OWN_FILE_BYTES if own_file_bytes is None else own_file_bytes
-        """Blobs of at least this size are files of their own."""
+        """Blobs of at least this size are separate files."""
         self._pieces: list[bytes | memoryview] = [MAGIC.ljust(HEADER_BYTES, b"\0")]
         self._end_bytes = HEADER_BYTES
         self._blobs: list[tuple[int, int, int]] = []
@@ -116,10 +119,10 @@ class SegmentWriter:
 
     def add(self, blob: Pieces, rows: int, *, unread: bool = False, held: bool = False) -> BlobRef:
         """Adds a blob, whose pieces must not change. The reference's `file` is "" (this segment, see `BlobRef.within`)
-        or a file of its own.
+        or a separate file.
 
-        unread: no task will read it: a large one is from a backlog or from history, and is rarely read soon. held: as
-        in `storage.Publisher.publish`.
+        unread: whether no task will read it; a large one is from a backlog or from history, and is rarely read soon.
+        held: as in `storage.Publisher.publish`.
         """
         size = sum(map(len, blob))
         if size >= self.own_file_bytes:
@@ -137,16 +140,17 @@ class SegmentWriter:
         self._files.finish()
 
     def drop(self, ref: BlobRef) -> None:
-        """Deletes an added blob's own file, unless another blob is the same."""
+        """Deletes an added blob's separate file, unless another blob is equal."""
         self._own[ref.file] -= 1
         if not self._own[ref.file]:
             self.wait()
             storage.discard(self._directory / ref.file)
 
     def finish(self, sections: Mapping[str, Any] | None = None) -> str:
-        """Writes the segment with `sections` (JSON by "stage/bucket") and returns its name. Same content, same name.
+        """Writes the segment with `sections` (JSON by "stage/bucket") and returns its name; equal content has an equal
+        name.
 
-        "", with no segment written, if it is empty. Afterwards all files of their own exist. The commit log flushes the
+        If it is empty, writes nothing and returns "". Afterwards all separate files exist. The commit log flushes the
         directory once for all segments of a commit.
         """
         name = self._finished(sections or {}) if self._blobs or sections else ""
@@ -220,27 +224,27 @@ def tail_hash(checksums: bytes | memoryview, footer: bytes | memoryview) -> byte
 
 Blocks = npt.NDArray[np.int64]
 
-#: The most unneeded blocks that are fetched between two needed ones.
+#: The maximum number of unneeded blocks that are fetched between two needed ones.
 _GAP_BLOCKS: Final = 2
 
-#: The most blocks of one request.
+#: The maximum number of blocks of one request.
 _MOST_BLOCKS: Final = 128
 
-#: The end of a file is fetched with a part of its content, which mostly has the index of a run: one in this many bytes,
-#: but not more than …
+#: The end of a file is fetched together with the last part of its content, which usually contains the index of a run:
+#: one in this many bytes, but not more than …
 _END_PART: Final = 16
 
 _END_BYTES: Final = 256 << 10
 
 
 class SegmentParts:
-    """A run file in parts. See `blobs.BlobParts`. Safe for several threads.
+    """A run file that is read in parts, see `blobs.BlobParts`. Safe for several threads.
 
     used: the moment of its last use, for `SegmentFiles`.
     """
 
     def __init__(self, place: ObjectPath, length_bytes: int) -> None:
-        """length_bytes: of its blob. Nothing is read before `open_parts`."""
+        """length_bytes: that of its blob. Nothing is read before `open_parts`."""
         self.place = place
         self.used = 0
         self.is_open = False
@@ -252,12 +256,12 @@ class SegmentParts:
         self.buffer: pa.Buffer = self._copy.buffer.slice(0, length_bytes)
 
     def missing_bytes(self, ranges: Ranges) -> int:
-        """As `BlobParts`."""
+        """See `BlobParts`."""
         blocks = self.blocks_of(ranges)
         return int(np.count_nonzero(~self._copy.there(blocks))) * BLOCK_BYTES
 
     def fetch(self, wanted: Sequence[tuple[BlobParts, Ranges]]) -> None:
-        """As `BlobParts`."""
+        """See `BlobParts`."""
         by_file: dict[int, tuple[SegmentParts, list[Blocks]]] = {}
         for parts, ranges in wanted:
             assert isinstance(parts, SegmentParts)
@@ -273,7 +277,7 @@ class SegmentParts:
         return np.flatnonzero(np.cumsum(bounds[:-1]) > 0)
 
     def end_blocks(self) -> Blocks:
-        """The first block, and those at the end that are needed for checks."""
+        """The first block, and the last blocks, which are needed for checks."""
         content = min(_END_BYTES, max(BLOCK_BYTES, self._length // _END_PART))
         return self.blocks_of(np.array([[0, 1], [max(0, self._length - content), self.size_bytes]]))
 
@@ -286,7 +290,9 @@ class SegmentParts:
         return blocks[~self._copy.there(blocks)]
 
     def requests(self, blocks: Blocks) -> list[tuple[ObjectPath, int, int, Callable[[bytes], None]]]:
-        """Requests of `databasefiles.fetch_ranges` for these blocks, ascending, including gaps between near ones."""
+        """The requests of `databasefiles.fetch_ranges` for these ascending blocks, including gaps between nearby
+        ones.
+        """
         if not len(blocks):
             return []
         begins = np.flatnonzero(np.diff(blocks, prepend=-_GAP_BLOCKS - 2) > _GAP_BLOCKS + 1)
@@ -300,7 +306,7 @@ class SegmentParts:
         return found
 
     def check(self, blocks: Blocks) -> Blocks:
-        """Checks fetched blocks; returns the damaged ones."""
+        """Checks fetched blocks. Returns the damaged ones."""
         if not self.is_open:
             return np.zeros(0, np.int64) if self._check_end() else blocks
         damaged = []
@@ -315,7 +321,7 @@ class SegmentParts:
         return np.array(damaged, np.int64)
 
     def _check_end(self) -> bool:
-        """Whether the end is that of the file of this name; then the file is open, and blocks can be checked."""
+        """Whether the end belongs to the file with this name. If so, the file is open, and blocks can be checked."""
         tail = self._copy.buffer.slice(self._length)
         checksums = tail.slice(0, tail.size - TRAILER.size)
         length, footer, version, found, magic = TRAILER.unpack(tail.slice(checksums.size).to_pybytes())
@@ -339,19 +345,19 @@ class SegmentParts:
         return take
 
     def keep(self) -> None:
-        """Marks it as used."""
+        """Marks the file as used."""
         self._copy.used()
 
 
 def open_parts(files: Iterable[SegmentParts]) -> None:
-    """Prepares files for reading their parts. STATE_DAMAGED, naming the file."""
+    """Prepares files for reading their parts. Raises STATE_DAMAGED, naming the file."""
     new = [(parts, parts.end_blocks()) for parts in files if not parts.is_open]
     _fetch(new)
-    _fetch(new)  # now that they are open, their blocks can be checked
+    _fetch(new)  # the files are open now, so their blocks can be checked
 
 
 def damaged(place: ObjectPath, reason: str) -> Error:
-    """The error for a file with other content than was written."""
+    """The error for a file whose content is not what was written."""
     return error("STATE_DAMAGED", f"{place.name} is damaged: {reason}", detail=f"The file is in {place.parent}.")
 
 
@@ -361,7 +367,7 @@ def _fetch(wanted: Sequence[tuple[SegmentParts, Blocks]]) -> None:
     _get(absent)
     misses = sum(len(blocks) for _, blocks in absent)
     databasefiles.looked_up(hits=sum(len(blocks) for _, blocks in wanted) - misses, misses=misses)
-    # The local copy may be damaged, or incomplete, as its writer died: it is fetched again.
+    # The local copy may be damaged, or incomplete because its writer died: the file is fetched again.
     again = [(parts, parts.check(blocks)) for parts, blocks in fresh]
     if any(len(blocks) for _, blocks in again):
         _get(again)
@@ -386,7 +392,7 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Key, Value]):
-    """The most recently used values, of at most `max_bytes` together, but always the newest one. Not thread-safe."""
+    """The most recently used values: at most `max_bytes` in total, but always the newest value. Not thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -1,13 +1,13 @@
-"""One relation's content as a DuckDB table, with overlays on top: appended to, and retracted from by the hash of rows.
+"""One relation's content as a DuckDB table, with overlays. Rows are appended, and retracted by their hash.
 
 n equal rows are n rows, so a plain SELECT costs nothing extra. Columns are c0, c1, …; `_h` is the hash of the row,
 absent for insert-only relations.
 
-An overlay has commits that no epoch has reflected yet and an open transaction's changes, or the inverse of the newest
-changes. The table itself is unchanged: hidden rows are a list of row ids, added rows a second table.
+An overlay contains commits that no epoch has reflected yet and an open transaction's changes, or the inverse of the
+newest changes. It does not change the table: hidden rows are a list of row ids, added rows a second table.
 
-Creating a DuckDB takes 11 ms, more than the rest of opening a small database, so a content's empty DuckDB is kept for
-the next one of this process.
+Creating a DuckDB takes 11 ms, more than the rest of opening a small database, so this process keeps an emptied DuckDB
+for its next content.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ _HITS: Final = f"{SPACE}.hits"
 _CANDIDATES: Final = f"{SPACE}.candidates"
 _INPUT: Final = "_watersmeet_input"
 
-#: A table is rewritten when rows of more bytes than it has were deleted from it, and at least these.
+#: A table is rewritten when the rows deleted from it had more bytes than it has now, and at least these.
 _WASTE_BYTES: Final = 1 << 18
 
-#: The hash of a row, and DuckDB's mark of a deleted row.
+#: The size of the hash of a row, and of DuckDB's mark of a deleted row.
 _ROW_BYTES: Final = 16
 
-#: In smaller tables, rows are looked up by reading all: half a millisecond. An index takes 50 bytes a row.
+#: In smaller tables, rows are looked up by reading all, in half a millisecond. An index takes 50 bytes a row.
 _INDEXED_ROWS: Final = 1 << 18
 
 _MOST_INDEXES: Final = 2
 
-#: An index is used if it finds at most this many rows on average: DuckDB reads all for more.
+#: An index is used if it finds at most this many rows on average: for more, DuckDB reads all.
 _FOUND_ROWS: Final = 1 << 10
 
 #: Types for which DuckDB's index and SQL agree on equal values.
 _INDEXED_TYPES: Final = ("smallint", "integer", "bigint", "varchar", "date", "timestamp", "timestamptz")
 
-#: In tables up to this size rows are found by one statement that reads everything.
+#: In tables up to this size, rows are found by one statement that reads everything.
 _SMALL_ROWS: Final = 1 << 16
 
 
 class ContentTable:
     """The rows of `relation` up to commit `applied`. For one thread, inside a DuckDB transaction of the caller.
 
-    rows: duplicates counted. version: changes with every change, so that row ids of an older one are void. waste_bytes:
-    what deleted rows may take, if the others take less.
+    rows: their number, counting duplicates. version: different after every change, which makes older row ids void.
+    waste_bytes: the limit of bytes for deleted rows, if the others take less.
     """
 
     def __init__(
@@ -92,15 +92,15 @@ class ContentTable:
         self.create(self.table)
 
     def create(self, table: str) -> None:
-        """Creates an empty table of this form."""
+        """Creates an empty table with these columns."""
         columns = [f"c{i} {f.type.duckdb}" for i, f in enumerate(self.relation.columns)]
         if self._hashed:
             columns.append("_h UBIGINT")
         self._connection.execute(f"CREATE OR REPLACE TABLE {table} ({', '.join(columns)})")
 
     def look_up(self, column: str) -> None:
-        """Notes that a query looks up rows by a column: from the second time on, a large table gets an index, if that
-        finds few rows. Not inside a transaction of DuckDB.
+        """Records that a query looks up rows by a column. At the second time, a large table gets an index, if that
+        finds few rows. Must not be called within a transaction of DuckDB.
         """
         if self.rows < _INDEXED_ROWS or self.relation.column(column).type.name not in _INDEXED_TYPES:
             return
@@ -116,7 +116,7 @@ class ContentTable:
         return found is not None and found[0] * _FOUND_ROWS >= self.rows
 
     def _index(self, place: int) -> None:
-        """Creates an index. Without memory for it, rows are found by reading all."""
+        """Creates an index. If memory is short, there is none, and rows are found by reading all."""
         with contextlib.suppress(duckdb.OutOfMemoryException):
             self._connection.execute(f"CREATE INDEX {self.relation.id}_c{place} ON {self.table} (c{place})")
 
@@ -134,12 +134,12 @@ class ContentTable:
 
     @property
     def select(self) -> str:
-        """SELECT list with the columns' names."""
+        """The SELECT list with the columns' names."""
         return ", ".join(f"c{i} AS {quoted(name)}" for i, name in enumerate(self.names))
 
     @property
     def arrival(self) -> str:
-        """The rows with their order of arrival, if the relation is insert-only."""
+        """A SELECT of the rows with their order of arrival, if the relation is insert-only."""
         return f"SELECT {self.select}, rowid AS {quoted(ARRIVAL)} FROM {self.table}"
 
     def append(self, table: pa.Table, diff: Diff) -> None:
@@ -149,7 +149,7 @@ class ContentTable:
         self.version += bool(rows)
 
     def insert(self, into: str, table: pa.Table, diff: Diff) -> int:
-        """Inserts rows into a table of this form, in their order; returns how many."""
+        """Inserts rows into a table with these columns, in their order. Returns their number."""
         if bool((diff != 1).any()):
             table = table.take(pa.array(np.repeat(np.arange(len(diff)), diff)))
         if table.num_rows:
@@ -158,7 +158,7 @@ class ContentTable:
         return int(table.num_rows)
 
     def apply(self, table: pa.Table, diff: Diff) -> None:
-        """Adds a change with retractions. INTERNAL_ERROR if it deletes a row that does not exist."""
+        """Adds a change with retractions. Raises INTERNAL_ERROR if it deletes a row that does not exist."""
         if not bool((diff < 0).any()):
             self.append(table, diff)
             return
@@ -174,7 +174,9 @@ class ContentTable:
         self._rebuild()
 
     def stage(self, table: pa.Table, diff: Diff) -> tuple[int, int]:
-        """Sums a change into the table _STAGED (c0.., _h, _n); returns (rows to insert, rows to delete)."""
+        """Sums a change into the table _STAGED (c0.., _h, _n). Returns (number of rows to insert, number of rows to
+        delete).
+        """
         if not self._hashed and bool((diff < 0).any()):
             raise error("INTERNAL_ERROR", f'"{self.relation.name}" only grows, but a change deletes rows of it')
         with self._input(table, diff):
@@ -197,8 +199,8 @@ class ContentTable:
     def find(self, deleted: int, *, added: str | None = None, hidden: str | None = None) -> None:
         """Puts the row ids of the rows that _STAGED deletes into the table DELETED (r BIGINT).
 
-        deleted: the required number of rows. added: a table with more rows, which are selected first, with -1 - n for
-        row id n. hidden: a table (r) of row ids that do not count.
+        deleted: the required number of rows. added: a table with further rows, which are selected first; row id n
+        becomes -1 - n. hidden: a table (r) of row ids that do not count.
         """
         visible = f" WHERE rowid NOT IN (SELECT r FROM {hidden})" if hidden else ""
         sources = [(self.table, "rowid", visible)]
@@ -219,12 +221,12 @@ class ContentTable:
             raise self._not_there()
 
     def _find_in_large(self, sources: list[tuple[str, str, str]], wanted: str, same: str) -> int:
-        """First by hash only, then the few rows found are fetched by row id and compared as a whole.
+        """Finds rows by hash only; then fetches the few found rows by row id and compares them as a whole.
 
-        In one statement DuckDB would read all columns of all rows.
+        A single statement would read all columns of all rows.
         """
         execute = self._connection.execute
-        # As a filter on the scan, a list of hashes is slower than the join itself, one of row ids much faster.
+        # As a filter on the scan, a list of hashes is slower than the join itself; a list of row ids is much faster.
         execute("SET dynamic_or_filter_threshold = 0")
         hashes = " UNION ALL ".join(f"SELECT {r} AS r, _h FROM {table}{where}" for table, r, where in sources)
         execute(
@@ -245,8 +247,8 @@ class ContentTable:
         return found
 
     def _keep_wanted(self, matches: str) -> int:
-        """Fills DELETED from rows (r, s, wanted), of which the first `wanted` by `s` count; returns their number."""
-        # Not by a window function: DuckDB would keep 14 KB of its blocks each time, up to 20 MB.
+        """Fills DELETED from rows (r, s, wanted), of which the first `wanted` by `s` count. Returns their number."""
+        # This does not use a window function, for which DuckDB would keep 14 KB of its blocks each time, up to 20 MB.
         found = self._connection.execute(
             f"CREATE OR REPLACE TABLE {DELETED} AS SELECT unnest(list_sort(list(r))[:any_value(wanted)]) AS r "
             f"FROM ({matches}) GROUP BY s"
@@ -297,7 +299,7 @@ class ContentTable:
 
 
 class _Registered:
-    """An Arrow table under a name that DuckDB knows, inside a with block."""
+    """A context in which DuckDB knows an Arrow table by a name."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, table: pa.Table) -> None:
         self._connection = connection
@@ -315,14 +317,14 @@ _LATER: Final = 1 << 62
 
 
 class Overlay:
-    """Changes above `base`. upto: the last commit in it. own: how many changes of the open transaction `owner` are in
-    it.
+    """Changes on top of `base`.
 
-    Void (`is_valid` False) once the base has changed. For one thread, inside a DuckDB transaction of the caller.
+    upto: the last commit in it. own: the number of changes of the open transaction `owner` in it. It is void
+    (`is_valid` is False) once the base has changed. For one thread, inside a DuckDB transaction of the caller.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, base: ContentTable, suffix: str = "") -> None:
-        """suffix: of the names of its tables, unique among the overlays of `base`."""
+        """suffix: that of its tables' names, unique among the overlays of `base`."""
         self.base = base
         self.upto = base.applied
         self.own = 0
@@ -340,7 +342,7 @@ class Overlay:
         return self._version == self.base.version
 
     def apply(self, table: pa.Table, diff: Diff) -> None:
-        """Adds a change. INTERNAL_ERROR if it deletes a row that does not exist."""
+        """Adds a change. Raises INTERNAL_ERROR if it deletes a row that does not exist."""
         if not bool((diff < 0).any()):
             self._begin()
             self.base.insert(self._added, table, diff)
@@ -385,7 +387,7 @@ class Overlay:
 
     @property
     def arrival(self) -> str:
-        """The same with the order of arrival: rows of the overlay are later."""
+        """The content with the order of arrival: rows of the overlay are later."""
         return self._select(f", rowid AS {quoted(ARRIVAL)}", f", rowid + {_LATER}")
 
     def _select(self, of_base: str, of_added: str) -> str:
@@ -406,11 +408,11 @@ NEWEST: Final = "newest"
 #: The table that readers read to begin a transaction of DuckDB.
 MOMENT: Final = f"{SPACE}.moment"
 
-#: DuckDB writes this much before it removes deleted rows, which would change the row ids of others. This value prevents
-#: it: overlays refer to rows by their ids, and `ContentTable` frees the space of deleted rows.
+#: The setting for how much DuckDB writes before it removes deleted rows, which would change the ids of other rows. This
+#: value prevents that, because overlays refer to rows by their ids; `ContentTable` frees the space of deleted rows.
 _NEVER: Final = "8000000TB"
 
-#: A DuckDB with more bytes than this after all is dropped is not kept.
+#: A DuckDB that still has more bytes than this after all was dropped is not kept.
 _MOST_BYTES: Final = 1 << 20
 
 
@@ -425,12 +427,13 @@ class Settings:
 
 _guard: Final = threading.Lock()
 
-#: At most one empty connection by process id and settings: a fork can't use that of its parent, whose threads it lacks.
+#: At most one empty connection for each process id and settings. A fork can't use that of its parent, because it lacks
+#: its threads.
 _spares: Final[dict[tuple[int, Settings], duckdb.DuckDBPyConnection]] = {}
 
 
 def connect(directory: str, settings: Settings) -> duckdb.DuckDBPyConnection:
-    """A connection to an empty DuckDB with the schemas of a content. directory: for spilling."""
+    """A connection to an empty DuckDB with the schemas of a `Content`. directory: for spilling."""
     with _guard:
         connection = _spares.pop((os.getpid(), settings), None)
     if connection is not None:
@@ -449,9 +452,9 @@ def connect(directory: str, settings: Settings) -> duckdb.DuckDBPyConnection:
 
 
 def give_back(connection: duckdb.DuckDBPyConnection, settings: Settings) -> None:
-    """Ends a connection of `connect`. Its DuckDB is kept if it can be used again."""
+    """Ends a connection of `connect`. Keeps its DuckDB if it can be used again."""
     spare = (os.getpid(), settings)
-    # Without access to files the directory for spilling can't be changed.
+    # Without access to files, the directory for spilling can't be changed.
     if settings.external_access and _emptied(connection):
         with _guard:
             if spare not in _spares:
