@@ -211,7 +211,8 @@ class Followed:
     def _rows(self, content: dict[int, Record]) -> dict[Any, tuple[Row, int]]:
         groups: dict[Any, list[Record]] = {}
         for record in content.values():
-            groups.setdefault(self._group(record), []).append(record)
+            if (group := self._group(record)) is not None:  # a record without a grouping value is in no group
+                groups.setdefault(group, []).append(record)
         shown = {k: (self.shows(group), max(r.time for r in group)) for k, group in groups.items()}
         return {k: (row, time) for k, (row, time) in shown.items() if row is not None}
 

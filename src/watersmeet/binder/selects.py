@@ -309,7 +309,7 @@ class Selecting:
         self.node = self.rules.written(self.node, self.env, self.binding)
         relation, scope = self.source()
         relation = self.where(relation, scope)
-        self.node, relation = self.rules.select(self.node, relation, scope, self.env, self.binding)
+        self.node, relation, scope = self.rules.select(self.node, relation, scope, self.env, self.binding)
         rows = StreamOrder(relation, scope, self.binding)
         if self.rules.semantics.row_order != "none":
             scope = replace(scope, order=rows)

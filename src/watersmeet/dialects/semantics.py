@@ -94,6 +94,7 @@ LENSES: Final = Semantics(
     changes_topics="records",
     processors_have_settings=True,
     message_options=LENSES_JSON,
+    row_order="arrival",
 )
 
 #: SQLstream, "JOIN clause".

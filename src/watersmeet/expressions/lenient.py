@@ -13,6 +13,7 @@ from typing import Final
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions.calls import Builder, FunctionCall, at_least, counted
 from watersmeet.expressions.casts import cast, text_of
+from watersmeet.expressions.nestedfunctions import RANKING_FUNCTIONS
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string, wrap
 from watersmeet.values.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, SqlType
 
@@ -238,6 +239,7 @@ def _of_address(sql: str) -> Builder:
 
 
 LENIENT_FUNCTIONS: Final[dict[str, Builder]] = {
+    **RANKING_FUNCTIONS,
     "$address_network": _of_address(network_sql("_d")), "$address_rest": _of_address(rest_sql("_d")),
     "$as_date": _as_date, "$concat": at_least(_concat, 1, name="concat"), "$condition": _condition,
     "$date_diff": counted(_date_diff, 3, name="date_diff"), "$day": counted(_day, 1, name="to_date"),

@@ -401,6 +401,31 @@ ARRAY_FUNCTIONS: Final[dict[str, Builder]] = {
         "ai", "CASE WHEN a1 BETWEEN 0 AND len(a0) THEN list_slice(a0, 1, len(a0) - a1) END", _array_of),
 }  # fmt: skip
 
+_PRESENT: Final = "list_filter(a0, lambda _e: _e IS NOT NULL)"
+_ONCE: Final = f"list_distinct({_PRESENT})"
+
+#: Values by frequency: the sign of the count, then the value.
+_BY_FREQUENCY: Final = (
+    "list_slice(list_transform(list_sort(list_transform(list_distinct(a0), "
+    "lambda _v: struct_pack(n := {sign}len(list_filter(a0, lambda _o: _o = _v)), v := _v))), "
+    "lambda _s: _s.v), 1, a1)"
+)
+
+#: Functions of all values of a group and a number: grammars substitute them for aggregate functions (`$`: no text can
+#: name them). Without NULLs.
+RANKING_FUNCTIONS: Final[dict[str, Builder]] = {
+    "$collected": _shaped("ai", f"list_slice({_PRESENT}, 1, a1)", _array_of),
+    "$collected_once": _shaped(
+        "ai", f"list_slice(list_filter({_PRESENT}, lambda _e, _i: list_position({_PRESENT}, _e) = _i), 1, a1)",
+        _array_of),
+    "$greatest": _shaped("ai", f"list_slice(list_reverse_sort({_PRESENT}), 1, a1)", _array_of),
+    "$greatest_once": _shaped("ai", f"list_slice(list_reverse_sort({_ONCE}), 1, a1)", _array_of),
+    "$least": _shaped("ai", f"list_slice(list_sort({_PRESENT}), 1, a1)", _array_of),
+    "$least_frequent": _shaped("ai", _BY_FREQUENCY.format(sign=""), _array_of),
+    "$least_once": _shaped("ai", f"list_slice(list_sort({_ONCE}), 1, a1)", _array_of),
+    "$most_frequent": _shaped("ai", _BY_FREQUENCY.format(sign="-"), _array_of),
+}  # fmt: skip
+
 Bind = Callable[[exp.Expression, Context], Value]
 Reader = Callable[[Any, Context, Bind], Value]
 

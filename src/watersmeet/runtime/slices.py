@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,9 @@ from watersmeet.values.slices import ChangeSlice, MessageSlice, Slice, SourceSli
 from watersmeet.values.types import Field, arrow_schema
 
 Diff = npt.NDArray[np.int64]
+
+#: The milliseconds since 1970 that are a time in microseconds.
+_MOST_MS: Final = np.iinfo(np.int64).max // 1000
 
 
 class _Part(NamedTuple):
@@ -123,9 +126,22 @@ def _move_clocks(clocks: Mapping[str, str], table: pa.Table, diff: Diff, now_us:
     """Advance the watermarks `clocks` to the greatest times of their columns, ignoring times that are too far ahead."""
     for name, column in clocks.items():
         seen = Observed(counts.clocks.get(name))
-        observe(table.column(column), diff, EventTime(column, 0), None, now_us, seen)
+        observe(_times(table, column), diff, EventTime(column, 0), None, now_us, seen)
         if seen.watermark_us is not None:
             counts.clocks[name] = seen.watermark_us
+
+
+def _times(table: pa.Table, path: str) -> pa.ChunkedArray:
+    """The times of a column, or of a field below it (`details.at`). Integers are milliseconds since 1970."""
+    if path in table.column_names:
+        found = table.column(path)
+    else:
+        root, *fields = path.split(".")
+        found = pc.struct_field(table.column(root), fields)
+    if not pa.types.is_integer(found.type):
+        return found
+    fits = pc.and_(pc.less_equal(found, _MOST_MS), pc.greater_equal(found, -_MOST_MS))
+    return pc.if_else(fits, found, None).cast(pa.timestamp("ms")).cast(pa.timestamp("us"))
 
 
 def _drops(intent: Intent, relation_id: str) -> bool:

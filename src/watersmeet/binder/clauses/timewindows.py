@@ -108,7 +108,9 @@ def arrivals(
     ):
         found = arrivals(node.left, binding, unnested=unnested, joined=True)
         return None if found is None else (replace(node, left=found[0]), found[1])
-    if not isinstance(node, (Cut, Filter, Project, Unnest)) or (isinstance(node, Cut) and node.keeps == "before"):
+    if isinstance(node, Cut) and node.keeps == "before":
+        return None
+    if not isinstance(node, (Cut, Filter, LateRowFilter, Project, Unnest)):
         return None
     if isinstance(node, Unnest) and not unnested:
         return None
@@ -148,7 +150,8 @@ class StreamOrder(RowOrder):
             arrivals(self.relation, self._binding, unnested=True) if change_kind(self.relation) == "append" else None
         )
         if found is None:
-            return time or None
+            known = self._binding.rules.time_of_rows(self._scope)
+            return time or (None if known is None else (SortKey(known),))
         self.relation, age = found
         return (*time, *(SortKey(read(c), descending=True) for c in age))
 

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.bounded import Past
 from watersmeet.algebra.nodes import Column, Node
+from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.context.binding import (
     Bound,
     BoundQuery,
@@ -357,6 +358,13 @@ class DialectRules:
         check_alias_list(item.names, len(tree.columns), item.shown, env.text, node_span(item.node))
         return single(item.alias, scope_columns(tree.columns, item.names), item.schema)
 
+    def time_of_rows(self, scope: Scope) -> Scalar | None:
+        """The time that orders the rows of FROM if the order of their arrival is unknown; None without one.
+
+        Law: it is a column of FROM.
+        """
+        return None
+
     def time_columns(self, relation: Relation) -> Mapping[str, Watermark]:
         """The columns of a relation that have watermarks which queries may use, with these watermarks.
 
@@ -403,12 +411,12 @@ class DialectRules:
 
     def select(
         self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
-    ) -> tuple[exp.Select, Node]:
-        """Adapts a SELECT and the rows that pass WHERE before the select list and GROUP BY are bound.
+    ) -> tuple[exp.Select, Node, Scope]:
+        """Adapts a SELECT, the rows that pass WHERE and their columns before the select list and GROUP BY are bound.
 
-        Law: the given tree is not changed; the scope still matches the relation.
+        Law: the given tree is not changed; the scope matches the relation.
         """
-        return node, relation
+        return node, relation, scope
 
     def groups(self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding) -> Groups:
         """Adapts a SELECT with groups or aggregate functions over the rows that pass WHERE.

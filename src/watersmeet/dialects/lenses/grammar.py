@@ -2,11 +2,13 @@
 
 Names keep their case (they count as quoted) and are quoted by backticks; single and double quotes both delimit strings.
 The tree has special nodes for `SELECT STREAM`, `SELECT TABLE`, the topics in their FROM, and joins with WITHIN. WITHIN
-may precede or follow ON. A join without ON compares `_key`.
+may precede or follow ON. A join without ON compares `_key`. EVENTTIME BY follows a topic or any later clause; WINDOW BY
+and GRACE BY may be anywhere after FROM.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from sqlglot import exp
@@ -23,6 +25,7 @@ from watersmeet.catalog import (
     TOMBSTONE,
     VALUE_COLUMN,
 )
+from watersmeet.dialects.lenses.aggregates import adapt_aggregate
 from watersmeet.dialects.lenses.functions import adapt_call
 from watersmeet.dialects.tree.nodes import (
     SPECIAL_SYNTAX,
@@ -45,27 +48,54 @@ from watersmeet.values.times import ABBREVIATED
 
 
 class RecordSelect(MarkedSelect):
-    """SELECT STREAM or SELECT TABLE."""
+    """SELECT STREAM or SELECT TABLE, maybe with WINDOW BY and GRACE BY."""
 
-    arg_types: ClassVar[dict[str, Any]] = {**exp.Select.arg_types, "nature": True}
-    own_parts: ClassVar[frozenset[str]] = frozenset({"nature"})
+    arg_types: ClassVar[dict[str, Any]] = {
+        **exp.Select.arg_types,
+        "nature": True,
+        "window_by": False,
+        "grace_by": False,
+    }
+    own_parts: ClassVar[frozenset[str]] = frozenset({"nature", "window_by", "grace_by"})
 
     @property
     def word(self) -> str:
         """STREAM or TABLE."""
         return str(self.args["nature"].name.upper())
 
+    @property
+    def window_by(self) -> WindowBy | None:
+        """The description of its windows."""
+        found: WindowBy | None = self.args.get("window_by")
+        return found
+
+    @property
+    def grace_by(self) -> exp.Expression | None:
+        """The interval of GRACE BY."""
+        return self.args.get("grace_by")
+
+
+class WindowBy(exp.Expression):  # type: ignore[misc]
+    """`TUMBLE size`, `HOP size, advance` or `SESSION gap`: a word and intervals."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True, "expressions": True}
+
 
 class RecordTable(MarkedTable):
-    """A topic in FROM of SELECT STREAM or SELECT TABLE."""
+    """A topic in FROM of SELECT STREAM or SELECT TABLE, maybe with EVENTTIME BY."""
 
-    arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "nature": True}
-    own_parts: ClassVar[frozenset[str]] = frozenset({"nature"})
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "nature": True, "event_time": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"nature", "event_time"})
 
     @property
     def is_table(self) -> bool:
         """Whether only the last record of each key counts."""
         return bool(self.args["nature"].name == "table")
+
+    @property
+    def event_time(self) -> exp.Expression | None:
+        """The field of EVENTTIME BY."""
+        return self.args.get("event_time")
 
 
 class WithinJoin(exp.Join):  # type: ignore[misc]
@@ -102,6 +132,12 @@ _OF_KAFKA: Final = {"offset": RECORD_OFFSET, "partition": RECORD_PARTITION}
 
 _NATURES: Final = ("STREAM", "TABLE")
 
+#: Words of clauses that end with BY.
+_CLAUSES: Final = ("EVENTTIME", "WINDOW", "GRACE")
+
+#: By kind of window, the number of its durations.
+_WINDOWS: Final = {"TUMBLE": 1, "HOP": 2, "SESSION": 1}
+
 
 class WatersmeetLenses(Base):  # type: ignore[misc]
     """Lenses' SQL as Watersmeet reads it."""
@@ -133,6 +169,10 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
         }
         LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
         OPERATION_MODIFIERS: ClassVar[set[str]] = set(_NATURES)
+        QUERY_MODIFIER_PARSERS: ClassVar[dict[TokenType, Any]] = {
+            **Base.Parser.QUERY_MODIFIER_PARSERS,
+            TokenType.WINDOW: lambda parser: parser._window_clause(),
+        }
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
             """The trees in the form that the binder reads. Raises FEATURE_NOT_SUPPORTED for unsupported clauses."""
@@ -157,9 +197,75 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
                 join = retyped(join, kind, within=within + more[0], grace=grace + more[1])
             return join
 
+        def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
+            """An item of FROM, maybe with EVENTTIME BY."""
+            found: exp.Expression | None = super()._parse_table(*args, **kwargs)
+            if isinstance(found, exp.Table) and self._match_text_seq("EVENTTIME", "BY"):
+                found.set("event_time", self._event_time())
+            return found
+
+        def _parse_query_modifiers(self, this: exp.Expression) -> exp.Expression:
+            """The clauses after FROM, in any order also GRACE BY and EVENTTIME BY."""
+            found: exp.Expression = super()._parse_query_modifiers(this)
+            while isinstance(found, exp.Select) and self._own_clause(found):
+                found = super()._parse_query_modifiers(found)
+            return found
+
+        def _own_clause(self, select: exp.Select) -> bool:
+            """Reads a clause that only Lenses has into `select`. False if no such clause follows."""
+            first = self._curr
+            if self._match_text_seq("GRACE", "BY"):
+                part, made = "grace_by", self._duration()
+            elif self._match_text_seq("EVENTTIME", "BY"):
+                part, made = "event_time", self._event_time()
+            else:
+                return False
+            clause = select.args.get("from_")
+            owner = select if part != "event_time" else None if clause is None else clause.this
+            if owner is None or (owner is not select and (not isinstance(owner, exp.Table) or select.args.get("joins"))):
+                self.raise_error("EVENTTIME BY must follow the topic whose records it is about", first)
+            assert owner is not None
+            if owner.args.get(part) is not None:
+                self.raise_error("this clause was given before", first)
+            owner.set(part, made)
+            return True
+
+        def _window_clause(self) -> tuple[str, Any]:
+            """WINDOW BY; otherwise WINDOW of standard SQL."""
+            if self._match_text_seq("WINDOW", "BY"):
+                return "window_by", self._window_by()
+            found: tuple[str, Any] = Base.Parser.QUERY_MODIFIER_PARSERS[TokenType.WINDOW](self)
+            return found
+
+        def _window_by(self) -> WindowBy:
+            """`TUMBLE 5m`, `HOP 5m, 1m` or `SESSION 10s`."""
+            word = self._curr
+            count = None if word is None else _WINDOWS.get(word.text.upper())
+            if count is None:
+                self.raise_error("WINDOW BY takes TUMBLE size, HOP size, advance or SESSION gap")
+            assert count is not None
+            self._advance()
+            lengths = [self._duration()]
+            while self._match(TokenType.COMMA):
+                lengths.append(self._duration())
+            if len(lengths) != count:
+                self.raise_error(f"{word.text.upper()} takes {count} duration{'s' if count > 1 else ''}", word)
+            made = WindowBy(this=exp.Var(this=word.text.upper()), expressions=lengths)
+            set_span(made, span_of([word, self._prev]))
+            return made
+
+        def _event_time(self) -> exp.Expression:
+            """The field after EVENTTIME BY."""
+            found: exp.Expression | None = self._parse_column()
+            if found is None or found.find(exp.Column) is None:
+                self.raise_error("EVENTTIME BY takes a field, such as EVENTTIME BY createdAt")
+            return found
+
         def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
-            """WITHIN is never an alias."""
-            if self._curr is not None and self._curr.text.upper() == "WITHIN":
+            """The words of Lenses' own clauses are never an alias."""
+            word = "" if self._curr is None else self._curr.text.upper()
+            following = "" if self._next is None else self._next.text.upper()
+            if word == "WITHIN" or (word in _CLAUSES and following == "BY"):
                 return None
             found: exp.Expression | None = super()._parse_table_alias(*args, **kwargs)
             return found
@@ -203,11 +309,6 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
 
 #: The unsupported clauses of Lenses by their first words, each with an alternative.
 _LACKING: Final = {
-    ("WINDOW", "BY"): "Group by a time that is cut: date_trunc('minute', _meta.timestamp).",
-    (
-        "EVENTTIME",
-        "BY",
-    ): "Give records their time when they are written: INSERT INTO topic (_key, …, `@time`), or AS `@time`.",
     ("LATERAL",): "Write a field of the topic for each element, or unnest(items) in a SELECT without STREAM and TABLE.",
 }
 
@@ -238,7 +339,8 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
         if isinstance(node, exp.Identifier):
             node.set("quoted", True)
         elif isinstance(node, exp.Anonymous):
-            adapt_call(node, sql)
+            if not adapt_aggregate(node, sql):
+                adapt_call(node, sql)
         elif isinstance(node, exp.Bracket):
             _adapt_selection(node, sql)
         elif isinstance(node, exp.Insert) and node.args.get("with_"):
@@ -259,6 +361,20 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
             _read_value(node, sql)
             continue
         _read_record_column(retyped(node, ColumnPath), sql)
+
+
+def _check_ending(node: exp.Select, items: Sequence[exp.Expression], sql: str) -> None:
+    """FEATURE_NOT_SUPPORTED for clauses about records in a SELECT without STREAM and TABLE."""
+    found = [(node, "window_by"), (node, "grace_by"), *((i, "event_time") for i in items)]
+    for owner, part in found:
+        if owner.args.get(part) is not None:
+            shown = {"window_by": "WINDOW BY", "grace_by": "GRACE BY", "event_time": "EVENTTIME BY"}[part]
+            raise not_supported(
+                f"{shown} in a query without STREAM and TABLE",
+                sql,
+                node_span(owner.args[part]),
+                hint="Write SELECT STREAM, or group by a time that is cut: date_trunc('minute', _meta.timestamp).",
+            )
 
 
 def _check_words(join: exp.Join, sql: str) -> None:
@@ -374,7 +490,9 @@ def _adapt_select(node: exp.Select, sql: str) -> None:
     clause = node.args.get("from_")
     items = [] if clause is None else [clause.this, *[j.this for j in node.args.get("joins") or []]]
     words = node.args.get("operation_modifiers")
-    if words:
+    if not words:
+        _check_ending(node, items, sql)
+    else:
         nature = exp.Var(this=words[0].name.lower())
         node.set("operation_modifiers", None)
         node.set("nature", nature)

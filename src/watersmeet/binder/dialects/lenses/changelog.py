@@ -12,20 +12,25 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from watersmeet.algebra.arrivals import Window
 from watersmeet.algebra.nodes import (
     Aggregate,
+    Arrivals,
     Cause,
     Changes,
     Column,
     Filter,
     Join,
+    LateRowFilter,
     Node,
     Project,
     Records,
     Repartition,
     Scan,
     TopN,
+    Unnest,
 )
+from watersmeet.algebra.properties import revision
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.timewindows import mentions_time
 from watersmeet.algebra.trees import exactly, read, walk
@@ -93,9 +98,17 @@ class _Following:
         return Changed(rows, went, made, None if time is None else time.id)
 
     def _by_itself(self, node: Node) -> Changed:
-        """Changes of a node whose rows are deleted only when another row with the same record key replaces them."""
+        """Changes of a node whose rows are deleted only when another row with the same record key replaces them. Rows
+        of a stream, and those of its sessions, have their own time.
+        """
         time = _named(node, RECORD_TIME)
-        rows, match = self._with(node, _key_of(node) or [read(c) for c in node.columns])
+        if time is not None and _is_stream(node):
+            went, at = self._column("went", BOOLEAN), self._column("at", TIMESTAMP)
+            stays = Scalar(exp.false(), BOOLEAN, nullable=False)
+            own = Project(node, (*node.columns, went, at), (*map(read, node.columns), stays, read(time)))
+            return Changed(own, went, at, time.id)
+        keys = [] if isinstance(node, Window) else _key_of(node)
+        rows, match = self._with(node, keys or [read(c) for c in node.columns])
         return self._changes(rows, [Cause(None, match, None if time is None else time.id)])
 
     def _timed(self, node: Filter, below: Changed) -> Changed:
@@ -192,6 +205,13 @@ def _is_followed(node: Node) -> bool:
     if isinstance(node, (Join, Aggregate)) or _named(node, RECORD_TIME) is not None:
         return True
     return isinstance(node, (Filter, Project)) and _is_followed(node.input)
+
+
+def _is_stream(node: Node) -> bool:
+    """Whether no row of the node is ever deleted; the rows of `Arrivals` are events."""
+    while isinstance(node, (Filter, LateRowFilter, Project, Unnest)):
+        node = node.input
+    return isinstance(node, Arrivals) or revision(node) is None
 
 
 def _named(node: Node, name: str) -> Column | None:

@@ -45,6 +45,7 @@ from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context, Value, call, duckdb_cast, of_scalar
 from watersmeet.expressions.scalars import bind_value
+from watersmeet.formats.payloads import windowed_key
 from watersmeet.values.types import BOOLEAN, TIMESTAMP, SqlType
 
 #: The records of a topic that a query reads: all of them, or the last one of each key.
@@ -99,8 +100,11 @@ def records_in(query: Bound | BoundQuery) -> QueryRecords | None:
 #: The fields of `_meta` that Kafka sets.
 _OF_BROKERS: Final = (RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
 
+#: By name of the column with the start of a record's window, the kind of a group's key (`windowed_key`).
+STARTS: Final = {"@window": "time", "@session": "session"}
+
 #: The columns that `*` omits.
-HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER, *_OF_BROKERS)
+HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER, *_OF_BROKERS, *STARTS)
 
 #: Names that fields of records can't have: columns that Watersmeet fills, and metadata.
 RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_COLUMN, META_COLUMN, *_OF_BROKERS)
@@ -307,11 +311,12 @@ def with_metadata(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.
     selected = {name for _, name, _ in items}
     key: Value | None
     if isinstance(ctx, Grouping):
-        nodes = group.expressions if group is not None else []
+        nodes = [n for n in group.expressions if n.name not in STARTS] if group is not None else []
         key = of_scalar(packed([_grouped(n, i, items, ctx) for i, n in enumerate(nodes)])) if nodes else None
         time = bind_value(
             exp.Anonymous(this="max", expressions=[exp.column(exp.to_identifier(RECORD_TIME, quoted=True))]), ctx
         )
+        key = _in_window(scope, key, time, ctx)
     else:
         key, time = metadata.key, metadata.time
     return [
@@ -322,6 +327,17 @@ def with_metadata(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.
             if v is not None and n not in selected
         ],
     ]
+
+
+def _in_window(scope: Scope, group: Value | None, end: Value, ctx: Context) -> Value | None:
+    """The key of a group in its window, `group` without windows. end: the time of its last record."""
+    name = next((c.name for c in scope.visible if c.name in STARTS), None)
+    if name is None or group is None:
+        return group
+    start = bind_value(exp.column(exp.to_identifier(name, quoted=True)), ctx)
+    times = [("start", start)] if STARTS[name] == "time" else [("start", start), ("end", end)]
+    made = packed([("value", group), ("window", of_scalar(packed(times, always=True)))])
+    return of_scalar(Scalar(made.expression, windowed_key(group.type, STARTS[name]), nullable=False))
 
 
 def _check_names(items: Sequence[Item], ctx: Context) -> None:

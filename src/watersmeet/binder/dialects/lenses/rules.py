@@ -12,6 +12,7 @@ from typing import ClassVar
 from sqlglot import exp
 
 from watersmeet.algebra.nodes import Node
+from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.clauses.aggregates import Grouping, spelled_out
 from watersmeet.binder.clauses.sources import scan
 from watersmeet.binder.clauses.timewindows import window_call
@@ -56,6 +57,7 @@ from watersmeet.binder.dialects.lenses.records import (
     starred,
     with_metadata,
 )
+from watersmeet.binder.dialects.lenses.windows import check_window, grouped, with_event_time
 from watersmeet.catalog import KEY_COLUMN, Relation, View
 from watersmeet.dialects.lenses.grammar import RecordSelect, RecordTable, lengths_of
 from watersmeet.dialects.tree.queries import node_span
@@ -102,9 +104,11 @@ class LensesRules(DialectRules):
             raise env.not_supported(
                 f"{windowed.function.upper()} over records",
                 windowed.call,
-                hint="Group by a truncated time: date_trunc('minute', _meta.timestamp).",
+                hint="Write WINDOW BY TUMBLE 5m, or WINDOW BY HOP 5m, 1m, before GROUP BY.",
             )
-        return plain()
+        sourced = plain()
+        field = node.event_time if isinstance(node, RecordTable) else None
+        return sourced if field is None else with_event_time(sourced, field, env, binding)
 
     def relation(
         self,
@@ -136,6 +140,10 @@ class LensesRules(DialectRules):
             return super().item_scope(tree, item, env, bound)
         check_alias_list(item.names, bound.width, item.shown, env.text, node_span(item.node))
         return scope_of_records(tree, item, records.nature, records.layout, env)
+
+    def time_of_rows(self, scope: Scope) -> Scalar | None:
+        metadata = metadata_in(scope)
+        return None if metadata is None else metadata.time.finish()
 
     def time_columns(self, relation: Relation) -> Mapping[str, Watermark]:
         """Includes the columns of topics: joins of records use their watermarks to find late records."""
@@ -171,22 +179,24 @@ class LensesRules(DialectRules):
 
     def select(
         self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
-    ) -> tuple[exp.Select, Node]:
-        """Rejects conditions on streams that change with time. Aggregates without GROUP BY group by the records'
-        key.
+    ) -> tuple[exp.Select, Node, Scope]:
+        """Rejects conditions on streams that change with time. Groups have the records of one window, and no NULL key.
+        Aggregates without GROUP BY group by the records' key.
         """
         metadata = metadata_in(scope)
         if metadata is None:
-            return node, relation
+            return node, relation, scope
         where = node.args.get("where")
         if where is not None and metadata.nature == "stream":
             check_decided(condition_parts(where.this), ScopeContext(env.text, scope, "WHERE"))
         ctx = ScopeContext(env.text, scope, "SELECT")
-        if node.args.get("group") is None and any(has_aggregate(e, ctx) for e in node.expressions):
+        group = node.args.get("group")
+        if group is None and any(has_aggregate(e, ctx) for e in node.expressions):
             group = by_key(node, scope, env.text)
-            node = node.copy()
-            node.set("group", group)
-        return node, relation
+        if group is None:
+            check_window(node, env)
+            return node, relation, scope
+        return grouped(node, group, relation, scope, env, binding)
 
     def select_list(
         self, items: Sequence[Item], node: exp.Select, relation: Node, scope: Scope, ctx: Context

@@ -437,7 +437,7 @@ class SqlstreamRules(DialectRules):
 
     def select(
         self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
-    ) -> tuple[exp.Select, Node]:
+    ) -> tuple[exp.Select, Node, Scope]:
         """Turns DISTINCT over a stream into groups. A column renamed to ROWTIME becomes the rowtime."""
         if scope.stream is None:
             if isinstance(node, StreamSelect):
@@ -447,7 +447,7 @@ class SqlstreamRules(DialectRules):
                     detail="Nothing in FROM has a ROWTIME, and a table is not tailed as a stream.",
                     hint="Leave STREAM out, or write the rows into a stream (CREATE STREAM).",
                 )
-            return node, relation
+            return node, relation, scope
         ctx = ScopeContext(env.text, scope, "SELECT")
         relation = with_promoted(node, relation, ctx, binding)
         if (
@@ -457,7 +457,7 @@ class SqlstreamRules(DialectRules):
         ):
             node = grouped_distinct(node) or node
         check_stream(node, scope, env)
-        return node, relation
+        return node, relation, scope
 
     def groups(self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding) -> Groups:
         """Outputs a group of a stream once, when it is complete."""
