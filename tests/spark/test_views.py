@@ -25,6 +25,7 @@ lenses/examples/outer-tables.slt
 lenses/examples/stream-table-late.slt
 lenses/examples/within.slt
 lenses/topics.slt
+lenses/windows.slt
 risingwave/emit-on-window-close.slt
 risingwave/examples/asof-changes.slt
 risingwave/examples/asof-left.slt

@@ -13,8 +13,8 @@ from typing import Final
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions.calls import Builder, FunctionCall, at_least, counted
 from watersmeet.expressions.casts import cast, text_of
-from watersmeet.expressions.nestedfunctions import RANKING_FUNCTIONS
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string, wrap
+from watersmeet.expressions.nestedfunctions import RANKING_FUNCTIONS
 from watersmeet.values.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, SqlType
 
 DIGITS: Final = 32

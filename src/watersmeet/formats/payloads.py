@@ -376,6 +376,13 @@ def windowed_key(value: SqlType, window: str) -> SqlType:
     return SqlType("struct", fields=(("value", value), ("window", SqlType("struct", fields=times))))
 
 
+def window_prefix(kind: SqlType) -> tuple[str, SqlType]:
+    """(the prefix of the format of keys with a window, the type before it); without a window "" and the type."""
+    value = dict(kind.fields).get("value")
+    found = [p for p, window in _WINDOWS.items() if value is not None and kind == windowed_key(value, window)]
+    return (found[0], value) if found and value is not None else ("", kind)
+
+
 def value_of(key: Field, window: str) -> Field:
     """The key without its window. CONNECTOR_OPTION for a column of another type than `windowed_key`."""
     value = dict(key.type.fields).get("value")

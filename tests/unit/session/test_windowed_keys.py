@@ -109,3 +109,18 @@ def test_formats_of_windows_are_changed_as_those_of_keys_are(broker, registry, o
     delivered(connection)
     ((_, key, _, _),) = there(broker, other)
     assert (read_avro(registry, key[:-8]), key[-8:]) == (7, ms(START))
+
+
+def test_groups_in_windows_are_written(broker, opened, named):
+    connection, name, fixed, sessions = opened(), named(), named(), named()
+    connection.execute("SET defaults.topic.autocreate=true; SET defaults.topic.retention.ms='-1'")
+    connection.execute(f"CREATE TABLE {name} (_key string, n int) FORMAT (STRING, JSON)")
+    connection.execute(f"INSERT INTO {fixed} SELECT STREAM COUNT(*) AS c FROM {name} WINDOW BY TUMBLE 5s")
+    connection.execute(
+        f"INSERT INTO {sessions} SELECT STREAM COUNT(*) AS c FROM {name} WINDOW BY SESSION 5s GROUP BY n"
+    )
+    connection.execute(f"INSERT INTO {name} (_key, n, `@time`) VALUES ('a', 7, TIMESTAMP '{START}')")
+    connection.execute("FLUSH")
+    delivered(connection)
+    assert [(k, v) for _, k, v, _ in there(broker, fixed)] == [(b"a" + ms(START), b'{"c":1}')]
+    assert [(k, v) for _, k, v, _ in there(broker, sessions)] == [(b"\0\0\0\7" + ms(START) * 2, b'{"c":1}')]

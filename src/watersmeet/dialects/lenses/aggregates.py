@@ -45,7 +45,8 @@ def adapt_aggregate(node: exp.Anonymous, sql: str) -> bool:
 
     SYNTAX_ERROR for another number of arguments, INVALID_PARAMETER for a number of values that is no constant above 0.
     """
-    name, arguments = str(node.this).lower(), list(node.expressions)
+    written = node.this if isinstance(node.this, str) else node.this.name
+    name, arguments = written.lower(), list(node.expressions)
     if name not in _LISTS and name not in _SAME:
         return False
     most = 1 if name in _SAME else 2

@@ -222,7 +222,9 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
                 return False
             clause = select.args.get("from_")
             owner = select if part != "event_time" else None if clause is None else clause.this
-            if owner is None or (owner is not select and (not isinstance(owner, exp.Table) or select.args.get("joins"))):
+            if owner is None or (
+                owner is not select and (not isinstance(owner, exp.Table) or select.args.get("joins"))
+            ):
                 self.raise_error("EVENTTIME BY must follow the topic whose records it is about", first)
             assert owner is not None
             if owner.args.get(part) is not None:
@@ -313,9 +315,24 @@ _LACKING: Final = {
 }
 
 
+#: The windows of Lenses 2 and 3 in GROUP BY, each with its later form.
+_OLD_WINDOWS: Final = {
+    "TUMBLE": "WINDOW BY TUMBLE 1m",
+    "HOP": "WINDOW BY HOP 5m, 1m",
+    "SESSION": "WINDOW BY SESSION 5m",
+    "SLIDING": "WITHIN 1m in a join",
+}
+
+
 def _check_clauses(tokens: list[Token], sql: str) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for unsupported clauses and for aliases with dots."""
+    """Raises FEATURE_NOT_SUPPORTED for unsupported clauses, earlier forms of clauses, and aliases with dots."""
+    grouped = False
     for i, token in enumerate(tokens):
+        grouped = grouped or token.token_type == TokenType.GROUP_BY
+        called = [t.token_type for t in tokens[i + 1 : i + 2]] == [TokenType.L_PAREN]
+        if grouped and called and token.text.upper() in _OLD_WINDOWS:
+            word = token.text.upper()
+            raise not_supported(f"{word}(…) in GROUP BY", sql, span_of([token]), hint=f"Write {_OLD_WINDOWS[word]}.")
         for words, hint in _LACKING.items():
             found = tokens[i : i + len(words)]
             quoted = any(t.token_type in (TokenType.IDENTIFIER, TokenType.STRING) for t in found)

@@ -42,7 +42,7 @@ from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import CreateProcessor
 from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProcessor
 from watersmeet.errors import Error
-from watersmeet.formats.payloads import split_window
+from watersmeet.formats.payloads import split_window, window_prefix
 from watersmeet.maintenance.views import make
 from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, connector_for, partitions_wanted
 from watersmeet.sinkwriters.writers import SinkWriters, begin
@@ -152,7 +152,8 @@ def _formats(session: Session, topic: Topic, key: Field, fields: list[Field]) ->
         value_format = structured
     key_format = topic.key_format
     if key_format is None or key_format in _READ_ONLY:
-        key_format = _KEYS.get(key.type.name, structured)
+        prefix, kind = window_prefix(key.type)
+        key_format = prefix + _KEYS.get(kind.name, structured)
     return key_format, value_format
 
 

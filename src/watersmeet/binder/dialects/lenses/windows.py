@@ -95,6 +95,7 @@ def grouped(
     made: exp.Select = node.copy()
     made.set("group", group.copy())
     if not isinstance(node, RecordSelect) or node.window_by is None:
+        check_window(node, env, "WINDOW BY")
         return made, relation, scope
     if not plain:
         raise env.not_supported("WINDOW BY with grouping sets or numbers", group, hint="Group by fields.")
@@ -110,17 +111,17 @@ def _listed(node: exp.Expression) -> list[exp.Expression]:
     return [n for e in node.expressions for n in _listed(e)] if isinstance(node, exp.Tuple) else [node]
 
 
-def check_window(node: exp.Select, env: Environment) -> None:
-    """SYNTAX_ERROR for windows without groups."""
+def check_window(node: exp.Select, env: Environment, lacking: str = "an aggregate") -> None:
+    """SYNTAX_ERROR for WINDOW BY and GRACE BY in a SELECT without `lacking`."""
     if not isinstance(node, RecordSelect):
         return
     for clause, shown in ((node.window_by, "WINDOW BY"), (node.grace_by, "GRACE BY")):
         if clause is not None:
             raise env.error(
                 "SYNTAX_ERROR",
-                f"{shown} without an aggregate",
+                f"{shown} without {lacking}",
                 clause,
-                hint="Add a function such as COUNT(*), and GROUP BY.",
+                hint="Write SELECT STREAM COUNT(*) … WINDOW BY TUMBLE 5m GRACE BY 1m GROUP BY field.",
             )
 
 
@@ -129,7 +130,8 @@ def windowed(
 ) -> Sourced:
     """The records in their windows, without late ones. keys: the grouping values. FEATURE_NOT_SUPPORTED for tables."""
     metadata, described = metadata_in(scope), node.window_by
-    assert metadata is not None and described is not None
+    assert metadata is not None
+    assert described is not None
     if metadata.nature == "table":
         raise env.not_supported(
             "WINDOW BY over a table",
@@ -257,7 +259,7 @@ def _field(expression: exp.Expression, scan: Scan) -> str | None:
     kind = None if column is None else column.type
     for field in fields:
         kind = None if kind is None else dict(kind.fields).get(field)
-    return ".".join((name, *fields)) if kind is not None and kind.name in TIME_TYPES or kind == BIGINT else None
+    return ".".join((name, *fields)) if (kind is not None and kind.name in TIME_TYPES) or kind == BIGINT else None
 
 
 def _length(node: exp.Expression, env: Environment, least: int = 1) -> int:
