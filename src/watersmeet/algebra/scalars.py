@@ -1,6 +1,7 @@
-"""Typed scalars, sort keys, aggregate calls; comparisons, the effect of NULLs, and types computed by DuckDB.
+"""Typed scalars, sort keys and aggregate calls; comparisons, the effect of NULLs, and types determined by DuckDB.
 
-DuckDB runs the expressions of views, so the `Oracle` asks it for the type of an expression and the value of a constant.
+DuckDB evaluates the expressions of views, so the `Oracle` uses it to determine the type of an expression and the value
+of a constant.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from watersmeet.values.types import (
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """An expression, its type and whether it can be NULL. Compares and hashes by value."""
+    """An expression with its type and nullability. Scalars are compared and hashed by value."""
 
     expression: exp.Expression
     type: SqlType
@@ -48,17 +49,17 @@ class Scalar:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The ids of the columns it reads."""
+        """The ids of the columns that it reads."""
         return frozenset(c.name for c in self.expression.find_all(exp.Column))
 
     @property
     def column(self) -> str | None:
-        """The id if this is nothing but a column."""
+        """The id if the expression is a plain column; else None."""
         return self.expression.name if isinstance(self.expression, exp.Column) else None
 
     @property
     def cast_column(self) -> str | None:
-        """The id if this is a column, or casts of one."""
+        """The id if the expression is a column, possibly inside casts; else None."""
         node = self.expression.unnest()
         while isinstance(node, exp.Cast):
             node = node.this.unnest()
@@ -91,12 +92,12 @@ def column_ref(column_id: str) -> exp.Column:
 
 
 def conjuncts(predicate: Scalar | None) -> list[Scalar]:
-    """The parts of a predicate that are joined by AND; none for None."""
+    """The parts of a predicate that AND combines; empty for None."""
     return [] if predicate is None else _parts(predicate, exp.And)
 
 
 def disjuncts(predicate: Scalar) -> list[Scalar]:
-    """The parts of a predicate that are joined by OR; the predicate itself without OR."""
+    """The parts of a predicate that OR combines; without OR the predicate itself."""
     return _parts(predicate, exp.Or)
 
 
@@ -115,7 +116,7 @@ def _parts(predicate: Scalar, connector: type[exp.Connector]) -> list[Scalar]:
 
 
 def conjunction(parts: list[Scalar]) -> Scalar | None:
-    """The AND of `parts`; None for no part."""
+    """The AND of `parts`; None if there are no parts."""
     if not parts:
         return None
     expression = exp.and_(*[p.expression for p in parts], copy=True)
@@ -137,13 +138,13 @@ MIRRORED: Final[dict[_Node, _Node]] = {
     exp.EQ: exp.EQ,
 }
 
-#: The comparison that is true of non-NULL values when this one is false.
+#: The negated comparison, which is true for non-NULL values if the comparison is false.
 NEGATED: Final[dict[_Node, _Node]] = {exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT}
 
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """One key of an order; PostgreSQL's default for `nulls_first` is `descending`."""
+    """One key of an order. PostgreSQL's default for `nulls_first` is the value of `descending`."""
 
     value: Scalar
     descending: bool = False
@@ -163,11 +164,11 @@ AggregateFunction = Literal[
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """`function(argument, extra … ORDER BY order) FILTER (WHERE filter)`; count(*) has the argument None.
+    """`function(argument, extra … ORDER BY order) FILTER (WHERE filter)`. The argument of count(*) is None.
 
-    order: of ORDER BY in the call, or of WITHIN GROUP.
-    extra: the value of jsonb_object_agg, or the delimiter of string_agg if it is not the `constant`.
-    constant: the delimiter of string_agg, or the fraction of percentile_cont and percentile_disc.
+    order: the keys of ORDER BY in the call, or of WITHIN GROUP.
+    extra: the value of jsonb_object_agg, or the delimiter of string_agg if it is not `constant`. constant: the
+    delimiter of string_agg, or the fraction of percentile_cont and percentile_disc.
     """
 
     function: AggregateFunction
@@ -186,7 +187,7 @@ class AggregateCall:
         return tuple(s for s in found if s is not None)
 
     def changed(self, change: Callable[[Scalar], Scalar]) -> AggregateCall:
-        """The call with another expression for each."""
+        """The call with each of its expressions replaced."""
         argument, condition = (None if s is None else change(s) for s in (self.argument, self.filter))
         order = tuple(replace(key, value=change(key.value)) for key in self.order)
         return replace(self, argument=argument, filter=condition, extra=tuple(map(change, self.extra)), order=order)
@@ -194,7 +195,7 @@ class AggregateCall:
 
 _NONE: Final = frozenset[str]()
 
-#: Nodes that are NULL if any of their operands is.
+#: Nodes that are NULL if one of their operands is NULL.
 _STRICT: Final = (
     exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Paren,
     exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.ILike,
@@ -203,7 +204,7 @@ _STRICT: Final = (
 
 
 def strict_columns(node: exp.Expression) -> frozenset[str]:
-    """Columns of which each alone makes the expression NULL when it is NULL. Unknown functions: none.
+    """The columns that each make the expression NULL if they are NULL. Arguments of unknown functions do not count.
 
     >>> from sqlglot import parse_one
     >>> sorted(strict_columns(parse_one("CAST(a + 1 AS INT) * COALESCE(b, c)")))
@@ -226,7 +227,7 @@ def strict_columns(node: exp.Expression) -> frozenset[str]:
 
 
 def rejected_columns(predicate: Scalar) -> frozenset[str]:
-    """Columns of which each alone keeps the predicate from being true when it is NULL.
+    """The columns that each prevent the predicate from being true if they are NULL.
 
     >>> from sqlglot import parse_one
     >>> from watersmeet.values.types import BOOLEAN
@@ -237,7 +238,7 @@ def rejected_columns(predicate: Scalar) -> frozenset[str]:
 
 
 def _never(node: exp.Expression, *, outcome: bool) -> frozenset[str]:
-    """Columns whose NULL keeps `node` from having the value `outcome`."""
+    """The columns that each prevent `node` from having the value `outcome` if they are NULL."""
     if isinstance(node, exp.Paren):
         return _never(node.this, outcome=outcome)
     if isinstance(node, exp.Not):
@@ -272,7 +273,7 @@ _SCALARS: Final[dict[str, SqlType]] = {
     "interval": INTERVAL, "uuid": VARCHAR, "json": JSONB, "sqlnull": VARCHAR,
 }  # fmt: skip
 
-#: DuckDB's types that SQL authors know by another name.
+#: DuckDB's types that have another name in SQL.
 _EXACT: Final[dict[str, SqlType | None]] = {
     **_SCALARS,
     "ubigint": SqlType("numeric", 38, 0), "hugeint": SqlType("numeric", 38, 0), "uhugeint": SqlType("numeric", 38, 0),
@@ -283,8 +284,8 @@ _EXACT: Final[dict[str, SqlType | None]] = {
 def sql_type(kind: Any, *, exact: bool = False) -> SqlType | None:
     """The SQL type for a type object of DuckDB's Python client, or None.
 
-    Decimals of any precision become `numeric`, so the caller has to cast the expression to it. exact: return the type
-    that DuckDB's values have without a cast, with the precision and scale of decimals.
+    Decimals of any precision become `numeric`, so the caller must cast the expression. exact: whether to return the
+    type of DuckDB's values without a cast, with the precision and scale of decimals.
     """
     if str(kind).upper() == "JSON":
         return JSONB
@@ -294,7 +295,7 @@ def sql_type(kind: Any, *, exact: bool = False) -> SqlType | None:
         return None if element is None else SqlType("array", element=element)
     if name == "struct":
         fields = [(str(n), sql_type(k, exact=exact)) for n, k in kind.children]
-        known = tuple((n, k) for n, k in fields if k is not None and n)  # list_zip's have no names
+        known = tuple((n, k) for n, k in fields if k is not None and n)  # fields of list_zip's structs have no names
         return SqlType("struct", fields=known) if len(known) == len(fields) else None
     if exact and name == "decimal":
         digits = dict(kind.children)
@@ -304,9 +305,7 @@ def sql_type(kind: Any, *, exact: bool = False) -> SqlType | None:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Replaces the error for a message of DuckDB that was truncated within a character, so that Python can't decode
-    it.
-    """
+    """Replaces the error for a message that DuckDB truncated inside a character, so that Python can't decode it."""
     try:
         yield
     except UnicodeDecodeError:
@@ -314,9 +313,9 @@ def _readable() -> Iterator[None]:
 
 
 class Oracle:
-    """One in-memory DuckDB connection and its cached answers. Safe for threads.
+    """An in-memory DuckDB connection with cached answers. It is thread-safe.
 
-    external_access: whether it may read files, for `columns_of`.
+    external_access: whether `columns_of` may read files.
     """
 
     def __init__(self, *, external_access: bool = False) -> None:
@@ -332,19 +331,19 @@ class Oracle:
         return self._connection
 
     def type_of(self, sql: str) -> tuple[SqlType | None, str]:
-        """The type of a DuckDB expression without columns, and DuckDB's name of it; raises duckdb.Error."""
+        """The type of a DuckDB expression without columns, and DuckDB's name of the type. Raises duckdb.Error."""
         kind = self._asked(sql)
         return sql_type(kind), str(kind)
 
     def exact_type_of(self, sql: str) -> SqlType | None:
-        """The type of the values of a DuckDB expression, maybe with a FROM; None without a SQL type or on errors."""
+        """The type of the values of a DuckDB expression, possibly with a FROM; None without a SQL type or on errors."""
         try:
             return sql_type(self._asked(sql), exact=True)
         except duckdb.Error:
             return None
 
     def _asked(self, sql: str) -> Any:
-        """DuckDB's own type; raises duckdb.Error."""
+        """DuckDB's own type. Raises duckdb.Error."""
         with self._lock:
             found = self._types.get(sql)
             if found is None:
@@ -360,28 +359,30 @@ class Oracle:
         return found
 
     def constant(self, sql: str) -> Any:
-        """The value of a DuckDB expression without columns; raises duckdb.Error, also if Python can't hold it."""
+        """The value of a DuckDB expression without columns. Raises duckdb.Error, also if Python can't represent the
+        value.
+        """
         with self._lock, _readable():
             try:
                 row = self._connect().execute(f"SELECT {sql}").fetchone()
-            except OverflowError as cause:  # an interval of more days than a timedelta has
+            except OverflowError as cause:  # an interval with more days than a timedelta can have
                 raise duckdb.OutOfRangeException(f"Out of Range Error: {cause}") from None
         assert row is not None
         return row[0]
 
     def arrow_constant(self, sql: str) -> pa.Scalar:
-        """The same in Arrow, which keeps the parts of intervals."""
+        """The value as an Arrow scalar, which keeps the parts of intervals."""
         with self._lock, _readable():
             return self._connect().execute(f"SELECT {sql}").to_arrow_table().column(0)[0]
 
     def columns_of(self, source: str) -> list[tuple[str, SqlType | None, str]]:
-        """The columns of an item of FROM: name, type, DuckDB's name of the type; raises duckdb.Error. Not cached."""
+        """The columns of an item of FROM: name, type, DuckDB's name of the type. Not cached. Raises duckdb.Error."""
         with self._lock:
             found = self._connect().sql(f"SELECT * FROM {source}")
             return [(n, sql_type(t), str(t)) for n, t in zip(found.columns, found.types, strict=True)]
 
     def functions(self) -> dict[str, tuple[str, str]]:
-        """The kind (scalar, aggregate, table, macro …) and stability of each function of DuckDB."""
+        """The kind (scalar, aggregate, table, macro …) and the stability of each DuckDB function."""
         with self._lock:
             if self._functions is None:
                 rows = (

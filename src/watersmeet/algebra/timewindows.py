@@ -3,8 +3,8 @@
 A window is [start, start + size); starts are the multiples of `slide_us` counted from `offset_us` after 1970-01-01
 00:00 UTC, in both directions. RisingWave, "Time window functions"; RW-31, RA-10.
 
-Comparisons with now() are conditions `column >= epoch_time(…)` until the rewrite `time_filters` makes nodes of them.
-The call contains the term of now() as JSON: a term with the source `NOW`. Its span is that of the call of now().
+Comparisons with now() are conditions `column >= epoch_time(…)` until the rewrite `time_filters` turns them into nodes.
+The call contains the term of now() as JSON, with the source `NOW`. It has the span of the call of now().
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from watersmeet.values.times import DAY_US
 from watersmeet.values.types import TIMESTAMP, SqlType
 from watersmeet.values.watermarks import Term
 
-#: Types of times: a column with a watermark has one of them.
+#: The types of times. A column with a watermark has one of them.
 TIME_TYPES: Final = ("timestamp", "timestamptz", "date")
 
 
@@ -50,10 +50,10 @@ def timeout_us(text: str) -> int | None:
 
 
 def lengths_us(expression: exp.Expression) -> tuple[int, int] | None:
-    """The least and the greatest length of a constant interval, whatever its start; None for other expressions.
+    """The least and the greatest length of a constant interval for any start; None for other expressions.
 
-    They differ only with months, each of which has 28 to 31 days, and twelve at most 366; in comparisons of intervals
-    each counts 30.
+    They differ only for months: a month has 28 to 31 days, and twelve have at most 366. Comparisons of intervals count
+    a month as 30 days.
     """
     found = _parts(expression)
     if found is None:
@@ -66,19 +66,19 @@ def lengths_us(expression: exp.Expression) -> tuple[int, int] | None:
 
 
 def months_of(expression: exp.Expression) -> int | None:
-    """The number of months of a constant interval of months only; None for others."""
+    """The number of months of a constant interval that has only months; None for others."""
     found = _parts(expression)
     return found[0] if found is not None and found[0] and not any(found[1:]) else None
 
 
 def has_months(expression: exp.Expression) -> bool:
-    """Whether it is a constant interval with months or years in it."""
+    """Whether it is a constant interval with months or years."""
     found = _parts(expression)
     return found is not None and found[0] != 0
 
 
 def _parts(expression: exp.Expression) -> tuple[int, int, int] | None:
-    """(months, days, nanoseconds) of a constant interval; None for anything else."""
+    """(months, days, nanoseconds) of a constant interval; None for other expressions."""
     while isinstance(expression, exp.Paren):
         expression = expression.this
     if any(True for _ in expression.find_all(exp.Column, exp.Query, exp.Anonymous)):
@@ -105,7 +105,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """The windows of a call. slide_us: of TUMBLE its size. size_us: a multiple of `slide_us`.
+    """The windows of a call. slide_us: the distance of starts; for TUMBLE the size. size_us: a multiple of `slide_us`.
 
     0 <= offset_us < slide_us.
     """
@@ -121,13 +121,13 @@ class TimeWindow:
         assert 0 <= self.offset_us < self.slide_us
 
     def __str__(self) -> str:
-        """For messages: `TUMBLE, size 00:01:00`."""
+        """The text for messages, such as `TUMBLE, size 00:01:00`."""
         slide = "" if self.function == "tumble" else f", slide {clock_text(self.slide_us)}"
         offset = f", offset {clock_text(self.offset_us)}" if self.offset_us else ""
         return f"{self.function.upper()}{slide}, size {clock_text(self.size_us)}{offset}"
 
     def last_start(self, time: exp.Expression, kind: SqlType) -> exp.Expression:
-        """The start of the last window that contains `time`, of type `kind` (timestamp or timestamptz). NULL for
+        """The start of the last window that contains `time`, whose type is `kind` (timestamp or timestamptz); NULL for
         NULL.
         """
         moment = (_EPOCH + dt.timedelta(microseconds=self.offset_us)).replace(tzinfo=None).isoformat(" ")
@@ -139,7 +139,7 @@ class TimeWindow:
         return _call(_START, interval_of(self.slide_us), time, origin)
 
     def starts(self, time: exp.Expression, kind: SqlType) -> exp.Expression:
-        """The array of the starts of all windows that contain `time`, ascending; NULL for NULL."""
+        """The ascending array of the starts of all windows that contain `time`; NULL for NULL."""
         last = self.last_start(time, kind)
         if self.size_us == self.slide_us:
             return _call(_STARTS, last, last, interval_of(self.slide_us))
@@ -151,7 +151,8 @@ class TimeWindow:
         return exp.Add(this=start.copy(), expression=interval_of(self.size_us))
 
 
-#: Units of date_trunc: length in microseconds, and a moment at which one begins (1970-01-05 was a Monday).
+#: The units of date_trunc with their length in microseconds, and a moment at which a unit begins (1970-01-05 was a
+#: Monday).
 UNITS_US: Final = {
     "microseconds": (1, 0),
     "milliseconds": (times.UNITS_US["millisecond"], 0),
@@ -159,7 +160,7 @@ UNITS_US: Final = {
     "week": (times.UNITS_US["week"], 4 * times.DAY_US),
 }
 
-#: The same for units without a fixed length, in months.
+#: The lengths in months of units without a fixed length.
 UNITS_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
 
 
@@ -187,7 +188,7 @@ def months_floor_of(node: exp.Expression) -> tuple[exp.Expression, int] | None:
 
 
 def _truncated(node: exp.Expression) -> tuple[exp.Expression, str] | None:
-    """(time, unit) of a call of date_trunc."""
+    """The time and the unit of a call of date_trunc."""
     if not isinstance(node, exp.Anonymous) or node.name.lower() != "date_trunc" or len(node.expressions) != 2:
         return None
     unit, time = node.expressions
@@ -195,7 +196,9 @@ def _truncated(node: exp.Expression) -> tuple[exp.Expression, str] | None:
 
 
 def least_of(array: exp.Expression) -> exp.Expression | None:
-    """The least element of an array of ascending times, as an expression, if its form shows it; else None."""
+    """The expression of the least element of an array of ascending times if it follows from the form of the array; else
+    None.
+    """
     while isinstance(array, exp.Paren):
         array = array.this
     if not isinstance(array, exp.Anonymous) or array.name.lower() != _STARTS or len(array.expressions) != 3:
@@ -214,7 +217,7 @@ def interval_of(length_us: int) -> exp.Expression:
 
 
 def clock_text(length_us: int) -> str:
-    """`00:01:00`: hours, minutes and seconds only, as a day of an interval has no fixed length."""
+    """A length as `00:01:00`, without days, because a day of an interval has no fixed length."""
     seconds, microseconds = divmod(length_us, 1_000_000)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return clock + (f".{microseconds:06}" if microseconds else "")
@@ -222,7 +225,7 @@ def clock_text(length_us: int) -> str:
 
 _CALL: Final = "epoch_time"
 
-#: RisingWave's text (frontend, optimizer: the error for predicates with now() that are not temporal filters).
+#: RisingWave's text of the error for predicates with now() that are not temporal filters.
 _FORM: Final = (
     "Conditions containing now must be in the form of `input_expr cmp now_expr` or `now_expr cmp input_expr`, where "
     "`input_expr` references a column and contains no `now()`, and `now_expr` is a non-decreasing expression "
@@ -240,7 +243,7 @@ def epoch_time(term: Term, kind: SqlType, span: Span | None) -> exp.Expression:
 
 
 def term_of(node: exp.Expression) -> tuple[Term, SqlType] | None:
-    """The term of the call `node` and the type of the other operand; None for any other expression."""
+    """The term of the call `node` and the type of the other operand; None for other expressions."""
     while isinstance(node, exp.Paren):
         node = node.this
     if isinstance(node, exp.Anonymous) and node.this == _CALL:

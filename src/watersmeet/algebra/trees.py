@@ -1,4 +1,4 @@
-"""Walking and rebuilding trees of relations; types of expressions, and casts to a shared type."""
+"""Functions that walk and rebuild trees of relations, type expressions, and cast them to a common type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMES: Final = ("date", "timestamp", "timestamptz")
 
 
 def common_type(left: SqlType, right: SqlType) -> SqlType | None:
-    """The type in which values of two types are compared; None if they can't be.
+    """The type in which values of two types are compared; None if they can't be compared.
 
     >>> from watersmeet.values.types import SqlType
     >>> common_type(SqlType("integer"), SqlType("bigint")).sql
@@ -57,14 +57,14 @@ def is_exact(source: SqlType, target: SqlType) -> bool:
 
 
 def cast(scalar: Scalar, target: SqlType) -> Scalar:
-    """`scalar` as a value of type `target`."""
+    """`scalar` cast to the type `target`."""
     if scalar.type == target:
         return scalar
     return Scalar(exp.cast(scalar.expression, target.duckdb, dialect="duckdb"), target, scalar.nullable)
 
 
 def part_of(expression: exp.Expression, columns: Iterable[Column]) -> Scalar | None:
-    """A part of a larger expression as a scalar of its own, with its type; None if SQL has no such type."""
+    """A part of a larger expression as a typed scalar; None if SQL lacks the type."""
     by_id = {c.id: c for c in columns}
     kind = _type_of(expression, by_id)
     if kind is None:
@@ -84,7 +84,7 @@ def _type_of(node: exp.Expression, by_id: Mapping[str, Column]) -> SqlType | Non
 
 
 def _digits(kind: SqlType) -> tuple[int, int]:
-    """Digits before and after the point."""
+    """The numbers of digits before and after the decimal point."""
     if kind.is_integer:
         return _INTEGER_DIGITS[kind.name], 0
     if kind.precision is None:
@@ -106,7 +106,7 @@ Rule = Callable[[Node], Node]
 
 
 def with_inputs(node: Node, inputs: Sequence[Node]) -> Node:
-    """`node` over other inputs; the node itself if they are the same objects."""
+    """`node` over other inputs; the node itself if the inputs are the same objects."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
     return node.over(inputs)
@@ -125,7 +125,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def walk_once(node: Node) -> Iterator[Node]:
-    """All nodes, each once: a query of WITH that is read twice is twice in a tree, with all its inputs."""
+    """The distinct nodes. A query of WITH that is read twice occurs twice in a tree, with all its inputs."""
     pending, seen = [node], {id(node)}
     while pending:
         found = pending.pop()
@@ -137,19 +137,19 @@ def walk_once(node: Node) -> Iterator[Node]:
 
 
 def read(column: Column) -> Scalar:
-    """The scalar that is nothing but `column`."""
+    """The scalar that reads `column`."""
     return Scalar(column_ref(column.id), column.type, column.nullable)
 
 
 def exactly(node: Node, columns: Sequence[Column]) -> Node:
-    """`node` reduced to `columns` in this order: a Project unless they are its columns already."""
+    """`node` with only `columns`, in this order: a Project, unless it already has exactly these."""
     if [c.id for c in node.columns] == [c.id for c in columns]:
         return node
     return Project(node, tuple(columns), tuple(read(c) for c in columns))
 
 
 def filtered(node: Node, parts: Sequence[Scalar]) -> Node:
-    """`node` under a Filter of all `parts`, each once; no Filter for none."""
+    """`node` under a Filter of all distinct `parts`; the node itself if there are no parts."""
     predicate = conjunction(list(dict.fromkeys(parts)))
     return node if predicate is None else Filter(node, predicate)
 
@@ -160,7 +160,7 @@ def empty(columns: Sequence[Column]) -> Values:
 
 
 def is_empty(node: Node) -> bool:
-    """True if the node is known to have no rows whatever the inputs are."""
+    """True if the node is known to have no rows for any inputs."""
     return isinstance(node, Values) and not node.rows
 
 

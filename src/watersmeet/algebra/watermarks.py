@@ -1,21 +1,22 @@
 """Watermarks of columns, computed from the plan and the watermarks of sources; time bounds; state retention.
 
-A watermark on a column promises: no later insert or delete has a lower value in that column. An operator that may
-revise a row with an older value has none. NULLs are exempt.
+A watermark on a column promises that no later insert or delete has a lower value in that column, except for NULLs. An
+operator that may revise a row with an older value has no watermark.
 
 **Time bounds.** `s1.ts BETWEEN s2.ts AND s2.ts + INTERVAL '1 minute'` bounds s1.ts - s2.ts by 0 and one minute
 (RisingWave, "Joins", "Interval joins"). Times are in microseconds; a timestamptz is in UTC, a date is its midnight.
-Bounds are necessary, not sufficient: `<` counts as `<=`, and only sums of times and constant intervals have bounds. An
-interval with months or years counts with its shortest or longest length.
+Bounds are necessary, not sufficient, for a match: `<` counts as `<=`, and only sums of times and constant intervals
+have bounds. An interval with months or years counts with its shortest or longest length.
 
-**Retention.** Suppose `lo <= l.t - r.t <= hi` holds for every pair, and Wl and Wr are the watermarks of the two times.
-A left row below Wr + lo matches no later right row. An earlier right row may still be needed: if left rows without a
-match are also output (left, full, semi, anti), a left row can be revised until it is below Wr + lo, and the result
-depends on its partners, none of which is below l.t - hi (unless it is decided on arrival).
+**Retention.** Suppose `lo <= l.t - r.t <= hi` is true for every pair, and Wl and Wr are the watermarks of the two
+times. A left row below Wr + lo matches no later right row. An earlier right row may still be needed: if left rows
+without a match are also output (left, full, semi, anti), a left row can be revised until it is below Wr + lo. The
+revision depends on its partners, none of which is below l.t - hi (unless partners are determined on arrival).
 
 As in RisingWave ("Joins", "State cleaning" of window and interval joins; RW-40, RW-47), both times need watermarks: a
-side without one keeps its rows. Unlike in RisingWave, both sides are cleaned, not only the larger one, also for keys
-without new rows. If one side never changes, rows of the other side are forgotten once they are joined with it.
+side without a watermark keeps its rows. Unlike in RisingWave, both sides are cleaned, not only the larger one, also for
+keys without new rows. If one side never changes, rows of the other side are deleted from the state once they are
+joined.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ _LESS: Final = (exp.LT, exp.LTE)
 _GREATER: Final = (exp.GT, exp.GTE)
 _INTEGERS: Final = (exp.DataType.Type.INT, exp.DataType.Type.BIGINT)
 
-#: Nodes that make up intervals with the same length for every row.
+#: The nodes of which an interval with the same length for every row may consist.
 _CONSTANT: Final = (
     exp.Literal, exp.Interval, exp.Var, exp.Cast, exp.DataType, exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul,
     exp.Div,
 )  # fmt: skip
 
-#: The kinds whose value a cast keeps, by its target.
+#: For each target of a cast, the kinds whose values it keeps.
 _LOSSLESS: Final[dict[exp.DataType.Type, tuple[str, ...]]] = {
     exp.DataType.Type.TIMESTAMP: ("time", "date"), exp.DataType.Type.TIMESTAMPNTZ: ("time", "date"),
     exp.DataType.Type.TIMESTAMPTZ: ("time", "date"), exp.DataType.Type.DATE: ("date",),
@@ -82,10 +83,10 @@ _LOSSLESS: Final[dict[exp.DataType.Type, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class TimeBound:
-    """`lo_us <= left - right <= hi_us` for every pair of a join; None: no bound on that side.
+    """The bounds `lo_us <= left - right <= hi_us` that every pair of a join satisfies; None: unbounded.
 
-    left, right: times over the left and the right input. Each is a plain column, or together they are the two equal
-    sides of the key number `key`.
+    left, right: times over the left and the right input. They are plain columns, or the two equal sides of the key
+    number `key`.
     """
 
     left: Scalar
@@ -102,9 +103,9 @@ class TimeBound:
 
 
 def time_bounds(node: Join) -> tuple[TimeBound, ...]:
-    """All bounds between a time of the left and one of the right input of `node`, those of its keys first.
+    """All bounds between times of the left and the right input of `node`; bounds from keys come first.
 
-    There is at most one for two columns. Its limits may contradict each other (`lo_us > hi_us`); then no pair matches.
+    Two columns have at most one bound. Its limits may contradict each other (`lo_us > hi_us`); then no pair matches.
     """
     found: dict[tuple[Scalar, Scalar], TimeBound] = {}
     for number, pair in enumerate(node.keys):
@@ -120,7 +121,7 @@ def time_bounds(node: Join) -> tuple[TimeBound, ...]:
 
 
 def bound_of(comparison: exp.Expression, left: Mapping[str, Column], right: Mapping[str, Column]) -> TimeBound | None:
-    """The bound of one comparison of a time of `left` with one of `right`, by their names; else None."""
+    """The bound from a comparison of a time of `left` with a time of `right`, given their names; else None."""
     difference = _difference(comparison, {**left, **right})
     if difference is None or sorted(difference.times.values()) != [-1, 1]:
         return None
@@ -136,7 +137,7 @@ def bound_of(comparison: exp.Expression, left: Mapping[str, Column], right: Mapp
 class _Sum:
     """A sum of times, each with a factor, and a constant between `least_us` and `most_us` (equal unless it has months).
 
-    kind: time (a timestamp of either type), date, interval, or days (a number of days, as an integer).
+    kind: `time` (a timestamp of either type), `date`, `interval`, or `days` (an integer number of days).
     """
 
     kind: Literal["time", "date", "interval", "days"]
@@ -150,7 +151,7 @@ class _Sum:
         return _Sum(kind, {i: n for i, n in times.items() if n}, self.least_us + least_us, self.most_us + most_us)
 
 
-#: (kind, sign, kind) -> kind: the arithmetic of times that is exact.
+#: The exact arithmetic of times: (kind, sign, kind) -> kind.
 _ARITHMETIC: Final[dict[tuple[str, int, str], Literal["time", "date", "interval", "days"]]] = {
     ("time", 1, "interval"): "time", ("time", -1, "interval"): "time", ("interval", 1, "time"): "time",
     ("date", 1, "interval"): "time", ("date", -1, "interval"): "time", ("interval", 1, "date"): "time",
@@ -162,7 +163,7 @@ _ARITHMETIC: Final[dict[tuple[str, int, str], Literal["time", "date", "interval"
 
 
 def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
-    """The expression as a sum of times; None if it isn't one."""
+    """The expression as a sum of times; None for other expressions."""
     node = node.unnest()
     if isinstance(node, exp.Column):
         name = columns[node.name].type.name if node.name in columns else ""
@@ -223,10 +224,10 @@ def _narrowed(one: TimeBound, other: TimeBound) -> TimeBound:
     return replace(one, lo_us=max(los, default=None), hi_us=min(his, default=None))
 
 
-#: The time later than all others.
+#: The time that is later than all others.
 INFINITY: Final = exp.cast(exp.Literal.string("infinity"), exp.DataType.Type.TIMESTAMP)
 
-#: By id of the column.
+#: Watermarks by column id.
 Watermarks = Mapping[str, Watermark]
 
 
@@ -239,7 +240,9 @@ def watermarks(node: Node) -> Watermarks:
 
 @singledispatch
 def _own(node: Node, *below: Watermarks) -> Watermarks:  # noqa: ARG001 - the signature of all
-    """The watermarks of `node` in addition to those that it holds, computed from the watermarks of its inputs."""
+    """The watermarks of `node` in addition to those that it keeps (`held`), computed from the watermarks of its
+    inputs.
+    """
     return {}
 
 
@@ -262,7 +265,7 @@ def _(node: Records, below: Watermarks) -> Watermarks:  # noqa: ARG001
 
 @_own.register
 def _(node: Unnest, below: Watermarks) -> Watermarks:
-    """The watermarks of elements whose arrays begin with the least one, such as the windows of HOP."""
+    """The watermarks of elements of arrays that begin with the least element, such as the windows of HOP."""
     first = [(c.id, least_of(a.expression)) for c, a in zip(node.elements, node.arrays, strict=True)]
     return _present((i, _rising(e, below)) for i, e in first if e is not None)
 
@@ -286,9 +289,7 @@ def _(node: Window, below: Watermarks) -> Watermarks:
 
 @_own.register
 def _(node: TimeFilter, below: Watermarks) -> Watermarks:
-    """Only its own column has a watermark: rows are output or retracted by their time, so other columns may have old
-    values.
-    """
+    """The watermark of the column; rows are output or deleted by their time, so other columns may have old values."""
     own = node.bound if node.final or node.comparison[0] == ">" else both(below.get(node.column, ()), node.bound)
     further = [(i, both(below.get(i, ()), node.bound)) for i in node.same if node.comparison[0] == "<"]
     further += [(i, node.bound) for i in node.promised]
@@ -302,7 +303,7 @@ def _(node: Versions, below: Watermarks) -> Watermarks:  # noqa: ARG001
 
 @_own.register
 def _(node: Apply, left: Watermarks, right: Watermarks) -> Watermarks:  # noqa: ARG001
-    """A right side that never changes always has the same answer."""
+    """The watermarks of the left side if the right side never changes, so that its answers stay the same."""
     return left if asked_on_arrival(node) or stands_still(node.right) else {}
 
 
@@ -316,7 +317,7 @@ def _(node: Union, *below: Watermarks) -> Watermarks:
 
 def clocks(node: Node) -> Watermarks:
     """The greatest times so far. Unlike watermarks they promise nothing: late rows, and rows that waited in a temporal
-    join, may have any older time.
+    join, may have older times.
     """
 
     def unpromised(part: Node) -> Node:
@@ -329,7 +330,9 @@ def clocks(node: Node) -> Watermarks:
 
 @_own.register
 def _(node: AsofJoin, left: Watermarks, right: Watermarks) -> Watermarks:
-    """Right rows at or before a left row's value revise it, so it is final once the right watermark has passed it."""
+    """Right rows at or before the value of a left row revise its result, which is final once the right watermark has
+    passed the value.
+    """
     column = node.left_value.column
     if node.comparison not in (">=", ">") or column is None:
         return {}
@@ -338,7 +341,7 @@ def _(node: AsofJoin, left: Watermarks, right: Watermarks) -> Watermarks:
 
 @_own.register
 def _(node: Join, left: Watermarks, right: Watermarks) -> Watermarks:
-    """The watermarks of times that a condition bounds by times of the other side: only matches change a row."""
+    """The watermarks of times that a condition bounds by times of the other side, because only matches change a row."""
     bounds = time_bounds(node)
     found: dict[str, Watermark] = {}
     if node.kind == "inner":
@@ -355,7 +358,9 @@ def _(node: Join, left: Watermarks, right: Watermarks) -> Watermarks:
 
 
 def _ahead(call: WindowCall, below: Watermarks) -> Watermark:
-    """For `lead(t, n, 'infinity') OVER (ORDER BY t)`: it changes only to and from new times, or to a later time."""
+    """The watermark of `lead(t, n, 'infinity') OVER (ORDER BY t)`, whose value only changes to or from new times, or to
+    a later time.
+    """
     if call.function != "lead" or call.number < 0 or not call.order or call.order[0].descending:
         return ()
     time, *default = call.arguments
@@ -365,7 +370,7 @@ def _ahead(call: WindowCall, below: Watermarks) -> Watermark:
 
 
 def of_scalar(scalar: Scalar, below: Watermarks) -> Watermark:
-    """The watermark of an expression over columns with the watermarks `below`; empty unless it rises with them."""
+    """The watermark of an expression over columns with the watermarks `below`; empty unless it increases with them."""
     return _rising(scalar.expression, below) if scalar.type.name in TIME_TYPES else ()
 
 
@@ -413,7 +418,9 @@ def _present(pairs: Iterable[tuple[str, Watermark]]) -> Watermarks:
 
 @dataclass(frozen=True)
 class Retention:
-    """Rows are needed until `time` is below `bound`. key: the number of the side's key that equals `time`, if any."""
+    """The rule that rows are needed until `time` is below `bound`. key: the number of the side's key that equals
+    `time`, if any.
+    """
 
     time: Scalar
     bound: Watermark
@@ -421,7 +428,7 @@ class Retention:
 
 
 def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
-    """The rows of the left and of the right input that are still needed after an epoch; None: all rows."""
+    """The rules for rows of the left and the right input that are still needed after an epoch; None: all rows."""
     bounds = time_bounds(node)
     if not bounds:
         still = [node.kind == "inner" and stands_still(s) for s in (node.right, node.left)]
@@ -430,7 +437,7 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
         )
         return left_kept, right_kept
     left, right = _Side(watermarks(node.left), bounds), _Side(watermarks(node.right), [b.mirrored for b in bounds])
-    # A row without a partner may still be revised as long as a row can arrive that would be its partner.
+    # A row without a partner may be revised as long as a partner can still arrive.
     lefts, rights = left, right
     if node.partners is not None:
         decided = [
@@ -444,21 +451,23 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
 
 
 def _unmet(side: Node) -> Retention | None:
-    """For rows that are joined with a side that never changes: they are joined once a watermark has passed them."""
+    """The rule for rows that are joined with a side that never changes: they are joined once a watermark has passed
+    them.
+    """
     marks = watermarks(side)
     return next((Retention(read(c), marks[c.id]) for c in side.columns if c.id in marks), None)
 
 
 def of_asof(node: AsofJoin, *, grows: bool) -> tuple[Watermark, Watermark]:
     """Two bounds: left rows below the first never change again; of the right rows below the second, only the newest of
-    each key is still needed. An empty bound: never.
+    each key is still needed. An empty bound applies to no row.
 
-    grows: the right side never deletes a row or replaces the newest one by an older one.
+    grows: whether the right side never deletes a row or replaces the newest row by an older one.
 
     A left row matches the newest right row before it, so later right rows don't change left rows below their watermark.
-    With `<` and `<=` a left row waits for the next right row for any length of time; then any right row between the
-    left row and both watermarks proves, as well as its partner does, that later rows change nothing. A join decided on
-    arrival is only read by new left rows; but if the newest row may be deleted, the one before it replaces it.
+    With `<` and `<=` the partner of a left row is the next right row, which may arrive at any later time; any right row
+    between the left row and both watermarks proves that later rows change nothing. If partners are determined on
+    arrival, only new left rows read the state, but if the newest row may be deleted, the previous one replaces it.
     """
     left, right = of_scalar(node.left_value, watermarks(node.left)), of_scalar(node.right_value, watermarks(node.right))
     return right if node.comparison in (">=", ">") else (), left if node.arrival and grows else both(left, right)
@@ -471,17 +480,17 @@ def of_aggregate(node: Aggregate) -> tuple[int, Watermark] | None:
 
 
 def of_partition(node: Partitioned) -> tuple[int, Watermark] | None:
-    """(the number of a partition key with a watermark, the watermark): partitions with lower keys are final."""
+    """The number of a partition key with a watermark, and the watermark, below which partitions are final; or None."""
     below = watermarks(node.input)
     return next(((i, w) for i, k in enumerate(node.partition) if (w := of_scalar(k, below))), None)
 
 
 def of_order(node: Window) -> tuple[Scalar, Watermark, int] | None:
     """The time that orders the rows of a window, its watermark, and the number of rows below the watermark that are
-    still needed.
+    still needed; or None.
 
-    None if all are needed: a function that reads further than a fixed number of rows needs the first row, however old
-    it is. None as well for a window with partitions: the rows of a partition without new ones would stay anyway.
+    All rows are needed by functions that read more than a fixed number of rows, and by windows with partitions, because
+    a partition without new rows would keep its rows anyway.
     """
     first = {c.order[0] if c.order else None for c in node.calls}
     if node.partition or len(first) != 1 or not all(c.function in ("lag", "lead") for c in node.calls):
@@ -492,21 +501,21 @@ def of_order(node: Window) -> tuple[Scalar, Watermark, int] | None:
     mark = of_scalar(key.value, watermarks(node.input))
     if not mark:
         return None
-    # The last rows still change with new rows, and then all their values are read again.
+    # New rows still change the last rows, whose values are then all read again.
     distances = [c.number if c.function == "lead" else -c.number for c in node.calls]
     return key.value, mark, max(1, max(0, *distances) - min(0, *distances))
 
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of a join. bounds: between its times and those of the other side."""
+    """One side of a join. bounds: the bounds between its times and those of the other side."""
 
     marks: Watermarks
     bounds: Sequence[TimeBound]
 
     def kept(self, other: _Side, alone: _Side | None) -> Retention | None:
-        """The rows of this side that are still needed. alone: the other side, if its rows without a match are also
-        output.
+        """The rule for rows of this side that are still needed. alone: the other side if its rows without a match are
+        also output; else None.
         """
         for bound, passed in self._met(other):
             if alone is None:
@@ -518,7 +527,9 @@ class _Side:
         return None
 
     def _met(self, other: _Side) -> Iterator[tuple[TimeBound, Watermark]]:
-        """Bounds, those of keys first, with the time below which rows of this side match no later row of the other."""
+        """The bounds, those of keys first, with the time below which rows of this side match no later row of the other
+        side.
+        """
         for bound in self.bounds:
             mark = of_scalar(bound.right, other.marks)
             if mark and bound.lo_us is not None and of_scalar(bound.left, self.marks):

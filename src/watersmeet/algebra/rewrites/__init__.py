@@ -25,9 +25,9 @@ from watersmeet.algebra.trees import Rule
 
 __all__ = ["RULES", "JoinOrder", "rewrite", "rewriting"]
 
-#: The order matters. Dependent joins are removed first, as the other rules do not support them. Conditions are pushed
-#: to the joins before these are ordered, and again afterwards. Comparisons with the clock become nodes at their final
-#: place. Columns are pruned last, followed by the rules that depend on the readers of each node.
+#: The order matters. Dependent joins are removed first, because the other rules do not support them. Conditions are
+#: pushed to the joins before the joins are ordered, and again afterwards. Comparisons with the clock become nodes after
+#: that. Columns are pruned last, followed by the rules that depend on the readers of each node.
 RULES: Final[tuple[Rule, ...]] = (
     unnest,
     fold_constants,
@@ -49,7 +49,9 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def rewrite(tree: Node, join_order: JoinOrder = "bushy") -> Node:
-    """The tree after all `RULES`: the same result from less work. join_order: the shape of its trees of joins."""
+    """The tree after all `RULES`, which computes the same result with less work. join_order: the shape of its trees of
+    joins.
+    """
     for _, changed in rewriting(tree, join_order):
         tree = changed
     return tree

@@ -1,23 +1,24 @@
-"""Rewrites of conditions: into keys of joins, anti joins, top-N and time filters; factors of OR.
+"""Rewrites conditions into keys of joins, anti joins, top-N and time filters, and factors OR.
 
-**OR.** Conjuncts of all branches move out, and conditions of all branches on one side are implied for that side.
+**OR.** Conjuncts that all branches share move out. If all branches have conditions on one side, their OR is implied for
+that side.
 
     (k = j AND x) OR (k = j AND y)                    ->  k = j AND (x OR y)
     (a.n = 1 AND b.n = 2) OR (a.n = 3 AND b.n = 4)    implies  a.n = 1 OR a.n = 3
     k = j OR (k IS NULL AND j IS NULL)                ->  k IS NOT DISTINCT FROM j
 
-The first and the last provide keys for joins (TPC-H Q19); the second filters rows before a join (Q7). All hold in SQL's
-three-valued logic, also if an expression that fails counts as NULL. The last one gives false rather than NULL for a
-single NULL, which never decides whether a condition is true.
+The first and the last rule provide keys for joins (TPC-H Q19); the second filters rows before a join (Q7). All are
+valid in SQL's three-valued logic, also if a failing expression counts as NULL. If one side is NULL, the last rule gives
+false instead of NULL, which makes no difference to a condition.
 
-**now().** Comparisons become nodes that let each row in, or out, when the clock passes it. Nodes that let rows in later
-come first, so that nothing above keeps waiting rows. This rule follows all rules that move conditions.
+**now().** Comparisons become nodes that output or delete each row when the clock passes it. Nodes that output rows
+later come first, so that no node after them keeps waiting rows. This rule follows all rules that move conditions.
 
     Filter(ts > now() - '1 h' AND x > 1, t)   ->  TimeFilter(ts > now - 1 h, Filter(x > 1, t))
     Filter(ts + '1 h' > now(), t)             ->  Project(t.*, TimeFilter(e > now, Project(t.*, ts + '1 h' AS e, t)))
     Filter(ts > now() OR p, t)                ->  Union(TimeFilter(ts > now, Filter(p IS NOT TRUE, t)), Filter(p, t))
 
-**row_number, rank.** Bounds on them make a TopN, without the window if nothing else reads the number.
+**row_number, rank.** Bounds on the number become a TopN, which replaces the window if nothing else reads the number.
 
     Project(x, Filter(rn <= 3, Window(row_number() AS rn, t)))          ->  Project(x, TopN(t, limit 3))
     Project(x, Filter(rn > 2 AND rn <= 5, Window(row_number() …, t)))   ->  Project(x, TopN(t, limit 3, offset 2))
@@ -76,7 +77,7 @@ from watersmeet.values.types import BOOLEAN
 
 
 def key_pair(predicate: Scalar, left: Node, right: Node) -> KeyPair | None:
-    """The predicate as a key of a join of `left` and `right`, both sides in one type; None if it can't be one."""
+    """The predicate as a key of a join of `left` and `right` with a common type; None if it can't be one."""
     node = predicate.expression
     if not isinstance(node, (exp.EQ, exp.NullSafeEQ)):
         return None
@@ -95,12 +96,12 @@ def key_pair(predicate: Scalar, left: Node, right: Node) -> KeyPair | None:
 
 
 def paired(left: Scalar, right: Scalar, *, null_safe: bool) -> KeyPair | None:
-    """The key `left = right` in the common type; None without one."""
+    """The key `left = right` in the common type, or None."""
     target = common_type(left.type, right.type)
     if target is None:
         return None
     if null_safe and not (is_exact(left.type, target) and is_exact(right.type, target)):
-        return None  # a value that the cast can't represent would become NULL, and match NULL
+        return None  # a value that the cast can't represent would become NULL and match NULL
     return KeyPair(cast(left, target), cast(right, target), null_safe)
 
 
@@ -130,7 +131,8 @@ def _without_duplicates(node: Node) -> Node:
 
 
 def make_anti_joins(tree: Node) -> Node:
-    """NULL tests of a column that is never NULL in a match make an anti join, which needs less state and traffic.
+    """Turns an outer join with a NULL test of a column that is never NULL in a match into an anti join, which needs
+    less state and traffic.
 
     Filter(b.k IS NULL, a LEFT JOIN b ON a.k = b.k)   ->   Project(a.*, NULL …, a ANTI JOIN b ON a.k = b.k)
     """
@@ -158,14 +160,14 @@ def _anti(node: Node) -> Node:
 
 
 def _not_null_in_matches(join: Join) -> frozenset[str]:
-    """Columns of the right input that are not NULL in any matching row."""
+    """The columns of the right input that are never NULL in a matching row."""
     found = {c for k in join.keys if not k.null_safe for c in strict_columns(k.right.expression)}
     found.update(*[strict_columns(p.expression) for p in conjuncts(join.residual)])
     return frozenset(found & join.right.ids)
 
 
 def _tested(part: Scalar) -> str | None:
-    """The column in `column IS NULL`; None for any other condition."""
+    """The column in `column IS NULL`; None for other conditions."""
     node = part.expression
     if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null) and isinstance(node.this, exp.Column):
         return str(node.this.name)
@@ -173,12 +175,14 @@ def _tested(part: Scalar) -> str | None:
 
 
 def factor_disjunctions(tree: Node) -> Node:
-    """The tree with the common conjuncts of every OR in front of it."""
+    """The tree with the common conjuncts of every OR moved out of it."""
     return transform_up(tree, _factored)
 
 
 def implied(part: Scalar, ids: frozenset[str]) -> Scalar | None:
-    """The condition that the OR `part` implies for the columns `ids`; None without OR, or if a branch implies none."""
+    """The condition that the OR `part` implies for the columns `ids`; None if it isn't an OR, or a branch has no
+    condition on these.
+    """
     branches = _branches(part)
     if len(branches) < 2 or part.columns <= ids:
         return None
@@ -200,7 +204,7 @@ def _factored(node: Node) -> Node:
 
 
 def factors(part: Scalar) -> list[Scalar]:
-    """Conjuncts that are together equivalent to `part`."""
+    """Conjuncts whose AND is equivalent to `part`."""
     branches = _branches(part)
     common = [c for c in dict.fromkeys(branches[0]) if all(c in b for b in branches[1:])]
     if len(branches) < 2 or not common:
@@ -210,9 +214,10 @@ def factors(part: Scalar) -> list[Scalar]:
 
 
 def null_safe(part: Scalar, columns: Sequence[Column]) -> Scalar:
-    """`a IS NOT DISTINCT FROM b` for a condition that two columns are equal or both NULL; else the condition.
+    """`a IS NOT DISTINCT FROM b` if the condition is that two columns are equal or both NULL; else the condition
+    itself.
 
-    For columns only: another expression may fail, which is not NULL.
+    This is only valid for columns: other expressions may fail, and a failure is not NULL.
     """
     branches = sorted(_branches(part), key=len)
     if [len(b) for b in branches] != [1, 2]:
@@ -231,7 +236,7 @@ def _is_null_test(node: exp.Expression) -> bool:
 
 
 def _plain(node: exp.Expression, columns: Sequence[Column]) -> exp.Expression:
-    """A value without parentheses and without casts that can't fail."""
+    """The value inside parentheses and casts that can't fail."""
     node = node.unnest()
     while isinstance(node, exp.Cast):
         inner, whole = part_of(node.this, columns), part_of(node, columns)
@@ -242,22 +247,22 @@ def _plain(node: exp.Expression, columns: Sequence[Column]) -> exp.Expression:
 
 
 def _either(branches: list[list[Scalar]]) -> Scalar:
-    """The OR over `branches`, each the AND of its parts."""
+    """The OR over `branches`, each of which is the AND of its parts."""
     ands = [conjunction(branch) for branch in branches]
     return Scalar(exp.or_(*[a.expression for a in ands if a is not None], copy=True), BOOLEAN)
 
 
 def _branches(part: Scalar) -> list[list[Scalar]]:
-    """The conjuncts of each branch; one branch without OR."""
+    """The conjuncts of each branch; without OR there is one branch."""
     return [conjuncts(branch) for branch in disjuncts(part)]
 
 
-#: Window functions whose value depends only on earlier rows of the partition, so a TopN may drop later rows.
+#: The window functions whose value depends only on earlier rows of the partition, so that a TopN may drop later rows.
 _FROM_ABOVE: Final = ("row_number", "rank", "dense_rank")
 
 
 def recognise_topn(tree: Node) -> Node:
-    """The tree with a TopN wherever a condition bounds the row_number or rank of a window from above."""
+    """The tree with a TopN for every condition that sets an upper bound of the row_number or rank of a window."""
     node = _recognised(tree)
     return with_inputs(node, [recognise_topn(i) for i in node.inputs])
 
@@ -273,7 +278,7 @@ def _recognised(node: Node) -> Node:
 
 @dataclass(frozen=True)
 class _Bounds:
-    """The rows whose number is above `low` and at most `high` (None: any). rest: the other conditions."""
+    """Bounds of the number: above `low` and at most `high` (None: unbounded). rest: the other conditions."""
 
     low: int
     high: int | None
@@ -281,7 +286,7 @@ class _Bounds:
 
 
 def _bounds(parts: Sequence[Scalar], column: str) -> _Bounds:
-    """The bounds by the conditions on the integer `column`, which is at least 1."""
+    """The bounds from the conditions on the integer `column`, which is at least 1."""
     low, high = 0, None
     rest = []
     for part in parts:
@@ -314,7 +319,7 @@ def _compared(node: exp.Expression, column: str) -> tuple[type[exp.Expression], 
 
 
 def _bare(node: exp.Expression) -> exp.Expression:
-    """The expression without parentheses and casts to integers."""
+    """The expression inside parentheses and casts to integers."""
     while isinstance(node, exp.Paren) or (isinstance(node, exp.Cast) and node.to.this in exp.DataType.INTEGER_TYPES):
         node = node.this
     return node
@@ -328,7 +333,7 @@ def _integer(node: exp.Expression) -> int | None:
 
 
 def _number_of(window: Window) -> int | None:
-    """The call that can become a TopN: the first row_number or rank, if no call needs the rows after it."""
+    """The call that can become a TopN: the first row_number or rank, if no call needs later rows."""
     if len({c.order for c in window.calls}) > 1 or any(c.function not in _FROM_ABOVE for c in window.calls):
         return None
     return next((i for i, c in enumerate(window.calls) if c.function != "dense_rank"), None)
@@ -339,7 +344,7 @@ def _topn(window: Window, call: WindowCall, limit: int | None, offset: int = 0) 
 
 
 def _without_number(node: Project, condition: Filter) -> Node | None:
-    """The TopN without the window, if nothing else reads the number; None for other patterns."""
+    """The TopN without the window if nothing else reads the number; None for other patterns."""
     window = condition.input
     if not isinstance(window, Window) or len(window.calls) != 1 or _number_of(window) is None:
         return None
@@ -373,7 +378,7 @@ def _with_number(node: Filter) -> Node:
 def time_filters(tree: Node) -> Node:
     """The tree with a TimeFilter for each comparison with now().
 
-    TIME_FILTER if a comparison is not in a filter of this form.
+    Raises TIME_FILTER if a comparison is not in a filter of this form.
     """
     if not any(mentions_time(s) for node in walk(tree) for s in node.scalars):
         return tree
@@ -404,7 +409,7 @@ def _timed(node: Node, ids: Iterator[str]) -> Node:
 
 
 def _positive(part: Scalar) -> Scalar:
-    """The condition without parentheses and without negation of comparisons."""
+    """The condition without parentheses, and with negated comparisons reversed."""
     node = part.expression.unnest()
     if isinstance(node, exp.Not):
         inner = node.this.unnest()
@@ -418,7 +423,7 @@ def _takes_back(part: Scalar) -> bool:
 
 
 def _one(below: Node, part: Scalar, ids: Iterator[str]) -> Node:
-    """The rows of `below` whose comparison with the clock holds. It may add a column."""
+    """The rows of `below` for which the comparison with the clock is true, possibly with an additional column."""
     node = part.expression
     comparison = SIGNS.get(type(node))
     found = term_of(node.expression) if comparison is not None else None
@@ -435,9 +440,9 @@ def _one(below: Node, part: Scalar, ids: Iterator[str]) -> Node:
 
 
 def _one_branch(below: Node, part: Scalar, ids: Iterator[str]) -> Node:
-    """The rows for which one of the branches holds.
+    """The rows for which a branch of an OR is true.
 
-    Only one branch may compare with the clock; its rows are those that no other branch lets through.
+    Only one branch may compare with the clock; it outputs the rows that no other branch outputs.
     """
     branches = disjuncts(part)
     timed = [b for b in branches if mentions_time(b)]

@@ -1,7 +1,7 @@
 """The graph of neighboring joins: their inputs, and the conditions that connect them.
 
-Inner joins merge into one graph. With `move_outer`, LEFT, semi and anti joins among them become inputs too. They can be
-joined as soon as all columns of their condition exist:
+Inner joins merge into one graph. With `move_outer`, LEFT, semi and anti joins between them also become inputs, which
+can be joined as soon as all columns of their condition exist:
 
     (a JOIN b ON a.k = b.k) LEFT JOIN c ON a.j = c.j   =   (a LEFT JOIN c ON a.j = c.j) JOIN b ON a.k = b.k
 """
@@ -22,14 +22,14 @@ from watersmeet.algebra.trees import part_of
 from watersmeet.errors import Span
 
 Mask = int
-"""A set of inputs, or of equalities, by their bits."""
+"""A set of inputs or of equalities as bits of an integer."""
 
 _DEPENDENT: Final = ("left", "semi", "anti")
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A LEFT, semi or anti join without its inputs. The left sides of its keys read the graph's inputs."""
+    """A LEFT, semi or anti join without its inputs. The left operands of its keys read the graph's inputs."""
 
     kind: JoinKind
     keys: tuple[KeyPair, ...]
@@ -37,7 +37,7 @@ class Attachment:
     span: Span | None
 
     def join(self, left: Node, right: Node) -> Join:
-        """The join of `left`, which has all columns that the condition reads, and `right`."""
+        """The join of `left` and `right`; `left` must have all left columns that the condition reads."""
         return Join(left, right, self.kind, self.keys, self.residual, span=self.span)
 
 
@@ -45,10 +45,10 @@ class Attachment:
 class Input:
     """One input of the graph.
 
-    attached: how it is joined, if not by an inner join.
+    attached: the join of the input if it is not an inner join.
     requires: the inputs that `attached` reads.
-    keys, key_order: the equalities that its keys belong to.
-    classes: the equalities that have a member here.
+    keys, key_order: the equalities to which the keys of `attached` belong.
+    classes: the equalities with a member in this input.
     """
 
     relation: Node
@@ -61,10 +61,10 @@ class Input:
 
 @dataclass(slots=True)
 class Equality:
-    """Scalars that are equal in every row, by input. All are of one type or all integers, or there are just two.
+    """Scalars by input that are equal in every row. All have one type, or are integers, or there are only two.
 
-    null_safe: two members, compared with IS NOT DISTINCT FROM.
-    text: of a key over several inputs.
+    null_safe: whether it compares two members with IS NOT DISTINCT FROM.
+    text: the text of a key over several inputs.
     """
 
     members: dict[int, list[Scalar]] = field(default_factory=dict)
@@ -83,10 +83,10 @@ class Condition:
 class JoinGraph:
     """The graph of the joins at the top of `tree`.
 
-    Without `move_outer` the graph ends at LEFT, semi and anti joins; one at the very top makes a graph of its two
+    Without `move_outer` the graph ends at LEFT, semi and anti joins; if `tree` itself is one, the graph has its two
     inputs.
-    values: columns of the tree that an input has under another id.
-    has_gap, span: whether there is a join without a key, and its place.
+    values: columns of the tree that have another id in an input.
+    has_gap, span: whether a join has no key, and the span of that join.
     """
 
     def __init__(self, tree: Node, *, move_outer: bool) -> None:
@@ -109,16 +109,17 @@ class JoinGraph:
         self._depend()
 
     def reads(self, columns: Iterable[str]) -> Mask:
-        """The inputs that have `columns`."""
+        """The inputs that produce `columns`."""
         found = 0
         for column in columns:
             found |= 1 << self._owner[column]
         return found
 
     def _collect(self, node: Node, *, outer: bool) -> dict[str, Scalar]:
-        """Takes `node` apart. Returns its columns in terms of the inputs' columns, where they have another id.
+        """Adds the joins of `node` to the graph. Returns its columns that have another id in an input, as expressions
+        over the inputs.
 
-        outer: the join at the top of `node` may be a LEFT, semi or anti join.
+        outer: whether `node` itself may be a LEFT, semi or anti join.
         """
         if isinstance(node, Join) and joins_freely(node, move_outer=outer):
             return self._joined(node)
@@ -155,7 +156,7 @@ class JoinGraph:
         return values
 
     def _classify(self) -> None:
-        """Sorts all conditions into equalities of two inputs and the rest."""
+        """Divides all conditions into equalities of two inputs and others."""
         classes = _Classes()
         for pair in self._pairs:
             one, other = self.reads(pair.left.columns), self.reads(pair.right.columns)
@@ -186,7 +187,7 @@ class JoinGraph:
         return None if pair is None else (pair, one, other)
 
     def _plain(self, scalar: Scalar, i: int) -> Scalar:
-        """The scalar without a cast from an integer to a wider one, which makes no difference to an equality."""
+        """The scalar without a cast to a wider integer type, which does not affect an equality."""
         node = scalar.expression
         if isinstance(node, exp.Cast) and scalar.type.is_integer:
             inner = part_of(node.this.unnest(), self.inputs[i].relation.columns)
@@ -195,7 +196,7 @@ class JoinGraph:
         return scalar
 
     def _depend(self) -> None:
-        """Finds the inputs that each LEFT, semi and anti join reads, and the equalities that its keys belong to."""
+        """Finds the inputs that each LEFT, semi and anti join reads, and the equalities to which its keys belong."""
         numbers = {
             text_of(m): n
             for n, e in enumerate(self.equalities)
@@ -216,10 +217,10 @@ class JoinGraph:
                 one.keys |= 1 << number
                 one.key_order += (number,)
                 if one.attached.kind == "left" and not key.null_safe:
-                    numbers.setdefault(text_of(key.right), number)  # the left value or NULL, which matches nothing
+                    numbers.setdefault(text_of(key.right), number)  # equals the left value or is NULL
 
     def _add_single(self, scalar: Scalar) -> None:
-        """Adds a key that equals nothing else in the graph, with a member if a single input computes it."""
+        """Adds a key that belongs to no equality of the graph, with a member if a single input computes it."""
         reads = self.reads(scalar.columns)
         if reads.bit_count() == 1:
             i = reads.bit_length() - 1
@@ -229,13 +230,15 @@ class JoinGraph:
             self.equalities.append(Equality(text=text_of(scalar)))
 
     def texts(self, equality: int, inputs: Mask) -> frozenset[str]:
-        """The texts of the members that an equality has among `inputs`."""
+        """The texts of the members of an equality in `inputs`."""
         found = self.equalities[equality]
         texts = {text_of(m) for i, ms in found.members.items() if inputs >> i & 1 for m in ms}
         return frozenset(texts if found.text is None else texts | {found.text})
 
     def shards(self, i: int) -> dict[str, int]:
-        """The texts over input `i` by which spreading it helps an equality, and the number of the equality."""
+        """The texts over input `i` by which its rows can be distributed for an equality, with the number of the
+        equality.
+        """
         found = {t: n for n in range(len(self.equalities)) for t in self.texts(n, 1 << i)}
         attached = self.inputs[i].attached
         if attached is None:
@@ -243,7 +246,7 @@ class JoinGraph:
         return {text_of(k.right): n for k, n in zip(attached.keys, self.inputs[i].key_order, strict=True)}
 
     def keys(self, left: Mask, right: Mask) -> list[KeyPair]:
-        """The keys of a join of two sets of inputs, one from each equality that connects them."""
+        """The keys of a join of two sets of inputs, one for each equality that connects them."""
         found = []
         for equality in self.equalities:
             one, other = (_member(equality, side) for side in (left, right))
@@ -252,7 +255,7 @@ class JoinGraph:
         return found
 
     def tested(self, left: Mask, right: Mask, both: Mask) -> list[Scalar]:
-        """The conditions that can be tested on `both`, but not yet on `left` or `right`."""
+        """The conditions that can be tested on `both`, but not on `left` or `right`."""
         return [
             c.predicate
             for c in self.conditions
@@ -260,7 +263,9 @@ class JoinGraph:
         ]
 
     def components(self, *, attached: bool) -> list[Mask]:
-        """The parts of the graph that equalities connect, in the written order. attached: include attached inputs."""
+        """The parts of the graph that equalities connect, in the written order. attached: whether to include attached
+        inputs.
+        """
         found: list[tuple[Mask, Mask]] = []
         for i, one in enumerate(self.inputs):
             if one.attached is not None and not attached:
@@ -284,7 +289,7 @@ class JoinGraph:
 
 
 def joins_freely(node: Join, *, move_outer: bool) -> bool:
-    """True if the join may be exchanged with its neighbors."""
+    """True if the join may change places with its neighbors."""
     if (
         node.broadcast
         or node.arrival
@@ -298,7 +303,7 @@ def joins_freely(node: Join, *, move_outer: bool) -> bool:
 
 
 def is_transparent(node: Node, *, move_outer: bool) -> bool:
-    """True if `node`, or the node directly below it, is a join that belongs to the graph of the node above."""
+    """True if `node` or its input is a join that belongs to the graph of the node that reads `node`."""
     while not isinstance(node, Join):
         if not isinstance(node, (Filter, Project)) or (isinstance(node, Filter) and is_volatile(node.predicate)):
             return False
@@ -311,7 +316,7 @@ def is_transparent(node: Node, *, move_outer: bool) -> bool:
 
 
 def text_of(scalar: Scalar) -> str:
-    """The text by which members are compared, without a cast to a wider integer."""
+    """The text of a member for comparisons, without a cast to a wider integer type."""
     node = scalar.expression.unnest()
     if isinstance(node, exp.Cast) and scalar.type.is_integer and isinstance(node.this, exp.Column):
         node = node.this
@@ -326,7 +331,7 @@ def _resolved(scalar: Scalar, values: Mapping[str, Scalar]) -> Scalar:
 
 
 def _member(equality: Equality, side: Mask) -> Scalar | None:
-    """The first member of the equality among the inputs of `side`, preferably a column."""
+    """The first member of the equality in the inputs of `side`, preferably a column."""
     found = [m for i, ms in sorted(equality.members.items()) if side >> i & 1 for m in ms]
     return min(found, key=lambda m: m.column is None, default=None)
 
@@ -336,13 +341,13 @@ def _paired(left: Scalar, right: Scalar, *, null_safe: bool) -> KeyPair:
 
 
 class _Classes:
-    """Equalities under construction: members that equal a common member are in one class."""
+    """Equalities under construction. Members that equal a common member belong to one class."""
 
     def __init__(self) -> None:
         self.found: list[Equality] = []
 
     def add(self, pair: KeyPair, left: int, right: int, plain: Callable[[Scalar, int], Scalar]) -> None:
-        """Adds `pair`, of the inputs `left` and `right`."""
+        """Adds `pair`, which compares the inputs `left` and `right`."""
         sides = {left: plain(pair.left, left), right: plain(pair.right, right)}
         kinds = [s.type for s in sides.values()]
         alone = any(k.is_nested for k in kinds) or not (kinds[0] == kinds[1] or all(k.is_integer for k in kinds))

@@ -1,23 +1,24 @@
-"""The order of joins: the inner joins of a graph become one tree, as low and with as few changes of key as possible.
+"""Orders joins: the inner joins of a graph become one tree with the least height and the fewest changes of key.
 
     FROM a, b, c WHERE a.x = c.x AND b.y = c.y                ->   (a JOIN c ON a.x = c.x) JOIN b ON c.y = b.y
     a JOIN b ON a.k = b.k JOIN c ON b.k = c.k JOIN d ON c.k = d.k   ->   (a JOIN b) JOIN (c JOIN d)
 
-Equalities are transitive: each join takes one key from each class that it connects, and the rest follows. Inputs that
-no equality connects are joined only if one of them has a single row; the planner refuses all others. LEFT, semi and
-anti joins are inputs of the graph. They stay in place unless moving them saves an exchange or takes an append-only
-input past fewer joins. RIGHT and FULL joins always stay in place.
+Equalities are transitive: each join needs one key from each class that it connects, which implies the others. Inputs
+that no equality connects are joined only if one of them has a single row; the planner rejects other joins without keys.
+LEFT, semi and anti joins are inputs of the graph. They stay in place unless moving them saves an exchange or reduces
+the number of joins after an append-only input. RIGHT and FULL joins always stay in place.
 
-Sources: RisingWave, "Understanding streaming joins", on join ordering (bushy and low trees; in a chain of left joins
-the faster stream nearer to the output).
+Sources: RisingWave, "Understanding streaming joins", on join ordering (bushy trees of small height; in a chain of left
+joins the faster stream is closer to the output).
 
-From a join graph back to a relation: trees of connected inputs, then joins that only single rows allow.
+A join graph is turned into a relation in two steps: trees of connected inputs, then joins that are only possible
+because an input has a single row.
 
-The best tree of joins over a join graph: exact for few inputs, greedy for many.
+The search for the best tree is exact for few inputs and greedy for many.
 
-No statistics are used. Among all trees without a cross product the best has the fewest stages (the longest chain of
-changes of key); then the smallest height; then the fewest exchanges; then the fewest joins above its faster inputs
-(the append-only ones); then the written order.
+No statistics are used. Trees without a cross product are compared by the number of stages (the longest chain of changes
+of key), then by height, by the number of exchanges, by the number of joins after the faster inputs (the append-only
+ones), and by the written order.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from watersmeet.algebra.trees import exactly, filtered, read, with_inputs
 
 Shape = Literal["bushy", "left-deep"]
 
-#: With more inputs than this the search is greedy: the exact one takes 3^n steps.
+#: With more inputs than this the search is greedy, because the exact search takes 3^n steps.
 EXACT_INPUTS: Final = 9
 
 
@@ -45,9 +46,9 @@ EXACT_INPUTS: Final = 9
 class JoinPlan:
     """A tree over the inputs `inputs`.
 
-    sharding: the equalities by which its rows are spread; 0 for any other way.
-    stage, exchanges: where the rows are, counted as in `planner.distribution`.
-    fast: joins above fast inputs.
+    sharding: the equalities by which its rows are distributed; 0 for any other distribution.
+    stage, exchanges: the counts of `planner.distribution`.
+    fast: the number of joins after fast inputs.
     """
 
     inputs: Mask
@@ -64,7 +65,7 @@ class JoinPlan:
 
     @property
     def cost(self) -> tuple[int, ...]:
-        """Smaller is better; see the module."""
+        """The cost, of which a smaller value is better; see the module."""
         return self.stage, self.height, self.exchanges, self.fast, self.disorder
 
 
@@ -72,7 +73,7 @@ class JoinTrees:
     """Finds trees over `graph`.
 
     leaves: the plan of each input, in order.
-    wish: equalities by which a reader wants the rows spread.
+    wish: the equalities by which a reader needs the rows distributed.
     """
 
     def __init__(self, graph: JoinGraph, leaves: list[JoinPlan], wish: Mask, shape: Shape) -> None:
@@ -109,7 +110,7 @@ class JoinTrees:
         return table.get(sum(members), [])
 
     def _splits(self, inputs: Mask) -> Iterator[tuple[Mask, Mask]]:
-        """Left and right parts. An attached input is always a right part by itself."""
+        """All splits into a left and a right part. An attached input is always a right part by itself."""
         if self._shape == "left-deep":
             rest = inputs
             while rest:
@@ -117,7 +118,7 @@ class JoinTrees:
                 rest ^= right
                 yield inputs ^ right, right
             return
-        others = inputs & (inputs - 1)  # the first one is always on the left
+        others = inputs & (inputs - 1)  # the first input is always on the left
         right = others & -others
         while right:
             yield inputs ^ right, right
@@ -156,7 +157,9 @@ class JoinTrees:
         return inputs.bit_count() == 1 and self._graph.inputs[inputs.bit_length() - 1].attached is not None
 
     def _joined(self, left: JoinPlan, right: JoinPlan) -> Iterator[JoinPlan]:
-        """The joins of two parts, one for each way to bring their rows together; none if nothing connects them."""
+        """The joins of two parts, one for each possible distribution of their rows; none if no equality connects
+        them.
+        """
         common = left.classes & right.classes
         attached = None
         if self._attached(right.inputs):
@@ -189,7 +192,7 @@ class JoinTrees:
 
 
 def _undominated(plans: list[JoinPlan]) -> list[JoinPlan]:
-    """The plans without those that another plan with the same sharding beats in stage, height and cost."""
+    """The plans without those that are worse in stage, height and cost than another plan with the same sharding."""
     kept: list[JoinPlan] = []
     for plan in sorted(plans, key=lambda p: p.cost):
         if not any(
@@ -204,7 +207,7 @@ def _undominated(plans: list[JoinPlan]) -> list[JoinPlan]:
 
 
 def _inversions(left: Mask, right: Mask) -> int:
-    """The number of inputs of `left` that the query names after an input of `right`."""
+    """The number of inputs of `left` that follow an input of `right` in the query."""
     found = 0
     while right:
         first = right & -right
@@ -214,7 +217,7 @@ def _inversions(left: Mask, right: Mask) -> int:
 
 
 def _subsets(members: list[Mask]) -> Iterator[Mask]:
-    """All sets of `members`, each after its own subsets."""
+    """All subsets of `members`; smaller sets precede the sets that contain them."""
     for number in range(1, 1 << len(members)):
         yield sum(m for i, m in enumerate(members) if number >> i & 1)
 
@@ -224,7 +227,7 @@ JoinOrder = Literal["bushy", "left-deep", "written"]
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A relation, and an estimate of its plan: the counts of `JoinPlan`, and the distribution of its rows.
+    """A relation with an estimate of its plan: the counts of `JoinPlan` and the distribution of its rows.
 
     sharding: for each key of the last exchange, the SQL of the expressions that equal it; None if unknown.
     """
@@ -238,7 +241,7 @@ class Placed:
     sharding: tuple[_Texts, ...] | None = None
 
     def is_within(self, wish: _Texts) -> bool:
-        """True if rows that agree on `wish` are in one place."""
+        """True if rows that are equal in `wish` are in the same bucket."""
         return bool(self.sharding) and all(members & wish for members in self.sharding or ())
 
 
@@ -246,8 +249,8 @@ class Placed:
 class _Part:
     """A part of the graph that is already joined. plan: None if its cost is unknown.
 
-    scattered: whether the last exchange of its rows served a join with a single copied row; the exchange then has the
-    distribution that the reader needs.
+    scattered: whether the last exchange of its rows was for a join with a single copied row; such an exchange can take
+    the distribution that the reader needs.
     """
 
     inputs: Mask
@@ -257,9 +260,9 @@ class _Part:
 
 
 class Cluster:
-    """The graph of `node`, in order. wish: texts by which a reader would like the rows to be spread.
+    """The joins of `node` in order. wish: the texts by which a reader prefers the rows to be distributed.
 
-    order: a function that orders an input, given the texts by which the graph would like it to be spread.
+    order: a function that orders an input, given the texts by which the graph prefers its rows to be distributed.
     """
 
     def __init__(self, node: Node, graph: JoinGraph, wish: _Texts, order: Callable[[Node, _Texts], Placed]) -> None:
@@ -277,7 +280,7 @@ class Cluster:
         self._inputs = [order(one.relation, _Texts(graph.shards(i))) for i, one in enumerate(graph.inputs)]
 
     def tree(self, order: JoinOrder) -> Placed:
-        """The relation, with the columns of the node in their order."""
+        """The relation with the columns of the node in their order."""
         parts = self._singles() if order == "written" else self._connected(order)
         while len(parts) > 1:
             one, other = self._next_pair(parts)
@@ -288,13 +291,13 @@ class Cluster:
         return self._placed(self._shown(top), part)
 
     def _singles(self) -> list[_Part]:
-        """Each input by itself; attached inputs where they belong."""
+        """Each input by itself, with attached inputs joined to the inputs that they require."""
         graph = self._graph
         bases = [self._single(i) for i, one in enumerate(graph.inputs) if one.attached is None]
         return [self._attach_all(p) for p in bases]
 
     def _connected(self, order: Literal["bushy", "left-deep"]) -> list[_Part]:
-        """The best tree of each part of the graph that equalities connect, in the written order."""
+        """The best tree of each connected part of the graph, in the written order."""
         trees = JoinTrees(self._graph, [self._leaf(i) for i in range(len(self._inputs))], self._wish, order)
         parts = []
         for inputs in self._graph.components(attached=True):
@@ -342,7 +345,7 @@ class Cluster:
         return _Part(plan.inputs, joined.relation, plan)
 
     def _attach(self, part: _Part, i: int) -> _Part:
-        """A LEFT, semi or anti join, with the graph's conditions on its columns above it."""
+        """A LEFT, semi or anti join, filtered by the graph's conditions on its columns."""
         one = self._graph.inputs[i]
         assert one.attached is not None
         joined = one.attached.join(part.relation, self._inputs[i].relation)
@@ -351,14 +354,14 @@ class Cluster:
         return _Part(part.inputs | 1 << i, filtered(joined, above))
 
     def _attach_all(self, part: _Part) -> _Part:
-        """`part` joined with all attached inputs that only read columns of the part."""
+        """`part` joined with all attached inputs whose conditions read only columns of the part."""
         for i, one in enumerate(self._graph.inputs):
             if one.attached is not None and not part.inputs >> i & 1 and not one.requires & ~part.inputs:
                 part = self._attach(part, i)
         return part
 
     def _join(self, left: _Part, right: _Part) -> _Part:
-        """The inner join of two parts, with all conditions that can be tested now."""
+        """The inner join of two parts, with all conditions that can be tested on it."""
         keys = self._graph.keys(left.inputs, right.inputs)
         residual = []
         both = left.inputs | right.inputs
@@ -373,7 +376,7 @@ class Cluster:
         return _Part(both, joined) if keys else self._crossed(left, right, joined)
 
     def _crossed(self, left: _Part, right: _Part, joined: Join) -> _Part:
-        """A join without keys: the single-row side is copied to where the other side is, or has to move."""
+        """A join without keys: the single-row side is copied to the distribution that the other side has or needs."""
         inputs = left.inputs | right.inputs
         wide, copied = (right, left) if is_single_row(left.relation) else (left, right)
         if wide.plan is None or copied.plan is None:
@@ -396,10 +399,10 @@ class Cluster:
         return _Part(inputs, joined, plan, moves or wide.scattered)
 
     def _next_pair(self, parts: list[_Part]) -> tuple[int, int]:
-        """The parts to join next: the first pair of the best kind, in the written order.
+        """The parts to join next: the first pair of the best kind in the written order.
 
-        Best are two parts that a key connects. Next is a part of one row and another part, if together they make one
-        side of a key. Then come parts of many rows (which the planner will refuse), then all others.
+        The best kind are two parts that a key connects, then a part of one row with another part if together they
+        provide one side of a key, then parts of many rows (which the planner will reject), then all others.
         """
         pairs = [(one, other) for one in range(len(parts)) for other in range(one + 1, len(parts))]
         conditions = [c.predicate for c in self._graph.conditions]
@@ -438,7 +441,7 @@ class Cluster:
 
 
 def _sides(condition: Scalar) -> list[frozenset[str]]:
-    """The columns of both sides of an equality."""
+    """The columns in each side of an equality."""
     node = condition.expression
     if not isinstance(node, (exp.EQ, exp.NullSafeEQ)):
         return []
@@ -450,24 +453,24 @@ _Texts = frozenset[str]
 
 
 def connect_joins(tree: Node) -> Node:
-    """The tree with its joins in the best order, bushy."""
+    """The tree with its joins in the best order, which may be bushy."""
     return ordered(tree, "bushy")
 
 
 def ordered(tree: Node, order: JoinOrder) -> Node:
-    """The tree with its joins in an order of the given shape; `written` reorders only joins without a key."""
+    """The tree with its joins ordered by the given shape; `written` reorders only joins without a key."""
     return _Ordering(order).order(tree, _Texts()).relation
 
 
 class _Ordering:
-    """One walk from the root. Each node is visited once for each wish."""
+    """A walk from the root that visits each node once for each wish."""
 
     def __init__(self, order: JoinOrder) -> None:
         self._order = order
         self._known: dict[tuple[int, _Texts], Placed] = {}
 
     def order(self, node: Node, wish: _Texts) -> Placed:
-        """`node` with its joins in order. wish: a reader would like the rows to be spread by some of these texts."""
+        """`node` with its joins in order. wish: texts, by some of which a reader prefers the rows to be distributed."""
         key = (id(node), wish)
         if key not in self._known:
             self._known[key] = self._ordered(node, wish)
@@ -542,7 +545,7 @@ class _Ordering:
         return self._order != "written" or JoinGraph(node, move_outer=False).has_gap
 
     def _joins(self, node: Node, wish: _Texts) -> Placed:
-        """The better of two trees: one that keeps outer joins in place, and one that moves them."""
+        """The better of two trees, of which one keeps outer joins in place and the other moves them."""
         kept = self._cluster(node, wish, move_outer=False)
         moved = None if self._order == "written" else self._cluster(node, wish, move_outer=True)
         return moved if moved is not None and _cost(moved, wish) < _cost(kept, wish) else kept

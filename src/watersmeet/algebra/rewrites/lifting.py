@@ -1,10 +1,11 @@
-"""Frees a dependent relation of the columns of its domain (the enclosing query), node by node from the leaves.
+"""Makes a dependent relation independent of the columns of its domain (the enclosing query), node by node from the
+leaves.
 
-Conditions on the domain move up: past filters, projections and joins unchanged; past an aggregate if they are
-equalities, whose inner sides become group keys. Where one can move no further, the distinct values of the domain's
-columns are joined in, and the only remaining condition is that a row belongs to these values (Neumann and Kemper,
-"Unnesting Arbitrary Queries", BTW 2015: the domain D, which an equality replaces by the inner column). Most queries
-therefore need no domain.
+Conditions on the domain move toward the root: unchanged past filters, projections and joins; past an aggregate if they
+are equalities, whose inner sides become group keys. A condition that can't move further is resolved by a join with the
+distinct values of the domain's columns; the only remaining condition is that a row belongs to these values (Neumann and
+Kemper, "Unnesting Arbitrary Queries", BTW 2015: the domain D, which an equality replaces by the inner column). Most
+queries need no such join.
 
     Filter(b.k = d.k, b)                          ->  b                     if b.k = d.k
     Aggregate([], sum(b.x), Filter(b.k = d.k, b)) ->  Aggregate([b.k], sum(b.x), b)  if b.k = d.k, total
@@ -50,11 +51,12 @@ Ids = frozenset[str]
 
 @dataclass(frozen=True)
 class Lifted:
-    """A relation that no longer reads columns of the domain, and how to restore the dependent relation.
+    """A relation that doesn't read columns of the domain, with the means to restore the dependent relation.
 
     For each row of the domain, the dependent relation has the rows of `relation` for which all `conditions` (over both)
     are true. deferred: the dependent relation's columns that `relation` lacks, as expressions over both. total: whether
-    a domain row that no row matches still has one row, with NULL for each column of `relation`; at most one matches.
+    at most one row matches a domain row, and a domain row without a match has a row with NULL in each column of
+    `relation`.
     """
 
     relation: Node
@@ -63,11 +65,11 @@ class Lifted:
     total: bool = False
 
     def resolve(self, scalar: Scalar) -> Scalar:
-        """A scalar over the dependent relation's columns as one over `relation` and the domain."""
+        """Converts a scalar over the dependent relation's columns to a scalar over `relation` and the domain."""
         return scalar.substitute({i: s.expression for i, (_, s) in self.deferred.items()})
 
     def value(self, column: Column) -> Scalar:
-        """A column of the dependent relation."""
+        """The value of a column of the dependent relation."""
         if column.id in self.deferred:
             return cast(self.deferred[column.id][1], column.type)
         return read(column)
@@ -86,14 +88,14 @@ class Names:
 
 
 def distinct(node: Node, columns: Iterable[Column], names: Names) -> Aggregate:
-    """The distinct values of some columns, under new ids."""
+    """The distinct values of some columns, with new ids."""
     wanted = tuple(columns)
     outputs = tuple(names.new(c.name, c.type, c.nullable) for c in wanted)
     return Aggregate(node, tuple(read(c) for c in wanted), (), outputs)
 
 
 def one_row(node: Node, names: Names) -> Node:
-    """One row if `node` has any, else none."""
+    """A single row if `node` has rows, else no row."""
     mark = names.new("exists", INTEGER, nullable=False)
     return distinct(Project(node, (mark,), (Scalar(exp.Literal.number(1), INTEGER, nullable=False),)), [mark], names)
 
@@ -130,7 +132,7 @@ def case(branches: Iterable[tuple[Scalar, exp.Expression]], default: exp.Express
 
 @dataclass(frozen=True)
 class Equality:
-    """A condition as `inner = outer`: inner reads the relation only, outer none of it."""
+    """A condition `inner = outer`, where inner reads only the relation and outer only the domain."""
 
     inner: Scalar
     outer: exp.Expression
@@ -138,7 +140,7 @@ class Equality:
 
 
 def equality(condition: Scalar, relation: Node) -> Equality | None:
-    """The condition as an equality of a value of `relation` with one of the domain; None if it isn't one."""
+    """The condition as an equality of a value of `relation` with a value of the domain; None for other conditions."""
     node = condition.expression
     if not isinstance(node, (exp.EQ, exp.NullSafeEQ)):
         return None
@@ -152,7 +154,9 @@ def equality(condition: Scalar, relation: Node) -> Equality | None:
 
 
 def inequality(condition: Scalar, relation: Node) -> tuple[Literal["min", "max"], Scalar] | None:
-    """The value of `relation` compared with one of the domain, and whether the least or the greatest decides."""
+    """The value of `relation` that is compared with a value of the domain, and whether the least or the greatest value
+    suffices.
+    """
     node = condition.expression
     if not isinstance(node, (exp.LT, exp.LTE, exp.GT, exp.GTE)):
         return None
@@ -170,7 +174,7 @@ def inequality(condition: Scalar, relation: Node) -> tuple[Literal["min", "max"]
 
 
 def outer_column(found: Equality) -> str | None:
-    """The id of the column if the outer side is just a column."""
+    """The id of the outer side if it is a plain column; else None."""
     return found.outer.name if isinstance(found.outer, exp.Column) else None
 
 
@@ -180,7 +184,7 @@ def is_one_constant_row(node: Node) -> bool:
 
 
 def source_of(left: Node, ids: Ids) -> Node:
-    """The smallest part of `left` with at least all combinations of values that `left` has in the columns `ids`."""
+    """The smallest part of `left` with at least all combinations of values in the columns `ids`."""
     if isinstance(left, Project):
         passed = {c.id for c, e in zip(left.outputs, left.exprs, strict=True) if e.column == c.id}
         return source_of(left.input, ids) if ids <= passed else left
@@ -197,7 +201,7 @@ def reference(column: Column) -> exp.Expression:
     return column_ref(column.id)
 
 
-#: Aggregate functions that return 0 for no rows; all others return NULL.
+#: The aggregate functions that return 0 for no rows; all others return NULL.
 ZERO_IF_EMPTY: Final = frozenset({"count"})
 
 Mapped = Mapping[str, Scalar]
@@ -214,11 +218,11 @@ class Lifting:
         self.span = span
 
     def lift(self, node: Node) -> Lifted:
-        """`node` free of the left side's columns."""
+        """`node` without references to the left side's columns."""
         return self._lift(node) if node.free & self.domain_ids else Lifted(node)
 
     def reads(self, scalars: Iterable[Scalar]) -> Ids:
-        """The domain's columns that the scalars read."""
+        """The columns of the domain that the scalars read."""
         return Ids().union(*[s.columns for s in scalars]) & self.domain_ids
 
     @singledispatchmethod
@@ -237,16 +241,16 @@ class Lifting:
     # -- the domain ---------------------------------------------------------------------------------------------
 
     def domain(self, ids: Ids) -> tuple[Node, dict[str, Column]]:
-        """The distinct values of some columns of the left side, and their new columns."""
+        """The distinct values of some columns of the left side, and the new columns that hold them."""
         source = source_of(self.left, ids)
         wanted = [c for c in source.columns if c.id in ids]
         made = distinct(source, wanted, self.names)
         return made, {c.id: n for c, n in zip(wanted, made.columns, strict=True)}
 
     def grounded(self, below: Lifted, more: Ids = _NONE, *, anew: bool = False) -> tuple[Lifted, Mapped]:
-        """`below` with nothing deferred and not total, and the substitute for each of the domain's columns.
+        """`below` without deferred columns and not total, and the substitute for each column of the domain.
 
-        more: columns that are needed in addition to those of `below`. anew: always join the domain.
+        more: columns that are needed in addition to those of `below`. anew: whether to always join the domain.
         """
         found = self.reads([*below.conditions, *[s for _, s in below.deferred.values()]]) | more
         bound = {} if anew or below.total else self._bound(below)
@@ -310,7 +314,7 @@ class Lifting:
         below = self.lift(node.input)
         parts = [below.resolve(p) for p in conjuncts(node.predicate)]
         if below.total:
-            if not any(rejected_columns(p) & below.relation.ids for p in parts):  # the single row may pass
+            if not any(rejected_columns(p) & below.relation.ids for p in parts):  # the single row may be output
                 below = self._settled(below)
                 parts = conjuncts(node.predicate)
             else:
@@ -340,7 +344,7 @@ class Lifting:
 
     @_lift.register
     def _(self, node: Values) -> Lifted:
-        """Rows that read the domain: the number of the row chooses the expression."""
+        """Constant rows that read the domain: the number of a row selects the expression."""
         number = self.names.new("row", INTEGER, nullable=False)
         numbers = tuple((Scalar(exp.Literal.number(i), INTEGER, nullable=False),) for i in range(len(node.rows)))
         deferred = {}
@@ -375,7 +379,7 @@ class Lifting:
         for condition in below.conditions:
             found = equality(condition, below.relation)
             if found is None:
-                conditions.append(condition)  # reads only the domain
+                conditions.append(condition)  # the expression reads only the domain
                 continue
             if found.inner not in keys:
                 keys.append(found.inner)
@@ -458,7 +462,9 @@ class Lifting:
         return replace(left, relation=made)
 
     def _below_outer_join(self, node: Filter) -> Node:
-        """Conditions on the domain and the preserved side go below an outer join, whose condition may need them."""
+        """Conditions on the domain and the preserved side move into the inputs of an outer join, whose condition may
+        need them.
+        """
         join = node.input
         if not isinstance(join, Join) or join.kind not in ("left", "right"):
             return node
@@ -471,7 +477,9 @@ class Lifting:
         return filtered(with_inputs(join, inputs), [p for p in parts if p not in down])
 
     def _meeting(self, left: Lifted, right: Lifted) -> list[Scalar]:
-        """If both sides equate a column of the domain, rows that belong to one of its rows agree in these values."""
+        """If both sides equate a column of the domain with a value, these values are equal in rows that belong to the
+        same domain row.
+        """
         ours, theirs = self._bound(left), self._bound(right)
         return [
             equals(ours[i].inner, theirs[i].inner, null_safe=ours[i].null_safe and theirs[i].null_safe)
@@ -479,7 +487,7 @@ class Lifting:
         ]
 
     def _full(self, left: Lifted, right: Lifted, parts: Sequence[Scalar]) -> Lifted:
-        """Each side gets a domain of its own; a row belongs to the row that either side has."""
+        """Each side of a FULL join is joined with the domain; a result belongs to the domain row of either side."""
         ids = self.reads(
             [
                 *parts,
@@ -538,7 +546,9 @@ class Lifting:
 
     @_lift.register
     def _(self, node: Partitioned) -> Lifted:
-        """Values equated with the domain become part of the partition: rows of the domain have their own partitions."""
+        """Values equated with the domain become part of the partition, so that each domain row has its own
+        partitions.
+        """
         if isinstance(node, TopN) and node.limit != 0 and not node.offset and is_single_row(node.input):
             return self.lift(node.input)
         below = self._settled(self.lift(node.input))
@@ -557,14 +567,14 @@ class Lifting:
         below = self._settled(self.lift(node.input))
         made = node.changed(below.resolve)
         own = made.reads & self.domain_ids
-        if own or not made.reads.isdisjoint(below.deferred):  # readers by id need a column
+        if own or not made.reads.isdisjoint(below.deferred):  # readers that refer to an id need a column
             below, mapping = self.grounded(below, own)
             made = node.changed(lambda s: _mapped(s, mapping))
         return replace(below, relation=made.over([below.relation]))
 
 
 def _is_null_safe(part: Lifted, inner: Scalar) -> bool:
-    """True if a NULL in `inner` is equal to a NULL of the outer row; else rows with NULL belong to no outer row."""
+    """True if a NULL in `inner` equals a NULL of the outer row; otherwise rows with NULL belong to no outer row."""
     found = [e for e in (equality(c, part.relation) for c in part.conditions) if e is not None and e.inner == inner]
     return all(e.null_safe for e in found) and inner.nullable
 

@@ -1,13 +1,13 @@
-"""Pushes filters down, and folds constant conditions, empty relations, neighboring filters and projects.
+"""Moves filters toward the leaves, and merges constant conditions, empty relations, neighboring filters and projects.
 
-One walk from the root carries the conjuncts that are not placed yet, and the `rejected` columns: a node above removes
-rows with NULL in one of these. If it removes all padded rows of an outer join, this becomes an inner join. Equalities
-in conditions become keys of joins.
+A walk from the root carries the conjuncts that are not placed yet, and the `rejected` columns: rows with NULL in one of
+these are removed later. If this removes all rows without a partner from an outer join, the join becomes an inner join.
+Equalities in conditions become keys of joins.
 
     Filter(b.y > 1, a LEFT JOIN b ON a.k = b.k)   ->  a INNER JOIN Filter(b.y > 1, b) ON a.k = b.k
     Filter(a.x > 1, a LEFT JOIN b ON a.k = b.k)   ->  Filter(a.x > 1, a) LEFT JOIN b ON a.k = b.k
     a LEFT JOIN b ON a.k = b.k AND b.y > 1        ->  a LEFT JOIN Filter(b.y > 1, b) ON a.k = b.k
-    a LEFT JOIN b ON a.k = b.k AND a.x > 1        ->  the same: `a.x > 1` decides about matches only
+    a LEFT JOIN b ON a.k = b.k AND a.x > 1 -> the same: `a.x > 1` only determines matches
     Filter(a.k = b.k, a CROSS JOIN b)             ->  a INNER JOIN b ON a.k = b.k
 """
 
@@ -57,12 +57,12 @@ _VOLATILE: Final = frozenset({"RANDOM", "GEN_RANDOM_UUID", "UUID", "NEXTVAL"})
 
 
 def push_filters(tree: Node) -> Node:
-    """The tree with every conjunct of its filters and join conditions at the lowest legal place."""
+    """The tree with every conjunct of its filters and join conditions as close to the leaves as is valid."""
     return _push(tree, [], _NONE)
 
 
 def is_volatile(scalar: Scalar) -> bool:
-    """True if two evaluations may differ, so that the expression must not be copied or moved."""
+    """True if two evaluations of the expression may differ, so that it must not be copied or moved."""
     for node in scalar.expression.find_all(exp.Rand, exp.Uuid, exp.Anonymous):
         if not isinstance(node, exp.Anonymous) or str(node.this).upper() in _VOLATILE:
             return True
@@ -75,7 +75,9 @@ def _rejections(parts: list[Scalar]) -> _Ids:
 
 @singledispatch
 def _push(node: Node, parts: list[Scalar], rejected: _Ids) -> Node:
-    """By default, conditions on `filterable` columns move to the first input; others stay downstream of the node."""
+    """By default, conditions on `filterable` columns move to the first input; other conditions stay downstream of the
+    node.
+    """
     pushed = [p for p in parts if p.columns and p.columns <= node.filterable and not is_volatile(p)]
     below = node.rejected | ((rejected | _rejections(parts)) & node.filterable)
     inputs = [_push(i, [] if n else pushed, _NONE if n else below) for n, i in enumerate(node.inputs)]
@@ -113,7 +115,9 @@ def _(node: Union, parts: list[Scalar], rejected: _Ids) -> Node:
 
 @_push.register
 def _(node: AsofJoin, parts: list[Scalar], rejected: _Ids) -> Node:
-    """Conditions on left rows go below. Conditions on right rows must not: they would make other rows the nearest."""
+    """Conditions on left rows move to the left input. Conditions on right rows stay, because other right rows would
+    become the nearest.
+    """
     dropped = rejected | _rejections(parts)
     kind = "inner" if dropped & node.right.ids else node.kind
     pushed = [p for p in parts if p.columns and p.columns <= node.left.ids and not is_volatile(p)]
@@ -126,12 +130,12 @@ def _(node: AsofJoin, parts: list[Scalar], rejected: _Ids) -> Node:
 
 @_push.register
 def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Node:
-    """Conditions on left rows go below. In an inner join the other conditions become part of the look-up.
+    """Conditions on left rows move to the left input. In an inner join the other conditions become part of the look-up.
 
-    Comparisons with the clock stay above: below, they would delete rows, and the join would have to remember them. If
-    rows wait for their first match, nothing may be added to the condition that defines a match. Its parts that read
-    only left rows become part of the key, so that rows that can never match do not wait. If answers are reused, they
-    must depend only on the key.
+    Comparisons with the clock stay downstream: in the input they would delete rows, and the join would have to keep
+    these. If rows wait for their first match, the condition that defines a match must not change. Its parts that read
+    only left rows become part of the key, so that rows that can never match do not wait. Reused answers must depend
+    only on the key.
     """
     dropped = rejected | _rejections(parts)
     kind = "inner" if dropped & node.right.ids else node.kind
@@ -179,7 +183,7 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Node:
 
 
 def _gated(keys: list[KeyPair], part: Scalar) -> list[KeyPair]:
-    """The keys, one of them NULL (so that nothing matches) where `part` is not true."""
+    """The keys, changed so that one of them is NULL, and nothing matches, if `part` is not true."""
     number = next(i for i, k in enumerate(keys) if not k.null_safe)
     key = keys[number].left
     gate = exp.Case(ifs=[exp.If(this=part.expression.copy(), true=key.expression.copy())])
@@ -188,7 +192,7 @@ def _gated(keys: list[KeyPair], part: Scalar) -> list[KeyPair]:
 
 @_push.register
 def _(node: Changes, parts: list[Scalar], rejected: _Ids) -> Node:
-    """Conditions on changed rows also hold for the rows, unless the removed rows would change the times of others."""
+    """Conditions on changes move to the changed rows, unless the removed rows would affect the times of others."""
     may = frozenset(node.matched) if node.alone else node.input.ids
     pushed = [p for p in parts if p.columns and p.columns <= may and not is_volatile(p)]
     below = _NONE if node.alone else (rejected | _rejections(parts)) & node.input.ids
@@ -198,14 +202,16 @@ def _(node: Changes, parts: list[Scalar], rejected: _Ids) -> Node:
 
 @_push.register
 def _(node: Cut, parts: list[Scalar], rejected: _Ids) -> Node:
-    """Comparisons with the clock stay above: they keep rows, and a cut of history has none to keep."""
+    """Comparisons with the clock stay downstream, because they keep rows of the past, which a cut removes."""
     timed = [p for p in parts if mentions_time(p)]
     return filtered(replace(node, input=_push(node.input, [p for p in parts if p not in timed], rejected)), timed)
 
 
 @_push.register
 def _(node: Unnest, parts: list[Scalar], rejected: _Ids) -> Node:
-    """Conditions on input columns go below. One that rejects NULL elements makes LEFT JOIN LATERAL an inner join."""
+    """Conditions on input columns move to the input. A condition that rejects NULL elements turns LEFT JOIN LATERAL
+    into an inner join.
+    """
     dropped = rejected | _rejections(parts)
     made = frozenset(c.id for c in node.made)
     if node.outer and dropped & made:
@@ -234,7 +240,7 @@ def _split(parts: list[Scalar]) -> list[Scalar]:
 
 @dataclass(slots=True)
 class _Places:
-    """Where the conjuncts around a join go: below the left or right input, into the join, above it."""
+    """The places of the conjuncts around a join: the left or right input, the join itself, or downstream of it."""
 
     left: list[Scalar] = field(default_factory=list)
     right: list[Scalar] = field(default_factory=list)
@@ -269,7 +275,7 @@ def _(node: Join, parts: list[Scalar], rejected: _Ids) -> Node:
 
 
 def _reduced(kind: JoinKind, *, left: bool, right: bool) -> JoinKind:
-    """The kind of the join if rows with NULL in all left (right) columns are removed above it."""
+    """The kind of the join, given that rows with NULL in all left (right) columns are removed downstream."""
     if kind == "full":
         return "inner" if left and right else "left" if left else "right" if right else "full"
     if (kind == "left" and right) or (kind == "right" and left):
@@ -309,7 +315,7 @@ def _places(join: Join, above: list[Scalar]) -> _Places:
 
 
 def _copy_implied(kind: JoinKind, residual: list[Scalar], node: Join, places: _Places) -> None:
-    """Adds to each side the condition that an OR over both sides implies for it."""
+    """Adds to each side the condition that an OR over both sides implies for this side."""
     parts = [p for p in residual if not is_volatile(p) and not mentions_time(p)]
     if kind in ("inner", "right", "semi"):
         places.left += [p for p in (implied(part, node.left.ids) for part in parts) if p is not None]
@@ -337,7 +343,7 @@ def _copies(parts: list[Scalar], mapping: Mapping[str, exp.Expression]) -> list[
 
 
 def _below(kind: JoinKind, dropped: _Ids, keys: list[KeyPair], residual: list[Scalar]) -> tuple[_Ids, _Ids]:
-    """The rejected columns of the left and of the right input."""
+    """The rejected columns of the left and the right input."""
     matched = _rejections(residual).union(
         *[strict_columns(s.expression) for k in keys if not k.null_safe for s in (k.left, k.right)]
     )
@@ -351,7 +357,7 @@ def _below(kind: JoinKind, dropped: _Ids, keys: list[KeyPair], residual: list[Sc
 
 
 def fold_constants(tree: Node) -> Node:
-    """Removes conditions that are always true. One that is never true leaves a relation without rows.
+    """Removes conditions that are always true. A condition that is never true leaves a relation without rows.
 
     Filter(TRUE AND x > 1, t)  ->  Filter(x > 1, t)
     Filter(x > 1 AND NULL, t)  ->  Values()
@@ -361,12 +367,12 @@ def fold_constants(tree: Node) -> Node:
 
 
 def fold_filters(tree: Node) -> Node:
-    """Neighboring filters become one: Filter(p, Filter(q, t)) -> Filter(q AND p, t)."""
+    """Merges neighboring filters: Filter(p, Filter(q, t)) -> Filter(q AND p, t)."""
     return transform_up(tree, _one_filter)
 
 
 def fold_projects(tree: Node) -> Node:
-    """Neighboring projects become one, unless an expression would be computed more often than before.
+    """Merges neighboring projects, unless an expression would be computed more often than before.
 
     Project(y + 1, Project(x * 2 AS y, t))  ->  Project((x * 2) + 1, t)
     """
@@ -374,7 +380,7 @@ def fold_projects(tree: Node) -> Node:
 
 
 def truth(part: Scalar) -> bool | None:
-    """True or False (False also for NULL) if the condition is constant, else None."""
+    """The value of a constant condition (False also for NULL); None if it is not constant."""
     node = part.expression
     if isinstance(node, exp.Boolean):
         return bool(node.this)
@@ -460,7 +466,7 @@ def _one_project(node: Node) -> Node:
 
 
 def can_merge(inner: tuple[Scalar, ...], ids: list[str], outer: tuple[Scalar, ...]) -> bool:
-    """True if replacing `ids` by the `inner` expressions computes nothing twice."""
+    """True if replacing `ids` by the `inner` expressions computes no expression twice."""
     uses = Counter(c.name for e in outer for c in e.expression.find_all(exp.Column))
     for scalar, column_id in zip(inner, ids, strict=True):
         costs = not isinstance(scalar.expression, (exp.Column, exp.Literal, exp.Null, exp.Boolean))

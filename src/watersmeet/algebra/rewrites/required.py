@@ -1,10 +1,10 @@
-"""Rewrites by the requirements of a node's readers: fewer columns, and rows distributed by the keys of readers.
+"""Rewrites nodes by the requirements of their readers: fewer columns, and rows distributed by the keys of readers.
 
-Operators that decide once for each row and remember it get whole rows: rows identified by the table rows and groups
-that they consist of. Such a row changes when one of these changes in any column, read or not.
+Operators that evaluate each row once and keep the result need whole rows, which are identified by their table rows and
+groups. A whole row changes when one of these changes in any column, even one that is not read.
 
-Joins and groups are distributed by those of their keys that their readers need, which saves exchanges. Rows that agree
-on all keys agree on any subset of them, so fewer keys are always correct.
+Joins and groups are distributed by those of their keys that their readers need, which saves exchanges. Rows that are
+equal in all keys are also equal in a subset of them, so fewer keys are always correct.
 
     group by k of (group by k, x of a)                    ->   the inner groups are distributed by k only
     (group by k of a) JOIN (group by k, x of b) ON k      ->   both are distributed by k
@@ -47,7 +47,7 @@ from watersmeet.algebra.trees import exactly, read, transform_up, walk, with_inp
 
 
 def whole_rows(node: Node) -> tuple[Node, _Ids]:
-    """The node with additional columns, and the ids of those of its columns that identify its rows.
+    """The node with additional columns, and the ids of the columns that identify its rows.
 
     Project(x, Filter(p, Scan(k, x, y)))   ->   Project(x, k, y, Filter(p, Scan(k, x, y))): k, x, y
     """
@@ -80,7 +80,9 @@ def _projected(node: Project) -> tuple[Node, _Ids]:
 
 
 def _united(node: Union) -> tuple[Node, _Ids]:
-    """Each part has the additional columns of all parts, NULL for those of other parts."""
+    """The parts of a union, each with the additional columns of all parts, which are NULL if they belong to another
+    part.
+    """
     parts = [whole_rows(p)[0] for p in node.parts]
     further = [
         tuple(c for c in made.columns if c.id not in part.ids) for made, part in zip(parts, node.parts, strict=True)
@@ -105,7 +107,7 @@ _NARROW: Final = (
 
 
 def prune_columns(tree: Node) -> Node:
-    """The tree with only the columns that its root needs; the root's columns stay.
+    """The tree with only the columns that its root needs. The columns of the root stay.
 
     Project(x, Join(a(k, x, y), b(k, z)))   ->   Project(x, Join(a(k, x), b(k)))
     """
@@ -113,7 +115,7 @@ def prune_columns(tree: Node) -> Node:
 
 
 def _kept(columns: Sequence[Column], needed: _Ids) -> list[int]:
-    """The positions of the needed columns; of the narrowest one if none is needed, because rows must be counted."""
+    """The indexes of the needed columns; if none is needed, of the narrowest column, because rows must be counted."""
     kept = [i for i, c in enumerate(columns) if c.id in needed]
     if kept or not columns:
         return kept
@@ -220,7 +222,7 @@ def _(node: Binary, needed: _Ids) -> Node:
 
 @_prune.register
 def _(node: TemporalJoin, needed: _Ids) -> Node:
-    """Left rows that may be deleted stay whole: each retracts its own matches."""
+    """Left rows that may be deleted stay whole, because each deletes its own matches."""
     reads = needed | node.reads
     if revision(node.left) is None:
         return node.over([_prune(i, reads & i.ids) for i in node.inputs])
@@ -239,7 +241,7 @@ def _(node: Records, needed: _Ids) -> Node:  # noqa: ARG001 - whether a record i
 
 @_prune.register
 def _(node: Changes, needed: _Ids) -> Node:
-    """Causes read the same columns of a join's sides as the join itself, so that their state is shared."""
+    """Causes read the same columns of a join's sides as the join, so that they share its state."""
     wanted = node.input.ids if node.whole else (needed & node.input.ids) | node.reads
     below = _prune(node.input, wanted)
     slim = (below, *(_prune(i, i.ids) for i in node.inputs[1:]))
@@ -264,12 +266,14 @@ _Scalars = tuple[Scalar, ...]
 
 
 def spread_for_readers(tree: Node) -> Node:
-    """The tree with the `spread` of its joins and groups chosen for their readers."""
+    """The tree with `spread` of its joins and groups chosen for their readers."""
     return _spread(tree, ())
 
 
 def _spread(node: Node, wish: _Scalars) -> Node:
-    """`node` for a reader that needs rows in one place if they agree on `wish` (over its columns), or on part of it."""
+    """`node` for a reader that needs rows in one bucket if they are equal in `wish` (over its columns), or in a part of
+    it.
+    """
     if isinstance(node, TimeFilter):
         return replace(node, input=_spread(node.input, wish), scatter=wish)
     if isinstance(node, Join):
@@ -309,7 +313,7 @@ def _changes(node: Changes) -> Node:
 
 
 def _translated(wish: _Scalars, outputs: Iterable[tuple[Column, Scalar]]) -> _Scalars:
-    """The wish of a reader in terms of the expressions that compute its columns."""
+    """The wish of a reader as the expressions that compute its columns."""
     inner = {c.id: e for c, e in outputs}
     found = [
         inner[w.column] if w.column is not None else w.substitute({i: inner[i].expression for i in w.columns})
@@ -334,7 +338,7 @@ def _join(node: Join, wish: _Scalars) -> Join:
 
 
 def _copying(node: Join, wish: _Scalars) -> Join:
-    """A join without keys: one side is copied, and the other one goes where the reader wants it."""
+    """A join without keys: one side is copied, and the other side is distributed as the reader needs it."""
     copied_left = node.kind in ("inner", "right") and is_single_row(node.left) and not is_single_row(node.right)
     wide = node.right if copied_left else node.left
     own = tuple(w for w in wish if w.columns and w.columns <= wide.ids)
@@ -343,7 +347,7 @@ def _copying(node: Join, wish: _Scalars) -> Join:
 
 
 def _groups(node: Node) -> frozenset[str]:
-    """The expressions, as text, that the rows of `node` are already exchanged by; others need a further exchange."""
+    """The texts of expressions by which the rows of `node` are already exchanged; others need another exchange."""
     if isinstance(node, Partitioned):
         return frozenset(map(text_of, node.partition))
     if isinstance(node, PassThrough):

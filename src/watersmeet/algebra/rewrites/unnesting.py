@@ -1,4 +1,4 @@
-"""Dependent joins become plain joins with the conditions lifted out of their right sides.
+"""Turns dependent joins into plain joins with the conditions that are lifted out of their right sides.
 
 After `unnest` no tree has an `Apply`.
 """
@@ -49,10 +49,10 @@ _TRUE = Scalar(exp.true(), BOOLEAN, nullable=False)
 
 @dataclass(frozen=True)
 class Keyed:
-    """A right side that is linked to the left one by equalities only.
+    """A right side that only equalities link to the left side.
 
-    pure: conditions only on the left side.
-    mapping: the right side's substitutes for columns of the left side, for expressions over both.
+    pure: the conditions that read only the left side.
+    mapping: columns of the right side that replace columns of the left side in expressions over both.
     """
 
     right: Node
@@ -62,11 +62,11 @@ class Keyed:
 
     @property
     def keys(self) -> tuple[Scalar, ...]:
-        """The right sides of the equalities, each once."""
+        """The distinct right operands of the equalities."""
         return tuple(dict.fromkeys(e.inner for e in self.equalities))
 
     def over(self, outputs: Sequence[Column]) -> list[Scalar]:
-        """The conditions of a join with the columns `outputs` instead of `keys`."""
+        """The conditions of a join, with the columns `outputs` instead of `keys`."""
         keys = self.keys
         return [
             *self.pure,
@@ -145,7 +145,7 @@ class Joining:
         return Project(joined, self.node.columns, tuple(exprs))
 
     def _of_one_row(self) -> Node:
-        """A predicate over exactly one row for each left row."""
+        """A predicate over a right side with exactly one row for each left row."""
         node = self.node
         joined = self._join(self.left, self.lifted.relation, "left", self.lifted.conditions)
         equal = conjunction([equals(a, b) for a, b in self.pairs]) or _TRUE
@@ -166,7 +166,7 @@ class Joining:
     ) -> Node:
         """A join of the left side.
 
-        A row is not kept for later if its right side is evaluated on arrival or never changes.
+        A left row is not kept in the state if the right side is evaluated on its arrival or never changes.
         """
         condition = conjunction(list(parts))
         if self.arrival and kind in ("inner", "left"):
@@ -186,9 +186,9 @@ class Joining:
         )
 
     def _existence(self, left: Node, right: Node, kind: JoinKind, parts: Sequence[Scalar]) -> Node:
-        """The rows of `left` for which some row of `right`, or none, meets all parts.
+        """The rows of `left` for which some row of `right`, or no row, satisfies all parts.
 
-        If no part links the sides, a single row decides.
+        If no part links the sides, a single row of `right` suffices.
         """
         right, linking = _own_parts(left, right, parts)
         if not any(p.columns & right.ids for p in linking):
@@ -196,7 +196,9 @@ class Joining:
         return self._by_extreme(left, right, kind, linking) or self._join(left, right, kind, linking)
 
     def _by_extreme(self, left: Node, right: Node, kind: JoinKind, linking: Sequence[Scalar]) -> Node | None:
-        """A join with one row of `right`, if only an inequality links the sides: x < some y if x < the greatest."""
+        """A join with a single row of `right` if only an inequality links the sides: x < some y if x < the greatest
+        y.
+        """
         found = [(p, inequality(p, right)) for p in linking if p.columns & right.ids]
         if len(found) != 1 or found[0][1] is None:
             return None
@@ -214,7 +216,7 @@ class Joining:
         return exactly(filtered(joined, tests), left.columns)
 
     def _not_in(self) -> Node:
-        """NOT IN: no row is equal, and no comparison is NULL."""
+        """NOT IN: the rows of `left` to which no row is equal and for which no comparison is NULL."""
         lifted = self.lifted
         unsure = [(a, b) for a, b in self.pairs if a.nullable or b.nullable]
         if not unsure:
@@ -231,7 +233,7 @@ class Joining:
         return result
 
     def _not_unequal(self) -> list[Scalar]:
-        """For each pair: the sides are equal, or one is NULL."""
+        """The conditions that the sides of each pair are equal or one of them is NULL."""
         parts = []
         for a, b in self.pairs:
             choices = [equals(a, b), *[is_null(v) for v in (a, b) if v.nullable]]
@@ -276,7 +278,7 @@ class Joining:
         return relation, case([(value, exp.true()), (unknown, exp.null())], exp.false(), BOOLEAN)
 
     def _found(self, left: Node, lifted: Lifted, parts: Sequence[Scalar]) -> tuple[Node, Column]:
-        """`left` with a column that is not NULL if some row of the lifted relation meets all parts."""
+        """`left` with a column that is not NULL if some row of the lifted relation satisfies all parts."""
         keyed = self._keyed(lifted, parts)
         if keyed.keys:
             outputs = self._key_columns(keyed)
@@ -287,7 +289,9 @@ class Joining:
         return self._join(left, right, "left", keyed.over(outputs)), found
 
     def _unknown(self, left: Node, one: Scalar, other: Scalar) -> tuple[Node, Scalar]:
-        """`left`, and whether the comparison of `one` with `other` is NULL for a row that meets the conditions."""
+        """`left` with a column that is not NULL if the comparison of `one` with `other` is NULL for a row that
+        satisfies the conditions.
+        """
         keyed = self._keyed(self.lifted, self.lifted.conditions, [other])
         other = other.substitute({i: s.expression for i, s in keyed.mapping.items()})
         outputs = self._key_columns(keyed)
@@ -303,10 +307,10 @@ class Joining:
         return joined, Scalar(exp.or_(some_null, exp.and_(is_null(one).expression, some_row)), BOOLEAN)
 
     def _keyed(self, lifted: Lifted, parts: Sequence[Scalar], more: Sequence[Scalar] = ()) -> Keyed:
-        """The right side with only equalities between it and the left side. Other conditions between the sides are
-        resolved by joining the domain.
+        """The right side, linked to the left side only by equalities. A join with the domain resolves other conditions
+        between them.
 
-        more: further expressions whose left columns need substitutes.
+        more: additional expressions whose left columns need substitutes.
         """
         right, linking = _own_parts(self.left, lifted.relation, parts)
         mapping: Mapping[str, Scalar] = {}
@@ -328,13 +332,13 @@ class Joining:
 
 
 def _own_parts(left: Node, right: Node, parts: Sequence[Scalar]) -> tuple[Node, list[Scalar]]:
-    """`right` filtered by the parts that read only it, and the other parts."""
+    """`right` filtered by the parts that read only `right`, and the other parts."""
     own = [p for p in parts if p.columns & right.ids and not p.columns & left.ids]
     return filtered(right, own), [p for p in parts if p not in own]
 
 
 def unnest(tree: Node) -> Node:
-    """The tree without dependent joins, the innermost first.
+    """The tree without dependent joins; the innermost ones are replaced first.
 
     Filter(a.x > m, Apply(left, a, Aggregate([], max(b.y) AS m, Filter(b.k = a.k, b))))
         ->  Filter(a.x > m, a LEFT JOIN Aggregate([b.k], max(b.y) AS m, b) ON b.k = a.k)
@@ -348,7 +352,7 @@ def _unnested(node: Node, names: Names) -> Node:
     if not isinstance(node, Apply):
         return node
     if node.right.free & node.left.ids:
-        # conditions that reject NULLs turn outer joins into inner ones, which conditions on the domain can pass
+        # conditions that reject NULLs turn outer joins into inner joins, past which conditions on the domain can move
         node = with_inputs(node, [node.left, push_filters(node.right)])
         assert isinstance(node, Apply)
     return Joining(node, names).joined()
