@@ -1,4 +1,4 @@
-"""One client of the server: its session, prepared statements and portals. All of it blocks.
+"""One client of the server: its session, prepared statements and portals. All methods block.
 
 One thread at a time works for a client.
 """
@@ -44,7 +44,7 @@ T = TypeVar("T")
 #: Statements that a failed transaction accepts.
 _ENDS: Final = (st.Commit, st.Rollback, RollbackTo)
 
-#: The names of an encoding, a zone and others that client libraries send: invalid values are ignored.
+#: Settings that client libraries send, such as an encoding and a time zone. Invalid values are ignored.
 _LENIENT: Final = ("timezone",)
 
 _NO_SETTINGS: Final = ("user", "database", "options", "replication")
@@ -99,7 +99,7 @@ class Backend(ClientState):
     def simple(self, text: str) -> Generator[Result]:
         """Runs the statements of a text sequentially; several as one transaction, as in a script.
 
-        The result of a text without statements has no command.
+        For a text without statements, the result has no command.
         """
         try:
             self.session.cursors.drop([""])
@@ -143,7 +143,7 @@ class Backend(ClientState):
                 committing.rollback(self.session)
 
     def run(self, statement: st.Statement) -> Result:
-        """Runs one statement. FAILED_TRANSACTION."""
+        """Runs one statement. Raises FAILED_TRANSACTION."""
         self._check_may_run(statement)
         if self.state == b"E" and isinstance(statement, st.Commit):
             self._roll_back()
@@ -158,7 +158,7 @@ class Backend(ClientState):
         return result
 
     def _check_may_run(self, statement: st.Statement) -> None:
-        """FAILED_TRANSACTION unless the statement ends a failed transaction."""
+        """Raises FAILED_TRANSACTION unless the statement ends a failed transaction."""
         if self.state == b"E" and not isinstance(statement, _ENDS):
             raise error(
                 "FAILED_TRANSACTION",
@@ -175,7 +175,7 @@ class Backend(ClientState):
         self._asked(preparing.prepare, self.session, name, text, list(map(parameter_of, oids)), self._check_may_run)
 
     def parameter_oids(self, name: str) -> list[int]:
-        """The oids of the parameters' types. UNDEFINED_PREPARED_STATEMENT."""
+        """The oids of the parameters' types. Raises UNDEFINED_PREPARED_STATEMENT."""
         return [number_of(p) for p in preparing.prepared_named(self.session, name).parameters]
 
     def bind(
@@ -203,7 +203,7 @@ class Backend(ClientState):
         )
 
     def portal_named(self, name: str) -> Portal:
-        """A portal, which may be a cursor of DECLARE. UNDEFINED_CURSOR."""
+        """A portal, which may be a cursor of DECLARE. Raises UNDEFINED_CURSOR."""
         cursor = self.session.cursors.named(name)
         if isinstance(cursor, Portal):
             return cursor
@@ -212,7 +212,7 @@ class Backend(ClientState):
         return portal
 
     def execute_portal(self, portal: Portal) -> Result:
-        """The result of a portal, whose statement runs at the first call. RESULT_LIMIT."""
+        """The result of a portal, whose statement runs at the first call. Raises RESULT_LIMIT."""
         if portal.result is not None:
             if portal.statement is not None:
                 self._check_may_run(portal.statement)
@@ -235,7 +235,7 @@ class Backend(ClientState):
             raise
 
     def failed(self, err: Error) -> Error:
-        """Fails the transaction; the error."""
+        """Fails the transaction. Returns the error."""
         self._fail()
         return err
 
@@ -255,9 +255,9 @@ class Backend(ClientState):
             self.session.transaction.failed = True
 
     def _read(self, text: str, dialect: str, parameters: Parameters) -> list[st.Statement]:
-        """The statements of a text, including queries of the catalog. STATEMENT_LIMIT."""
+        """The statements of a text, including queries of the catalog. Raises STATEMENT_LIMIT."""
         self.clients.limits.check_words(text)
-        if schema_meant(self.database, self.session.catalog) is None:  # otherwise the name means a schema
+        if schema_meant(self.database, self.session.catalog) is None:  # otherwise the name is that of a schema
             text = without_database(text, self.database)
         return parse(text, dialect, parameters, self._read_query)
 
@@ -269,7 +269,7 @@ class Backend(ClientState):
 class Host(Clients):
     """The clients of one database. Opens their sessions.
 
-    dialect: the default. files: whether statements of clients may read local files.
+    dialect: the default for clients. files: whether statements of clients may read local files.
     """
 
     def __init__(self, database: OpenDatabase, limits: Limits, users: Users, dialect: str, *, files: bool) -> None:
@@ -278,9 +278,9 @@ class Host(Clients):
         self._tables = CatalogTables()
 
     def open(self, options: dict[str, str], login: Login | None) -> Backend:
-        """The backend of a client with the options of its startup message. login: None: trusted. Blocks.
+        """The backend of a client with the options of its startup message. login: None for a trusted client. Blocks.
 
-        UNDEFINED_OBJECT for an unknown option.
+        Raises UNDEFINED_OBJECT for an unknown option.
         """
         if options.get("replication", "false").lower() not in ("false", "off", "0", "no"):
             raise error("FEATURE_NOT_SUPPORTED", "replication connections are not supported")
@@ -308,7 +308,7 @@ class Host(Clients):
 
 
 def _command_line(options: str) -> dict[str, str]:
-    """`-c name=value` and `--name=value`, as libpq sends them. PROTOCOL_VIOLATION."""
+    """`-c name=value` and `--name=value`, as libpq sends them. Raises PROTOCOL_VIOLATION."""
     words = shlex.split(options.replace("\\ ", '" "'))
     found: dict[str, str] = {}
     while words:
@@ -328,7 +328,7 @@ def _command_line(options: str) -> dict[str, str]:
 
 _PART: Final = r'(?:"(?:[^"]++|"")*+"|[A-Za-z_][\w$]*+)'
 
-#: A name, with a dot before it or two other names after it; or a quoted text or comment.
+#: A pattern: a name, with a dot before it or two other names after it; or a quoted text or comment.
 _NAMED: Final = re.compile(
     rf"""\b[eE]'(?:[^'\\]++|\\.|'')*+' | '(?:[^']++|'')*+' | --[^\n]* | /\*.*?(?:\*/|\Z)
       | \$(?P<tag>[A-Za-z_]\w*+|)\$.*?(?:\$(?P=tag)\$|\Z)

@@ -37,10 +37,10 @@ _LOGINS_S: Final = 0.5
 _LEAST_TEXT_BYTES: Final = 1 << 10
 _LEAST_MEMORY_BYTES: Final = 64 << 20
 
-#: The memory for a word of a statement, including its tokens and its part of the tree.
+#: The memory for each word of a statement, including its tokens and its part of the tree.
 _WORD_BYTES: Final = 1 << 10
 
-#: A word, a quoted text or a sign; or spaces, in a group.
+#: A pattern: a word, a quoted text or a sign; or spaces, in a group.
 _WORD: Final = re.compile(r"""'[^']*+(?:'|\Z)|"[^"]*+(?:"|\Z)|\w++|[^\w\s]|(\s++)""")
 
 
@@ -50,7 +50,7 @@ class Limits:
 
     connections: the number of authenticated clients; members of `admin` have a few more. starting: the number of
     unauthenticated clients; if there are more, the oldest is disconnected. authentication_s: the time for logging in.
-    slow_client_s: the longest time in which a client reads nothing. message_bytes: the size of a message of an
+    slow_client_s: the maximum time in which a client reads nothing. message_bytes: the size of a message of an
     authenticated client. requires_tls: whether unencrypted connections are rejected. result_size: the size of a result,
     the default of a setting. statement_size: the size of a statement's text, without parameters and rows of COPY.
     statement_memory: the memory of a statement that runs in a separate process, and that of a statement's tree.
@@ -67,7 +67,7 @@ class Limits:
     statement_memory: str = "1GB"
 
     def check(self) -> None:
-        """INVALID_PARAMETER for an invalid or too small size."""
+        """Raises INVALID_PARAMETER for an invalid or too small size."""
         for option, found, least in (
             ("--statement-size", self.statement_bytes, _LEAST_TEXT_BYTES),
             ("--statement-memory", self.memory_bytes, _LEAST_MEMORY_BYTES),
@@ -77,16 +77,16 @@ class Limits:
 
     @property
     def statement_bytes(self) -> int:
-        """The most bytes of the text of a statement."""
+        """The maximum bytes of the text of a statement."""
         return size("the size of a statement", self.statement_size)
 
     @property
     def memory_bytes(self) -> int:
-        """The most memory of a statement."""
+        """The maximum memory of a statement."""
         return size("the memory of a statement", self.statement_memory)
 
     def check_words(self, text: str) -> None:
-        """STATEMENT_LIMIT for a text whose tree would take too much memory."""
+        """Raises STATEMENT_LIMIT for a text whose tree would take too much memory."""
         most = self.memory_bytes // _WORD_BYTES
         words = (m for m in _WORD.finditer(text) if m.lastindex is None)
         if len(text) > most and sum(1 for _ in islice(words, most + 1)) > most:
@@ -124,7 +124,7 @@ _KINDS: Final = {
 
 
 def kind_of(tag: str) -> str:
-    """The kind of a statement, by its tag or its first word."""
+    """The kind of a statement, determined by its tag or its first word."""
     return _KINDS.get(tag.partition(" ")[0].upper(), "other")
 
 
@@ -138,7 +138,7 @@ class Traffic:
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
-        """Counts a subscription during the block."""
+        """Counts a subscription while the context is open."""
         with self._lock:
             self._subscriptions += 1
         try:
@@ -167,7 +167,7 @@ class Traffic:
 
 #: Protocols of clients.
 Speaks = Literal["postgresql", "http"]
-#: As in pg_stat_activity.
+#: The states of a client, as in pg_stat_activity.
 State = Literal["active", "idle", "idle in transaction", "idle in transaction (aborted)"]
 
 
@@ -210,7 +210,7 @@ class Client(Protocol):
 
 @dataclass(frozen=True)
 class _Entered:
-    """An authenticated client. secret: for its cancel requests."""
+    """An authenticated client. secret: the secret for its cancel requests."""
 
     secret: bytes
     client: Client
@@ -245,7 +245,7 @@ class Clients:
             oldest.end(error("TOO_MANY_CONNECTIONS", "sorry, too many clients are connecting"))
 
     def enter(self, client: Client, login: Login | None) -> tuple[int, bytes]:
-        """Registers an authenticated client; returns its number and its secret. TOO_MANY_CONNECTIONS."""
+        """Registers an authenticated client. Returns its number and its secret. Raises TOO_MANY_CONNECTIONS."""
         most = self.limits.connections
         if login is not None:
             own = self.users.role(login).connections

@@ -1,4 +1,4 @@
-"""One client's connection: TLS, startup, login, then its messages and the answers.
+"""One client's connection: TLS, startup, login, then messages and their answers.
 
 PostgreSQL, "Message Flow", "Start-up", "SSL Session Encryption", "Canceling Requests in Progress".
 """
@@ -38,7 +38,7 @@ class Hangup(Exception):  # noqa: N818 - no error
 
 
 class Wire:
-    """One client's streams. slow_client_s: the longest time in which a client reads nothing."""
+    """One client's streams. slow_client_s: the maximum time in which a client reads nothing."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, slow_client_s: float) -> None:
         self._reader = reader
@@ -68,8 +68,8 @@ class Wire:
         return self._reader._eof or self._writer.is_closing()  # type: ignore[attr-defined]
 
     async def encrypt(self, context: ssl.SSLContext) -> None:
-        """Switches to TLS. PROTOCOL_VIOLATION; Hangup."""
-        # Earlier, unencrypted bytes would be read as encrypted messages.
+        """Switches to TLS. Raises PROTOCOL_VIOLATION and Hangup."""
+        # Unencrypted bytes that arrived earlier would be read as encrypted messages.
         if self._reader._buffer:  # type: ignore[attr-defined]
             raise violation("unexpected data after the request for encryption")
         try:
@@ -86,7 +86,7 @@ class Wire:
         return await messages.read_message(self._reader, most_bytes, most_text_bytes)
 
     async def ask(self, answer: bytes) -> bytes:
-        """Sends a message of authentication; the client's answer. Hangup; PROTOCOL_VIOLATION."""
+        """Sends a message of authentication. Returns the client's answer. Raises Hangup and PROTOCOL_VIOLATION."""
         self.tell(answer)
         await self.flush()
         message = await self.next(messages.MOST_STARTUP_BYTES)
@@ -107,7 +107,7 @@ class Wire:
         await self.flush()
 
     async def flush(self, most_s: float | None = None) -> None:
-        """Sends the buffer. Hangup for a slow client."""
+        """Sends the buffer. Raises Hangup for a slow client."""
         self._write()
         try:
             async with asyncio.timeout(most_s or self._slow_client_s):
@@ -136,8 +136,8 @@ async def start(
 ) -> dict[str, str] | None:
     """The options of the startup message; None after a cancel request, or at the end.
 
-    cancel: takes the process number and the secret of a cancel request. requires_tls: applies only if there is TLS.
-    PROTOCOL_VIOLATION; FEATURE_NOT_SUPPORTED; INVALID_AUTHORIZATION; Hangup.
+    cancel: called with the process number and the secret of a cancel request. requires_tls: applies only if there is
+    TLS. Raises PROTOCOL_VIOLATION; FEATURE_NOT_SUPPORTED; INVALID_AUTHORIZATION; Hangup.
     """
     while True:
         body = await wire.first()
@@ -184,9 +184,9 @@ Tell = Callable[[bytes], None]
 
 
 async def authenticate(users: Users, name: str, address: str, ask: Ask, tell: Tell) -> Login | None:
-    """Authenticates a user by SCRAM; None if no password is needed. Failures of its address delay it.
+    """Authenticates a user by SCRAM; None if no password is needed. Earlier failures at its address delay it.
 
-    AUTHENTICATION_FAILED, in the same way for a wrong password and an unknown user.
+    Raises AUTHENTICATION_FAILED, in the same way for a wrong password and an unknown user.
     """
     if not users.need_passwords:
         return None
@@ -217,13 +217,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 log: Final = logging.getLogger(__name__)
 
-#: How often the connection is checked while a statement runs.
+#: The interval at which the connection is checked while a statement runs.
 _WATCH_S: Final = 0.5
 
-#: The most bytes of rows of COPY in memory; more are in a file.
+#: The maximum bytes of rows of COPY in memory; further bytes are in a file.
 _COPY_BYTES: Final = 1 << 25
 
-#: Shows the rows of a query only when it has all of them, but those of COPY as they arrive.
+#: The name of a client that only shows the rows of a query once it has all of them, but those of COPY as they arrive.
 _PSQL: Final = "psql"
 
 #: Messages that read or run a statement.
@@ -256,7 +256,7 @@ class Connection:
         """The running query whose rows are sent."""
 
     async def serve(self) -> None:
-        """Serves the client to the end. Never raises."""
+        """Serves the client until it disconnects. Never raises an error."""
         self._task = asyncio.current_task()
         try:
             await self._speak()
@@ -297,7 +297,7 @@ class Connection:
     def check_login(self) -> None:
         backend = self._backend
         if backend is None or (self._works and backend.session.puts_roles):
-            return  # it first gets the answer to its own statement
+            return  # the client first receives the answer to its own statement
         if not self._host.users.admits(self._login, backend.session):
             self.end(expired(self._login))
 
@@ -341,7 +341,9 @@ class Connection:
     # ---- messages
 
     async def _next(self, *, idles: bool = True) -> Message:
-        """The next message. idles: the client does nothing until then. IDLE_TIMEOUT; Hangup at the end."""
+        """The next message. idles: whether the client does nothing until then. Raises IDLE_TIMEOUT; Hangup at the
+        end.
+        """
         assert self._backend is not None
         settings = self._backend.settings
         idle = "idle_session_timeout" if self._backend.state == b"I" else "idle_in_transaction_session_timeout"
@@ -446,7 +448,7 @@ class Connection:
         self._wire.tell(messages.command_complete(done))
 
     async def _receive(self, receives: Callable[[IO[bytes]], Result], formats: list[int]) -> Result:
-        """The result of COPY with the rows of the client. QUERY_CANCELED."""
+        """The result of COPY with the rows of the client. Raises QUERY_CANCELED."""
         self._wire.tell(messages.copy_response(b"G", formats))
         await self._wire.flush()
         cancellation, loop = self._client.session.cancellation, asyncio.get_running_loop()
@@ -488,15 +490,16 @@ class Connection:
     async def _follow(
         self, running: Running, encode: Encode, how: object, first: Callable[[bytes], bytes] = bytes
     ) -> int:
-        """Sends the rows of a running query until its end; their number. QUERY_CANCELED.
+        """Sends the rows of a running query until its end. Returns their number. Raises QUERY_CANCELED.
 
-        how: as of `results.encoded`. first: converts the first messages.
+        how: as in `results.encoded`. first: converts the first messages.
         """
 
         async def send(part: bytes, *, is_first: bool) -> None:
             if part:
                 await self._wire.send(memoryview(first(part) if is_first else part))
-            # A buffered Sync message can hide the end of the client's stream, so ask whether the connection is cut.
+            # A buffered Sync message can hide the end of the client's stream, so this checks whether the connection is
+            # cut.
             if self._wire.is_cut:
                 raise Hangup
 
@@ -624,7 +627,7 @@ class Connection:
                 if done:
                     return work.result()
                 if self._wire.is_at_end or cancellation.canceled:
-                    cancellation.cancel()  # repeated, as a starting query may have reset it
+                    cancellation.cancel()  # repeated, because a starting query may have reset it
                 if until_s is not None and loop.time() >= until_s:
                     self._timed_out = True
                     cancellation.cancel()

@@ -36,7 +36,7 @@ _NO_DELIMITERS: Final = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
 @dataclass(frozen=True)
 class CopyForm:
     """The format of rows. null: the text of NULL. header: whether the first line has the columns' names. matches:
-    whether these must be the expected names.
+    whether these names must be the expected ones.
     """
 
     kind: str = "text"
@@ -61,7 +61,7 @@ class CopyForm:
             yield self._text_rows(table.slice(start, BATCH_ROWS), columns)
 
     def head(self, schema: Schema) -> memoryview:
-        """The message with the line of names. In binary the first row contains the header."""
+        """The message with the line of names. In binary format, the first row contains the header."""
         if self.kind == "binary" or not self.header:
             return memoryview(b"")
         names = pa.table({f"c{i}": [f.name] for i, f in enumerate(schema)})
@@ -123,8 +123,8 @@ class CopyForm:
         return pc.if_else(needed, pc.binary_join_element_wise(mark, doubled, mark, pa.scalar("", _STRING)), values)
 
     def read(self, file: IO[bytes], columns: Schema) -> pa.Table:
-        """The values, by names of columns: texts, or those of `read_binary`. BAD_COPY_FORMAT and other errors of these
-        functions.
+        """The values by names of columns: texts, or the results of `read_binary`. Raises BAD_COPY_FORMAT and other
+        errors of these functions.
         """
         if self.kind == "binary":
             return read_binary(file.read(), columns)
@@ -201,7 +201,7 @@ class CopyStreams:
         return CopyResult("COPY", columns, form=form, receives=receive)
 
     def describe(self, statement: Statement) -> None:
-        """Returns None, as it has no rows of its own. Raises the errors of its query."""
+        """Returns None, because COPY has no result columns. Raises the errors of its query."""
         assert isinstance(statement, (CopyIn, CopyOut))
         _form(statement.options)
         if isinstance(statement, CopyOut) and statement.query is not None:
@@ -215,7 +215,7 @@ def _check_query(query: Statement) -> None:
 
 
 def _form(options: Mapping[str, str]) -> CopyForm:
-    """INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
+    """The format of a COPY statement. Raises INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
     for name in options:
         if name not in _OPTIONS:
             raise error("FEATURE_NOT_SUPPORTED", f"option {name.upper()} of COPY is not supported")

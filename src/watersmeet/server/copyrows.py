@@ -1,8 +1,8 @@
-r"""Rows of COPY … FROM STDIN to columns, by Arrow's kernels and numpy: no row is an object of Python.
+r"""Converts rows of COPY … FROM STDIN to columns, by Arrow's kernels and numpy: no row becomes an object of Python.
 
 PostgreSQL, "COPY", "Text Format", "CSV Format", "Binary Format". In text, a backslash and the characters after it
 stand for one character. A line `\.` ends the rows: psql sends it after rows that a script contains. In binary, the
-lengths of values tell where a row ends. Each offset is read as if a row began there, all at once; then the offsets
+lengths of values determine where a row ends. Each offset is read as if a row began there, all at once; then the offsets
 that follow from the first row are kept.
 """
 
@@ -46,8 +46,8 @@ _END_OF_CSV: Final = re.compile(rb"(?:\A|(?<=\n))\\\.\r?\n?\Z")
 def read_text(
     file: IO[bytes], names: Sequence[str], delimiter: str, null: str, *, header: bool, matches: bool
 ) -> pa.Table:
-    """The texts of rows in text format, by names of columns. header: the first line has names. matches: those of the
-    columns. BAD_COPY_FORMAT, CHARACTER_NOT_IN_REPERTOIRE.
+    """The texts of rows in text format, by names of columns. header: whether the first line has names. matches: whether
+    these must be those of the columns. Raises BAD_COPY_FORMAT, CHARACTER_NOT_IN_REPERTOIRE.
     """
     if header and (line := file.readline()) and matches:
         _check_names(line.decode(errors="replace").rstrip("\r\n").split(delimiter), names)
@@ -70,7 +70,7 @@ def read_text(
 def read_csv(
     file: IO[bytes], names: Sequence[str], delimiter: str, null: str, quote: str, *, header: bool, matches: bool
 ) -> pa.Table:
-    """The texts of rows in CSV, by names of columns. header, matches: as of `read_text`. BAD_COPY_FORMAT."""
+    """The texts of rows in CSV, by names of columns. header, matches: as in `read_text`. Raises BAD_COPY_FORMAT."""
     if header:
         line = file.readline()
         while line.count(quote.encode()) % 2 and (more := file.readline()):
@@ -128,7 +128,7 @@ def _nothing(names: Sequence[str]) -> pa.Table:
 
 
 def _blocks(file: IO[bytes], delimiter: bytes) -> Iterator[bytes]:
-    """Blocks of whole lines, without escaped delimiters and ends of lines."""
+    """Blocks of whole lines, in which delimiters and ends of lines are never escaped."""
     rest = b""
     while block := file.read(_BLOCK_BYTES):
         data = _plain(rest + block, delimiter)
@@ -226,10 +226,10 @@ _SIGNS: Final = {0x0000: "", 0x4000: "-"}
 
 
 def read_binary(data: bytes, columns: Schema) -> pa.Table:
-    """The values by names of columns, in the columns' types; decimal numbers as texts.
+    """The values by names of columns, in the columns' types, but decimal numbers as texts.
 
-    BAD_COPY_FORMAT for another format, INVALID_BINARY_VALUE for a value that does not fit the type of its column,
-    FEATURE_NOT_SUPPORTED for columns of arrays and structs.
+    Raises BAD_COPY_FORMAT for another format, INVALID_BINARY_VALUE for a value that does not fit the type of its
+    column, FEATURE_NOT_SUPPORTED for columns of arrays and structs.
     """
     for column in columns:
         if column.type.name not in (*_FIXED, *_VARIABLE):
@@ -274,8 +274,8 @@ def _body(data: bytes) -> memoryview:
 
 
 def _places(body: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """The start and length of each value of the whole rows, -1 for NULL: two arrays of rows by columns; and the end of
-    the last of these rows.
+    """The start and length (-1 for NULL) of each value of the whole rows, as two arrays of rows by columns; and the end
+    of the last of these rows.
     """
     high, low = divmod(count, 256)
     candidates = np.flatnonzero((body[:-1] == high) & (body[1:] == low)).astype(np.int64)
@@ -299,7 +299,9 @@ def _places(body: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def _reached(following: np.ndarray) -> np.ndarray:
-    """All indexes on the path from 0, in order. following: by index the next one; the array's length ends the path."""
+    """All indexes on the path from 0, in order. following: for each index the next one; the array's length ends the
+    path.
+    """
     end = len(following)
     jump = np.append(following, end)
     reached = np.zeros(end + 1, bool)
@@ -311,7 +313,7 @@ def _reached(following: np.ndarray) -> np.ndarray:
 
 
 def _binary_failure(body: memoryview, count: int, row: int) -> Error:
-    """The error of an offset at which a row should begin."""
+    """The error for an offset at which a row should begin."""
     found = int(np.frombuffer(body[:2], ">i2")[0]) if len(body) >= 2 else None
     if found == -1:
         return error("BAD_COPY_FORMAT", "received copy data after EOF marker")
@@ -321,7 +323,7 @@ def _binary_failure(body: memoryview, count: int, row: int) -> Error:
 
 
 def _big_endian(body: np.ndarray, starts: np.ndarray, width: int) -> np.ndarray:
-    """`width` bytes from each offset. Not empty."""
+    """`width` bytes from each offset. There must be offsets."""
     windows = np.lib.stride_tricks.sliding_window_view(body, width)
     found: np.ndarray = windows[np.minimum(starts, len(body) - width)]
     return found
@@ -350,7 +352,7 @@ def _column(body: np.ndarray, starts: np.ndarray, lengths: np.ndarray, column: F
 
 
 def _text(values: pa.Array) -> pa.Array:
-    """CHARACTER_NOT_IN_REPERTOIRE."""
+    """The texts of values. Raises CHARACTER_NOT_IN_REPERTOIRE."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -387,7 +389,7 @@ def _fixed_column(data: np.ndarray, missing: np.ndarray, kind: SqlType) -> pa.Ar
 
 
 def _moved(moments: np.ndarray, epoch: int) -> np.ndarray:
-    """Moments since 1970; the least and the greatest number are the infinities."""
+    """Moments as numbers since 1970; the least and the greatest number are the infinities."""
     limits = np.iinfo(moments.dtype)
     least, greatest = limits.min, limits.max
     with np.errstate(over="ignore"):
@@ -408,7 +410,7 @@ def _variable(kind: pa.DataType, data: np.ndarray, offsets: np.ndarray, missing:
 
 
 def _documents(data: np.ndarray, offsets: np.ndarray, missing: np.ndarray, column: Field) -> pa.Array:
-    """Texts of jsonb, without the version number, which is 1."""
+    """The texts of jsonb values, without the version number, which is 1."""
     there = ~missing
     if bool((np.diff(offsets)[there] < 1).any()):
         raise _wrong(column, 0)
@@ -422,8 +424,8 @@ def _documents(data: np.ndarray, offsets: np.ndarray, missing: np.ndarray, colum
 
 
 def _numbers(data: np.ndarray, offsets: np.ndarray, missing: np.ndarray, column: Field) -> pa.Array:
-    """Texts of numbers, from groups of four digits; the weight is the number of groups before the decimal point, less
-    one.
+    """The texts of numbers, from groups of four digits; the weight is the number of groups before the decimal point,
+    minus one.
     """
     there = ~missing
     sizes = np.diff(offsets)

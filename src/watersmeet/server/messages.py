@@ -15,12 +15,12 @@ from typing import Final
 from watersmeet.errors import Error, error
 from watersmeet.errors.secretnames import concealed
 
-#: Codes of other requests, in the place of a protocol version.
+#: The codes of other requests, at the position of a protocol version.
 CANCEL_REQUEST: Final = 80877102
 SSL_REQUEST: Final = 80877103
 GSS_REQUEST: Final = 80877104
 
-#: Routines of PostgreSQL that drivers recognize: then pgjdbc and asyncpg prepare a statement again by themselves.
+#: Routines of PostgreSQL that drivers recognize: pgjdbc and asyncpg then prepare a statement again by themselves.
 _ROUTINES: Final = {"PREPARED_RESULT_CHANGED": "RevalidateCachedQuery"}
 
 #: The largest body of a message before authentication.
@@ -42,7 +42,7 @@ _NUMBERS: Final = {2: ">h", 4: ">i"}
 class Message:
     """One message of a client: its type and its body.
 
-    skipped_bytes: of a body that was too long and was discarded.
+    skipped_bytes: the size of a discarded body, which was too long.
     """
 
     kind: bytes
@@ -53,9 +53,10 @@ class Message:
 async def read_message(
     reader: asyncio.StreamReader, most_bytes: int = MOST_BODY_BYTES, most_text_bytes: int = MOST_BODY_BYTES
 ) -> Message | None:
-    """The next message; None at the end of the stream. PROTOCOL_VIOLATION if it is longer than `most_bytes`.
+    """The next message; None at the end of the stream. Raises PROTOCOL_VIOLATION if it is longer than `most_bytes`.
 
-    most_text_bytes: of a message with the text of statements. The body of a longer one is read and discarded.
+    most_text_bytes: the limit for a message with the text of statements. The body of a longer one is read and
+    discarded.
     """
     try:
         head = await reader.readexactly(5)
@@ -71,7 +72,7 @@ async def read_message(
 
 
 async def read_startup(reader: asyncio.StreamReader) -> bytes | None:
-    """The body of a first message, which has no type; None at the end of the stream. PROTOCOL_VIOLATION."""
+    """The body of a first message, which has no type; None at the end of the stream. Raises PROTOCOL_VIOLATION."""
     try:
         body = await reader.readexactly(_body_bytes(await reader.readexactly(4), MOST_STARTUP_BYTES))
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -89,12 +90,12 @@ def _body_bytes(head: bytes, most_bytes: int) -> int:
 
 
 def violation(message: str, *, detail: str | None = None) -> Error:
-    """PROTOCOL_VIOLATION: a message that violates the protocol."""
+    """The error PROTOCOL_VIOLATION for a message that violates the protocol."""
     return error("PROTOCOL_VIOLATION", message, detail=detail)
 
 
 class Body:
-    """Reads the fields of a message from left to right. PROTOCOL_VIOLATION."""
+    """Reads the fields of a message from left to right. Raises PROTOCOL_VIOLATION."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -119,7 +120,7 @@ class Body:
         return self.number(2) & 0xFFFF
 
     def text(self) -> str:
-        """A text that ends with a zero byte. CHARACTER_NOT_IN_REPERTOIRE."""
+        """A text that ends with a zero byte. Raises CHARACTER_NOT_IN_REPERTOIRE."""
         end = self._body.find(b"\0", self._place)
         if end < 0:
             raise violation("a text of a message has no end")
@@ -147,7 +148,7 @@ class Body:
 
 
 def decoded(text: bytes) -> str:
-    """A text of a client. CHARACTER_NOT_IN_REPERTOIRE if it is not UTF-8."""
+    """A text of a client. Raises CHARACTER_NOT_IN_REPERTOIRE if it is not UTF-8."""
     try:
         return text.decode(_ENCODING)
     except UnicodeDecodeError as cause:
@@ -214,8 +215,8 @@ def parameter_description(oids: Sequence[int]) -> bytes:
 class Column:
     """A column of a result as in RowDescription.
 
-    oid: of its type. bytes: of a value, -1 if they vary. modifier: of the type, -1 without one. table, number: the
-    table's oid and the column's number in it, 0 if it is not a table column.
+    oid: that of its type. bytes: the size of a value, -1 if it varies. modifier: that of the type, -1 without one.
+    table, number: the table's oid and the column's number in it, 0 if it is not a table column.
     """
 
     name: str

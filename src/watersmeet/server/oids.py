@@ -42,7 +42,7 @@ UNKNOWN: Final = 705
 class PgType:
     """A type of PostgreSQL.
 
-    category: as in pg_type.typcategory. length: in bytes, -1 if it varies. array: the oid of its array type.
+    category: as in pg_type.typcategory. length: the size in bytes, -1 if it varies. array: the oid of its array type.
     """
 
     oid: int
@@ -52,7 +52,7 @@ class PgType:
     category: str
 
 
-#: By the name of the SQL type.
+#: PostgreSQL's types by the name of the SQL type.
 TYPES: Final[dict[str, PgType]] = {
     "boolean": PgType(16, "bool", 1, 1000, "B"),
     "smallint": PgType(21, "int2", 2, 1005, "N"),
@@ -72,7 +72,7 @@ TYPES: Final[dict[str, PgType]] = {
     "struct": PgType(RECORD, "record", -1, 2287, "P"),
 }
 
-#: SQL types of parameters by PostgreSQL's oids, including types without an SQL type of their own.
+#: SQL types of parameters by PostgreSQL's oids, including types without a separate SQL type.
 _BY_OID: Final[dict[int, SqlType]] = {
     16: BOOLEAN,
     17: BYTEA,
@@ -112,7 +112,7 @@ _ARRAYS: Final[dict[int, int]] = {
 
 
 def pg_type(kind: SqlType) -> PgType:
-    """The type, or that of an array's elements, however deep."""
+    """The type, or that of an array's elements at any depth."""
     while kind.element is not None:
         kind = kind.element
     return TYPES[kind.name]
@@ -138,7 +138,7 @@ def result_column(field: Field) -> Column:
 
 
 def sql_type(oid: int) -> SqlType | None:
-    """The type of a parameter; None if the client does not specify it. FEATURE_NOT_SUPPORTED."""
+    """The type of a parameter; None if the client does not specify it. Raises FEATURE_NOT_SUPPORTED."""
     if oid in (0, UNKNOWN):
         return None
     if oid in _BY_OID:

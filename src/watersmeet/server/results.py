@@ -1,7 +1,7 @@
 """Results as messages: tags, columns, portals, and rows as DataRow messages or rows of COPY.
 
-Kernels of Arrow encode a batch of rows as one buffer: for each row a header, and for each column the length and the
-value. Rows of running queries are sent as they arrive.
+Arrow's kernels encode a batch of rows as one buffer, with a header for each row, and the length and the value for each
+column. Rows of running queries are sent as they arrive.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def columns_of(result: Result | None, catalog: Catalog) -> tuple[Column, ...] | 
 class Portal(OpenCursor):
     """A statement with its parameters, and the position in its rows.
 
-    statement: None for an empty one. described: the described columns; None without rows. columns: these for messages.
-    formats: of the columns, 0 text and 1 binary.
+    statement: None for an empty one. described: the described columns; None without rows. columns: these columns for
+    messages. formats: those of the columns, 0 text and 1 binary.
     """
 
     statement: st.Statement | None = None
@@ -82,12 +82,12 @@ class Portal(OpenCursor):
 
 
 def portal_of(cursor: OpenCursor, columns: tuple[Column, ...] | None) -> Portal:
-    """A cursor of DECLARE as a portal."""
+    """The portal of a cursor of DECLARE."""
     known = {f.name: getattr(cursor, f.name) for f in fields(cursor)}
     return Portal(**known, columns=columns, formats=(int(cursor.binary),) * len(columns or ()))
 
 
-#: The rows that are encoded and sent at once.
+#: The number of rows that are encoded and sent at once.
 BATCH_ROWS: Final = 1 << 16
 
 
@@ -163,12 +163,12 @@ def copy_end() -> bytes:
 _CHECK_S: Final = 0.1
 #: The interval at which the connection of a waiting client is checked.
 _CLIENT_S: Final = 2.0
-#: Encodes rows.
+#: A function that encodes rows.
 Encode = Callable[[pa.Table], bytes]
 
 
 class Send(Protocol):
-    """Sends encoded rows, maybe none. is_first: the first rows."""
+    """A function that sends encoded rows, possibly none. is_first: whether they are the first rows."""
 
     async def __call__(self, part: bytes, *, is_first: bool) -> None: ...
 
@@ -176,7 +176,8 @@ class Send(Protocol):
 async def follow(
     running: Running, encode: Encode, how: object, clients: Clients, cancellation: Cancellation, send: Send
 ) -> int:
-    """Sends the rows of a running query until it has no more, and closes it; returns their number. QUERY_CANCELED.
+    """Sends the rows of a running query until it has no more, and closes it. Returns their number. Raises
+    QUERY_CANCELED.
 
     how: see `encoded`.
     """
@@ -195,7 +196,7 @@ async def follow(
 
 async def encoded(running: Running, encode: Encode, how: object, clients: Clients) -> AsyncIterator[tuple[bytes, int]]:
     """The encoded rows of a running query as they arrive, with their number; sometimes none, so that the caller checks
-    the connection. how: equal for equal encodings.
+    the connection. how: identifies the encoding.
 
     Subscribers wait in the event loop, and share the encoded rows of a commit. Other queries poll in threads.
     """

@@ -1,4 +1,4 @@
-"""The server of a database: listens, accepts clients, ends cleanly."""
+"""The server of a database, from its start to its end."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ DEFAULT_PORT: Final = 5433
 class Endpoint:
     """The address and options of the server.
 
-    port, http_port: 0: any free port; None as http_port: no HTTP. certificate, key: of TLS, PEM. dialect: the default
-    of clients. allow_files: whether clients' statements may read local files. While the database has no users, all
-    clients on this machine are admitted.
+    port, http_port: 0 for any free port; http_port: None for no HTTP. certificate, key: those of TLS, in PEM. dialect:
+    the default of clients. allow_files: whether clients' statements may read local files. While the database has no
+    users, all clients on this machine are admitted.
     """
 
     host: str = "127.0.0.1"
@@ -93,9 +93,9 @@ class Endpoint:
             return False
 
     def check(self) -> None:
-        """INVALID_PARAMETER for an external address without encryption, and for invalid limits.
+        """Raises INVALID_PARAMETER for an external address without encryption, and for invalid limits.
 
-        LIBRARY_MISSING for HTTP.
+        Raises LIBRARY_MISSING for HTTP.
         """
         amount(RESULT_SIZE, self.limits.result_size)
         self.limits.check()
@@ -114,7 +114,7 @@ class Endpoint:
             )
 
     def check_users(self, users: Users) -> None:
-        """INVALID_PARAMETER for an external address without users."""
+        """Raises INVALID_PARAMETER for an external address without users."""
         if not self.is_loopback and not users.exist:
             raise error(
                 "INVALID_PARAMETER",
@@ -124,11 +124,11 @@ class Endpoint:
             )
 
     def hardened(self, *, require_tls: bool) -> Endpoint:
-        """The endpoint with required encryption, on request or at an external address."""
+        """The endpoint, with encryption required if this is requested or the address is external."""
         return replace(self, limits=replace(self.limits, requires_tls=require_tls or not self.is_loopback))
 
     def tls(self) -> ssl.SSLContext | None:
-        """INVALID_PARAMETER if the certificate can't be read."""
+        """The context of TLS; None without a certificate. Raises INVALID_PARAMETER if the certificate can't be read."""
         if self.certificate is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -160,7 +160,7 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port, once it listens."""
+        """The port, once the server listens."""
         assert self._listener is not None
         port: int = self._listener.sockets[0].getsockname()[1]
         return port
@@ -171,7 +171,7 @@ class Server:
         return None if self._web is None else self._web.port
 
     async def start(self) -> None:
-        """Starts to listen. INVALID_PARAMETER if the address is in use or not local, or users are missing."""
+        """Starts to listen. Raises INVALID_PARAMETER if the address is in use or not local, or users are missing."""
         self._endpoint.check_users(self.users)
         loop = asyncio.get_running_loop()
         AcceptErrors(loop)

@@ -1,4 +1,4 @@
-"""Settings of PostgreSQL that clients read and set, next to the session's own variables."""
+"""Settings of PostgreSQL that clients read and set, in addition to the session's own variables."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _FALSE: Final = ("off", "false", "no", "0")
 class Setting:
     """A setting.
 
-    choices: the accepted values, in lower case, including the default; None: any. fixed: SET can't change it. reported:
-    clients are notified of changes.
+    choices: the accepted values, in lower case, including the default; None for any. fixed: whether SET can't change
+    it. reported: whether clients are notified of changes.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Settings(Variables):
     begun: initial values of the connection. limits: values of `LIMITS` that the user can't exceed.
     """
 
-    #: Set once: the session with these settings.
+    #: The session with these settings, which is set once.
     session: Session
 
     def __init__(self, dialect: str, user: str, begun: Mapping[str, str], limits: Mapping[str, str]) -> None:
@@ -122,7 +122,7 @@ class Settings(Variables):
         self._limits = limits
 
     def get(self, name: str) -> str:
-        """The value of a setting or of a variable of the session. UNDEFINED_OBJECT."""
+        """The value of a setting or of a variable of the session. Raises UNDEFINED_OBJECT."""
         lowered, session = name.lower(), self.session
         if lowered == "session_authorization":
             return self._user
@@ -137,10 +137,10 @@ class Settings(Variables):
         return super().get(name)
 
     def set(self, name: str, value: str | None) -> Variable:
-        """Sets a setting, or a variable of the session; None: the default.
+        """Sets a setting, or a variable of the session; None sets the default.
 
-        PERMISSION_DENIED for a value beyond the user's limits, INVALID_PARAMETER, FEATURE_NOT_SUPPORTED for a value
-        that only PostgreSQL supports.
+        Raises PERMISSION_DENIED for a value beyond the user's limits, INVALID_PARAMETER, FEATURE_NOT_SUPPORTED for a
+        value that only PostgreSQL supports.
         """
         setting = _known(name)
         if setting is None:
@@ -155,12 +155,12 @@ class Settings(Variables):
         return variable
 
     def named(self, name: str) -> Variable:
-        """A setting as a variable, or a variable. UNDEFINED_OBJECT."""
+        """A setting as a variable, or a variable. Raises UNDEFINED_OBJECT."""
         setting = _known(name)
         return find(name) if setting is None else Variable(setting.name.lower(), "text", setting.default, "", True)
 
     def limit(self, name: str) -> int:
-        """The value of one of `LIMITS`; 0: none."""
+        """The value of one of `LIMITS`; 0 for no limit."""
         return amount(name, self.get(name))
 
     def reported(self) -> dict[str, str]:

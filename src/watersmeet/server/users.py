@@ -22,7 +22,7 @@ from watersmeet.errors import Error, error
 from watersmeet.system.passwords import DIGEST, ITERATIONS, SALT_BYTES, Verifier
 from watersmeet.system.secretvalues import revealed
 
-#: Failed logins before the next ones are delayed: of one address for one user, and for all users.
+#: The number of failed logins before the next ones are delayed: of one address for one user, and for all users.
 _FREE_OF_USER: Final = 5
 
 _FREE_OF_ADDRESS: Final = 50
@@ -59,7 +59,7 @@ class Guesses:
         self._failures: OrderedDict[tuple[str, str | None], _Failures] = OrderedDict()
 
     def wait_s(self, address: str, user: str) -> float:
-        """Seconds until the next attempt is admitted; 0: now."""
+        """The seconds until the next attempt is admitted; 0 for now."""
         now_s = self._clock()
         waits = (
             (self._failures.get(key), free)
@@ -155,9 +155,9 @@ class Users:
 
     @property
     def _known(self) -> dict[str, tuple[Login, Verifier | None]]:
-        """All users with a password by name; None: its verifier can't be read now.
+        """All users with a password by name; None if its verifier can't be read now.
 
-        All are read at once, when roles have changed, so the time of a look-up reveals nothing about a name.
+        All are read at once when roles have changed, so that the time of a look-up reveals nothing about a name.
         """
         roles = self._database.catalog.roles
         if self._read[0] is not roles:
@@ -179,9 +179,7 @@ class Users:
             return None
 
     def find(self, name: str) -> tuple[Login | None, Verifier]:
-        """A user, and the verifier of its password; for an unknown user None, and a verifier that accepts no
-        password.
-        """
+        """(user, verifier of its password); for an unknown user, None and a verifier that accepts no password."""
         login, verifier = self._known.get(name, (None, None))
         if login is not None and verifier is None:
             verifier = self._verifier(login.verifier)
@@ -198,7 +196,7 @@ class Users:
         return Verifier(iterations, salt, secrets.token_bytes(len(digest)), secrets.token_bytes(len(digest)))
 
     def check(self, name: str, password: str) -> Login:
-        """The user with this password. AUTHENTICATION_FAILED, also for an unknown user."""
+        """The user with this password. Raises AUTHENTICATION_FAILED, also for an unknown user."""
         login, verifier = self.find(name)
         if not verifier.accepts(password) or login is None:
             raise refused(name)
@@ -206,7 +204,7 @@ class Users:
 
     def admits(self, login: Login | None, session: Session | None = None) -> bool:
         """Whether an authenticated user may stay: it exists and may log in, with the password that it gave or one that
-        it set in the session. login None: a trusted client.
+        it set in the session. login: None for a trusted client.
         """
         if login is None:
             return not self.need_passwords
@@ -216,30 +214,30 @@ class Users:
         return now[0] == login or (session is not None and now[0].verifier in session.verifiers)
 
     def role(self, login: Login) -> Role:
-        """The role of an authenticated user. AUTHENTICATION_FAILED if it was dropped since."""
+        """The role of an authenticated user. Raises AUTHENTICATION_FAILED if it was dropped since."""
         roles = self._database.catalog.roles
         if actor_of(roles, login.name) != login.actor or not roles[login.name].login:
             raise refused(login.name)
         return roles[login.name]
 
     def is_admin(self, login: Login | None) -> bool:
-        """Whether somebody may do everything."""
+        """Whether a client may do everything: a trusted client, or a member of `admin`."""
         return login is None or ADMIN in all_of(self._database.catalog.roles, login.name)
 
     def session(self, login: Login | None, variables: Variables, *, files: bool) -> Session:
-        """A session of a user; None: of a trusted client. files: see `Session`."""
+        """A session of a user; None for a trusted client. files: see `Session`."""
         actor = None if login is None else login.actor
         waits = self._database.runtime == "inprocess" and not self._database.read_only
         return Session(self._database, variables, files=files, user=actor, role=actor, waits=waits)
 
 
 def refused(name: str) -> Error:
-    """AUTHENTICATION_FAILED for a user."""
+    """The error AUTHENTICATION_FAILED for a user."""
     return error("AUTHENTICATION_FAILED", f'password authentication failed for user "{name}"')
 
 
 def expired(login: Login | None) -> Error:
-    """ADMIN_SHUTDOWN for a user who is no longer admitted."""
+    """The error ADMIN_SHUTDOWN for a user who is no longer admitted."""
     if login is None:
         return error(
             "ADMIN_SHUTDOWN",

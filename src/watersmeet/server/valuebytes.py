@@ -1,5 +1,5 @@
-"""PostgreSQL's text (DateStyle ISO, IntervalStyle postgres) and binary encodings of result columns, and of parameters,
-which become literals of a statement's tree.
+"""PostgreSQL's text encodings (DateStyle ISO, IntervalStyle postgres) and binary encodings of result columns and
+parameters. Parameters become literals of a statement's tree.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _glued(*parts: pa.Array | pa.Scalar | str, separator: str = "", nulls: str =
 
 
 def _where(values: pa.Array, found: pa.Array) -> pa.Array:
-    """The texts `found`, with NULL for NULL values."""
+    """The texts `found`, with NULL where values are NULL."""
     return pc.if_else(pc.is_valid(values), found, pa.scalar(None, _STRING)) if values.null_count else found
 
 
@@ -109,7 +109,7 @@ def _are_short(values: pa.Array) -> bool:
 
 
 def _numbers(values: pa.Array, kind: SqlType) -> pa.Array:
-    """Digits without an exponent; without a declared scale, trailing zeros are removed."""
+    """The texts of numbers without an exponent; if no scale is declared, without trailing zeros."""
     found = values.cast(_STRING)
     small = pc.match_substring(found, "E")
     if pc.any(small).as_py():  # Arrow writes an exponent for values with many leading zeros
@@ -120,7 +120,7 @@ def _numbers(values: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def _plain(values: pa.Array, found: pa.Array) -> pa.Array:
-    """Texts without exponents: the decimals of the value plus or minus 1."""
+    """The texts of numbers below 1 without exponents: the decimals of the value plus or minus 1."""
     scale = values.type.scale
     small = pc.match_substring(found, "E")
     wide = pc.abs(values).cast(pa.decimal256(60, scale))
@@ -130,7 +130,7 @@ def _plain(values: pa.Array, found: pa.Array) -> pa.Array:
 
 
 def _short_seconds(values: pa.Array) -> pa.Array:
-    """Times without trailing zeros in the fraction of a second."""
+    """The texts of times without trailing zeros in the fraction of a second."""
     whole = pc.ends_with(values, ".000000")
     cut = pc.utf8_slice_codeunits(values, 0, -7)
     if pc.all(whole).as_py() is not False:
@@ -139,7 +139,7 @@ def _short_seconds(values: pa.Array) -> pa.Array:
 
 
 def _dated(values: pa.Array, found: pa.Array, zone: str = "") -> pa.Array:
-    """Dates with their zone, `BC` for years before 1, and the infinities."""
+    """The texts of dates with their zone, with `BC` for years before 1, and of the infinities."""
     shown = _glued(found, zone) if zone else found
     width = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
     numbers = values.cast(width)
@@ -155,7 +155,7 @@ def _dated(values: pa.Array, found: pa.Array, zone: str = "") -> pa.Array:
 
 
 def _early(values: pa.Array, zone: str) -> pa.Array:
-    """Moments before the year 1 as PostgreSQL writes them: the year 0 is 1 BC."""
+    """The texts of moments before the year 1 as PostgreSQL writes them: the year 0 is 1 BC."""
     years = pc.subtract(1, pc.year(values)).cast(_STRING)
     rest = _replaced(values.cast(_STRING), r"^-?\d+(-\d\d-\d\d)", r"\1")
     rest = _short_seconds(rest) if not pa.types.is_date32(values.type) else rest
@@ -196,7 +196,7 @@ def _signed(months: np.ndarray, days: np.ndarray) -> np.ndarray:
 
 
 def _counted(numbers: np.ndarray, unit: str) -> pa.Array:
-    """`3 days`, `1 day`; NULL for 0."""
+    """Texts like `3 days` or `1 day`; NULL for 0."""
     words = pc.if_else(pa.array(numbers == 1), f" {unit}", f" {unit}s")
     shown = _glued(pa.array(numbers).cast(_STRING), words)
     return pc.if_else(pa.array(numbers != 0), shown, pa.scalar(None, _STRING))
@@ -207,7 +207,7 @@ def _padded(numbers: np.ndarray, width: int = 2) -> pa.Array:
 
 
 def _bytes(values: pa.Array) -> pa.Array:
-    r"""`\x` and two digits for each byte."""
+    r"""Texts of `\x` and two digits for each byte."""
     values = pa.concat_arrays([values.cast(pa.large_binary())])
     bounds = offsets(values)
     digits = _HEX[np.frombuffer(values.buffers()[2] or b"", np.uint8)[: bounds[-1]]]
@@ -216,7 +216,7 @@ def _bytes(values: pa.Array) -> pa.Array:
 
 
 def _arrays(values: pa.Array, kind: SqlType) -> pa.Array:
-    """`{1,2,NULL}`."""
+    """Texts like `{1,2,NULL}`."""
     assert kind.element is not None
     values = pa.concat_arrays([values])
     inner = texts(values.values, kind.element)
@@ -230,7 +230,7 @@ def _arrays(values: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def _structs(values: pa.Array, kind: SqlType) -> pa.Array:
-    """`(1,"two words",)`."""
+    """Texts like `(1,"two words",)`."""
     values = pa.concat_arrays([values])
     fields = [
         pc.fill_null(_quoted(texts(values.field(i), t), _QUOTED_FIELD), "") for i, (_, t) in enumerate(kind.fields)
@@ -262,7 +262,9 @@ _LIMBS: Final = 5
 
 
 def encoded(values: pa.Array, kind: SqlType) -> pa.Array:
-    """The bytes of values of a type, as large binary; NULL stays NULL. FEATURE_NOT_SUPPORTED for arrays of arrays."""
+    """The bytes of values of a type, as large binary; NULL stays NULL. Raises FEATURE_NOT_SUPPORTED for arrays of
+    arrays.
+    """
     of_one_width = fixed_values(values, kind)
     if of_one_width is not None:
         found = fixed(of_one_width)
@@ -301,7 +303,7 @@ def fixed_values(values: pa.Array, kind: SqlType) -> np.ndarray | None:
 
 
 def _binary_plain(values: pa.Array) -> np.ndarray:
-    """The values as a numpy array, 0 for NULL."""
+    """The values as a numpy array, with 0 for NULL."""
     found: np.ndarray = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
     return found
 
@@ -320,7 +322,9 @@ def _binary_intervals(values: pa.Array) -> np.ndarray:
 
 
 def numbers(values: pa.Array, kind: SqlType) -> pa.Array:
-    """Numbers in groups of four digits: their count, the weight of the first, the sign, the number of decimals."""
+    """Numbers as groups of four digits, preceded by their count, the weight of the first, the sign, and the number of
+    decimals.
+    """
     scale = kind.decimals
     groups, negative = _groups(values, -scale % 4)
     fractions = -(-scale // 4)
@@ -343,7 +347,7 @@ def numbers(values: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def _groups(values: pa.Array, shift: int) -> tuple[np.ndarray, np.ndarray]:
-    """The groups of four digits of each number times 10 ** shift, the last one last; and the mask of negative
+    """The groups of four digits of each number times 10 ** shift, the lowest group last; and the mask of negative
     numbers.
     """
     values = pa.concat_arrays([values])
@@ -507,7 +511,7 @@ def number_of(parameter: Parameter) -> int:
 
 
 def parameter_of(oid: int) -> Parameter:
-    """A parameter from the oid of its type; 0: unspecified. FEATURE_NOT_SUPPORTED."""
+    """A parameter from the oid of its type; 0 for an unspecified type. Raises FEATURE_NOT_SUPPORTED."""
     kind = sql_type(oid)
     return Parameter() if kind is None else Parameter(kind, oid, _UUID_KINDS.get(oid, ""))
 
@@ -517,14 +521,14 @@ def bound(
 ) -> list[exp.Expression]:
     """The literals of a Bind message. formats: none (all text), one for all, or one for each value.
 
-    PROTOCOL_VIOLATION, INVALID_VALUE.
+    Raises PROTOCOL_VIOLATION, INVALID_VALUE.
     """
     forms = for_each(formats, len(values), "values")
     return [_literal(v, f, p) for v, f, p in zip(values, forms, parameters, strict=True)]
 
 
 def for_each(formats: Sequence[int], count: int, what: str) -> Sequence[int]:
-    """The format of each value or column, from none (text), one for all, or one for each. PROTOCOL_VIOLATION."""
+    """The format of each value or column, from none (text), one for all, or one for each. Raises PROTOCOL_VIOLATION."""
     if any(f not in (0, 1) for f in formats):
         raise error("PROTOCOL_VIOLATION", "a format is 0 (text) or 1 (binary)")
     if len(formats) not in (0, 1, count):

@@ -1,4 +1,4 @@
-"""The catalog's tables in DuckDB, kept until the catalog changes, and answers from them to each client."""
+"""The catalog's tables in DuckDB, kept until the catalog changes, and the answers from them to each client."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SELECT getvariable('login') AS rolname, true AS rolsuper, true AS rolinherit, tr
 WHERE getvariable('trusted') AND getvariable('login') NOT IN (SELECT rolname FROM pg_catalog_.roles_)
 """
 
-#: Columns of information_schema that hold the name of the database.
+#: Columns of information_schema with the name of the database.
 _DATABASES: Final = frozenset({
     "catalog_name", "constraint_catalog", "routine_catalog", "sequence_catalog", "specific_catalog", "table_catalog",
     "trigger_catalog", "udt_catalog", "unique_constraint_catalog",
@@ -74,13 +74,13 @@ _WITH_DATABASES: Final = {
     if schema == "information_schema" and not _DATABASES.isdisjoint(columns)
 }
 
-#: For tables that are views, the names of the tables that they read.
+#: The tables that are views, with the names of the tables that they read.
 _UNDER: Final = {"pg_database": "databases_", "pg_roles": "roles_", **{n: f"{n}_" for n in _WITH_DATABASES}}
 
 
 @dataclass
 class _Made:
-    """Tables in DuckDB. seen: the catalog that they show."""
+    """A set of tables in DuckDB. seen: the catalog that they show."""
 
     connection: duckdb.DuckDBPyConnection
     seen: Catalog | None = None
@@ -96,7 +96,9 @@ class CatalogTables:
         self._asking: dict[str, _Asking] = {}
 
     def of(self, client: ClientState) -> duckdb.DuckDBPyConnection:
-        """A connection with the tables that a client (`backend.Backend`) may see now; `cursor` makes more of it."""
+        """A connection with the tables that a client (`backend.Backend`) may see now; its `cursor` creates further
+        connections.
+        """
         catalog, roles = client.session.catalog, known_roles(client.session)
         key = (catalog.granted, tuple(r.name for r in roles))
         with self._lock:
@@ -116,9 +118,9 @@ class CatalogTables:
 
     @contextmanager
     def acting(self, client: ClientState, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Inside, queries of the connection may end statements of clients and change settings.
+        """A context in which queries of the connection may end statements of clients and change settings.
 
-        PERMISSION_DENIED for clients of other users; the errors of SET.
+        Raises PERMISSION_DENIED for clients of other users, and the errors of SET.
         """
         secret = secrets.token_hex(16)
         connection.execute("SET VARIABLE asking = ?", [secret])
@@ -158,7 +160,7 @@ class CatalogTables:
         return connection
 
     def _configure(self, name: str, value: str, local: bool, secret: str) -> str:
-        """The implementation of set_config."""
+        """Implements set_config."""
         asking = self._asking.get(secret)
         if asking is None:
             return value
@@ -170,7 +172,7 @@ class CatalogTables:
             raise
 
     def _signal(self, process: int, ends: bool, secret: str) -> bool:
-        """The implementation of pg_cancel_backend and pg_terminate_backend."""
+        """Implements pg_cancel_backend and pg_terminate_backend."""
         asking = self._asking.get(secret)
         if asking is None:
             return False
@@ -240,7 +242,7 @@ def _views() -> list[str]:
     return made
 
 
-#: Arrow's types of results: PostgreSQL's oids of the types, and the SQL type with the same bytes.
+#: For Arrow's types of results, the oid of PostgreSQL's type, and the SQL type with the same bytes.
 _RESULTS: Final[dict[pa.DataType, tuple[int, str]]] = {
     pa.bool_(): (16, "boolean"),
     pa.int8(): (21, "smallint"),
@@ -280,7 +282,7 @@ _NAME_ARRAY: Final = 1003
 
 @dataclass(frozen=True)
 class CatalogResult(Result):
-    """The answer to a query of the catalog. described: its columns, whose types exist only in the catalog."""
+    """The answer to a query of the catalog. described: its columns, whose types only exist in the catalog."""
 
     described: tuple[Column, ...] = ()
 
@@ -295,7 +297,7 @@ class CatalogAnswers:
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     def run(self, statement: Statement, nested: Nested) -> CatalogResult:
-        """The rows of a query. FEATURE_NOT_SUPPORTED for one that can't be answered."""
+        """The rows of a query. Raises FEATURE_NOT_SUPPORTED for one that can't be answered."""
         del nested
         assert isinstance(statement, CatalogQuery)
         return self._answer(statement.tree, statement.text, describes=False)
@@ -329,14 +331,14 @@ class CatalogAnswers:
         return CatalogResult("SELECT", schema, table, table.num_rows, described=columns)
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
-        """A connection of this client only to the tables that it may see."""
+        """A connection for this client, with only the tables that it may see."""
         tables = self._tables.of(self._client)
         if self._connection is None or self._of is not tables:
             self._of, self._connection = tables, duckdbs.another(tables)
         return self._connection
 
     def _tell(self, connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-        """Sets the data of this client that a query needs: variables, settings, activity."""
+        """Sets the data of this client that a query needs: variables, settings and activity."""
         client, session = self._client, self._client.session
         path = list(session.path_in(session.catalog)) or ["public"]
         values: dict[str, object] = {
@@ -411,7 +413,7 @@ def _bytes_of(tree: exp.Expression) -> frozenset[str]:
 
 
 def _names_of(tree: exp.Query) -> frozenset[str]:
-    """The names of columns with arrays of names: aggregates of a column of names."""
+    """The names of columns with arrays of names, which are aggregates of a column of names."""
     lists = (a for a in tree.selects if isinstance(a, exp.Alias) and isinstance(a.this, exp.ArrayAgg))
     return frozenset(a.alias for a in lists if isinstance(a.this.this, exp.Column) and a.this.this.name in _NAMES)
 
@@ -434,7 +436,7 @@ def _typed(
 
 
 def _vectors(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Numbers separated by spaces."""
+    """Texts of vectors: numbers separated by spaces."""
     return pa.chunked_array([[None if v is None else " ".join(map(str, v)) for v in values.to_pylist()]], pa.string())
 
 

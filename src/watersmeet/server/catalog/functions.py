@@ -13,7 +13,7 @@ from watersmeet.server.settings import SERVER_VERSION
 
 _NUMBERS: Final = " ".join(f"WHEN '{name}' THEN {number}" for name, number in NUMBERS.items())
 
-#: Macros over the tables: expressions by head (name and parameters).
+#: Macros over the tables: the expression of each head (name and parameters).
 _MACROS: Final = {
     "pg_current_database()": "getvariable('database')",
     "pg_current_user()": "getvariable('user')",
@@ -176,7 +176,7 @@ _PRIVILEGE_MACROS: Final = {
     ),
     "to_regrole(n)": "(SELECT r_.oid FROM pg_catalog_.pg_roles r_ WHERE r_.rolname = bare(n))",
 }
-#: Privileges on other objects: of everybody, or of the fixed roles `writer` (2) or `admin` (3) and higher.
+#: Privileges on other objects, which everybody has, or only the fixed roles from `writer` (2) or `admin` (3) on.
 _OTHERS: Final = {
     "database": "CASE WHEN wants(p, 'CONNECT') THEN true ELSE level_of({r}) >= 2 END",
     "schema": "CASE WHEN wants(p, 'USAGE') THEN true ELSE level_of({r}) >= 2 END",
@@ -211,7 +211,7 @@ SESSION_FUNCTIONS: Final = frozenset({
 
 
 def definitions() -> list[str]:
-    """The statements of DuckDB that make the macros. They need the tables."""
+    """DuckDB's statements that create the macros. The tables must exist."""
     cases = " ".join(f"WHEN '{name}' THEN '{sql}'" for name, sql in _SQL_NAMES.items())
     digits = "CASE WHEN m > 4 THEN '(' || ((m - 4) >> 16) || ',' || ((m - 4) & 65535) || ')' ELSE '' END"
     length = "CASE WHEN m > 4 THEN '(' || (m - 4) || ')' ELSE '' END"
@@ -243,12 +243,13 @@ def _privilege_definitions() -> list[str]:
 
 
 def _rank(head: str) -> int:
-    """The order of a macro: those that others call come first."""
+    """A sort key for macros: those that others call are first."""
     name = head.partition("(")[0]
     return _FIRST.index(name) if name in _FIRST else len(_FIRST)
 
 
-#: Functions of both DuckDB and PostgreSQL. DuckDB's other functions read the state of this process, or files.
+#: Functions that DuckDB and PostgreSQL have in common. DuckDB's other functions may read files, or the state of this
+#: process.
 _OF_BOTH: Final = frozenset({
     "age", "array_length", "array_ndims", "array_position", "array_prepend", "array_append", "array_cat",
     "array_to_string", "bit_length", "bool_and", "bool_or", "btrim", "cardinality", "ceiling", "char_length", "chr",

@@ -55,7 +55,7 @@ _CTE: Final = "watersmeet_with_"
 _ARRAY_TYPES: Final = re.compile(r"(?<=::)\s*(?:pg_catalog\.)?(oid|regclass|regtype|name|\"char\")\s*\[\]")
 #: A keyword as a column alias after AS, which PostgreSQL accepts and sqlglot does not.
 _NAMED_BY_KEYWORD: Final = re.compile(r"(?i)(\bas\s+)([a-z]+)(?=\s*,|\s+from\b)")
-#: The oid of the type text[].
+#: The oid of type text[].
 _TEXTS: Final = 1009
 _POSTGRES: Final = Postgres()
 _REGISTERED: Final = ("regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole")
@@ -76,9 +76,9 @@ class CatalogQuery(Statement):
 def read_catalog_query(
     tokens: Sequence[Token], text: str, parameters: Parameters, is_relation: Callable[[str], bool]
 ) -> CatalogQuery | None:
-    """A query of the catalog from its tokens, of any dialect; None for any other query.
+    """A query of the catalog, from its tokens in any dialect; None for any other query.
 
-    It is parsed by PostgreSQL's grammar if one of its words may be a name of the catalog; the tree decides.
+    If one of its words may be a name of the catalog, the query is parsed by PostgreSQL's grammar, and its tree decides.
     is_relation: whether the session has a relation of that name.
     """
     if not _names_catalog(tokens):
@@ -108,7 +108,7 @@ def _names_catalog(tokens: Sequence[Token]) -> bool:
 
 
 def _parsed(text: str, parameters: Parameters) -> exp.Expression | None:
-    """The tree by PostgreSQL's grammar; None for a text that can't be parsed."""
+    """The tree of a text, parsed by PostgreSQL's grammar; None if it can't be parsed."""
     try:
         tokens = _POSTGRES.tokenize(text)
         found = _POSTGRES.parser().parse(numbered(tokens) if parameters else tokens, text)
@@ -197,14 +197,14 @@ def _called(call: exp.Func) -> str:
 
 
 def duckdb_sql(tree: exp.Expression, text: str) -> str:
-    """The query as DuckDB SQL over the catalog's tables. UNDEFINED_RELATION for a missing one."""
+    """The query as DuckDB SQL over the catalog's tables. Raises UNDEFINED_RELATION for a missing one."""
     tree = tree.copy()
     _name_ctes(tree)
     for select in list(tree.find_all(exp.Select)):
         _name_items(select)
     for comparison in list(tree.find_all(exp.NEQ)):
         _compare_with_all(comparison)
-    for node in reversed(list(tree.walk())):  # inner nodes first
+    for node in reversed(list(tree.walk())):  # inner nodes are first
         made = _rewritten(node, text)
         if made is node:
             continue
@@ -297,7 +297,7 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
     if isinstance(node, (exp.Like, exp.ILike)) and not isinstance(node.parent, exp.Escape):
         return _escaped(node.copy())
     if isinstance(node, exp.DPipe) and any(isinstance(s, exp.Literal) for s in (node.this, node.expression)):
-        # DuckDB gives NULL, which stands for parameters when a query is described, a numeric type.
+        # When a query is described, NULL stands for parameters, and DuckDB gives NULL a numeric type.
         return exp.Cast(this=exp.Paren(this=node.copy()), to=exp.DataType.build("VARCHAR"))
     if isinstance(node, exp.Operator):
         return _operator(node)
@@ -313,7 +313,7 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
 
 #: Functions in FROM whose arguments may be queries in PostgreSQL, but not in DuckDB.
 _SELECTED: Final = (exp.ExplodingGenerateSeries, exp.StringToArray)
-#: Functions of one value by DuckDB's name, with their column in FROM.
+#: Functions of one value by their name in DuckDB, with their column in FROM.
 _VALUES_IN_FROM: Final = {
     "current_version": "version",
     "pg_current_database": "current_database",
@@ -324,7 +324,7 @@ _VALUES_IN_FROM: Final = {
 
 
 def _selected(node: exp.Table, name: str) -> exp.Expression:
-    """A function in FROM as a query that selects its result; `name`, if it has no alias."""
+    """A function in FROM as a query that selects its result, which is called `name` if it has no alias."""
     call: exp.Expression = node.this.copy()
     if isinstance(call, exp.ExplodingGenerateSeries):
         bounds = [call.args[name] for name in ("start", "end", "step") if call.args.get(name) is not None]
@@ -367,7 +367,7 @@ _SPECIAL: Final[dict[type[exp.Expression], str]] = {
 }
 #: Columns of functions, which contain their names.
 _FUNCTIONS: Final = ("typinput", "typoutput", "typreceive", "typsend")
-#: Functions with another name in DuckDB, by that name.
+#: Functions that have another name in DuckDB, by this name.
 _RENAMED: Final = {"json_build_object": "json_object", "jsonb_build_object": "json_object"}
 _BARE: Final = {
     "user": "pg_current_user",

@@ -43,7 +43,8 @@ OWNER_OID: Final = 10
 TRUSTED_OID: Final = 9
 _FIRST_FIXED: Final = 11
 _FIRST_RELATION: Final = 16_384
-#: Oids per relation: of itself, of its row type, of its key's index, of its key's constraint, of its rule.
+#: The number of oids reserved for a relation: for itself, its row type, its key's index, its key's constraint, and its
+#: rule.
 _NUMBERS_OF_ONE: Final = 8
 #: The number of cached queries of views; each change of the catalog fills all tables again.
 _MOST_VIEWS: Final = 10_000
@@ -63,12 +64,12 @@ _RIGHTS: Final = pa.schema({"role": pa.uint32(), "level": pa.int32()})
 _GRANTS: Final = pa.schema({"role": pa.uint32(), "relation": pa.uint32(), "privilege": pa.string()})
 _MEMBERS: Final = pa.schema({"role": pa.uint32(), "of": pa.uint32()})
 
-#: ((schema, table), row).
+#: A row of a table: ((schema, table), row).
 _Rows = Iterator[tuple[tuple[str, str], Mapping[str, object]]]
 
 
 def kind_of(relation: Relation) -> str | None:
-    """PostgreSQL's letter of the kind of a relation; None for objects that are not relations in PostgreSQL."""
+    """PostgreSQL's letter for the kind of a relation; None for objects that are not relations in PostgreSQL."""
     if isinstance(relation, MaterializedView):
         return "m"
     if isinstance(relation, View):
@@ -306,7 +307,7 @@ def _column(relation: Relation, number: int, column: Field, *, updatable: bool) 
 
 
 def _key(relation: Relation, columns: list[Field], key: list[int]) -> _Rows:
-    """The primary key: an index and a constraint."""
+    """The rows for a primary key: an index and a constraint."""
     oid, index, constraint = (relation_oid(relation, part) for part in (0, 2, 3))
     name = f"{relation.name}_pkey"
     ordered = [next(i for i in key if columns[i - 1].name == k) for k in relation.primary_key]
@@ -377,7 +378,7 @@ def _role_rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
 
 
 def rights_tables(catalog: Catalog, roles: Sequence[Role], oids: dict[str, int]) -> dict[str, pa.Table]:
-    """The tables of the functions about privileges. oids: of relations by id."""
+    """The tables of the functions about privileges. oids: those of relations, by id."""
     known, grants, members = catalog.roles, [], []
     levels = [{"role": TRUSTED_OID, "level": len(FIXED)}]
     for name in (OWNER, *FIXED, *(r.name for r in roles)):

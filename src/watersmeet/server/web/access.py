@@ -3,8 +3,8 @@
 Users authenticate by HTTP basic authentication with their password. `POST /api/login` returns a token, in a cookie that
 scripts can't read. Programs send user and password with each request, or the token (`Authorization: Bearer`).
 
-Requests of other origins are rejected, as pages of other sites must not use the cookie. Without users, a page could
-also resolve the name of its own server to this machine (DNS rebinding), so only names of this machine are accepted.
+Requests of other origins are rejected, as pages of other sites must not use the cookie. Without users, a page of
+another site could resolve that site's name to this machine (DNS rebinding), so only names of this machine are accepted.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from watersmeet.server.users import Login, Users
 
 COOKIE: Final = "watersmeet"
 
-#: Unused tokens expire.
+#: The time after which unused tokens expire.
 _IDLE_S: Final = 12 * 3600.0
-#: The most tokens of a user: a new one ends the oldest.
+#: The maximum number of tokens of a user; a new one ends the oldest.
 _MOST_TOKENS: Final = 16
-#: Checked passwords are cached: a check takes some milliseconds.
+#: The number of cached checks of passwords, because a check takes some milliseconds.
 _MOST_CHECKED: Final = 1000
 _CHECKED_S: Final = 300.0
-#: The most concurrent checks of passwords.
+#: The maximum number of concurrent checks of passwords.
 _CHECKS: Final = 2
 
 
@@ -69,7 +69,7 @@ class Access:
         return self._users.need_passwords
 
     def check_place(self, request: web.Request) -> None:
-        """INVALID_AUTHORIZATION for a request from a page of another site, or to another host name."""
+        """Raises INVALID_AUTHORIZATION for a request from a page of another site, or to another host name."""
         if not self.needs_users and not self._is_own(_host_of(request.host)):
             raise error(
                 "INVALID_AUTHORIZATION",
@@ -83,7 +83,7 @@ class Access:
             raise error("INVALID_AUTHORIZATION", "requests from pages of other sites are rejected")
 
     async def user(self, request: web.Request) -> Login | None:
-        """The user of a request; None for a trusted one. AUTHENTICATION_FAILED."""
+        """The user of a request; None for a trusted one. Raises AUTHENTICATION_FAILED."""
         if not self.needs_users:
             return None
         kind, _, value = request.headers.get("Authorization", "").partition(" ")
@@ -127,7 +127,7 @@ class Access:
         self._tokens.pop(_digest(request.cookies.get(COOKIE, "")), None)
 
     async def _proved(self, value: str, address: str) -> Login:
-        """The user of `user:password` in base64, at an address. AUTHENTICATION_FAILED."""
+        """The user of `user:password` in base64, at an address. Raises AUTHENTICATION_FAILED."""
         try:
             user, _, password = base64.b64decode(value, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
@@ -169,13 +169,11 @@ def _host_of(text: str) -> str:
 
 
 def _digest(token: str) -> bytes:
-    """The stored hash of a token: it does not reveal the token to readers of the memory, and look-up times reveal
-    nothing.
-    """
+    """The stored hash of a token, so that neither the memory nor the time of a look-up reveals the token."""
     return hashlib.sha256(token.encode()).digest()
 
 
-#: The status of an answer by condition; 400 for others.
+#: The HTTP status of an answer by error condition; 400 for others.
 _STATUS: Final = {
     "AUTHENTICATION_FAILED": 401,
     "HISTORY_GONE": 410,
@@ -227,7 +225,7 @@ def refused(request: web.Request, err: web.HTTPException) -> web.Response:
 
 
 async def read_json(request: web.Request, most_s: float) -> dict[str, object]:
-    """The JSON object in the body of a request. INVALID_PARAMETER; IDLE_TIMEOUT after `most_s` seconds."""
+    """The JSON object in the body of a request. Raises INVALID_PARAMETER; IDLE_TIMEOUT after `most_s` seconds."""
     if request.content_type != "application/json":
         raise error("INVALID_PARAMETER", "a request has JSON as its body", hint="Content-Type: application/json")
     try:
@@ -245,7 +243,7 @@ async def read_json(request: web.Request, most_s: float) -> dict[str, object]:
 
 
 def text_field(body: dict[str, object], name: str) -> str:
-    """A text field of a request. INVALID_PARAMETER if it is missing."""
+    """A text field of a request. Raises INVALID_PARAMETER if it is missing."""
     value = optional_text(body, name)
     if value is None:
         raise error("INVALID_PARAMETER", f'a request needs a text "{name}"')
@@ -253,14 +251,14 @@ def text_field(body: dict[str, object], name: str) -> str:
 
 
 def optional_text(body: dict[str, object], name: str) -> str | None:
-    """A text field of a request; None if it is missing. INVALID_PARAMETER for another type."""
+    """A text field of a request; None if it is missing. Raises INVALID_PARAMETER for another type."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):
         raise error("INVALID_PARAMETER", f'"{name}" of a request must be a text')
     return value
 
 
-#: The longest wait for the next request of a connection.
+#: The maximum wait for the next request of a connection.
 _NEXT_REQUEST_S: Final = 75.0
 
 _BACKLOG: Final = 256
@@ -271,7 +269,7 @@ class Accepting:
 
     A client has `authentication_s` for TLS and the head of its first request, then `_NEXT_REQUEST_S` from each answer
     to the head of the next request, and `slow_client_s` to read written bytes. With too many connections, the one that
-    has waited longest for a request ends; without one, the new connection ends.
+    has waited longest for a request ends; if none waits, the new connection ends.
     """
 
     def __init__(self, make: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None, limits: Limits) -> None:
@@ -293,7 +291,7 @@ class Accepting:
         return port
 
     async def listen(self, host: str, port: int) -> None:
-        """Starts to listen. OSError."""
+        """Starts to listen. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(lambda: _Client(self), host, port, backlog=_BACKLOG)
 
@@ -304,7 +302,7 @@ class Accepting:
 
     @contextlib.contextmanager
     def answering(self, protocol: asyncio.Protocol | None) -> Iterator[None]:
-        """Inside the block, the connection of a protocol answers a request and is not ended for a new one."""
+        """A context in which the connection of a protocol answers a request and is not ended for a new connection."""
         client = None if protocol is None else self._of.get(protocol)
         if client is None:
             yield
@@ -368,7 +366,7 @@ class _Client(asyncio.Protocol):
             )
         except (OSError, asyncio.CancelledError):  # an error of TLS is one of them
             encrypted = None
-        if encrypted is None:  # also if the connection ended meanwhile
+        if encrypted is None:  # even if the connection ended meanwhile
             transport.abort()
             self.connection_lost(None)
             return
@@ -383,7 +381,7 @@ class _Client(asyncio.Protocol):
             self._early = b""
 
     def wait(self, seconds: float | None) -> None:
-        """Ends the connection after a time without a request; None: never."""
+        """Ends the connection after a time without a request; None for never."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = None if seconds is None else self._loop.call_later(seconds, self.abort)

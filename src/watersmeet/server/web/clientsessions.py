@@ -53,7 +53,7 @@ class WebClient:
     protocol: Speaks = "http"
 
     def __init__(self, clients: Clients, request: web.Request, login: Login | None, application: str) -> None:
-        """Registers the client. TOO_MANY_CONNECTIONS."""
+        """Registers the client. Raises TOO_MANY_CONNECTIONS."""
         self.sql_session: SqlSession | None = None
         self.ended = asyncio.Event()
         self.failure: Error | None = None
@@ -98,14 +98,15 @@ class WebClient:
         return None if self.sql_session is None else self.sql_session.session
 
 
-#: The interval of comments: proxies close silent connections.
+#: The interval of comments, because proxies close silent connections.
 STILL_THERE_S: Final = 15.0
 STILL_THERE: Final = b": still here\n\n"
-#: The pause before a page gets an event without news. A page that gets none for three pauses takes the server for gone.
+#: The pause before a page gets an event without news. If a page gets no event for three pauses, it shows that the
+#: server is gone.
 ALIVE_S: Final = 5.0
-#: The error of a view that users without the privilege to see the cause get.
+#: The error of a view for users without the privilege to see the cause.
 _BRIEF: Final = {"condition": "VIEW_FAILED", "message": "the views have stopped", "hint": None}
-#: The maximum number of queued events for a page; senders block beyond.
+#: The maximum number of queued events for a page. If the queue is full, senders block.
 _QUEUE: Final = 64
 
 
@@ -141,14 +142,14 @@ _ALIVE: Final = event("alive", {})
 
 
 class Frames:
-    """Changes between snapshots as events, encoded once for all pages that see the same relations."""
+    """Events with the changes between snapshots, encoded once for all pages that see the same relations."""
 
     def __init__(self) -> None:
         self._written: dict[tuple[int, Sight], bytes] = {}
         self._snapshot: Snapshot | None = None
 
     def between(self, before: Snapshot | None, snapshot: Snapshot, sight: Sight) -> bytes | None:
-        """The event for a page that has one snapshot, about the next; None if nothing changed."""
+        """The event for a page that has one snapshot, with the changes of the next one; None if nothing changed."""
         if snapshot is not self._snapshot:
             self._snapshot, self._written = snapshot, {}
         key = (0 if before is None else before.time_us, sight)
@@ -181,7 +182,7 @@ def _frame(before: Snapshot | None, snapshot: Snapshot, sight: Sight) -> bytes:
 
 
 def _seen(relation_id: str, metrics: RelationMetrics, sight: Sight) -> RelationMetrics:
-    """The metrics of a relation as a user may see them."""
+    """The metrics of a relation that a user may see."""
     if sight.shown is None or relation_id in sight.known:
         return metrics
     return metrics._replace(note=None, held_back_by=None)
@@ -196,7 +197,7 @@ class ClientSession:
     """One page of the console, from the start of its stream to its end. For one event loop."""
 
     def __init__(self, client: WebClient, session: Session) -> None:
-        """session: of its user, for privileges."""
+        """session: that of its user, for privileges."""
         self.client = client
         self.opening = asyncio.Lock()
         self._session = session
@@ -217,7 +218,7 @@ class ClientSession:
         self._wake.set()
 
     async def stream(self, response: web.StreamResponse, frames: Frames, slow_s: float) -> None:
-        """Sends events until the page disconnects. TimeoutError if it reads nothing for `slow_s` seconds."""
+        """Sends events until the page disconnects. Raises TimeoutError if it reads nothing for `slow_s` seconds."""
         loop = asyncio.get_running_loop()
         sent_s = loop.time()
         while True:
@@ -225,7 +226,7 @@ class ClientSession:
                 async with asyncio.timeout(slow_s):
                     await response.write(part)
                 sent_s = loop.time()
-            # Each snapshot wakes it, also one without news.
+            # Each snapshot wakes it, even one without news.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, sent_s + ALIVE_S - loop.time())):
                     await self._wake.wait()
@@ -262,13 +263,13 @@ class ClientSessions:
         return list(self._sessions.values())
 
     def enter(self, name: str, client_session: ClientSession) -> None:
-        """Registers a session. DUPLICATE_OBJECT for a used name."""
+        """Registers a session. Raises DUPLICATE_OBJECT for a used name."""
         if (client_session.client.login, name) in self._sessions:
             raise error("DUPLICATE_OBJECT", f'there is a client session "{name}" already')
         self._sessions[client_session.client.login, name] = client_session
 
     def get(self, login: Login | None, name: str) -> ClientSession:
-        """The session of that name. UNDEFINED_OBJECT."""
+        """The session with that name. Raises UNDEFINED_OBJECT."""
         found = self._sessions.get((login, name))
         if found is None:
             raise error(
@@ -291,7 +292,7 @@ _ASKED: Final = ("view", "after", "up_to", "snapshot", "progress")
 
 _TRUTHS: Final = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
 
-#: The most digits of the number of a commit.
+#: The maximum number of digits of a commit's number.
 _MOST_DIGITS: Final = 18
 
 #: The key under which a batch caches its text for all subscribers of a view.
@@ -301,7 +302,7 @@ _TEXT: Final = "server-sent events"
 def opened(session: Session, request: web.Request) -> Subscriber | None:
     """The subscriber of a request; None if the client already has all requested commits. Blocks.
 
-    Errors as of `Connection.subscribe`.
+    Raises the errors of `Connection.subscribe`.
     """
     query = request.query
     for asked in query:
@@ -329,10 +330,10 @@ def opened(session: Session, request: web.Request) -> Subscriber | None:
 async def stream(
     response: web.StreamResponse, subscriber: Subscriber, allowed: Callable[[], None], slow_s: float
 ) -> None:
-    """Sends updates until the subscription ends or the client disconnects. allowed: raises once the user has lost
-    access.
+    """Sends updates until the subscription ends or the client disconnects. allowed: raises an error once the user has
+    lost access.
 
-    TimeoutError if the client reads nothing for `slow_s` seconds.
+    Raises TimeoutError if the client reads nothing for `slow_s` seconds.
     """
     first, columns = True, {f.relation.shown: f.relation.columns for f in subscriber.followed}
     try:
@@ -356,8 +357,8 @@ async def stream(
 
 
 def written(update: Update, columns: Mapping[str, Schema], *, first: bool) -> bytes:
-    """An update as an event. columns: by relation. first: the first part of the content, which replaces the client's
-    rows.
+    """An update as an event. columns: those of each relation. first: whether it is the first part of the content, which
+    replaces the client's rows.
     """
     name = "snapshot" if update.is_snapshot else "change" if update.batches else "progress"
     begins = ',"begins":true' if first and update.is_snapshot else ""
@@ -386,7 +387,7 @@ def _values(column: pa.Array, kind: SqlType) -> list[object]:
 
 
 def _number(text: str | None, name: str) -> int | None:
-    """The number of a commit. INVALID_PARAMETER."""
+    """The number of a commit. Raises INVALID_PARAMETER."""
     if text is None or not text:
         return None
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
@@ -395,7 +396,7 @@ def _number(text: str | None, name: str) -> int | None:
 
 
 def _truth(text: str, name: str) -> bool:
-    """INVALID_PARAMETER."""
+    """The boolean of a parameter. Raises INVALID_PARAMETER."""
     if text.lower() not in _TRUTHS:
         raise error("INVALID_PARAMETER", f'{name} is true or false, not "{text}"')
     return _TRUTHS[text.lower()]

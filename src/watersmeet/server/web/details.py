@@ -1,4 +1,6 @@
-"""The console's JSON of one relation: text, columns, plan, problems, dead letters; and of the names of all."""
+"""The console's JSON of one relation (text, columns, plan, problems, dead letters), and of the names of all
+relations.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def relation_json(session: Session, relation: Relation, snapshot: Snapshot, prod
 
 
 def named(catalog: Catalog, name: str) -> Relation | None:
-    """The visible relation of a name as `Relation.shown` gives it."""
+    """The visible relation with a name in the form of `Relation.shown`."""
     found = [r for r in catalog.shown if r.shown == name and not r.staged]
     return min(found, key=lambda r: bool(r.owner), default=None)
 

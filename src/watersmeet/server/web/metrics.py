@@ -1,6 +1,6 @@
 """Health, and metrics for Prometheus. Series without a value are omitted, as placeholders would trigger alerts.
 
-Names end with their unit. Labels have the names of relations, which stay when these are created again.
+Names end with their unit. Labels contain names of relations, which stay the same when these are created again.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ FAMILIES: Final[dict[str, Family]] = {
 
 
 class Exporter:
-    """Writes the metrics of a snapshot. LIBRARY_MISSING."""
+    """Writes the metrics of a snapshot. Raises LIBRARY_MISSING."""
 
     def __init__(
         self, snapshot: Callable[[], Snapshot], clients: Callable[[], Clients], memory: Callable[[], Usage | None]
@@ -114,7 +114,7 @@ class Exporter:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics in the form of the library."""
+        """The metrics as objects of the library."""
         found = _Found()
         snapshot = self._snapshot()
         _of_database(found, snapshot)
@@ -208,7 +208,7 @@ def _of_sources(found: _Found, snapshot: Snapshot) -> None:
     for source in snapshot.status.sources:
         name = source.name
         found.add("watermark_timestamp_seconds", seconds_of(source.watermark), name)
-        if not source.connector:  # a table with an event time
+        if not source.connector:  # this is a table with an event time
             continue
         found.add("source_rows", source.rows, name)
         found.add("source_late", source.late, name)
@@ -254,7 +254,7 @@ def seconds_of(text: str | None) -> float | None:
 
 
 def _rising(times: Times) -> list[int]:
-    """The number of requests up to each bound."""
+    """The cumulative numbers up to each bound."""
     found, total = [], 0
     for count in times.counts[:-1]:
         total += count
@@ -262,7 +262,7 @@ def _rising(times: Times) -> list[int]:
     return found
 
 
-#: The least free space of a disk that can take a transaction.
+#: The minimum free space of a disk that can store a transaction.
 _LEAST_BYTES: Final = 1 << 20
 
 

@@ -71,14 +71,14 @@ _HEADERS: Final = {
 _TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 #: Paths without authentication, which show no data.
 _OPEN: Final = ("/livez", "/readyz", "/api/login", "/api/session")
-#: Paths of programs: a refusal names the way to authenticate.
+#: Paths for programs, whose answer to a failed login names the way to authenticate.
 _OF_PROGRAMS: Final = ("/metrics", "/subscribe")
 
 
 class WebServer:
     """Serves one open database over HTTP from `start` to `stop`, both in one event loop.
 
-    INVALID_PARAMETER if the address is taken; LIBRARY_MISSING.
+    Raises INVALID_PARAMETER if the address is taken; LIBRARY_MISSING.
     """
 
     def __init__(self, host: Host, tls: ssl.SSLContext | None, address: str, port: int) -> None:
@@ -167,7 +167,7 @@ class WebServer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, task)
 
     async def _take_snapshots(self) -> None:
-        """Takes snapshots for open pages, every `Watch.pause_s` seconds, and for the history."""
+        """Takes snapshots for open pages every `Watch.pause_s` seconds, and for the history."""
         await self._tried(self._watch.begin)
         seconds = 0.0
         while True:
@@ -194,7 +194,7 @@ class WebServer:
             log.exception("the console can't read the database")
 
     def _session(self, login: Login | None = None) -> Session:
-        """A session that reads as a user; None: with all privileges."""
+        """A session that reads as a user; None for a session with all privileges."""
         return self._host.users.session(login, Variables(self._host.dialect), files=False)
 
     def _clients(self) -> Clients:
@@ -233,7 +233,7 @@ class WebServer:
         return response
 
     async def _who(self, request: web.Request) -> web.Response:
-        """The user, and the settings of the console."""
+        """The answer with the user and the settings of the console."""
         try:
             login, lets_in = await self._access.user(request), True
         except Error:
@@ -312,18 +312,18 @@ class WebServer:
                 client_session.show(await self._work(self._watch.snapshot))
                 await self._until_stopped(request, client, client_session.stream(response, self._frames, self._slow_s))
             finally:
-                # Also if the client has disconnected: the statements of the page must end.
+                # Even if the client has disconnected, the statements of the page must end.
                 self._kept(self._sessions.leave(name, client_session))
         return response
 
     @property
     def _slow_s(self) -> float:
-        """The longest time in which a client may read nothing."""
+        """The maximum time in which a client may read nothing."""
         return self._host.limits.slow_client_s
 
     @contextlib.contextmanager
     def _entered(self, request: web.Request, application: str) -> Iterator[WebClient]:
-        """Registers a client for the block. TOO_MANY_CONNECTIONS."""
+        """Registers a client while the context is open. Raises TOO_MANY_CONNECTIONS."""
         client = WebClient(self._host, request, request[USER], application)
         try:
             yield client
@@ -332,7 +332,7 @@ class WebServer:
 
     @contextlib.contextmanager
     def _streaming(self, request: web.Request, application: str) -> Iterator[WebClient]:
-        """Registers a client with a stream for the block. TOO_MANY_CONNECTIONS."""
+        """Registers a client with a stream while the context is open. Raises TOO_MANY_CONNECTIONS."""
         with self._entered(request, application) as client:
             self._streams += 1
             try:
@@ -401,7 +401,7 @@ class WebServer:
         return response
 
     def _asked(self, request: web.Request) -> tuple[Session, Relation]:
-        """The session of the user, and the relation of the request. UNDEFINED_RELATION."""
+        """The session of the user, and the relation of the request. Raises UNDEFINED_RELATION."""
         session, name = self._session(request[USER]), request.match_info["name"]
         found = details.named(session.catalog, name)
         if found is None:
@@ -456,7 +456,7 @@ class WebServer:
         return found
 
     async def _sql_session(self, login: Login | None, name: str) -> SqlSession:
-        """The SQL session of a page. UNDEFINED_OBJECT."""
+        """The SQL session of a page. Raises UNDEFINED_OBJECT."""
         client_session = self._sessions.get(login, name)
         async with client_session.opening:
             if client_session.client.sql_session is None:

@@ -26,17 +26,17 @@ from watersmeet.values.types import BIGINT, Field, Schema
 P = ParamSpec("P")
 T = TypeVar("T")
 Json = dict[str, object]
-#: Sends an event and its data to a client.
+#: A function that sends an event and its data to a client.
 Send = Callable[[str, object], Awaitable[None]]
 
 MOST_ROWS: Final = 10_000
-#: The rows of one event of a running query.
+#: The number of rows of one event of a running query.
 _PART_ROWS: Final = 500
-#: The longest wait for rows of a running query before its end is checked.
+#: The maximum wait for rows of a running query before its end is checked.
 _WAIT_S: Final = 0.25
-#: How often the connection of a running statement's client is checked.
+#: The interval at which the connection of a running statement's client is checked.
 _WATCH_S: Final = 0.5
-#: The interval at which a cancellation is repeated, as a starting query may have reset it.
+#: The interval at which a cancellation is repeated, because a starting query may have reset it.
 _AGAIN_S: Final = 0.1
 _MOST_RUNNING: Final = 8
 _NUMBERS: Final = itertools.count(1)
@@ -45,7 +45,7 @@ _CHANGE: Final = (Field("commit", BIGINT, nullable=False), Field("diff", BIGINT,
 
 
 class Work(Protocol):
-    """Runs an action that blocks in a thread."""
+    """A function that runs a blocking action in a thread."""
 
     async def __call__(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T: ...
 
@@ -73,7 +73,8 @@ class SqlSession:
         return self._busy.locked() or bool(self._running)
 
     async def run(self, text: str, dialect: str | None, most_rows: int, is_gone: Callable[[], bool]) -> Json:
-        """Runs the statements of a text in a dialect; the results as JSON, the last of them an error if one fails.
+        """Runs the statements of a text in a dialect. Returns the results as JSON; if a statement fails, the last one
+        is its error.
 
         is_gone: whether the client has disconnected, which cancels the statement.
         """
@@ -136,8 +137,8 @@ class SqlSession:
             raise
 
     async def follow(self, names: Sequence[str]) -> Json:
-        """Subscribes to relations as of one moment: a result for each, and their rows as events. Errors as of
-        `Connection.subscribe`.
+        """Subscribes to relations as of one moment. Returns a result for each, and sends their rows as events. Raises
+        the errors of `Connection.subscribe`.
         """
         if len(self._running) + len(names) > _MOST_RUNNING:
             raise _too_many()
@@ -155,7 +156,7 @@ class SqlSession:
         return {"results": results, "dialect": self._backend.session.dialect, "transaction": False}
 
     async def stop(self, query: str | None) -> None:
-        """Stops a running query; None: the current statement."""
+        """Stops a running query; None for the current statement."""
         if query is None:
             self.cancel()
             return
@@ -182,7 +183,7 @@ class SqlSession:
         await self._work(self._backend.close)
 
     def _follow(self, running: Running, columns: Schema) -> str:
-        """Starts sending the rows of a running query; its id."""
+        """Starts sending the rows of a running query. Returns its id."""
         query = f"q{next(_NUMBERS)}"
         task = asyncio.get_running_loop().create_task(self._rows(query, running, columns))
         self._running[query] = (running, task)
@@ -202,7 +203,7 @@ class SqlSession:
                         break
                     await self._work(running.wait, _WAIT_S)
         except Error as err:
-            # With these conditions the query was stopped, by this session or by KILL QUERY.
+            # Conditions after which the query was stopped, by this session or by KILL QUERY.
             failure = None if err.condition in ("NO_RESULT", "QUERY_CANCELED") else err.to_json()
         finally:
             self._running.pop(query, None)

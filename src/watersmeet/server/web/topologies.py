@@ -15,11 +15,11 @@ from watersmeet.planner import Producers
 from watersmeet.planner.topology import topology
 from watersmeet.server.web.clientsessions import Sight
 
-#: A line as long as the metrics of a box may get: boxes keep their size while metrics change.
+#: A line as long as the longest metrics of a box, so that boxes keep their size while metrics change.
 _BOX_TEXT: Final = "888,888 rows/s  ·  888.8 s behind"
 
 _TITLE: Final = "topology"
-#: From this number on, relations with the same neighbors are one box.
+#: The number of relations with the same neighbors from which on they are one box.
 _LEAST_GROUP: Final = 10
 _GROUP: Final = "group:"
 _PLURALS: Final = {"table": "tables", "source": "sources", "view": "views", "virtual": "views", "sink": "sinks"}
@@ -41,7 +41,7 @@ class Graphs:
         return self._producers
 
     def diagram(self) -> tuple[Catalog, Diagram]:
-        """The catalog, and all that is in it."""
+        """The catalog, and the diagram of all its relations."""
         database = self._session.database
         with self._lock:
             catalog = self._session.catalog
@@ -59,8 +59,8 @@ def shown_graph(
 ) -> object:
     """A diagram as JSON, with the positions of boxes and arrows.
 
-    sight: the relations that the user may see. around: the name of a relation: only it with all upstream and downstream
-    ones; empty if the user may not see it. unfolded: see `grouped`.
+    sight: the relations that the user may see. around: the name of a relation, to show only it and all upstream and
+    downstream ones; the graph is empty if the user may not see it. unfolded: see `grouped`.
     """
     if sight.shown is not None:
         diagram = _seen(catalog, diagram, sight)

@@ -1,7 +1,8 @@
 """Snapshots of the metrics of all relations (state, freshness, rates, sizes, errors), and their history of one hour.
 
 A snapshot takes some milliseconds with hundreds of views, so all readers share one, at most one a second, and the
-history has one every ten seconds. It consists of sums that commits contain: a step without a snapshot loses nothing.
+history has one every ten seconds. The history consists of sums that commits contain, so a step without a snapshot loses
+nothing.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Metrics
 from watersmeet.store.readers import low_water_number, read_leases
 
-#: The lags from which a view is late or stale.
+#: The lags from which on a view is late or stale.
 LATE_S: Final = 1.0
 STALE_S: Final = 60.0
-#: Fresh, late or stale (or stopped); None: unknown, as no process updates the database.
+#: The health: fresh, late or stale (or stopped); None if unknown, because no process updates the database.
 HealthLevel = Literal[0, 1, 2] | None
 _FRESH: Final[HealthLevel] = 0
 _LATE: Final[HealthLevel] = 1
@@ -52,9 +53,10 @@ class RelationMetrics(NamedTuple):
     """The metrics of a relation.
 
     state: running, filling, stopped, or a state of a source or sink. lag_s: the age of the oldest input that it does
-    not reflect; None if unknown. rows_in, rows_out: per second. rows: of the content. size_bytes: of a table on disk,
-    or of the state of a view. errors: since it was created. note: a problem, or the cause of a delay. progress: of a
-    backfill, from 0 to 1. backlog: rows, messages or bytes (`unit`) to read or deliver.
+    not reflect; None if unknown. rows_in, rows_out: rows per second. rows: those of the content. size_bytes: the size
+    of a table on disk, or of the state of a view. errors: their number since its creation. note: a problem, or the
+    cause of a delay. progress: that of a backfill, from 0 to 1. backlog: rows, messages or bytes (`unit`) to read or
+    deliver.
     """
 
     state: str
@@ -84,7 +86,8 @@ def relation_metrics(
 ) -> dict[str, RelationMetrics]:
     """The metrics of all relations, by id.
 
-    inputs: see `inputs_of_views`. rates: rows per second, in by id, out by `>id`. progress: of the current backfill.
+    inputs: see `inputs_of_views`. rates: input rows per second by id, output rows by `>id`. progress: that of the
+    current backfill.
     """
     running = status.state == "running"
     found = {t.id: _table(t, rates) for t in status.tables}
@@ -101,7 +104,7 @@ def relation_metrics(
 
 
 def inputs_of_views(catalog: Catalog) -> dict[str, tuple[str, ...]]:
-    """The tables and sources that a view reads, directly or through other views, by view."""
+    """For each view, the tables and sources that it reads, directly or through other views."""
     views = {r.id for r in catalog.relations.values() if isinstance(r, MaterializedView)}
     return {i: tuple(catalog.upstream([i]) - views) for i in views}
 
@@ -205,7 +208,7 @@ def _lag(lag_s: float) -> float:
 
 
 def _rounded(rate: float) -> float:
-    """Three significant digits: more would change with each snapshot."""
+    """The number with three significant digits, because more would change with each snapshot."""
     return float(f"{rate:.3g}")
 
 
@@ -215,8 +218,8 @@ _STEP_US: Final = STEP_S * 1_000_000
 
 
 class Sample(NamedTuple):
-    """A relation at a moment. rows_in, rows_out: since it was created. epoch_s: for the database, the duration of its
-    newest epoch. NaN: unknown.
+    """The counters of a relation at a moment. rows_in, rows_out: those since its creation. epoch_s: for the database,
+    the duration of its newest epoch. NaN stands for unknown.
     """
 
     rows_in: float = math.nan
@@ -233,7 +236,7 @@ DATABASE: Final = ""
 
 _WIDTH: Final = len(Sample._fields)
 
-#: For these values, a step has the maximum of its samples.
+#: The values for which a step has the maximum of its samples.
 _PEAKS: Final = [Sample._fields.index("lag_s"), Sample._fields.index("epoch_s")]
 
 #: The maximum number of commits that are read at the start, evenly spread.
@@ -249,10 +252,10 @@ class History:
         """The step of the newest sample: seconds since 1970 divided by STEP_S."""
         self._kept: dict[str, npt.NDArray[np.float64]] = {}
         self._times_us = np.full(STEPS, np.nan)
-        """The time of the last samples by step."""
+        """The time of the last samples of each step."""
 
     def add(self, time_us: int, samples: Mapping[str, Sample]) -> None:
-        """Adds samples. Of several in one step the last counts; for lags and durations, the greatest."""
+        """Adds samples. Of several samples in one step the last counts; for lags and durations, the greatest value."""
         step = time_us // _STEP_US
         with self._lock:
             if step > self._newest:
@@ -279,7 +282,7 @@ class History:
     def read(self, name: str) -> dict[str, object]:
         """The series of a relation as JSON, oldest step first; None for unknown values.
 
-        end_s: the start of the last step. rows_in, rows_out: per second. The others as in `Sample`.
+        end_s: the start of the last step. rows_in, rows_out: rows per second. For the others, see `Sample`.
         """
         with self._lock:
             kept = self._kept.get(name)
@@ -301,8 +304,8 @@ class History:
 
 
 def _rates(sums: npt.NDArray[np.float64], times_us: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Increases per second. Steps without a sample have the rate between their neighbors; a decrease (the relation was
-    created again) has none.
+    """Increases per second. Steps without a sample have the rate between their neighbors. At a decrease, because the
+    relation was created again, there is no rate.
     """
     rates = np.full(STEPS, np.nan)
     there = np.flatnonzero(~np.isnan(sums))
@@ -360,7 +363,8 @@ BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 class Epochs:
     """Sums over the epochs since the start of this process.
 
-    buckets: by upper bound in seconds, the number of epochs up to it. The others as in `store.manifests.Metrics`.
+    buckets: for each upper bound in seconds, the number of epochs up to it. For the others, see
+    `store.manifests.Metrics`.
     """
 
     number: int = 0
@@ -392,9 +396,9 @@ _SUMS: Final = ("rows", "local", "moved", "cache_hits", "cache_misses", "fetched
 class Snapshot:
     """The state of the database at a moment.
 
-    metrics: by relation id. status: without memory. captured: the status of captured databases, by id. retained: the
-    number of stored commits. oldest_hold: the number of commits since the oldest one that a reader pins; None without
-    readers.
+    metrics: those of relations, by id. status: without memory. captured: the status of captured databases, by id.
+    retained: the number of stored commits. oldest_hold: the number of commits since the oldest one that a reader pins;
+    None without readers.
     """
 
     time_us: int
@@ -431,7 +435,7 @@ class Watch:
     """Takes snapshots, and keeps the last hour. `snapshot` blocks; safe for several threads."""
 
     def __init__(self, session: Session) -> None:
-        """session: with all privileges, not shared."""
+        """session: one with all privileges, which is not shared."""
         self.history = History()
         self.session = session
         self._lock = threading.Lock()
@@ -465,7 +469,7 @@ class Watch:
         self._followed = database.log.head()
 
     def snapshot(self, most_age_s: float = _FRESH_S) -> Snapshot:
-        """A snapshot that is not older than that."""
+        """A snapshot that is at most that old."""
         with self._lock:
             if self._snapshot is None or time.monotonic() - self._taken_s > most_age_s:
                 began_s = time.thread_time()
@@ -522,7 +526,7 @@ class Watch:
         self.history.forget(snapshot.metrics)
 
     def _follow(self, head: int) -> Epochs:
-        """Adds epochs up to that commit. In the writer's process their commits are in memory."""
+        """Adds epochs up to the given commit. In the writer's process, their commits are in memory."""
         log = self.session.database.log
         for number in range(max(self._followed, low_water_number(self.session.database.layout)) + 1, head + 1):
             commit: Commit | None = log.find(number)
@@ -573,7 +577,7 @@ class Filling:
         self._all = 0.0
 
     def progress(self, layout: Layout, status: Status) -> float | None:
-        """From 0 to 1; None if no view is being filled."""
+        """The progress from 0 to 1; None if no view is being filled."""
         backfill = status.backfill
         if backfill is None:
             self._views = ()
