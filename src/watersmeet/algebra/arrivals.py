@@ -246,7 +246,7 @@ class WindowCall:
     """`function(arguments) FILTER (WHERE filter) OVER (ORDER BY order frame)`, as in `circuit.operators.WindowSpec`.
 
     Only in batch queries: `varying` replaces a constant `number`; `aggregate` is the whole call of an aggregate
-    function.
+    function. Only in windows `in_order`: skips_nulls and distinct; exp_avg as function.
     """
 
     function: str
@@ -258,6 +258,8 @@ class WindowCall:
     type: SqlType
     varying: Scalar | None = None
     aggregate: AggregateCall | None = None
+    skips_nulls: bool = False
+    distinct: bool = False
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
@@ -295,11 +297,15 @@ class Window(Partitioned):
     keeps_time: whether the time that orders the rows keeps its watermark although rows below it may change. In these
     rows only the calls' values change, and both the old and the new value are not below the watermark. This is correct
     if readers can't distinguish such values, like a join that compares them with times below the watermark.
+    in_order: whether rows are never deleted and arrive in the order of the calls, which is the same for all of them. A
+    frame then ends at its own row or before it, without later peers, so that each row is output once; frames are
+    those of `circuit.operators.SlidingWindow`.
     """
 
     calls: tuple[WindowCall, ...]
     outputs: tuple[Column, ...]
     keeps_time: bool = False
+    in_order: bool = False
 
     def __post_init__(self) -> None:
         assert len(self.outputs) == len(self.calls)

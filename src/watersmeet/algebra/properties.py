@@ -42,7 +42,9 @@ def arrivals_below(node: Node, *, unnested: bool = False) -> Arrivals | None:
 
 
 def is_by_arrival(node: Window) -> bool:
-    """Whether all calls order rows by arrival and read only earlier rows, so that no later row changes a value."""
+    """Whether all calls order rows as they arrive and read only earlier rows, so that no later row changes a value."""
+    if node.in_order:
+        return True
     arrivals = arrivals_below(node.input, unnested=True)
     if arrivals is None:
         return False
@@ -53,7 +55,9 @@ def is_by_arrival(node: Window) -> bool:
 def lagging(node: Window) -> int | None:
     """The number of earlier rows that a new row of a partition reads if all calls are lag by arrival; else None."""
     found = [c.number for c in node.calls if c.function == "lag"]
-    return max(1, *found) if len(found) == len(node.calls) and is_by_arrival(node) else None
+    if node.in_order or len(found) < len(node.calls) or not is_by_arrival(node):
+        return None
+    return max(1, *found)
 
 
 _Ids = frozenset[str]

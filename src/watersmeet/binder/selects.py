@@ -52,7 +52,7 @@ from watersmeet.binder.context.binding import (
     scope_columns,
     value_of,
 )
-from watersmeet.binder.context.rules import Binding, BindQuery, Groups, JoinClause, SelectList, Sourced
+from watersmeet.binder.context.rules import Binding, BindQuery, Groups, JoinClause, SelectList, SelectWindows, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
 from watersmeet.dialects.tree.nodes import CommaJoin, kind_of, own_parts
 from watersmeet.dialects.tree.queries import name_of, node_span
@@ -442,7 +442,10 @@ class Selecting:
         """Binds GROUP BY, HAVING, the select list and DISTINCT over the rows that pass WHERE."""
         subqueries = self._subqueries(scope)
         below = ScopeContext(self.env.text, scope, "SELECT", subqueries)
-        windows = Windows(self.node.args.get("windows") or (), below, self.binding)
+        defined = self.node.args.get("windows") or ()
+        windows = self.rules.windows(
+            self.node, rows, below, self.env, self.binding, lambda: Windows(defined, below, self.binding)
+        )
         sorting = ordered_items(self.node)
         grouping = self.node.args.get("group") or self.node.args.get("having")
         if grouping or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
@@ -464,7 +467,9 @@ class Selecting:
             found = Bound(*self._project(order_limit.below(relation), listed.items))
         return groups.finish(listed.finish(found))
 
-    def _listed(self, ctx: Context, relation: Node, scope: Scope, windows: Windows) -> tuple[SelectList, OrderLimit]:
+    def _listed(
+        self, ctx: Context, relation: Node, scope: Scope, windows: SelectWindows
+    ) -> tuple[SelectList, OrderLimit]:
         """Binds the select list, and ORDER BY and LIMIT, which may call window functions. relation: the rows before
         grouping.
         """
@@ -474,7 +479,9 @@ class Selecting:
         ctx.windowing = None
         return listed, order_limit
 
-    def _grouped(self, rows: StreamOrder, below: ScopeContext, windows: Windows) -> tuple[Node, SelectList, OrderLimit]:
+    def _grouped(
+        self, rows: StreamOrder, below: ScopeContext, windows: SelectWindows
+    ) -> tuple[Node, SelectList, OrderLimit]:
         """The groups that pass HAVING, and the select list over them."""
         having = self.node.args.get("having")
         ctx = self._grouping(self.node.args.get("group"), below, below.scope)

@@ -627,9 +627,11 @@ class WindowSpec:
     """One window function over the rows of a key in `order`.
 
     function: row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value,
-    nth_value, or one of `AggregateSpec`. arguments: columns: the value; for lag and lead also the default, of the same
-    type, if there is one. number: the constant of ntile and nth_value (above 0), lag and lead (rows back, rows ahead).
-    filter: of an aggregate.
+    nth_value, or one of `AggregateSpec`; in `SlidingWindow` also exp_avg. arguments: columns: the value; for lag and
+    lead also the default, of the same type, if there is one. number: the constant of ntile and nth_value (above 0;
+    below 0: counted from the end of the frame), lag and lead (rows back, rows ahead), exp_avg (the half-life in
+    microseconds). filter: of an aggregate. skips_nulls: rows with NULL as value are not counted by `number`. distinct:
+    an aggregate counts equal values once.
     """
 
     function: str
@@ -638,6 +640,8 @@ class WindowSpec:
     filter: int | None
     order: tuple[SortKey, ...]
     frame: WindowFrame
+    skips_nulls: bool = False
+    distinct: bool = False
 
 
 @dataclass(frozen=True)
@@ -655,6 +659,29 @@ class Window(PassThrough):
     @property
     def made(self) -> int:
         return len(self.functions)
+
+
+@dataclass(frozen=True)
+class SlidingWindow(Window):
+    """Window functions over rows that are never deleted and arrive in the order of the functions, so that each row is
+    output once, in the epoch in which it arrives. The input is not arranged.
+
+    All functions have the same order, by times that are not NULL or by arrival. A frame ends at its own row, or before
+    it; with peers that precede it, but not those that follow. In a range with `value`, start and end are microseconds.
+    kept: positions of the columns that later rows need: keys, order, values. time, retain: rows are needed until the
+    column `time` is below the watermark. depth: only the newest rows of each key are needed, that many. Without time
+    and depth all rows are.
+    """
+
+    kind: ClassVar[str] = "sliding"
+    kept: tuple[int, ...] = ()
+    time: int | None = None
+    retain: Watermark = ()
+    depth: int | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        return self.time is not None
 
 
 @dataclass(frozen=True)

@@ -310,9 +310,7 @@ def result(
     divisor = np.maximum(count, 1) if call.function == "avg" else None
     if pa.types.is_floating(argument):
         sums = _float_sums(state[plan.find("float", feed).columns], 53 if kind == pa.float64() else 24)
-        if divisor is not None:
-            sums = sums / divisor
-        return _floats(sums, kind, valid), none
+        return floats_of(call, sums, count, kind), none
     limbs = np.stack([_ints(a) for a in state[plan.find("sum", feed).columns]])
     scale = argument.scale if pa.types.is_decimal(argument) else 0
     if pa.types.is_floating(kind):
@@ -323,6 +321,11 @@ def result(
         raise error("INTERNAL_ERROR", f"{call.function} of {argument} does not give {kind}")
     magnitude, negative = exact_sum.scaled(limbs, kind.scale - scale, *([] if divisor is None else [divisor]))
     return exact_sum.to_decimal(magnitude, negative, kind, valid)
+
+
+def floats_of(call: AggregateSpec, sums: Floats, count: Ints, kind: pa.DataType) -> pa.Array:
+    """SUM or AVG of floats from the sums and numbers of values."""
+    return _floats(sums / np.maximum(count, 1) if call.function == "avg" else sums, kind, count > 0)
 
 
 def _deviation(

@@ -26,6 +26,7 @@ from watersmeet.circuit.operators import (
     MultiJoin,
     Operator,
     PairJoin,
+    SlidingWindow,
     TemporalJoin,
     TimeFilter,
     TopN,
@@ -344,6 +345,8 @@ class StateDistributions:
             return {OTHERS: self._rows(op, columns=op.keys)}  # the keys come first in all traces
         if isinstance(op, (TopN, Upsert)):
             return {OTHERS: self._rows(op, columns=range(len(op.schema)))}
+        if isinstance(op, SlidingWindow):
+            return {OTHERS: self._rows(op, columns=op.kept)}
         if isinstance(op, Versions):
             return {OTHERS: self._rows(op, columns=range(len(op.schema) - len(op.adds)))}
         if isinstance(op, TimeFilter):

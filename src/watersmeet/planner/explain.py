@@ -30,6 +30,7 @@ from watersmeet.circuit.operators import (
     Operator,
     PairJoin,
     Scan,
+    SlidingWindow,
     TemporalJoin,
     TimeFilter,
     TopN,
@@ -186,6 +187,14 @@ def _kept_bound(op: Operator) -> str:
     return f"unbounded: keeps every row of the input{'' if op.append_only else ' that is not deleted'}"
 
 
+def _sliding_bound(op: SlidingWindow, circuit: Circuit, names: Names) -> str:
+    if op.time is not None:
+        return f"bounded: keeps rows with {names.columns(op.id)[op.time]} >= {names.watermark(op.retain)}"
+    if op.depth is None:
+        return _kept_bound(circuit.by_id[op.inputs[0]])
+    return f"unbounded: the newest {op.depth} rows of every key" if op.keys else f"bounded: the newest {op.depth} rows"
+
+
 def _best_bound(op: TopN, circuit: Circuit, names: Names) -> str:
     source = circuit.by_id[op.inputs[0]]
     if op.time is not None:
@@ -227,6 +236,7 @@ _BOUNDS: Final[dict[type[Operator], Callable[[Any, Circuit, Names], str]]] = {
     Aggregate: _group_bound,
     Arrange: _arrange_bound,
     DynamicFilter: lambda op, circuit, _: _kept_bound(circuit.by_id[op.inputs[0]]),
+    SlidingWindow: _sliding_bound,
     TimeFilter: _time_bound,
     TopN: _best_bound,
     Upsert: lambda *_: "unbounded: keeps the last row of every key",

@@ -32,7 +32,7 @@ from watersmeet.circuit.operators import (
     Window,
     WindowSpec,
 )
-from watersmeet.planner.display import constant_text, display, parsed, watermark_text
+from watersmeet.planner.display import constant_text, display, interval_text, parsed, watermark_text
 from watersmeet.values.watermarks import Watermark
 
 ROW_ID: Final = "_row_id"
@@ -217,15 +217,17 @@ def window_text(call: WindowSpec | WindowCall, partition: Sequence[str], shown: 
     inner += [f"ORDER BY {order_text(call.order, shown)}"] if call.order else []
     if call.function not in ("ntile", "lag", "lead"):
         frame = call.frame
-        low = _bound_text(frame.start, "PRECEDING") if frame.low is None else shown(frame.low)
-        high = _bound_text(frame.end, "FOLLOWING") if frame.high is None else shown(frame.high)
+        low = _bound_text(frame.start, "PRECEDING", frame.mode) if frame.low is None else shown(frame.low)
+        high = _bound_text(frame.end, "FOLLOWING", frame.mode) if frame.high is None else shown(frame.high)
         left_out = "" if frame.exclude == "none" else f" EXCLUDE {frame.exclude.upper()}"
         inner.append(f"{frame.mode.upper()} BETWEEN {low} AND {high}{left_out}")
     return f"{call.function}({', '.join(arguments)}){_filter_text(call, shown)} OVER({' '.join(inner)})"
 
 
-def _bound_text(distance: int | None, unbounded: str) -> str:
-    """`UNBOUNDED PRECEDING`, `2 FOLLOWING`, `CURRENT ROW`."""
+def _bound_text(distance: int | None, unbounded: str, mode: str) -> str:
+    """`UNBOUNDED PRECEDING`, `2 FOLLOWING`, `CURRENT ROW`; of a sliding window also `'00:01:00':Interval PRECEDING`."""
     if distance is None:
         return f"UNBOUNDED {unbounded}"
+    if distance and mode == "range":
+        return f"{interval_text(abs(distance))} PRECEDING"
     return f"{abs(distance)} {'PRECEDING' if distance < 0 else 'FOLLOWING'}" if distance else "CURRENT ROW"

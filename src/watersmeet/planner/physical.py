@@ -39,6 +39,7 @@ from watersmeet.circuit.operators import (
     Repeat,
     Scan,
     Sink,
+    SlidingWindow,
     Sort,
     TemporalJoin,
     TimeFilter,
@@ -226,7 +227,8 @@ class PhysicalPrinter:
         below = self._names.columns(op.inputs[0])
         partition = [below[k] for k in op.keys]
         functions = [window_text(f, partition, of_columns(below)) for f in op.functions]
-        return "StreamOverWindow", (("window_functions", listed(functions)),)
+        title = "StreamSlidingWindow" if isinstance(op, SlidingWindow) else "StreamOverWindow"
+        return title, (("window_functions", listed(functions)),)
 
     def _late_rows(self, op: LateRowFilter) -> tuple[str, Fields]:
         time, bound = self._names.columns(op.inputs[0])[op.column], self._names.watermark(op.bound)

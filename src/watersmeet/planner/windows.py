@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from watersmeet.algebra.nodes import Node, SortKey, TopN, Window, WindowCall
+from watersmeet.algebra.nodes import Column, Node, SortKey, TopN, Window, WindowCall
 from watersmeet.algebra.properties import is_by_arrival, lagging
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.algebra.watermarks import of_order, of_partition
+from watersmeet.algebra.watermarks import of_order, of_partition, of_scalar, watermarks
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
 from watersmeet.planner.builder import Builder, Stream, emit, identity, of_operator, positional
-from watersmeet.values.watermarks import Watermark
+from watersmeet.values.watermarks import Watermark, both, shifted
 
 _Ids = frozenset[str]
 LowerInput = Callable[[Node, _Ids], Stream]
@@ -66,6 +66,8 @@ class WindowLowering:
         keys = tuple(dict.fromkeys(below.at(k) for k in node.partition))
         specs = dict.fromkeys((_spec(call, below), call.type) for _, call in calls)
         op = self.grouped(below.operator, keys)
+        if node.in_order:
+            return self._sliding(node, op, keys, below, calls)
         asked = replace(node, calls=tuple(call for _, call in calls), outputs=tuple(c for c, _ in calls))
         append_only = op.append_only and is_by_arrival(asked)
         op = self._kept(asked, op, keys, below)
@@ -78,6 +80,38 @@ class WindowLowering:
         order = list(specs)
         found = [(c, below.columns[c.id]) for c in node.input.columns if c.id in below.columns]
         found += [(c, len(op.schema) + order.index((_spec(call, below), call.type))) for c, call in calls]
+        return of_operator(made, found)
+
+    def _sliding(
+        self,
+        node: Window,
+        op: Operator,
+        keys: tuple[int, ...],
+        below: _Input,
+        calls: Sequence[tuple[Column, WindowCall]],
+    ) -> Stream:
+        """The window over rows that arrive in order."""
+        specs = list(dict.fromkeys((_spec(call, below), call.type) for _, call in calls))
+        functions = [spec for spec, _ in specs]
+        read = {k.column for k in functions[0].order}.union(keys, *[_read(f) for f in functions])
+        fields = [(f.type, f.nullable) for f in op.schema]
+        fields += [(kind, spec.function not in _NEVER_NULL) for spec, kind in specs]
+        time, retain = _still_needed(node, [call for _, call in calls])
+        made = self.builder.add(
+            operators.SlidingWindow(
+                (op.id,),
+                positional(fields),
+                append_only=True,
+                keys=keys,
+                functions=tuple(functions),
+                kept=tuple(sorted(read)),
+                time=None if time is None else below.at(time),
+                retain=retain,
+                depth=_depth([call for _, call in calls]),
+            )
+        )
+        found = [(c, below.columns[c.id]) for c in node.input.columns if c.id in below.columns]
+        found += [(c, len(op.schema) + specs.index((_spec(call, below), call.type))) for c, call in calls]
         return of_operator(made, found)
 
     def _kept(self, node: Window, op: Operator, keys: tuple[int, ...], below: _Input) -> Operator:
@@ -136,6 +170,39 @@ def _closed(node: Window | TopN, below: _Input) -> tuple[int | None, Watermark]:
     return (None, ()) if found is None else (below.at(node.partition[found[0]]), found[1])
 
 
+def _read(spec: operators.WindowSpec) -> set[int]:
+    """The columns of other rows that a function reads, and of its own row."""
+    frame = spec.frame
+    return {p for p in (*spec.arguments, spec.filter, frame.value, frame.low, frame.high) if p is not None}
+
+
+def _still_needed(node: Window, calls: Sequence[WindowCall]) -> tuple[Scalar | None, Watermark]:
+    """The time that orders the rows of ranges, and the watermark below which no later row needs them."""
+    frames = [c.frame for c in calls]
+    value = frames[0].value
+    marks = watermarks(node.input)
+    if value is None or any(f.value is None or (f.start is None and f.low is None) for f in frames):
+        return None, ()
+    bounds = [
+        of_scalar(f.low, marks) if f.low is not None else shifted(of_scalar(value, marks), f.start or 0) for f in frames
+    ]
+    return (value, both(*bounds)) if all(bounds) else (None, ())
+
+
+def _depth(calls: Sequence[WindowCall]) -> int | None:
+    """The number of earlier rows of a partition that a new row reads; None: any number, or those of a range."""
+    found = []
+    for call in calls:
+        frame = call.frame
+        before = None if frame.start is None else -frame.start
+        if call.function == "lag" and not call.skips_nulls and (before is None or call.number < before):
+            before = call.number
+        if frame.mode != "rows" or before is None:
+            return None
+        found.append(before)
+    return max(1, *found)
+
+
 def _spec(call: WindowCall, below: _Input) -> operators.WindowSpec:
     frame = call.frame
     value, low, high = (None if s is None else below.at(s) for s in (frame.value, frame.low, frame.high))
@@ -146,4 +213,6 @@ def _spec(call: WindowCall, below: _Input) -> operators.WindowSpec:
         None if call.filter is None else below.at(call.filter),
         below.order(call.order),
         operators.WindowFrame(frame.mode, frame.start, frame.end, frame.exclude, value, low, high),
+        call.skips_nulls,
+        call.distinct,
     )

@@ -302,7 +302,11 @@ class Windows:
             call = self._call(node.this, definition, ctx)
         finally:
             ctx.windowing, ctx.sets, ctx.clause = windows, sets, clause
-        if not partition and not (call.function == "lag" and not definition.order):
+        return self.placed(partition, call, ordered=bool(definition.order))
+
+    def placed(self, partition: tuple[Scalar, ...], call: WindowCall, *, ordered: bool) -> Value:
+        """The value of a call with this partition. ordered: whether its window has an ORDER BY."""
+        if not partition and not (call.function == "lag" and not ordered):
             self.binding.notice(_NO_PARTITION)
         calls = self._found.setdefault(partition, {})
         if call not in calls:

@@ -108,6 +108,9 @@ def arrivals(
     ):
         found = arrivals(node.left, binding, unnested=unnested, joined=True)
         return None if found is None else (replace(node, left=found[0]), found[1])
+    if isinstance(node, LateRowFilter) and node.age:
+        by_id = {c.id: c for c in node.columns}
+        return node, (by_id[node.age[0]], by_id[node.age[1]])
     if isinstance(node, Cut) and node.keeps == "before":
         return None
     if not isinstance(node, (Cut, Filter, LateRowFilter, Project, Unnest)):
@@ -147,7 +150,9 @@ class StreamOrder(RowOrder):
                 return None
             time = (SortKey(rowtime),)
         found = (
-            arrivals(self.relation, self._binding, unnested=True) if change_kind(self.relation) == "append" else None
+            arrivals(self.relation, self._binding, unnested=True, joined=bool(time))
+            if change_kind(self.relation) == "append"
+            else None
         )
         if found is None:
             known = self._binding.rules.time_of_rows(self._scope)

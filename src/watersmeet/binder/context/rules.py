@@ -29,12 +29,12 @@ from watersmeet.binder.context.binding import (
     scope_columns,
 )
 from watersmeet.binder.context.emissions import Emission, Request, with_limit
-from watersmeet.binder.context.scope import Scope, ScopeColumn, SubqueryValues, single
+from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, SubqueryValues, single
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.registry import Language
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.tree.queries import node_span
-from watersmeet.expressions.context import Context, Value
+from watersmeet.expressions.context import Context, RowOrder, Value, WindowFunctions
 from watersmeet.values.types import SqlType
 from watersmeet.values.watermarks import Watermark
 
@@ -184,6 +184,14 @@ class JoinClause:
     env: Environment
     binding: Binding
     subqueries: Callable[[Scope], JoinSubqueries]
+
+
+class SelectWindows(WindowFunctions, Protocol):
+    """The window functions of a SELECT."""
+
+    def tree(self, relation: Node) -> Node:
+        """`relation` with the columns of all functions that were added."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -434,6 +442,21 @@ class DialectRules:
         Law: the written items stay together and in order.
         """
         return SelectList(items)
+
+    def windows(
+        self,
+        node: exp.Select,
+        rows: RowOrder,
+        ctx: ScopeContext,
+        env: Environment,
+        binding: Binding,
+        plain: Callable[[], SelectWindows],
+    ) -> SelectWindows:
+        """What collects the window functions of a SELECT. rows: those that pass WHERE. ctx: of these rows.
+
+        Law: the relation that it returns has the columns of the one that it gets.
+        """
+        return plain()
 
     def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:
         """The columns for which `*` stands, out of all readable columns; also in queries that end.

@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import Aggregate, AggregateSpec, SortKey, Window, WindowFrame, WindowSpec
 from watersmeet.errors import error
-from watersmeet.kernel.accumulators import Part, accumulators_of, result
+from watersmeet.kernel.accumulators import Part, accumulators_of, floats_of, result
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays import exact_sum
-from watersmeet.kernel.arrays.exact_sum import Floats
+from watersmeet.kernel.arrays import stretches as over
 from watersmeet.kernel.arrays.hashing import hash_columns, order_keys
+from watersmeet.kernel.arrays.stretches import Stretch, pick
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.metrics import Counters, too_large
 from watersmeet.kernel.runs.cold import near
@@ -32,9 +33,6 @@ from watersmeet.kernel.runs.matching import Arranged
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import State
 from watersmeet.values.types import Schema
-
-#: A stretch of places [low, high) for each row, not empty where low < high.
-Stretch = tuple[Ints, Ints]
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,13 +238,6 @@ UNFRAMED: Final[dict[str, Callable[[WindowSpec, Rows], pa.Array]]] = {
 }
 
 
-def pick(values: pa.Array, at: Ints, there: col.Mask) -> pa.Array:
-    """The values at places `at`; NULL where not `there`."""
-    if there.all():
-        return col.gather(values, at)
-    return values.take(pa.array(np.where(there, at, 0), mask=~there))
-
-
 def nth(values: pa.Array, frame: Sequence[Stretch], number: int, *, backwards: bool = False) -> pa.Array:
     """The value of row number `number` (from 1) of each frame, counted from its end if `backwards`."""
     count = len(frame[0][0])
@@ -270,9 +261,6 @@ def positional_value(spec: WindowSpec, values: pa.Array, frame: Sequence[Stretch
     raise error("FEATURE_NOT_SUPPORTED", f"{spec.function} as a window function is not supported")
 
 
-_GREATEST: Final = np.iinfo(np.int64).max
-
-
 def framed(
     op: Aggregate, arrays: Sequence[pa.Array], schema: Schema, frame: Sequence[Stretch], kind: pa.DataType
 ) -> tuple[pa.Array, col.Mask]:
@@ -291,96 +279,35 @@ def framed(
     valid = None if values is None else col.validity(values)
     if valid is not None:
         weights &= valid
+    if values is not None and call.function in ("sum", "avg") and pa.types.is_floating(values.type):
+        found = over.float_sums(
+            col.words(values).astype(np.float64), weights, frame, 53 if kind == pa.float64() else 24
+        )
+        if found is not None:
+            return floats_of(call, found, over.counts(weights, frame), kind), np.zeros(len(found), np.bool_)
     state: list[pa.Array] = []
     for part in plan.parts:
-        state += _accumulated(
-            part,
-            values,
-            np.ones(count, np.bool_) if part.feed.argument is None and part.feed.filter is None else weights,
-            frame,
-        )
+        counts_rows = part.feed.argument is None and part.feed.filter is None
+        state += _accumulated(part, values, np.ones(count, np.bool_) if counts_rows else weights, frame)
     return result(call, plan, state, None if values is None else values.type, kind)
 
 
 def _accumulated(part: Part, values: pa.Array | None, weights: col.Mask, frame: Sequence[Stretch]) -> list[pa.Array]:
     """The accumulator's columns, with a row for each frame."""
     if part.kind == "count":
-        return [pa.array(_sums(weights.astype(np.int64), frame))]
+        return [pa.array(over.counts(weights, frame))]
     assert values is not None
     if part.kind == "true":
-        return [pa.array(_sums((weights & (col.words(values) != 0)).astype(np.int64), frame))]
+        return [pa.array(over.counts(weights & (col.words(values) != 0), frame))]
     if part.kind == "sum":
-        return _limb_sums(exact_sum.limbs_of(values), weights, frame)
+        return over.limb_sums(exact_sum.limbs_of(values), weights, frame)
     if part.kind == "squares" and not pa.types.is_floating(values.type):
-        return _limb_sums(exact_sum.wide_squares(values), weights, frame)
+        return over.limb_sums(exact_sum.wide_squares(values), weights, frame)
     if part.kind in ("float", "squares"):
-        return _float_sums(part.kind, col.words(values).astype(np.float64), weights, frame)
+        return over.digit_sums(part.kind, col.words(values).astype(np.float64), weights, frame)
     if part.kind in ("min", "max"):
-        return [_extreme(key_form(values), weights, frame, largest=part.kind == "max")]
+        return [over.extremes(key_form(values), weights, frame, largest=part.kind == "max")]
     raise error("FEATURE_NOT_SUPPORTED", f"{part.kind} as a window function is not supported")
-
-
-def _sums(values: Ints, frame: Sequence[Stretch]) -> Ints:
-    total = np.concatenate(([0], np.cumsum(values)))
-    result: Ints = np.sum([np.where(low < high, total[high] - total[low], 0) for low, high in frame], axis=0)
-    return result
-
-
-def _limb_sums(limbs: exact_sum.Limbs, weights: col.Mask, frame: Sequence[Stretch]) -> list[pa.Array]:
-    sums = [_sums(np.where(weights, limb, 0), frame) for limb in limbs]
-    return [pa.array(limb) for limb in exact_sum.carried(np.stack(sums))]
-
-
-def _float_sums(kind: str, values: Floats, weights: col.Mask, frame: Sequence[Stretch]) -> list[pa.Array]:
-    """The columns of an accumulator of kind `float` or `squares`, with a row for each frame."""
-    rows = np.flatnonzero(weights & np.isfinite(values) & (values != 0))
-    ones = np.ones(len(rows), np.int64)
-    if kind == "squares":
-        return _digit_sums(exact_sum.split_squares(rows, values[rows], ones), len(values), frame, exact_sum.SQUARE_BINS)
-    tests = (np.isnan(values), np.isposinf(values), np.isneginf(values))
-    special = [pa.array(_sums((weights & test).astype(np.int64), frame)) for test in tests]
-    return [*special, *_digit_sums(exact_sum.split(rows, values[rows], ones), len(values), frame, exact_sum.BINS)]
-
-
-def _digit_sums(digits: exact_sum.Digits, count: int, frame: Sequence[Stretch], bins: int) -> list[pa.Array]:
-    """The first bin and the digits of each frame's sum."""
-    sums = []
-    for number in np.unique(digits.bins):
-        mine = digits.bins == number
-        dense = np.zeros(count, np.int64)
-        np.add.at(dense, digits.rows[mine], digits.digits[mine])
-        sums.append(exact_sum.Digits(np.arange(count), np.full(count, number), _sums(dense, frame)))
-    lists = [table.lists() for (table,) in exact_sum.tables(count, [exact_sum.Digits.concat(sums)], bins)]
-    return [pa.concat_arrays(list(pieces)) for pieces in zip(*lists, strict=True)]
-
-
-def _extreme(values: pa.Array, weights: col.Mask, frame: Sequence[Stretch], *, largest: bool) -> pa.Array:
-    """The smallest or largest value of each frame; NULL where it has none."""
-    distinct, numbers = np.unique(order_keys(values)[weights], return_inverse=True)
-    ranks = np.full(len(values), _GREATEST)
-    ranks[weights] = len(distinct) - 1 - numbers if largest else numbers
-    rows = np.zeros(len(distinct) + 1, np.int64)
-    rows[ranks[weights]] = np.flatnonzero(weights)
-    best = np.min([_least(ranks, low, high) for low, high in frame], axis=0)
-    there = best < _GREATEST
-    return pick(values, rows[np.where(there, best, 0)], there)
-
-
-def _least(values: Ints, low: Ints, high: Ints) -> Ints:
-    """The smallest of values[low:high] for each pair, computed by stretches of doubling length; the greatest integer if
-    it is empty.
-    """
-    result = np.full(len(low), _GREATEST)
-    lengths = high - low
-    level = np.where(lengths > 0, np.frexp(np.maximum(lengths, 1).astype(np.float64))[1] - 1, -1)
-    table = values
-    for k in range(int(level.max(initial=-1)) + 1):
-        if k:
-            half = 1 << k - 1
-            table = np.minimum(table[:-half], table[half:])
-        rows = np.flatnonzero(level == k)
-        result[rows] = np.minimum(table[low[rows]], table[high[rows] - (1 << k)])
-    return result
 
 
 def aggregate_of(function: str, argument: int | None, condition: int | None) -> Aggregate:

@@ -30,7 +30,7 @@ from watersmeet.binder.clauses.aggregates import Grouping, spelled_out
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.ordering import ordered_items
 from watersmeet.binder.clauses.sources import star_of
-from watersmeet.binder.clauses.timewindows import arrivals, clock_of, window_call
+from watersmeet.binder.clauses.timewindows import StreamOrder, arrivals, clock_of, window_call
 from watersmeet.binder.context.binding import Bound, Environment, Item, check_alias_list, scope_columns, value_of
 from watersmeet.binder.context.rules import (
     Binding,
@@ -41,6 +41,7 @@ from watersmeet.binder.context.rules import (
     NamedItem,
     Reading,
     SelectList,
+    SelectWindows,
     Sourced,
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, StreamInput, qualified_items, single
@@ -51,12 +52,13 @@ from watersmeet.binder.dialects.sqlstream.stream_joins import (
     stream_table_join,
     with_definition,
 )
+from watersmeet.binder.dialects.sqlstream.stream_windows import StreamWindows
 from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.sqlstream.grammar import StreamSelect, window_of
 from watersmeet.dialects.tree.queries import is_marked, node_error, node_span
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.expressions.aggregatecalls import has_aggregate
-from watersmeet.expressions.context import Context, Value
+from watersmeet.expressions.context import Context, RowOrder, Value
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.types import TIMESTAMP
 from watersmeet.values.watermarks import Term, Watermark, both, by_months, floored, shifted
@@ -236,10 +238,6 @@ def check_stream(node: exp.Select, scope: Scope, env: Environment) -> None:
         raise env.not_supported("DISTINCT of a stream", node.args["distinct"])
     if scope.stream is not None and scope.stream.window is not None:
         raise env.not_supported("a window over a stream without a join", scope.stream.window)
-    for called in [w for e in node.expressions for w in e.find_all(exp.Window)]:
-        raise env.not_supported(
-            "a window function over a stream", called, hint="GROUP BY FLOOR(s.ROWTIME TO HOUR) sums up by time."
-        )
     for item in ordered_items(node):
         if not (isinstance(item.this, exp.Column) and item.this.name.upper() == ROWTIME and not item.args.get("desc")):
             raise env.not_supported(
@@ -474,6 +472,21 @@ class SqlstreamRules(DialectRules):
             return SelectList(items, ordered=scope.stream is not None)
         found, hidden = with_rowtime(items, relation, scope, ctx.text, fronted=self.fronted)
         return SelectList(qualified_items(found, scope), hidden, ordered=True)
+
+    def windows(
+        self,
+        node: exp.Select,
+        rows: RowOrder,
+        ctx: ScopeContext,
+        env: Environment,
+        binding: Binding,
+        plain: Callable[[], SelectWindows],
+    ) -> SelectWindows:
+        """The window functions of a stream: each row is output once."""
+        if ctx.scope.stream is None:
+            return plain()
+        assert isinstance(rows, StreamOrder)
+        return StreamWindows(node.args.get("windows") or (), ctx, env, binding, rows)
 
     def set_operation(
         self,

@@ -93,7 +93,7 @@ class UnitWindow:
     unit: Unit
 
 
-JoinWindow = RangeWindow | RowsWindow | UnitWindow
+StreamWindow = RangeWindow | RowsWindow | UnitWindow
 
 #: The window of a stream without OVER: RANGE CURRENT ROW (SS-26).
 CURRENT: Final = RangeWindow()
@@ -137,19 +137,22 @@ def with_definition(scope: Scope, windows: Mapping[str, exp.Window], env: Enviro
     return replace(scope, stream=replace(scope.stream, window=node))
 
 
-def join_window(node: exp.Window | None, env: Environment) -> JoinWindow:
-    """The window that a clause defines. Raises SYNTAX_ERROR, INVALID_VALUE, FEATURE_NOT_SUPPORTED."""
+def stream_window(node: exp.Window | None, env: Environment, called: str = "a window of a join") -> StreamWindow:
+    """The window that a clause defines. called: in errors.
+
+    Raises SYNTAX_ERROR, INVALID_VALUE, FEATURE_NOT_SUPPORTED.
+    """
     if node is None:
         return CURRENT
-    ctx = Context(env.text, "OVER")
+    ctx = Context(env.text, called)
     spec = node.args.get("spec")
     for part in node.args.get("partition_by") or []:
-        raise ctx.not_supported("PARTITION BY in a window of a join", part)
+        raise ctx.not_supported(f"PARTITION BY in {called}", part)
     kind = "" if spec is None or spec.args.get("exclude") else spec.args.get("kind", "").upper()
     if kind not in ("RANGE", "ROWS"):
         raise ctx.error(
             "SYNTAX_ERROR",
-            "a window of a join must be RANGE or ROWS",
+            f"{called} must be RANGE or ROWS",
             node,
             hint="RANGE INTERVAL '1' MINUTE PRECEDING.",
         )
@@ -159,7 +162,7 @@ def join_window(node: exp.Window | None, env: Environment) -> JoinWindow:
     order = node.args.get("order")
     if order is not None and not all(_is_rowtime(o) for o in order.expressions):
         raise ctx.not_supported(
-            "this window of a join",
+            f"this order of {called}",
             node,
             hint="Rows of a stream are in the order of ROWTIME. A window that empties is "
             "(ORDER BY FLOOR(ROWTIME TO HOUR) RANGE CURRENT ROW).",
@@ -181,7 +184,7 @@ def _number(value: exp.Expression | str | None, side: str | None, node: exp.Wind
         return 0
     if not isinstance(value, exp.Expression):
         raise ctx.not_supported(
-            f"{value} in a window of a join", node, hint="Write a number of rows, so that the rows to keep are limited."
+            f"{value} in {ctx.clause}", node, hint="Write a number of rows, so that the rows to keep are limited."
         )
     _check_side(value, side, ctx)
     if not isinstance(value, exp.Literal) or not value.is_int or int(value.name) > _MOST_ROWS:
@@ -194,9 +197,9 @@ def _number(value: exp.Expression | str | None, side: str | None, node: exp.Wind
 def _check_side(value: exp.Expression, side: str | None, ctx: Context) -> None:
     """Checks that a bound lies before the current row."""
     if side is None:
-        raise ctx.error("SYNTAX_ERROR", "PRECEDING was expected in a window of a join", value)
+        raise ctx.error("SYNTAX_ERROR", f"PRECEDING was expected in {ctx.clause}", value)
     if side.upper() != "PRECEDING":
-        raise ctx.not_supported(f"{side.upper()} in a window of a join", value, detail="A window has no future rows.")
+        raise ctx.not_supported(f"{side.upper()} in {ctx.clause}", value, detail="A window has no future rows.")
 
 
 def _range(node: exp.Window, spec: exp.Expression, ctx: Context) -> RangeWindow:
@@ -225,7 +228,7 @@ def _bound(
         return 0, None
     if not isinstance(value, exp.Expression):
         raise ctx.not_supported(
-            f"{value} in a window of a join", node, hint="Write an interval, so that the rows to keep are limited."
+            f"{value} in {ctx.clause}", node, hint="Write an interval, so that the rows to keep are limited."
         )
     _check_side(value, side, ctx)
     interval = bind_value(value, ctx).finish()
@@ -255,12 +258,12 @@ class Framed:
 
     relation: Node
     time: Scalar
-    window: JoinWindow
+    window: StreamWindow
     enters: Scalar
     leaves: Scalar | None = None
 
 
-def framed(stream: Node, time: Scalar, window: JoinWindow, binding: Binding) -> Framed:
+def framed(stream: Node, time: Scalar, window: StreamWindow, binding: Binding) -> Framed:
     """The stream `stream` as a side of a join, with the rowtime `time` and the window `window`."""
     if isinstance(window, RangeWindow):
         return Framed(stream, time, window, Scalar(moved(time, window.end_us), TIMESTAMP, nullable=False))
@@ -349,7 +352,7 @@ def stream_table_join(
             joined, lambda n: replace(n, arrival=True) if isinstance(n, Apply) and n.span == span else n
         )
         return asked, replace(scope, stream=StreamInput(left.stream.rowtime))
-    window = join_window(stream.window, env)
+    window = stream_window(stream.window, env)
     relation, rowtime = _joined(
         joined, stream.rowtime, window.unit if isinstance(window, UnitWindow) else None, node, env, binding
     )
@@ -469,7 +472,7 @@ def clock_join(
     assert right.stream is not None
     times = [timestamp(s.rowtime.value.finish()) for s in (left.stream, right.stream)]
     one, other = (
-        framed(r, t, join_window(s.window, env), binding)
+        framed(r, t, stream_window(s.window, env), binding)
         for r, t, s in zip(joined.inputs, times, (left.stream, right.stream), strict=True)
     )
     clock = both(*[of_scalar(t, watermarks(r)) for r, t in zip(joined.inputs, times, strict=True)])
