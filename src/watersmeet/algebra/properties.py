@@ -185,6 +185,8 @@ def revision(node: Node) -> str | None:
         return None if node.append_only else f'"{node.relation_name}" is not append-only'
     if isinstance(node, Apply) and asked_on_arrival(node):
         return None
+    if isinstance(node, Arrivals):
+        return revision(node.scan)
     decisive = node.inputs if isinstance(node, Window) and is_by_arrival(node) else node.grows_with
     if decisive is None:
         return node.revises

@@ -23,7 +23,7 @@ from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, NUMER
 _SAME: Final = {"every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp", "approx_count_distinct": "count"}
 _DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 #: The window functions that DuckDB lists as aggregates.
-_OF_WINDOWS: Final = frozenset(
+OF_WINDOWS: Final = frozenset(
     {"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "nth_value"}
 )
 _BITS: Final = ("bit_and", "bit_or", "bit_xor")
@@ -78,7 +78,7 @@ def aggregate_name(node: exp.Expression, ctx: Context) -> str | None:
 
 def check_over(name: str, node: exp.Expression, ctx: Context) -> None:
     """Raises SYNTAX_ERROR for a window function without OVER (PostgreSQL 17, 9.22)."""
-    if name in _OF_WINDOWS:
+    if name in OF_WINDOWS:
         raise ctx.error("SYNTAX_ERROR", f"window function {name} requires an OVER clause", node)
 
 

@@ -292,8 +292,7 @@ class Places:
 
     def _decayed(self, spec: WindowSpec, low: Ints, high: Ints) -> pa.Array:
         """The average of each window by weights that halve with each half-life before the row."""
-        assert spec.frame.value is not None
-        times, argument = self._times(spec.frame.value), self._array(spec.arguments[0])
+        argument, times = self._array(spec.arguments[0]), self._times(spec.arguments[1])
         valid = col.validity(argument)
         values = np.asarray(argument.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
         sums, weights = np.zeros(len(low)), np.zeros(len(low))

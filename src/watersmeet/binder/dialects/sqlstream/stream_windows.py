@@ -57,7 +57,7 @@ from watersmeet.binder.dialects.sqlstream.stream_joins import (
     timestamp,
 )
 from watersmeet.circuit.operators import COLLECTED
-from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
+from watersmeet.expressions.aggregatecalls import OF_WINDOWS, aggregate_name, bind_call, written
 from watersmeet.expressions.casts import cast, unify
 from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.scalars import bind_condition, bind_value
@@ -156,7 +156,7 @@ class StreamWindows(Windows):
                 raise ctx.not_supported("FILTER for a window function that is not an aggregate", node)
             return replace(self._picked(name, node, frame, order, ctx), skips_nulls=skips)
         call = written(node)
-        if call is None or aggregate_name(node, ctx) is None:
+        if call is None or aggregate_name(node, ctx) is None or name in OF_WINDOWS:
             raise ctx.not_supported(f"{name.upper() or 'this function'} over a stream", node)
         found = bind_call(call, lambda _: ctx)
         if (
@@ -211,10 +211,8 @@ class StreamWindows(Windows):
             )
         if not value.type.is_numeric:
             raise ctx.error("DATATYPE_MISMATCH", f"function exp_avg({value.type.sql}, interval) does not exist", node)
-        if frame.value is None:
-            frame = replace(frame, value=self._rowtime)
-        argument = cast(value, DOUBLE, ctx, node).finish()
-        return WindowCall("exp_avg", (argument,), half_us, None, order, frame, DOUBLE)
+        arguments = cast(value, DOUBLE, ctx, node).finish(), self._rowtime
+        return WindowCall("exp_avg", arguments, half_us, None, order, frame, DOUBLE)
 
     # -- frames -----------------------------------------------------------------------------------------------------
 
