@@ -71,7 +71,7 @@ _UNBOUNDED: Final = (
 )
 
 #: The nodes that pass rows on as they arrive, with the input whose order the rows have.
-_PASSING: Final = (Cut, Filter, Project, Unnest, TemporalJoin, Apply)
+_PASSING: Final = (Cut, Filter, LateRowFilter, Project, Unnest, TemporalJoin, Apply)
 
 
 class StreamWindows(Windows):
@@ -263,6 +263,8 @@ def _range(window: StreamWindow, value: Scalar, *, unbounded: bool) -> WindowFra
 def _rises(node: Node, column: str | None, binding: Binding) -> bool:
     """Whether rows arrive in the order of that column."""
     while isinstance(node, _PASSING) and column is not None:
+        if isinstance(node, LateRowFilter) and node.age and node.column == column:
+            return True
         if isinstance(node, Project):
             column = next((e.column for c, e in zip(node.outputs, node.exprs, strict=True) if c.id == column), None)
         below = node.inputs[0]
@@ -270,8 +272,6 @@ def _rises(node: Node, column: str | None, binding: Binding) -> bool:
         if (isinstance(node, TemporalJoin) and node.waits) or (isinstance(node, Apply) and not node.arrival):
             return False
         node = below
-    if isinstance(node, LateRowFilter) and node.age:
-        return node.column == column
     if not isinstance(node, Arrivals):
         return False
     scan = node.scan
