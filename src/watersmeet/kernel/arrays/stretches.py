@@ -132,7 +132,7 @@ def _two_integers(values: Floats) -> tuple[np.int64, int, Ints, Ints] | None:
     scaled = np.ldexp(values, bits - exponent)
     high = np.trunc(scaled)
     low = np.ldexp(scaled - high, bits)
-    if (low != np.trunc(low)).any():
+    if (low != np.trunc(low)).any() or ((scaled == 0) & (values != 0)).any():
         return None
     return np.int64(bits), exponent - 2 * bits, high.astype(np.int64), low.astype(np.int64)
 
