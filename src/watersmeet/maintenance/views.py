@@ -56,6 +56,9 @@ def make_writing(session: Session, bound: Bound) -> None:
 
 def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
     """Makes a view that feeds a stream. Rows of a stream outside of the database are delivered as those of a sink."""
+    if isinstance(stream, Source) and not stream.connector:  # of a session that does without connectors
+        make(session, bound)
+        return
     if not stream.is_written_externally:
         make_writing(session, bound)
         return

@@ -74,6 +74,7 @@ SCRIPTS = {
         ("pairs", ("trades", "quotes"), "CREATE VIEW pairs AS SELECT id, bid FROM trades JOIN quotes USING (symbol)"),
         ("kept", ("pairs",), "CREATE MATERIALIZED VIEW kept AS SELECT id, bid FROM pairs"),
         ("texts", ("raw",), "CREATE MATERIALIZED VIEW texts AS SELECT raw FROM raw"),
+        ("sent", ("raw", "trades"), "CREATE MATERIALIZED VIEW sent INTO raw AS SELECT symbol AS raw FROM trades"),
         (None, ("trades",), "INSERT INTO trades (id, symbol, price) VALUES (1, 'a', 2.5)"),
         (None, ("kept",), "SELECT id FROM table(kept)"),
         (None, ("pairs",), "SELECT id FROM pairs"),
@@ -97,6 +98,19 @@ SCRIPTS = {
             "CREATE OR REPLACE VIEW s.v AS SELECT STREAM id FROM s.joined WHERE city = 'x'",
         ),
         (None, ("s", "v"), "SELECT STREAM id FROM s.v"),
+        (
+            "files",
+            ("s",),
+            (
+                "CREATE OR REPLACE FOREIGN STREAM s.files (id int) SERVER FILE_SERVER OPTIONS (DIRECTORY 'written', "
+                "FORMATTER 'CSV', FILE_ROTATION_TIME '1h')"
+            ),
+        ),
+        (
+            "writing",
+            ("s", "v", "files"),
+            "CREATE OR REPLACE PUMP s.writing STOPPED AS INSERT INTO s.files SELECT STREAM id FROM s.v",
+        ),
     ],
     "lenses": [
         (None, (), "SET defaults.topic.autocreate = true"),
