@@ -13,6 +13,7 @@ from sqlglot.tokens import Token
 from watersmeet.catalog import COMMON_SCHEMA, DropWord
 from watersmeet.dialects import risingwave, variables
 from watersmeet.dialects.lenses import ddl as lenses
+from watersmeet.dialects.lenses import settings as lenses_settings
 from watersmeet.dialects.lenses.grammar import WatersmeetLenses
 from watersmeet.dialects.semantics import LENSES, RISINGWAVE, SQLSTREAM, TIMEPLUS, Semantics
 from watersmeet.dialects.sqlstream import accepted
@@ -99,9 +100,14 @@ _LANGUAGES: Final[dict[str, Language]] = {
         creates=lenses.CREATES,
         drops=lenses.DROPS,
         lacking=lenses.LACKING,
-        readers={"INSERT": lenses.read_insert, "START": lenses.read_start, "STOP": lenses.read_stop},
+        readers={
+            "INSERT": lenses.read_insert,
+            "SET": lenses_settings.read_set,
+            "START": lenses.read_start,
+            "STOP": lenses.read_stop,
+        },
         goes_on=lenses.goes_on,
-        variables=variables.LENSES,
+        variables=lenses_settings.VARIABLES,
     ),
     "sqlstream": Language(
         "sqlstream",

@@ -12,15 +12,32 @@ TOPIC_CONFIGURATION: Final = (
     "cleanup.policy",
     "compression.type",
     "delete.retention.ms",
+    "file.delete.delay.ms",
+    "flush.messages",
+    "flush.ms",
+    "follower.replication.throttled.replicas",
+    "index.interval.bytes",
+    "leader.replication.throttled.replicas",
+    "local.retention.bytes",
+    "local.retention.ms",
     "max.compaction.lag.ms",
     "max.message.bytes",
+    "message.downconversion.enable",
+    "message.format.version",
+    "message.timestamp.difference.max.ms",
     "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
     "min.compaction.lag.ms",
     "min.insync.replicas",
+    "preallocate",
+    "remote.storage.enable",
     "retention.bytes",
     "retention.ms",
     "segment.bytes",
+    "segment.index.bytes",
+    "segment.jitter.ms",
     "segment.ms",
+    "unclean.leader.election.enable",
 )
 
 #: The settings of the Kafka client with librdkafka's names.
@@ -43,7 +60,7 @@ class Variable:
     effect: False for a variable that has no effect, because it would only change how `system` computes the same
     results. Scripts set it, so SET accepts it with a notice. system: the system that has the variable. of_one: the
     prefix of the variables `of_one` + name + `.property` for single objects, if this variable is the default
-    `a.b.property` of all. secret: whether SHOW ALL hides the value.
+    `a.b.property` of all. secret: whether SHOW ALL hides the value. A name that ends with `.*` is a family.
     """
 
     name: str
@@ -58,7 +75,11 @@ class Variable:
     secret: bool = False
 
     def named(self, name: str) -> Variable | None:
-        """The variable `name` of a single object, in lower case, if this variable is its default; else None."""
+        """The variable `name`, in lower case, if it is in this family, or is that of a single object whose default this
+        variable is; else None.
+        """
+        if self.name.endswith(".*"):
+            return replace(self, name=name) if name.startswith(self.name[:-1]) and name != self.name else None
         behind = f".{self.name.removeprefix(f'defaults.{self.of_one}')}"
         is_one = self.of_one and name.startswith(self.of_one) and name.endswith(behind)
         if not is_one or len(name) <= len(self.of_one) + len(behind):
@@ -66,9 +87,11 @@ class Variable:
         return replace(self, name=name, default="", of_one="")
 
 
-def flag(name: str, default: bool, description: str, effect: bool = False, system: str = "") -> Variable:
+def flag(
+    name: str, default: bool, description: str, effect: bool = False, system: str = "", of_one: str = ""
+) -> Variable:
     """A variable that is true or false."""
-    return Variable(name, "boolean", "true" if default else "false", description, effect, system=system)
+    return Variable(name, "boolean", "true" if default else "false", description, effect, system=system, of_one=of_one)
 
 
 _RISINGWAVE: Final = "RisingWave"
@@ -146,99 +169,6 @@ RISINGWAVE: Final = (
     flag("streaming_share_arrangements", True, "Joins of new views read arrangements that other views keep.", True),
     flag("streaming_use_arrangement_backfill", True, "Arrangement backfill.", system=_RISINGWAVE),
     flag("streaming_use_snapshot_backfill", True, "Snapshot backfill.", system=_RISINGWAVE),
-)
-
-#: The prefix of variables of one topic: `topic.<name>.partitions`.
-_TOPIC: Final = "topic."
-
-
-def _configuration(name: str) -> Variable:
-    return Variable(
-        f"defaults.topic.{name}",
-        "text",
-        "",
-        f"Kafka's {name} of topics that are made there; empty: the broker decides (Lenses).",
-        effect=True,
-        of_one=_TOPIC,
-    )
-
-
-def _connection(name: str, description: str, *, secret: bool = False) -> Variable:
-    return Variable(f"kafka.{name}", "text", "", f"{description} (Lenses).", effect=True, secret=secret)
-
-
-LENSES: Final = (
-    flag("defaults.topic.autocreate", False, "A processor makes its target topic (Lenses).", effect=True),
-    Variable(
-        "defaults.topic.partitions",
-        "integer",
-        "1",
-        "Partitions of topics that are made for processors (Lenses).",
-        effect=True,
-        least=1,
-        of_one=_TOPIC,
-    ),
-    Variable(
-        "defaults.topic.replication",
-        "integer",
-        "1",
-        "Copies of topics that are made in Kafka for processors (Lenses).",
-        effect=True,
-        least=1,
-        of_one=_TOPIC,
-    ),
-    Variable(
-        "defaults.topic.watermark_idle_timeout",
-        "interval",
-        "",
-        "How long a new topic may be silent before joins stop waiting for it; empty: forever (Lenses).",
-        effect=True,
-    ),
-    *(_configuration(name) for name in TOPIC_CONFIGURATION),
-    _connection("bootstrap.servers", "Brokers of Kafka, where new topics are made; empty: topics are in the database"),
-    _connection("schema.registry.url", "Schema registry of topics with AVRO"),
-    _connection("schema.registry.username", "User of the schema registry"),
-    _connection("schema.registry.password", "Password of the schema registry", secret=True),
-    _connection("security.protocol", "How the brokers are reached: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
-    _connection("sasl.mechanism", "How the user is authenticated: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
-    _connection("sasl.username", "User of Kafka"),
-    _connection("sasl.password", "Password of Kafka", secret=True),
-    _connection("ssl.ca.location", "File with the certificates of those who sign the brokers' certificates"),
-    _connection("ssl.certificate.location", "File with the certificate of this client"),
-    _connection("ssl.key.location", "File with the key of this client's certificate"),
-    Variable(
-        "auto.offset.reset",
-        "text",
-        "earliest",
-        "Where a topic of Kafka that exists already is read from (Lenses).",
-        effect=True,
-        choices=("earliest", "latest"),
-    ),
-    Variable(
-        "error.policy",
-        "text",
-        "continue",
-        "What happens to records that can't be decoded: they are set aside, or nothing is read any further, or they "
-        "are set aside and written to the topic of dead.letter.queue (Lenses).",
-        effect=True,
-        choices=("continue", "fail", "dlq"),
-    ),
-    Variable(
-        "dead.letter.queue",
-        "text",
-        "",
-        "Topic of Kafka for records that can't be decoded, with error.policy 'dlq' (Lenses).",
-        effect=True,
-    ),
-    Variable(
-        "processing.guarantee",
-        "text",
-        "exactly_once",
-        "What processors promise (Lenses).",
-        choices=("at_least_once", "exactly_once", "exactly_once_v2"),
-        system="Lenses: processors deliver each record once",
-    ),
-    Variable("commit.interval.ms", "integer", "100", "Time between commits of a processor (Lenses).", system="Lenses"),
 )
 
 SQLSTREAM: Final = (

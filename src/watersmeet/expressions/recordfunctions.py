@@ -15,7 +15,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.lenses.functions import PREFIX
+from watersmeet.dialects.tree.nodes import RECORD_FUNCTION
 from watersmeet.expressions.calls import (
     Builder,
     FunctionCall,
@@ -365,4 +365,6 @@ def _named(name: str, build: Builder) -> Builder:
     return lambda c: build(replace(c, name=name))
 
 
-RECORD_FUNCTIONS: Final[dict[str, Builder]] = {f"{PREFIX}{name}": _named(name, b) for name, b in _BUILDERS.items()}
+RECORD_FUNCTIONS: Final[dict[str, Builder]] = {
+    f"{RECORD_FUNCTION}{name}": _named(name, b) for name, b in _BUILDERS.items()
+}

@@ -12,15 +12,12 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.catalog import RECORD_HEADERS
-from watersmeet.dialects.tree.nodes import adapt, text_of
+from watersmeet.dialects.tree.nodes import RECORD_FUNCTION, adapt, text_of
 from watersmeet.dialects.tree.queries import node_error, node_span
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.values.spans import own_span, set_span
 
 _Build = Callable[..., exp.Expression]
-
-#: The prefix of functions of `expressions.recordfunctions`.
-PREFIX: Final = "$lenses."
 
 #: The names of Lenses' reference by its families, without second names.
 FAMILIES: Final[Mapping[str, str]] = {
@@ -126,7 +123,7 @@ def adapt_call(node: exp.Anonymous, sql: str) -> None:
         _replace(node, exp.Anonymous(this="json_keys", expressions=[_all_headers()]))
     elif name in _OWN or name in _RENAMED or name != written:
         adapt(node, text_of(node))
-        node.set("this", _RENAMED.get(name, f"{PREFIX}{name}" if name in _OWN else name))
+        node.set("this", _RENAMED.get(name, f"{RECORD_FUNCTION}{name}" if name in _OWN else name))
     elif name in _TREES:
         count, build = _TREES[name]
         arguments: Sequence[Any] = node.expressions
@@ -160,7 +157,7 @@ def _adapt_header(node: exp.Anonymous, name: str, sql: str) -> None:
             hint=f'Write {name.upper()}("name").',
         )
     text = exp.JSONExtractScalar(this=_all_headers(), expression=arguments[0].copy())
-    made = text if name == "headerasstring" else exp.Anonymous(this=f"{PREFIX}{name}", expressions=[text])
+    made = text if name == "headerasstring" else exp.Anonymous(this=f"{RECORD_FUNCTION}{name}", expressions=[text])
     for part in (text, made):
         set_span(part, own_span(node))
     node.replace(made)

@@ -205,6 +205,9 @@ def text_of(node: exp.Expression) -> str:
     return str(tree.sql(normalize_functions=False))
 
 
+#: The prefix of functions of records in trees: a grammar substitutes them for the functions of its dialect.
+RECORD_FUNCTION: Final = "$record."
+
 #: Functions whose arguments are not a list.
 SPECIAL_SYNTAX: Final = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
 

@@ -327,7 +327,8 @@ def set_variable(session: Session, statement: SetVariable) -> Result:
         raise _of_processor(session, statement, err) from None
     if not variable.effect:
         session.notice(
-            f"{variable.name} has no effect: Watersmeet decides itself about its purpose in {variable.system}"
+            f"{variable.name} has no effect: Watersmeet decides itself about its purpose in {variable.system}: "
+            f"{variable.description}"
         )
     if variable.name == "search_path" and statement.value is not None:
         _tell_missing(session)
@@ -385,7 +386,7 @@ def _of_processor(session: Session, statement: SetVariable, failure: Error) -> E
             f"setting {statement.name}",
             statement.text,
             statement.span,
-            hint="Some processor settings of defaults.topic are supported: SHOW ALL lists them.",
+            hint="SHOW ALL lists the settings. Those of topics are defaults.topic.partitions and similar.",
         )
     failure.sql, failure.span = statement.text, statement.span
     return failure

@@ -44,7 +44,14 @@ from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProces
 from watersmeet.errors import Error
 from watersmeet.formats.payloads import split_window, window_prefix
 from watersmeet.maintenance.views import make
-from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, connector_for, partitions_wanted
+from watersmeet.session.statements.topics import (
+    TIME,
+    KafkaTopic,
+    add_topic,
+    connector_for,
+    partitions_wanted,
+    setting,
+)
 from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
 
@@ -272,7 +279,7 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
     check_columns(query.columns, statement)
     name = _target(statement)
     declared = session.find(name)
-    if declared is None and not session.variables.is_on("defaults.topic.autocreate"):
+    if declared is None and setting(session, name.name, "autocreate") != "true":
         raise error_at(
             statement,
             name.span,
