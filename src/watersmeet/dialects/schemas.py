@@ -40,11 +40,14 @@ def schema_shown(schema: str, semantics: Semantics) -> str:
 
 
 def find_relation(catalog: Catalog, name: str, schema: str | None, *, folded: bool) -> Relation | None:
-    """The relation with a name, optionally qualified by a schema. `folded` is explained at `Catalog.by_name`."""
+    """The relation with a name, optionally qualified by a schema. `folded` is explained at `Catalog.by_name`.
+
+    A topic may have dots in its name: without such a schema, `market.risk` is the name of a relation.
+    """
     if schema is None:
         return catalog.by_name(name, folded=folded)
     found = schema_meant(schema, catalog)
-    return None if found is None else catalog.by_name(name, found, folded=folded)
+    return catalog.by_name(f"{schema}.{name}" if found is None else name, found, folded=folded)
 
 
 def relation_in_from(node: exp.Table, catalog: Catalog) -> Relation | None:

@@ -27,6 +27,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.dialects.lenses.aggregates import adapt_aggregate
 from watersmeet.dialects.lenses.functions import adapt_call
+from watersmeet.dialects.lenses.names import joined
 from watersmeet.dialects.tree.nodes import (
     SPECIAL_SYNTAX,
     ColumnPath,
@@ -159,6 +160,10 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
         HEX_STRINGS: ClassVar[list[Any]] = []
         BYTE_STRINGS: ClassVar[list[Any]] = []
         HEREDOC_STRINGS: ClassVar[list[Any]] = []
+
+        def tokenize(self, sql: str) -> list[Token]:
+            """The tokens, with one for each name of a topic that has dashes."""
+            return joined(super().tokenize(sql), sql)
 
     class Parser(Marking, Base.Parser):  # type: ignore[misc]
         """PostgreSQL's grammar; functions stay as written."""

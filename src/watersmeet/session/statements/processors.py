@@ -51,6 +51,7 @@ from watersmeet.session.statements.topics import (
     connector_for,
     partitions_wanted,
     setting,
+    with_whole_name,
 )
 from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
@@ -78,6 +79,7 @@ _METADATA: Final = (RECORD_TIME, TOMBSTONE, RECORD_NUMBER, RECORD_PARTITION, REC
 def create_processor(session: Session, statement: CreateProcessor) -> Result:
     """INSERT INTO … SELECT STREAM or TABLE: creates the topic, if it is missing, and the processor that writes it."""
     session.require_definer("INSERT")
+    statement = with_whole_name(session, statement)
     bound = bind_processor(session, statement)
     topic = session.find(_target(statement))
     if topic is None:
@@ -274,6 +276,7 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
 
     Raises errors of the binder, with their positions, and UNDEFINED_RELATION for a missing target.
     """
+    statement = with_whole_name(session, statement)
     query = bound(statement, readable(session.catalog), session.dialect)
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)

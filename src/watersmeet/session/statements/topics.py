@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import (
@@ -40,6 +40,7 @@ from watersmeet.database.filling import fill
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result, text_result, typed_result
 from watersmeet.database.transaction import if_committed
+from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.variables import KAFKA_PROPERTIES, TOPIC_CONFIGURATION
@@ -252,8 +253,18 @@ def create_topic(session: Session, statement: CreateTopic) -> Result:
     it again.
     """
     with own_transaction(session):
-        _create(session, statement)
+        _create(session, with_whole_name(session, statement))
     return Result("CREATE TABLE")
+
+
+Created = TypeVar("Created", CreateProcessor, CreateTopic)
+
+
+def with_whole_name(session: Session, statement: Created) -> Created:
+    """The statement with the dots in the name of its topic, if what precedes the first dot is not a schema."""
+    if statement.schema is None or schema_meant(statement.schema, session.catalog) is not None:
+        return statement
+    return replace(statement, name=f"{statement.schema}.{statement.name}", schema=None)
 
 
 def _create(session: Session, statement: CreateTopic) -> None:
