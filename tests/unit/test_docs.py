@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from scripts.dialectcoverage import topics
 
 from watersmeet.database.sessions.variables import variables
+from watersmeet.dialects.registry import language_named
 from watersmeet.errors import CONDITIONS
 
 ROOT = Path(__file__).parents[2]
@@ -69,13 +71,17 @@ def test_rules_and_rulings_that_are_named_exist():
 
 
 def test_every_session_variable_is_listed_and_no_other():
+    """Settings of Lenses without effect are on the page of its entries."""
     first = {
         n
         for line in section("Session variables").splitlines()
         if line.startswith("| `")
         for n in re.findall(r"`([\w.]+)`", line.split("|")[1])
     }
-    assert first == {*variables(), "rw_implicit_flush"}
+    elsewhere = {v.name for v in language_named("lenses").variables if not v.effect}
+    entries = {e.name for t in topics() if t.system == "lenses" for e in t.entries if e.kind == "setting"}
+    assert entries >= elsewhere
+    assert first == {*variables(), "rw_implicit_flush"} - elsewhere
 
 
 ALL_PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
