@@ -26,6 +26,7 @@ from watersmeet.expressions.casts import cast, unify
 from watersmeet.expressions.context import Context, Value, boolean, call, duckdb_cast, fill, string, wrap
 from watersmeet.expressions.datefunctions import DATE_FUNCTIONS
 from watersmeet.expressions.lenient import LENIENT_FUNCTIONS
+from watersmeet.expressions.logparsing import LOG_FUNCTIONS
 from watersmeet.expressions.mathfunctions import MATH_FUNCTIONS
 from watersmeet.expressions.nestedfunctions import ARRAY_FUNCTIONS, JSON_FUNCTIONS, json_element, json_extract, walked
 from watersmeet.expressions.operators import no_operator, quantified
@@ -55,7 +56,7 @@ _VOLATILE: Final = frozenset({
 })  # fmt: skip
 
 #: Functions that grammars insert.
-_INSERTED: Final = {**LENIENT_FUNCTIONS, **RECORD_FUNCTIONS}
+_INSERTED: Final = {**LENIENT_FUNCTIONS, **LOG_FUNCTIONS, **RECORD_FUNCTIONS}
 
 #: The aggregate functions that have another name in DuckDB.
 _AGGREGATES: Final = frozenset({

@@ -238,7 +238,8 @@ def checked(pattern: str, node: exp.Expression, ctx: Context) -> exp.Expression:
 def translated(pattern: str, node: exp.Expression, ctx: Context) -> str:
     """A constant pattern translated for RE2. Raises FEATURE_NOT_SUPPORTED for back-references and look-around."""
     if re.search(r"\(\?(=|!|<=|<!)", pattern):
-        raise ctx.not_supported("look-ahead and look-behind in a regular expression", node)
+        hint = "RE2 matches patterns in linear time: it has no look-around and no back-references."
+        raise ctx.not_supported("look-ahead and look-behind in a regular expression", node, hint=hint)
     pattern = re.sub(r"^\*\*\*[:=]?", "", pattern)
     result: list[str] = []
     index, in_class = 0, False

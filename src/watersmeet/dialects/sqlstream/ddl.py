@@ -162,7 +162,8 @@ ROWTIME: Final = "ROWTIME"
 _TYPES: Final[dict[tuple[str, ...], str]] = {
     ("VARCHAR",): "varchar", ("CHARACTER", "VARYING"): "varchar", ("CHAR", "VARYING"): "varchar", ("CHARACTER",
       ): "varchar",
-    ("CHAR",): "varchar", ("VARBINARY",): "bytea", ("BINARY", "VARYING"): "bytea", ("BINARY",): "bytea", ("TINYINT",
+    ("CHAR",): "varchar", ("NVARCHAR",): "varchar",
+    ("NCHAR",): "varchar", ("VARBINARY",): "bytea", ("BINARY", "VARYING"): "bytea", ("BINARY",): "bytea", ("TINYINT",
       ): "smallint",
     ("TIMESTAMP",): "timestamp", ("TIME",): "time",
 }  # fmt: skip
@@ -368,6 +369,9 @@ def _read_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 def read_column_type(cursor: Cursor) -> SqlType:
     """Reads a type such as `VARCHAR(32)` (SS-62, SS-63). Raises UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
+    if cursor.at("INTERVAL"):
+        hint = "As in s-Server, intervals are only for expressions: declare a number, and multiply it by an interval."
+        raise not_supported("a column of type INTERVAL", cursor.text, span_of(cursor.rest[:1]), hint=hint)
     for words, name in _TYPES.items():
         if cursor.take(*words):
             if cursor.take("("):

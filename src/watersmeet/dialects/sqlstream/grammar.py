@@ -14,8 +14,11 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.risingwave import WatersmeetRisingWave as Base
+from watersmeet.dialects.sqlstream import functions
 from watersmeet.dialects.tree.nodes import FoldedName, MarkedSelect, MarkedTable, retyped, wrap
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.tokens import span_of
+from watersmeet.errors import Error
 from watersmeet.values.spans import set_span
 
 
@@ -70,6 +73,20 @@ def _rounded(name: str, kind: type[exp.Expression], parser: Any) -> exp.Expressi
     return parser.expression(exp.Anonymous(this=name, expressions=arguments))
 
 
+def _substring(parser: Any) -> exp.Expression:
+    """`SUBSTRING(text SIMILAR pattern ESCAPE sign)`, else SUBSTRING of every dialect; after the parenthesis."""
+    index = parser._index
+    text = parser._parse_bitwise()
+    if parser._curr.text.upper() != "SIMILAR":
+        parser._retreat(index)
+        return Base.Parser.FUNCTION_PARSERS["SUBSTRING"](parser)
+    parser._advance()
+    pattern = parser._parse_bitwise()
+    if not parser._match_text_seq("ESCAPE"):
+        parser.raise_error("ESCAPE was expected")
+    return parser.expression(exp.Anonymous(this="$similar_part", expressions=[text, pattern, parser._parse_string()]))
+
+
 def _step(parser: Any) -> exp.Expression:
     """Reads `STEP(time BY interval)`, a FLOOR to multiples of the interval; the parser stands after the opening
     parenthesis.
@@ -93,12 +110,13 @@ class WatersmeetSqlstream(Base):
             **Base.Parser.FUNCTION_PARSERS,
             **{name: partial(_rounded, name, kind) for name, kind in _ROUNDED.items()},
             "STEP": _step,
+            "SUBSTRING": _substring,
         }
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
             """The trees in the form that the binder reads."""
             trees: list[exp.Expression | None] = super().parse(raw_tokens, sql)
-            return [None if tree is None else adapted(tree) for tree in trees]
+            return [None if tree is None else adapted(tree, sql) for tree in trees]
 
         def _parse_hint(self) -> Any:
             """Reads the word STREAM after SELECT, unless it is a column."""
@@ -194,20 +212,52 @@ class WatersmeetSqlstream(Base):
             return exp.Var(this=word)
 
 
-def _cut(node: exp.Cast) -> None:
-    """`CAST(x AS VARCHAR(3))` returns the first three characters."""
-    length = node.to.expressions[0].this
-    node.to.set("expressions", None)
-    wrap(node, lambda text: exp.Substring(this=text, start=exp.Literal.number(1), length=length.copy()))
+#: Nodes that functions of this dialect may be.
+_REPLACED: Final = (
+    exp.Anonymous, exp.Column, exp.CurrentTime, exp.HexString, exp.Localtime, exp.UnicodeString,
+)  # fmt: skip
+
+_VARYING: Final = (exp.DType.VARCHAR, exp.DType.NVARCHAR)
+_FIXED: Final = (exp.DType.CHAR, exp.DType.NCHAR, exp.DType.BPCHAR)
 
 
-def adapted(tree: exp.Expression) -> exp.Expression:
-    """The tree in the form that the binder reads."""
+def _cast(node: exp.Cast) -> None:
+    """Types that other dialects do not have; texts are cut to their length, and padded for CHAR."""
+    kind = node.to.this
+    length = int(node.to.expressions[0].name) if node.to.expressions else 1 if kind in _FIXED else None
+    if kind in (*_VARYING, *_FIXED):
+        node.set("to", exp.DataType(this=exp.DType.VARCHAR))
+        if length is not None:
+            wrap(node, lambda text: functions.cast_of_text(text, length, padded=kind in _FIXED))
+    elif kind in (exp.DType.BINARY, exp.DType.VARBINARY):
+        node.set("to", exp.DataType(this=exp.DType.VARBINARY))
+    elif kind == exp.DType.TINYINT:
+        node.set("to", exp.DataType(this=exp.DType.SMALLINT))
+
+
+def _own(node: exp.Expression, sql: str) -> exp.Expression:
+    """The node, or the one that takes the place of a function of this dialect. Errors get its span."""
+    try:
+        made = functions.adapted_function(node)
+    except Error as err:
+        err.sql, err.span = err.sql or sql, err.span or node_span(node)
+        raise
+    if made is not node and made.parent is None:
+        set_span(made, node_span(node))
+        node.replace(made)
+    return made
+
+
+def adapted(tree: exp.Expression, sql: str = "") -> exp.Expression:
+    """The tree in the form that the binder reads. sql: its text, for errors."""
+    for node in list(tree.walk()):
+        if isinstance(node, _REPLACED):
+            _own(node, sql)
     for node in list(tree.walk()):
         if isinstance(node, exp.Identifier) and not node.args.get("quoted"):
             retyped(node, FoldedName, this=node.name.upper(), quoted=True)
-        elif isinstance(node, exp.Cast) and node.to.this == exp.DType.VARCHAR and node.to.expressions:
-            _cut(node)
+        elif isinstance(node, exp.Cast):
+            _cast(node)
         elif isinstance(node, exp.Select) and isinstance(node.args.get("hint"), exp.Var):
             made = retyped(node, StreamSelect, stream=node.args["hint"], hint=None)
             tree = made if node is tree else tree

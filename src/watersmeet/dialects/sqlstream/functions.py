@@ -1,0 +1,226 @@
+"""Converts SQLstream's own functions to those of `expressions.logparsing` and to functions that all dialects have.
+
+SQLstream, "Streaming SQL Reference Guide", "Functions"; "Log Parsing Functions". The columns of a log-parsing function
+are constants of the call, so they are read here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sqlglot import exp
+
+from watersmeet.dialects.tree.nodes import ColumnPath, retyped
+from watersmeet.errors import error
+
+Arguments = Sequence[exp.Expression]
+
+_TEXT: Final = exp.Literal.string
+
+
+def _call(name: str, *arguments: exp.Expression) -> exp.Expression:
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def _constant(node: exp.Expression, name: str) -> str:
+    """A constant text. Raises FEATURE_NOT_SUPPORTED."""
+    if not isinstance(node, exp.Literal) or not node.is_string:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"{name} with columns or a format that is not a constant is not supported",
+            hint="Its columns have to be known when the query is read: write a text in quotes.",
+        )
+    return str(node.this)
+
+
+def _fields(texts: exp.Expression, columns: Sequence[tuple[str, str]]) -> exp.Expression:
+    """A row of the elements of an array of texts: for each the column's name and its type."""
+    return _call("$fields", texts, *(_TEXT(part) for column in columns for part in column))
+
+
+def _numbered(count: int) -> list[tuple[str, str]]:
+    return [(f"COLUMN{i + 1}", "varchar") for i in range(count)]
+
+
+_NAME: Final = r'\s*(?:"(?P<quoted>[^"]+)"|(?P<plain>\w+))\s+TYPE\s+'
+_TYPE: Final = r"(?P<type>[A-Za-z][\w ]*?(?:\(\s*\d+\s*(?:,\s*\d+\s*)?\))?)"
+_COLUMN: Final = re.compile(
+    _NAME + _TYPE + r"(?P<format>\s*'[^']*')?(?:\s+NOT\s+NULL)?"
+    r"(?:\s+START\s+(?P<start>\d+)(?:\s+FOR\s+(?P<length>\d+))?)?\s*(?:,|\Z)",
+    re.IGNORECASE,
+)
+
+
+def _columns(node: exp.Expression, name: str) -> list[re.Match[str]]:
+    """The columns in `a TYPE INTEGER START 0 FOR 3, …`. Raises SYNTAX_ERROR, FEATURE_NOT_SUPPORTED."""
+    text, found, place = _constant(node, name), [], 0
+    while place < len(text.rstrip()):
+        column = _COLUMN.match(text, place)
+        if column is None:
+            raise error(
+                "SYNTAX_ERROR",
+                f'the columns of {name} can\'t be read at "{text[place : place + 20].strip()}"',
+                hint="A column is written: name TYPE type, for instance 'id TYPE INTEGER, name TYPE VARCHAR(20)'.",
+            )
+        if column["format"]:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"a format of a column in {name} is not supported",
+                hint="Declare the column as VARCHAR, and convert it with CHAR_TO_TIMESTAMP.",
+            )
+        found.append(column)
+        place = column.end()
+    return found
+
+
+def _typed(columns: Sequence[re.Match[str]]) -> list[tuple[str, str]]:
+    return [(c["quoted"] or c["plain"].upper(), _type(c["type"])) for c in columns]
+
+
+def _type(written: str) -> str:
+    """A type of the columns; texts have no length."""
+    name = " ".join(written.upper().split())
+    if re.match(r"(VAR)?CHAR|CHARACTER", name):
+        return "varchar"
+    return {"TINYINT": "smallint", "DOUBLE PRECISION": "double"}.get(name, name.lower())
+
+
+def groups(pattern: str) -> int:
+    """The number of capturing groups of a regular expression of Java."""
+    bare = re.sub(r"\[\^?\]?[^\]]*\]", "", re.sub(r"\\.", "", pattern, flags=re.DOTALL))
+    return len(re.findall(r"\((?!\?)", bare))
+
+
+def _of_regex(name: str, flags: str, arguments: Arguments) -> exp.Expression | None:
+    """REGEX_LOG_PARSE(text, pattern [, columns]): the groups of a pattern that the whole text matches, else NULL."""
+    if len(arguments) not in (2, 3):
+        return None
+    pattern = _constant(arguments[1], name)
+    count = groups(pattern)
+    columns = _typed(_columns(arguments[2], name)) if len(arguments) == 3 else _numbered(count)
+    if not count or len(columns) != count:
+        raise error(
+            "INVALID_PARAMETER",
+            f"the pattern of {name} has {count} groups" + (f", not {len(columns)}" if count else ""),
+            hint="Each group in parentheses is a column.",
+        )
+    return _fields(_call("$groups", arguments[0], _TEXT(flags + pattern), exp.Literal.number(count)), columns)
+
+
+def _of_columns(arguments: Arguments) -> exp.Expression | None:
+    """VARIABLE_COLUMN_LOG_PARSE(text, columns, delimiter [, escape [, quotes]])."""
+    name = "VARIABLE_COLUMN_LOG_PARSE"
+    if len(arguments) not in (3, 4, 5):
+        return None
+    text, wanted, *more = arguments
+    is_count = isinstance(wanted, exp.Literal) and not wanted.is_string
+    columns = _numbered(int(wanted.this)) if is_count else _typed(_columns(wanted, name))
+    signs = [_constant(sign, name) for sign in more]
+    return _fields(_call("$separated", text, *map(_TEXT, signs)), columns)
+
+
+def _of_places(arguments: Arguments) -> exp.Expression | None:
+    """FIXED_COLUMN_LOG_PARSE(text, columns): positions begin at 0."""
+    if len(arguments) != 2:
+        return None
+    columns = _columns(arguments[1], "FIXED_COLUMN_LOG_PARSE")
+    parts: list[exp.Expression] = []
+    for column in columns:
+        start = exp.Literal.number(int(column["start"] or 0) + 1)
+        length = [] if column["length"] is None else [exp.Literal.number(int(column["length"]))]
+        parts.append(_call("substr", arguments[0].copy(), start, *length))
+    return _fields(exp.Array(expressions=parts), _typed(columns))
+
+
+#: The predefined formats of W3C_LOG_PARSE.
+_FORMATS: Final = {
+    "COMMON": '%h %l %u %t "%r" %>s %b',
+    "COMMON WITH VHOST": '%v %h %l %u %t "%r" %>s %b',
+    "NCSA EXTENDED": '%h %l %u %t "%r" %>s %b "%[Referer]i" "%[User-agent]i"',
+    "REFERER": "%[Referer]i ---> %U",
+    "AGENT": "%[User-agent]i",
+}
+_SPECIFIER: Final = re.compile(r"(\"?)%[<>]?(?:\[[^\]]*\]|\{[^}]*\})?([A-Za-z])(\"?)")
+
+
+def _of_format(arguments: Arguments) -> exp.Expression | None:
+    """W3C_LOG_PARSE(text, format): a column for each specifier of Apache's log formats."""
+    if len(arguments) != 2:
+        return None
+    given = _constant(arguments[1], "W3C_LOG_PARSE")
+    written = _FORMATS.get(" ".join(given.upper().split()), given)
+    pattern, columns, place = "", list[tuple[str, str]](), 0
+    for found in _SPECIFIER.finditer(written):
+        pattern += re.escape(written[place : found.start()])
+        quoted, letter, last = bool(found[1] and found[3]), found[2], found.end() == len(written)
+        inside = '"([^"]*)"' if quoted else r"\[([^\]]*)\]" if letter == "t" else "(.*)" if last else r"(\S*)"
+        pattern += inside if quoted else found[1] + inside + found[3]
+        columns.append((f"COLUMN{len(columns) + 1}", "bigint" if letter == "b" else "varchar"))
+        place = found.end()
+    if not columns:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f'the format "{given}" of W3C_LOG_PARSE is not supported',
+            hint=f"It is {', '.join(_FORMATS)}, or made of Apache's specifiers, such as %h.",
+        )
+    pattern += re.escape(written[place:])
+    return _fields(_call("$groups", arguments[0], _TEXT(pattern), exp.Literal.number(len(columns))), columns)
+
+
+def _of_syslog(arguments: Arguments) -> exp.Expression | None:
+    """SYS_LOG_PARSE(text): the time of the line `Mon DD HH:MM:SS …`, in 1970, and its rest."""
+    if len(arguments) != 1:
+        return None
+    return _fields(_call("$syslog", arguments[0]), [("COLUMN1", "timestamp"), ("COLUMN2", "varchar")])
+
+
+_MADE: Final[dict[str, Callable[[Arguments], exp.Expression | None]]] = {
+    "REGEX_REPLACE": lambda a: _call("$regex_replace", *a),
+    "REGEX_LOG_PARSE": lambda a: _of_regex("REGEX_LOG_PARSE", "", a),
+    **dict.fromkeys(
+        ("FAST_REGEX_LOG_PARSE", "FAST_REGEX_LOG_PARSER"), lambda a: _of_regex("FAST_REGEX_LOG_PARSE", "(?U)", a)
+    ),
+    "VARIABLE_COLUMN_LOG_PARSE": _of_columns,
+    "FIXED_COLUMN_LOG_PARSE": _of_places,
+    "W3C_LOG_PARSE": _of_format,
+    "SYS_LOG_PARSE": _of_syslog,
+}
+
+#: An escape of `U&'…'`.
+_UNICODE: Final = re.compile(r"\\(?:\+([0-9A-Fa-f]{6})|([0-9A-Fa-f]{4})|(\\))")
+
+#: Words without parentheses that are values.
+_WORDS: Final[dict[str, Callable[[], exp.Expression]]] = {
+    "UNKNOWN": lambda: exp.cast(exp.null(), exp.DataType.Type.BOOLEAN),
+    "CURRENT_ROW_TIMESTAMP": exp.Localtimestamp,
+}
+
+
+def adapted_function(node: exp.Expression) -> exp.Expression:
+    """The node, or the one that replaces it in the tree."""
+    if isinstance(node, exp.Anonymous) and isinstance(node.this, str):
+        build = _MADE.get(node.this.upper())
+        made = None if build is None else build(node.expressions)
+    elif isinstance(node, exp.HexString):
+        made = exp.cast(_TEXT("\\x" + str(node.this)), exp.DataType.Type.VARBINARY)
+    elif isinstance(node, exp.UnicodeString):
+        made = _TEXT(_UNICODE.sub(lambda m: "\\" if m[3] else chr(int(m[1] or m[2], 16)), str(node.this)))
+    elif isinstance(node, (exp.Localtime, exp.CurrentTime)):
+        made = exp.cast(exp.Localtimestamp(), exp.DataType.Type.TIME)
+    elif isinstance(node, exp.Column) and node.args.get("db") is not None and type(node) is exp.Column:
+        return retyped(node, ColumnPath)
+    elif isinstance(node, exp.Column) and node.args.get("table") is None and isinstance(node.this, exp.Identifier):
+        word = None if node.this.args.get("quoted") else _WORDS.get(node.this.name.upper())
+        made = None if word is None else word()
+    else:
+        made = None
+    return node if made is None else made
+
+
+def cast_of_text(node: exp.Cast, length: int, *, padded: bool) -> exp.Expression:
+    """`CAST(x AS VARCHAR(n))` returns the first n characters, `CAST(x AS CHAR(n))` n of them."""
+    arguments: list[Any] = [node, exp.Literal.number(1), exp.Literal.number(length)]
+    cut = exp.Substring(this=arguments[0], start=arguments[1], length=arguments[2])
+    return _call("rpad", cut, exp.Literal.number(length)) if padded else cut
