@@ -1,1 +1,1 @@
-"""Change data capture: tables of other databases, whose changes are committed as transactions."""
+"""Change data capture: copies of tables of other databases, whose changes are committed as transactions."""

@@ -1,7 +1,7 @@
-"""Change data capture: for each captured database a thread reads the server's changes and commits them.
+"""Captures databases: for each one a thread reads the server's changes and commits them.
 
-A commit contains whole transactions of several tables, together with the offset in the server's log. Only after that
-commit the server may delete these changes, so capture resumes exactly after a crash. Code specific to a system is in
+A commit contains whole transactions, possibly of several tables, and the offset in the server's log. Only after the
+commit may the server delete these changes, so capture resumes exactly after a crash. Code specific to a system is in
 `connectors.databases.captures`. `drop_captured` removes what capture has created on the server.
 """
 
@@ -51,19 +51,19 @@ from watersmeet.values.serialization import from_json, to_json
 #: The longest wait for changes before the thread checks for other work.
 _POLL_S: Final = 0.05
 
-#: After a failure the server is tried again after times from this …
+#: After a failure the server is tried again after a delay, at first of this length …
 _FIRST_RETRY_S: Final = 0.1
 
-#: … to this; see `Worker`.
+#: … and at most of this length; see `Worker`.
 _LAST_RETRY_S: Final = 5.0
 
-#: The interval at which it checks that servers still write the changes of all tables; also checked at each start.
+#: The interval between checks that servers still write the changes of all tables. The first check is at the start.
 _CHECK_S: Final = 60.0
 
-#: A table that the user may not read is tried again after this time.
+#: The delay after which a table that the user has no right to read is tried again.
 _RIGHT_S: Final = 1.0
 
-#: Errors in the rows of one table: they stop this table, not the others of its source.
+#: Errors in the rows of a table, which stop only this table, not the other tables of its source.
 _BROKEN: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 
 #: The longest wait of `close` for a thread that releases its server.
@@ -72,7 +72,9 @@ _CLOSE_S: Final = 10.0
 
 @dataclass
 class _Change:
-    """A commit: the changes of tables by id, their positions after it, the rejected rows."""
+    """The content of a commit: the changes of tables by id, the positions of the tables after it, and the rejected
+    rows.
+    """
 
     changes: dict[str, Change]
     position: DatabasePosition
@@ -93,10 +95,10 @@ def committed(database: OpenDatabase, captured: CapturedDatabase) -> DatabasePos
 
 
 class Captures(Service):
-    """The captured databases of an open database. Safe for several threads."""
+    """The captured databases of an open database. It is thread-safe."""
 
     def __init__(self, session: Session) -> None:
-        """session: a session of its own, without transactions."""
+        """session: a separate session without transactions."""
         self._session = session
         self._workers: Workers[_Capturing] = Workers()
 
@@ -117,26 +119,26 @@ class Captures(Service):
 
     @contextlib.contextmanager
     def halted(self, database_id: str) -> Iterator[None]:
-        """Stops capturing a database inside the block. After it, capture resumes from the newest commit."""
-        self._workers.end([database_id])  # it commits nothing more, even if ending it takes longer
+        """Stops capturing a database inside the block. Afterwards capture resumes from the newest commit."""
+        self._workers.end([database_id])  # the thread commits nothing more, even if it ends later
         try:
             yield
         finally:
             self.follow()
 
     def catch_up(self) -> list[str]:
-        """Waits until the tables contain all transactions committed before on the servers. Returns a notice for each
-        database that is skipped.
+        """Waits until the tables contain all transactions that the servers had committed before the call. Returns a
+        notice for each skipped database.
         """
         return [notice for worker in self._workers.all().values() for notice in worker.flush()]
 
     def status(self, database_id: str) -> CaptureStatus | None:
-        """For SHOW SOURCES; None for one that is not captured."""
+        """The status of a database for SHOW SOURCES; None if it is not captured."""
         capturing = self._workers.get(database_id)
         return None if capturing is None else capturing.status()
 
     def tables(self) -> dict[str, CapturedTableStatus]:
-        """The status of all tables, by id."""
+        """The status of all tables by id."""
         return {i: status for worker in self._workers.all().values() for i, status in worker.tables().items()}
 
 
@@ -155,7 +157,7 @@ class _Capturing(Worker):
         self._position = committed(self._database, self._relation())
         self._reached = self._position.offset
         self._unread: dict[str, tuple[str, float]] = {}
-        """The reason and the time of the next attempt, by table that can't be read for now."""
+        """For each table that can't be read at present, the reason and the time of the next attempt."""
 
     def flush(self) -> list[str]:
         """See `Captures.catch_up`."""
@@ -181,7 +183,7 @@ class _Capturing(Worker):
             return [f'source "{name}" was not waited for, as it is {self.state}: {self.problem}']
 
     def status(self) -> CaptureStatus:
-        """The status, with the server's figures about the slot if it answers."""
+        """The status, with the server's metrics of the slot if it answers."""
         shown = {t.id: t.shown for t in self._tables()}
         tables = {shown[i]: status for i, status in self.tables().items() if i in shown}
         found = CaptureStatus(self.state, self.problem, tables, self._position.offset)
@@ -226,7 +228,7 @@ class _Capturing(Worker):
             self._wait_after("waiting", f"{type(cause).__name__}: {cause}")
 
     def _is_in_use(self, cause: Error) -> bool:
-        """Whether the previous reader is still connected: a server notices the end of a connection late."""
+        """Whether the previous reader is still connected; a server detects the end of a connection late."""
         return (
             self._system.is_in_use(cause) and self.state == "starting" and time.monotonic() < self._began_s + _CLOSE_S
         )
@@ -242,7 +244,7 @@ class _Capturing(Worker):
         return self.state in ("starting", "running")
 
     def _has(self, offset: str) -> bool:
-        """Whether the tables contain everything that was committed before that offset."""
+        """Whether the tables contain all transactions committed before an offset."""
         known = [self._position.of(t.id) for t in self._tables() if t.id not in self._unread]
         return self._system.has(self._reached, offset) and all(p and (p.done or p.stalled) for p in known)
 
@@ -262,7 +264,7 @@ class _Capturing(Worker):
     # Reading.
 
     def _capture(self) -> None:
-        """Reads changes until it is stopped, or fails."""
+        """Reads changes until it is stopped or fails."""
         self._database.log.check()
         options = self._options()
         self._position = committed(self._database, self._relation())
@@ -290,7 +292,7 @@ class _Capturing(Worker):
             self._commit(change)
 
     def _step(self, captor: Captor) -> None:
-        """Applies received changes; then reads the next rows of a table that is not complete."""
+        """Applies received changes, then reads the next existing rows of an incomplete table."""
         stream = captor.stream
         batch = stream.read(0 if self._to_be_read() is not None else _POLL_S, self._names)
         if batch is not None:
@@ -314,14 +316,14 @@ class _Capturing(Worker):
         return {(c.schema, c.table) for c, p in found if p is None or not p.stalled}
 
     def _to_be_read(self) -> CapturedTable | None:
-        """A table that is not complete, and can be read now."""
+        """An incomplete table that can be read now, or None."""
         now_s = time.monotonic()
         found = [(t, self._position.of(t.id)) for t in self._tables()]
         due = (t for t, p in found if p is None or not (p.done or p.stalled))
         return next((t for t in due if t.id not in self._unread or self._unread[t.id][1] <= now_s), None)
 
     def _moved(self, captor: Captor, offset: str) -> DatabasePosition:
-        """The position once all changes before that offset are in the tables."""
+        """The position once the tables contain all changes before an offset."""
         known = {t.id for t in self._tables()}
         behind = captor.stream.behind
         tables = {i: behind(p, offset) for i, p in self._position.tables.items() if i in known}
@@ -331,7 +333,7 @@ class _Capturing(Worker):
         change.position = replace(change.position, tables={**change.position.tables, table.id: position})
 
     def _commit(self, change: _Change) -> None:
-        """Commits changes with their position; the caller holds the guard if there are any."""
+        """Commits changes with their position. The caller holds the guard if there are changes."""
         fault("capture.commit")
         with self._database.guard:
             known = self._database.catalog.relations
@@ -348,7 +350,7 @@ class _Capturing(Worker):
         fault("capture.committed")
 
     def _set_aside(self, table: CapturedTable, letters: list[Letter]) -> None:
-        """Writes the dead letters of the next commit. The caller holds the guard, and commits."""
+        """Writes the dead letters of the next commit. The caller holds the guard and commits afterwards."""
         captured = table.captured
         with DeadLetterWriter(self._database.layout.dead(table.id), self._database.log.head() + 1) as dead:
             for letter in letters:
@@ -384,7 +386,7 @@ class _Capturing(Worker):
         except Error as cause:
             if cause.condition == "RUNTIME_UNAVAILABLE":
                 raise
-            if cause.lacks_right:  # the right may be granted again
+            if cause.lacks_right:  # the right to read the table may be granted again
                 self._unread[table.id] = _why(cause), time.monotonic() + _RIGHT_S
                 return
             self._put(change, table, replace(position or TablePosition(), stalled=_why(cause)))
@@ -406,11 +408,11 @@ class _Capturing(Worker):
     # Changes.
 
     def _take(self, captor: Captor, batch: Batch) -> None:
-        """Commits the changes of whole transactions."""
+        """Commits the changes of complete transactions."""
         change = _Change({}, self._position)
         for table in self._tables():
             if not table.captured.has_snapshot and self._position.of(table.id) is None:
-                self._put(change, table, TablePosition(done=True))  # may have become complete meanwhile
+                self._put(change, table, TablePosition(done=True))  # the table may have become complete meanwhile
         if captor.options.adds_columns:
             self._add_columns(captor, batch, change)
         with self._database.guard:
@@ -464,7 +466,7 @@ class _Capturing(Worker):
 
 
 def _broken(cause: Exception, table: CapturedTable) -> str:
-    """As `_why`, for an unexpected error."""
+    """Like `_why`, for an unexpected error."""
     return f"INTERNAL_ERROR, {type(cause).__name__}: {cause}. {hint_of(table)}"
 
 
@@ -474,8 +476,8 @@ def _why(cause: Error) -> str:
 
 
 def drop_captured(session: Session, relations: Iterable[Relation]) -> None:
-    """Removes what was created on servers for dropped databases and tables; in a transaction, when it commits. Notices
-    name what remains there.
+    """Removes the objects on servers that were created for dropped databases and tables, in a transaction when it
+    commits. Notices name the objects that remain.
     """
     dropped = list(relations)
     ids = {r.id for r in dropped}
@@ -496,7 +498,7 @@ def drop_captured(session: Session, relations: Iterable[Relation]) -> None:
 
 
 def dropping(session: Session, database: CapturedDatabase) -> Callable[[], None]:
-    """The action that removes what was created on the server for a captured database."""
+    """The action that removes the objects on the server that were created for a captured database."""
 
     def drop() -> None:
         system, others = _others(session, database, lambda other: other.id != database.id)
@@ -517,7 +519,7 @@ def _unpublish(session: Session, database: CapturedDatabase, table: CapturedTabl
 def _others(
     session: Session, database: CapturedDatabase, chosen: Callable[[CapturedDatabase], bool]
 ) -> tuple[System, list[DatabaseOptions]]:
-    """The system of a database, and the options of chosen databases of that system."""
+    """The system of a database, and the options of other databases of this system that `chosen` selects."""
     name = database.connector["connector"]
     system: System = system_of(name)
     known = (r for r in session.catalog.relations.values() if isinstance(r, CapturedDatabase))

@@ -1,4 +1,4 @@
-"""Captured changes of one table: inserted and deleted rows in the table's types, and added columns.
+"""Converts the captured changes of a table to inserted and deleted rows in the table's types, and to added columns.
 
 RisingWave, "Ingest data from PostgreSQL CDC", "Automatically map upstream table schema" and "auto schema change".
 """
@@ -54,7 +54,7 @@ class Captor(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A rejected row, with a value that has no equivalent. text: its columns, as JSON."""
+    """A rejected row, with a value that has no equivalent. text: its columns as JSON."""
 
     reason: str
     text: str
@@ -63,10 +63,10 @@ class Letter(NamedTuple):
 def changed(
     captor: Captor, table: CapturedTable, position: TablePosition, batch: Batch, letters: list[Letter]
 ) -> tuple[Change | None, TablePosition]:
-    """(the change of a table by transactions, its position after them). The caller holds the guard.
+    """The change of a table by transactions, and its position after them. The caller holds the guard.
 
-    letters: receives rejected rows; the table then has no row of their keys. Errors stop the table, except for
-    RUNTIME_UNAVAILABLE.
+    letters: receives rejected rows; the table then has no row with their keys. Errors other than RUNTIME_UNAVAILABLE
+    stop the table.
     """
     captured = table.captured
     own = []
@@ -128,19 +128,19 @@ def content(session: Session, table: CapturedTable) -> pa.Table:
 
 
 def emptied_table(session: Session, table: CapturedTable) -> Change:
-    """The change that deletes all rows."""
+    """The change that deletes all rows of a table."""
     there = content(session, table)
     return replacement(there, there.slice(0, 0))
 
 
 def read_columns(table: CapturedTable) -> Schema:
-    """The columns that also exist on the server."""
+    """The columns of a table that also exist on the server."""
     return tuple(c for c in table.columns if c.name not in table.message_parts and c.name not in table.generated)
 
 
 def check_version(table: CapturedTable, there: Lineage, now: dict[str, str], may_lack: Collection[str] = ()) -> None:
-    """Raises the error that stops the table if its definition on the server has changed. now: the server's types by
-    column. may_lack: columns that may be missing.
+    """Raises the error that stops the table if its definition on the server has changed. now: the present types on the
+    server by column. may_lack: columns that may be missing.
     """
     check_same(table, there)
     captured = table.captured
@@ -158,7 +158,7 @@ def check_version(table: CapturedTable, there: Lineage, now: dict[str, str], may
 
 
 def check_same(table: CapturedTable, there: Lineage) -> None:
-    """CATALOG_TYPE_MISMATCH if only the name or only the number of a table matches the captured one."""
+    """Raises CATALOG_TYPE_MISMATCH if only the name or only the number of a table matches the captured table."""
     captured, shown = table.captured, _shown(table)
     if there.oid != captured.oid:
         raise error("CATALOG_TYPE_MISMATCH", f"{shown} was dropped and created again", hint=hint_of(table))
@@ -168,7 +168,7 @@ def check_same(table: CapturedTable, there: Lineage) -> None:
 
 
 def hint_of(table: CapturedTable) -> str:
-    """The remedy for a table that stopped."""
+    """The hint for a table that stopped."""
     return (
         f"RESET SOURCE {table.shown} reads it anew; if its columns are other ones, run its CREATE TABLE again, as "
         "CREATE OR REPLACE TABLE."
@@ -178,7 +178,7 @@ def hint_of(table: CapturedTable) -> str:
 def rows_there(
     captor: Captor, table: CapturedTable, texts: Sequence[pa.Array], letters: list[Letter]
 ) -> tuple[pa.Table, pa.Table]:
-    """(the rows of the table, the keys of these rows and of rejected ones).
+    """The rows of the table, and the keys of these rows and of rejected ones.
 
     texts: the `read_columns` of the rows that exist in the captured database. letters: receives the rejected rows.
     """
@@ -198,7 +198,7 @@ def _keyed(
     emptied: int,
     letters: list[Letter],
 ) -> KeyedChanges:
-    """The changes after `emptied`, in the types of the table. letters: see `changed`."""
+    """The changes after `emptied` in the types of the table. letters: see `changed`."""
     read = read_columns(table)
     keys = tuple(c for c in read if c.name in table.primary_key)
     deleted, deleted_at, written, written_at = [], [], [], []
@@ -236,7 +236,7 @@ def _keyed(
                 plain = captor.stream.plain(table.captured, keys, texts)
                 removed = exactly(plain, keys, _shown(table)).rows.select(list(table.primary_key))
                 removed_at = 2 * at[wants]
-            known = ~_has_null(removed)  # a key with NULL has no row
+            known = ~_has_null(removed)  # a key that contains NULL has no row
             deleted.append(removed.filter(pa.array(known)))
             deleted_at.append(removed_at[known])
     schema = arrow_schema(table.columns, positional=False)
@@ -254,8 +254,8 @@ def _keyed(
 def _values(
     captor: Captor, table: CapturedTable, texts: Sequence[pa.Array], times_us: pa.Array | None, letters: list[Letter]
 ) -> tuple[pa.Table, Mask]:
-    """(rows of the table, from the texts of the columns that are read; the mask of rejected rows). times_us: of their
-    transactions. letters: receives the rejected rows.
+    """Rows of the table from the texts of the columns that are read, and the mask of rejected rows. times_us: the times
+    of their transactions. letters: receives the rejected rows.
     """
     read, captured = read_columns(table), table.captured
     found, bad, reasons = exactly(captor.stream.plain(captured, read, texts), read, _shown(table))
@@ -288,7 +288,7 @@ def _values(
 
 
 def _set_aside(table: CapturedTable, letters: list[Letter], found: list[Letter]) -> None:
-    """INVALID_VALUE if rejected rows stop the table."""
+    """Raises INVALID_VALUE if rejected rows stop the table."""
     if found and table.captured.stops:
         raise error(
             "INVALID_VALUE",
@@ -308,18 +308,20 @@ def _has_null(keys: pa.Table) -> Mask:
 
 
 def _shown(table: CapturedTable) -> str:
-    """The table of the other system, for messages."""
+    """The name of the captured table for messages."""
     return f'table "{table.captured.schema}.{table.captured.table}"'
 
 
 def _older(table: CapturedTable, column: str, count: int) -> Values:
-    """The values of a column in rows that are older than it."""
+    """The values of an added column in older rows."""
     text = pa.scalar(table.fills.get(column), pa.string())
     return Values(pa.repeat(text, count), np.zeros(count, np.bool_))
 
 
 def names_added(table: CapturedTable, names: Collection[str]) -> tuple[str, ...]:
-    """Columns added on the server. Empty if others were dropped: the new ones may be renamed columns."""
+    """The columns that were added on the server. Empty if others were dropped, because the new ones may be renamed
+    columns.
+    """
     captured = table.captured
     if not set(captured.types) <= set(names):
         return ()
@@ -329,10 +331,10 @@ def names_added(table: CapturedTable, names: Collection[str]) -> tuple[str, ...]
 def add_columns(
     session: Session, stream: Stream, table: CapturedTable, there: TableThere, names: Sequence[str], offset: str
 ) -> None:
-    """Adds columns to a table, in a transaction of its own. Existing rows get the values that they have on the server.
+    """Adds columns to a table in a separate transaction. Existing rows get the values that they have on the server.
 
-    session: for this call only. offset: see `Captured.added`. FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH,
-    DUPLICATE_COLUMN, UNDEFINED_COLUMN: the table can't have them.
+    session: for this call only. offset: see `Captured.added`. Raises FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH,
+    DUPLICATE_COLUMN or UNDEFINED_COLUMN if the table can't have the columns.
     """
     theirs = {c.name: c for c in there.columns}
     with session.database.ddl, own_transaction(session):
@@ -379,7 +381,7 @@ def _with_column(
 
 
 def _fill(stream: Stream, table: CapturedTable, text: str, column: str, kind: SqlType) -> str:
-    """The value of a column in rows that are older than it, as the catalog stores it."""
+    """The value of an added column in older rows, in the form of the catalog."""
     schema: Schema = (Field(column, kind),)
     shown = f"{table.captured.schema}.{table.captured.table}"
     plain = stream.plain(table.captured, schema, [pa.array([text])])

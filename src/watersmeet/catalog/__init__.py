@@ -2,8 +2,8 @@
 
 `relations` has the fields of all relations; `tables`, `views` and `rowless` have a class for each kind.
 
-A relation has a `name` that the user sees and an `id` that is never used twice: data, state and commits are stored
-under the id, so a name that is dropped and created again starts empty.
+A relation has a `name` that the user sees and an `id` that is never used twice. Data, state and commits are stored
+under the id, so a relation that is dropped and created again starts empty.
 """
 
 from watersmeet.catalog.contents import FAMILIES, KINDS, SHOWN, SHOWN_CREATED, Catalog

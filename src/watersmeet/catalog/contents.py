@@ -50,20 +50,21 @@ from watersmeet.values.serialization import from_json, kinds, to_json
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All relations of a database at one version. Immutable: every change returns a new catalog.
+    """All relations of a database at one version. It is immutable: every change returns a new catalog.
 
-    schemas: all but the default one, in order of creation. path: the schemas in which unqualified names are looked up;
-    of the current session or view, not stored. actual: for the catalog seen by a view, the real one; first: ids of the
-    relations that have precedence in name lookup. functions: of SQL, by id. callable: ids of those that the text of the
-    current view or function can call; None: all that are not dropped. roles: by name. granted: ids of the relations
-    that the session may see; None: all. retention_us: how long history is kept, in microseconds; None: the default.
-    ran: by id of the changed relation, or "", digests of the statements of scripts that ran before.
+    schemas: all schemas but the default one, in order of creation. path: the schemas in which the current session or
+    view looks up unqualified names; not stored. actual: the real catalog if this is the catalog as seen by a view; then
+    `first` has the ids of the relations with precedence in name lookup. functions: the SQL functions by id. callable:
+    the ids of the functions that the text of the current view or function can call; None: all that are not dropped.
+    roles: the roles by name. granted: the ids of the relations that the session may see; None: all. retention_us: the
+    retention of history; None: the default. ran: the digests of script statements that were already run, by the id of
+    the changed relation or "".
     """
 
     version: int = 0
     next_number: int = 1
     relations: dict[str, Relation] = field(default_factory=dict)
-    """By id, in order of creation."""
+    """The relations by id, in order of creation."""
     schemas: tuple[str, ...] = ()
     path: tuple[str, ...] = (COMMON_SCHEMA,)
     actual: Catalog | None = None
@@ -75,11 +76,11 @@ class Catalog:
     retention_us: int | None = None
     ran: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _forms: dict[str, tuple[Relation, Any]] = field(default_factory=dict, compare=False, repr=False)
-    """Relations and their JSON forms by id; consecutive catalogs share nearly all of them."""
+    """Relations with their JSON forms by id, of which consecutive catalogs share nearly all."""
 
     def seen_by(self, view: Relation) -> Catalog:
-        """The catalog as the text of a view names it: renamed relations have their earlier names, and functions are
-        those with which it was created.
+        """The catalog with the names in a view's text: renamed relations have their earlier names, and functions are
+        those with which the view was created.
         """
         actual = self.actual or self
         words = {
@@ -98,11 +99,11 @@ class Catalog:
         )
 
     def seen_in(self, function: SqlFunction) -> Catalog:
-        """The catalog as the body of a function names it."""
+        """The catalog with the names in a function's body."""
         return replace(self, path=function.path, callable=frozenset(function.functions))
 
     def function(self, name: str, schema: str | None = None) -> SqlFunction | None:
-        """The function of SQL that a call means, independent of its arguments, or None."""
+        """The SQL function with the name of a call, regardless of the arguments; or None."""
         places = self.path if schema is None else (schema,)
         known = self.functions.values()
         named = [
@@ -115,11 +116,11 @@ class Catalog:
         return min(named, key=lambda f: places.index(f.schema), default=None)
 
     def with_functions(self, functions: Iterable[SqlFunction]) -> Catalog:
-        """A catalog in which these are added, or replaced if their ids are known."""
+        """A catalog with functions that are added, or replaced if their ids exist."""
         return replace(self, version=self.version + 1, functions={**self.functions, **{f.id: f for f in functions}})
 
     def _kept_functions(self) -> list[SqlFunction]:
-        """All functions except dropped ones that nothing calls."""
+        """All functions except for dropped ones that nothing calls."""
         # a staged relation may call functions of its transaction
         needed = {i for r in self.relations.values() for i in r.functions if i in self.functions}
         needed |= {f.id for f in self.functions.values() if not f.dropped}
@@ -131,20 +132,18 @@ class Catalog:
         return [f for i, f in self.functions.items() if i in needed]
 
     def with_roles(self, changes: Iterable[RoleChange]) -> Catalog:
-        """A catalog in which the roles are changed."""
+        """A catalog with changed roles."""
         return replace(self, version=self.version + 1, roles=changed(self.roles, changes))
 
     def _kept_roles(self) -> list[Role]:
-        """All roles, without grants on dropped relations."""
+        """All roles without grants on dropped relations."""
         return [
             replace(r, grants={i: p for i, p in r.grants.items() if i in self.relations}) for r in self.roles.values()
         ]
 
     @property
     def follows_epochs(self) -> bool:
-        """Whether there are views that show the content of the newest epoch, so that tables are shown as of the same
-        moment.
-        """
+        """Whether the catalog has views, so that tables are shown as of the epoch that views reflect."""
         return any(isinstance(r, MaterializedView) and r.ready for r in self.relations.values())
 
     @property
@@ -155,13 +154,15 @@ class Catalog:
         return replace(self, relations={i: r.as_stored for i, r in self.relations.items()})
 
     def shows(self, relation: Relation) -> bool:
-        """Whether a relation is visible to the session: an index is if its table is."""
+        """Whether a relation is visible to the session; an index is visible if its table is."""
         if self.granted is None or relation.id in self.granted:
             return True
         return isinstance(relation, Index) and relation.depends_on[0] in self.granted
 
     def knows(self, relation_ids: Iterable[str]) -> bool:
-        """Whether relations and all their inputs are visible to the session, so that their definitions may be shown."""
+        """Whether relations and all their inputs are visible to the session, so that SHOW may show their
+        definitions.
+        """
         return self.granted is None or all(self.shows(self.relations[i]) for i in self.upstream(relation_ids))
 
     @property
@@ -170,10 +171,10 @@ class Catalog:
         return (r for r in self.relations.values() if self.shows(r))
 
     def by_name(self, name: str, schema: str | None = None, *, folded: bool = False) -> Relation | None:
-        """The relation called `name` in `schema`, or in the first schema of the path that has one; None without one.
+        """The relation called `name` in `schema`, or in the first schema of the path that has one; else None.
 
-        folded: the name was written without quotes, so case is ignored. Names of relations within a schema always
-        differ in more than case.
+        folded: whether the name was written without quotes, so that case is ignored. Names of relations in a schema
+        always differ in more than case.
         """
         places = self.path if schema is None else (schema,)
         named = [
@@ -187,7 +188,7 @@ class Catalog:
         return min(named, key=lambda r: (r.id not in self.first, places.index(r.schema)), default=None)
 
     def with_schemas(self, schemas: tuple[str, ...]) -> Catalog:
-        """The same catalog with these schemas instead of its own."""
+        """The catalog with these schemas instead of its own."""
         return replace(self, version=self.version + 1, schemas=schemas)
 
     def with_retention(self, retention_us: int | None) -> Catalog:
@@ -195,17 +196,17 @@ class Catalog:
         return replace(self, version=self.version + 1, retention_us=retention_us)
 
     def with_ran(self, ran: Mapping[str, Sequence[str]]) -> Catalog:
-        """A catalog with further digests of statements that ran, without those of dropped relations."""
+        """A catalog with more digests of statements that were run, and without those of dropped relations."""
         known = {"", *self.relations, *self.functions}
         found = {i: (*self.ran.get(i, ()), *ran.get(i, ())) for i in {**self.ran, **ran} if i in known}
         return replace(self, ran=found)
 
     def new_id(self, kind: type[Relation]) -> str:
-        """The id of the next relation, which is a `kind`."""
+        """The id of the next relation, whose kind is `kind`."""
         return f"{kind.family[0]}{self.next_number}"
 
     def with_relation(self, relation: Relation) -> Catalog:
-        """A catalog in which `relation` is added, or replaced if its id is known."""
+        """A catalog with `relation`, which is added, or replaced if its id exists."""
         before = self.relations.get(relation.id)
         version = self.version + 1
         if relation.is_there:
@@ -220,10 +221,10 @@ class Catalog:
         return replace(self, version=self.version + 1, relations=kept)
 
     def dependents(self, relation_id: str) -> list[Relation]:
-        """The relations that read `relation_id`, directly or not, in order of creation."""
+        """The relations that read `relation_id`, directly or indirectly, in order of creation."""
         reached: set[str] = set()
         nearest = {relation_id}
-        while nearest:  # a replaced view may read relations created after it
+        while nearest:  # a replaced view may read relations created later
             nearest = {r.id for r in self.relations.values() if nearest & set(r.depends_on)} - reached
             reached |= nearest
         return [r for r in self.relations.values() if r.id in reached]
@@ -231,7 +232,7 @@ class Catalog:
     def upstream(self, relation_ids: Iterable[str], *, writers: bool = False) -> set[str]:
         """`relation_ids` and the ids of their direct and indirect inputs.
 
-        writers: also of the views that write one of these.
+        writers: whether to include the views that write one of these, with their inputs.
         """
         found: set[str] = set()
         pending = list(relation_ids)
@@ -245,7 +246,7 @@ class Catalog:
         return found
 
     def to_json(self) -> Any:
-        """A JSON value from which `from_json` makes the same catalog, as all sessions see it."""
+        """A JSON value from which `from_json` restores the catalog as all sessions see it."""
         functions, roles = tuple(self._kept_functions()), tuple(self._kept_roles())
         stored = _Stored(
             self.version, self.next_number, self.schemas, (), functions, roles, self.retention_us, self.ran
@@ -289,7 +290,7 @@ class _Stored:
     ran: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-#: Each is stored under the name of its `entry`.
+#: The kinds of relations, each of which is stored under the name of its `entry`.
 KINDS: Final[tuple[type[Relation], ...]] = (
     Table,
     Stream,
@@ -324,7 +325,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
 
 kinds(Relation, {c.entry: c for c in KINDS}, by="entry")
 
-#: Their kinds in standard SQL.
+#: The words for kinds in standard SQL.
 FAMILIES: Final = tuple(dict.fromkeys(c.family for c in KINDS))
 
 #: The lists of SHOW.

@@ -9,32 +9,32 @@ from typing import Final, Literal
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field, Schema
 
-#: append: every row is an event of its own; changelog: a row with `_tp_delta` = -1 deletes an equal one. The other
-#: modes keep the last row of each primary key; versioned_kv also earlier ones for joins, changelog_kv deletes rows by
-#: `_tp_delta` = -1. Timeplus, "Multi-JOINs and ASOF JOINs", "Data to be Joined".
+#: The modes of streams. append: every row is a separate event. changelog: a row with `_tp_delta` = -1 deletes an equal
+#: row. The other modes keep the last row of each primary key; versioned_kv also keeps earlier rows for joins, and
+#: changelog_kv deletes rows by `_tp_delta` = -1. Timeplus, "Multi-JOINs and ASOF JOINs", "Data to be Joined".
 StreamMode = Literal["append", "changelog", "mutable", "versioned_kv", "changelog_kv"]
 
-#: The column with the arrival time of a row, of every stream of Timeplus (TP-61).
+#: The column with the arrival time of a row, which every stream of Timeplus has (TP-61).
 TIME_COLUMN: Final = "_tp_time"
-#: The column of a stream that has the time of each row (SQLstream, "JOIN clause").
+#: The column of a stream with the time of each row (SQLstream, "JOIN clause").
 ROWTIME: Final = "ROWTIME"
 
-#: In rows that are written to a changelog stream: 1 for an inserted row, -1 for a deleted one.
+#: The column in rows written to a changelog stream that is 1 for an inserted row and -1 for a deleted row.
 DELTA_COLUMN: Final = "_tp_delta"
 
-#: Columns of a topic that are not fields of its records' values: their key, their time, and whether the value is NULL
+#: The columns of a topic that are not fields of its records' values: the key, the time, and whether the value is NULL
 #: (a tombstone).
 KEY_COLUMN: Final = "_key"
 RECORD_TIME: Final = "@time"
 TOMBSTONE: Final = "@deleted"
-#: In records that are written to a topic: NULL replaces the whole value, a tombstone.
+#: The column in records written to a topic that replaces the whole value by NULL, which makes a tombstone.
 VALUE_COLUMN: Final = "_value"
 #: Kafka's metadata of a record.
 META_COLUMN: Final = "_meta"
-#: In topics that a processor writes: the number that orders the records.
+#: The column of topics written by a processor with the number that orders the records.
 RECORD_NUMBER: Final = "@offset"
 
-#: In topics of Kafka: the partition of a record, its offset there, and its headers.
+#: The columns of Kafka topics with the partition of a record, its offset, and its headers.
 RECORD_PARTITION: Final = "_meta.partition"
 RECORD_OFFSET: Final = "_meta.offset"
 RECORD_HEADERS: Final = "_meta.headers"
@@ -42,9 +42,8 @@ RECORD_HEADERS: Final = "_meta.headers"
 #: The default schema, which always exists; each dialect has its own name for it (`Semantics.schema`).
 COMMON_SCHEMA: Final = "public"
 
-#: The default limit of rows that each join of a view may make in one epoch. The largest epoch reads two million rows,
-#: so each of them may match fifty others; 100 million short rows are some gigabytes of files and about a minute of
-#: work.
+#: The default limit of rows that each join of a view may output in one epoch. The largest epoch reads two million rows,
+#: each of which may match fifty others; 100 million short rows are some gigabytes of files and about a minute of work.
 MOST_JOIN_ROWS: Final = 100_000_000
 
 #: The default of a column that records the arrival time of a row.
@@ -73,9 +72,10 @@ DEAD_LETTER_COLUMNS: Final[Schema] = (
 class EventTime:
     """`WATERMARK FOR column AS column - delay`.
 
-    ahead_us: a time further ahead of the epoch's own than that does not move the watermark. idle_us: after this time
-    without rows the input no longer holds back others; None: it always does. ordered: rows arrive in the order of their
-    times: a row earlier than its predecessor is rejected where it is written; times are whole milliseconds.
+    ahead_us: the maximum distance of a time ahead of the epoch's time; times further ahead do not move the watermark.
+    idle_us: the idle time after which the input no longer holds back others; None: it always does. ordered: whether
+    rows arrive in the order of their times, which are whole milliseconds; a row earlier than its predecessor is then
+    rejected when it is written.
     """
 
     column: str
@@ -85,7 +85,7 @@ class EventTime:
     ordered: bool = False
 
     def renamed(self, names: Mapping[str, str]) -> EventTime:
-        """The same with renamed columns."""
+        """A copy with renamed columns."""
         return replace(self, column=names[self.column])
 
 
@@ -93,7 +93,7 @@ class EventTime:
 class GeneratedColumn:
     """`column type AS (expression)`: its value follows from other columns of the row.
 
-    sql: the expression as DuckDB SQL in which `c<i>` is column i of `reads`.
+    sql: the expression as DuckDB SQL, in which `c<i>` is column i of `reads`.
     """
 
     sql: str
@@ -104,7 +104,7 @@ class GeneratedColumn:
 class ComputedPart:
     """A part of the messages written to a stream, computed from the columns of each row.
 
-    column: its column in the rows. part: "computed key" or "computed partition".
+    column: the column of the rows that holds it. part: "computed key" or "computed partition".
     """
 
     column: Field
@@ -112,24 +112,25 @@ class ComputedPart:
     value: GeneratedColumn
 
 
-#: The meaning of one message of a topic, and the form of changes that a sink delivers. plain: an added row.
-#: upsert: the newest row of its key, or, without a value, the deletion of the key. debezium, debezium_mongo: a change,
-#: with the old and the new row.
+#: The meaning of a message of a topic, and the form in which a sink writes changes. plain: an added row. upsert: the
+#: newest row of its key, or without a value the deletion of the key. debezium, debezium_mongo: a change with the old
+#: and the new row.
 RowForm = Literal["plain", "upsert", "debezium", "debezium_mongo"]
-#: The encoding of a key or a value; parquet: only of files.
+#: The encoding of a key or a value; parquet is only for files.
 Encoding = Literal["json", "avro", "protobuf", "csv", "tsv", "xml", "bytes", "string", "int", "long", "parquet"]
-#: The value of a field with bytes invalid for its type: NULL, the default of its type, or the message is set aside.
+#: The handling of a field whose bytes are invalid for its type: NULL, the default of the type, or rejecting the
+#: message.
 BadField = Literal["null", "default", "dead letter"]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFormat:
-    """How messages become rows, or rows messages.
+    """The conversion between messages and rows.
 
-    encoding: of the value. key_encoding: of the key; None: the key stays bytes (source), or is encoded like the value
-    (sink). options: of the encodings, under RisingWave's names (`schema.registry`, `message`, `delimiter`), lower case.
-    many_rows: the value of one message may have several rows. defaults: in a NOT NULL column, a NULL or missing field
-    becomes the default of its type.
+    encoding: the encoding of the value. key_encoding: the encoding of the key; None: the key stays bytes (source), or
+    is encoded like the value (sink). options: the options of the encodings under RisingWave's names in lower case
+    (`schema.registry`, `message`, `delimiter`). many_rows: whether the value of a message may contain several rows.
+    defaults: whether a NULL or missing field of a NOT NULL column becomes the default of its type.
     """
 
     rows: RowForm = "plain"
@@ -145,10 +146,10 @@ class MessageFormat:
 class Topic:
     """The formats of a topic's key and value, and its number of partitions.
 
-    key_format: None for a key that was computed (ON expressions and key change). required: the fields that every record
-    with a value has. compacted: its records are the changes of a table, of which the newest of each key counts.
-    by_hash: whether the partition of a record follows from its key, as with all producers that hash the key's bytes by
-    murmur2. dead_letters: the topic of Kafka for records that can't be decoded; empty: none.
+    key_format: None for a computed key (ON expressions and key change). required: the fields that every record with a
+    value has. compacted: whether the records are the changes of a table, so that only the newest record of each key
+    counts. by_hash: whether the murmur2 hash of the key's bytes determines the partition of a record. dead_letters: the
+    Kafka topic for undecodable records; empty: none.
     """
 
     key_format: str | None
@@ -160,7 +161,7 @@ class Topic:
     dead_letters: str = ""
 
     def renamed(self, names: Mapping[str, str]) -> Topic:
-        """The same with renamed columns, without missing ones."""
+        """A copy with renamed columns and without missing ones."""
         return replace(self, required=tuple(names[c] for c in self.required if c in names))
 
 
@@ -168,10 +169,11 @@ class Topic:
 class External:
     """The external location of the content of an external table or dictionary.
 
-    kind: of reader (`connectors.registry`): file, mysql, … name: of the server's table. options: of the reader, names
-    in lower case. target: the options of the sink connector that writes it (`connectors.base.targets`); empty if it is
-    not written. names: by column, its external name, if it differs. max_age_us: the minimum time between checks for
-    changes while queries look it up; 0: whenever views are updated.
+    kind: the kind of reader (`connectors.registry`): file, mysql, … name: the name of the table on the server. options:
+    the options of the reader, with names in lower case. target: the options of the sink connector that writes it
+    (`connectors.base.targets`); empty if it is not written. names: the external names of columns if they differ.
+    max_age_us: the minimum time between checks for changes while queries look it up; 0: it is checked whenever views
+    are updated.
     """
 
     kind: str
@@ -182,13 +184,13 @@ class External:
     max_age_us: int = 0
 
     def named(self, columns: Schema) -> Schema:
-        """Columns with their external names."""
+        """The columns with their external names."""
         return tuple(replace(c, name=self.names.get(c.name, c.name)) for c in columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """How a row with an existing key is written: the existing row gets its values of `updated`.
+    """The rule for writing a row with an existing key: the existing row takes its values of `updated`.
 
     key: columns whose values are unique.
     """
@@ -199,16 +201,17 @@ class Merging:
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """How joins look a dictionary up.
+    """The way in which joins look up a dictionary.
 
     Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary".
 
-    ttl_us: how long the answer for a key is reused; None: every row queries. stream: id of the mutable stream that is
-    queried first (empty: none). fills: whether rows found only in the source are written to that stream. defaults: of
-    attributes, DuckDB SQL: instead of NULL, and for missing keys. keys_below: all keys are whole numbers from 0 up to
-    that (None: any keys). bounds: the columns between which a row is valid, both included; the first one is the last
-    column of the primary key, and NULL in the second one means no end. Empty: rows are always valid. by_address: keys
-    are networks, which the hidden `AddressRanges` looks up by the addresses that they contain.
+    ttl_us: the time for which the answer for a key is reused; None: every row is looked up. stream: the id of the
+    mutable stream that is looked up first (empty: none). fills: whether rows found only in the source are written to
+    that stream. defaults: DuckDB SQL of the values of attributes that replace NULL and are used for missing keys.
+    keys_below: all keys are whole numbers from 0 to below this number (None: any keys). bounds: the columns between
+    which a row is valid, both included; the first one is the last column of the primary key, and NULL in the second one
+    means no end. Empty: rows are always valid. by_address: whether keys are networks, which the hidden `AddressRanges`
+    finds by the addresses that they contain.
     """
 
     ttl_us: int | None = None
@@ -222,7 +225,7 @@ class Dictionary:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The name and columns of a relation when a view that names it was created."""
+    """The name and columns that a relation had when a view that names it was created."""
 
     name: str
     schema: str

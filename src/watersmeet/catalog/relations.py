@@ -31,8 +31,8 @@ from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import Field, Schema
 from watersmeet.values.watermarks import Term, Watermark
 
-#: The word of DROP and ALTER. `any view`: VIEW where it includes materialized views; `topic`: TABLE where it means all
-#: relations read as topics.
+#: The word for a kind in DROP and ALTER. `any view`: VIEW in dialects where it includes materialized views. `topic`:
+#: TABLE in dialects where it means all relations read as topics.
 DropWord = Literal[
     "table",
     "source",
@@ -57,9 +57,10 @@ DropWord = Literal[
 class Words:
     """The names of a kind in messages and statements.
 
-    what: in messages. role: in messages about running, reading and creating; `what` if not given. show: the lists of
-    SHOW that contain it. show_create: after SHOW CREATE. drop: after DROP and ALTER. Of several words the first is the
-    best one. A kind without these is hidden: no statement can name it.
+    what: the name in messages. role: the name in messages about running, reading and creating; `what` if not given.
+    show: the lists of SHOW that contain it. show_create: the words after SHOW CREATE. drop: the words after DROP and
+    ALTER. The first of several words is the preferred one. A kind without these words is hidden: no statement can name
+    it.
     """
 
     what: str
@@ -78,8 +79,8 @@ def one(word: str) -> str:
     return f"{'an' if word[0] in 'aeio' else 'a'} {word}"
 
 
-#: Marks a field that names columns, so that they can be renamed: a tuple of names, a dict by name, or a part of a
-#: relation that has a method `renamed`.
+#: Marks a field with names of columns, so that they can be renamed: a tuple of names, a dict by name, or a part of a
+#: relation with a method `renamed`.
 NAMES_COLUMNS: Final = {"names_columns": True}
 
 #: The columns of a topic that no statement writes.
@@ -88,40 +89,40 @@ _METADATA: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_COLUMN, RECORD_PARTITION, RE
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One named relation; each is of a class of `catalog.contents`.
+    """The base class of named relations; `catalog.contents` lists the classes.
 
-    A relation returns an empty value for properties of other classes: `topic` is None for all but topics.
+    A relation returns an empty value for properties of other classes: `topic` is None unless it is a topic.
 
-    id: `<kind letter><number>` such as `t3`; unique for the life of the database, safe as a file name. columns: in
-    order (of an index: those of its table). primary_key: names of the key's columns, empty for a hidden row id.
-    append_only: True if no row is ever updated or deleted (sources, APPEND ONLY tables, and the materialized views for
-    which the planner proves it). sql: the text of the statement that created it. dialect: its dialect. depends_on: ids
-    of the relations that this one reads (views), or its table (index). schema: in which its name is unique. path: of a
-    view, the schemas in which its query looked up unqualified names. hidden: no statement names it. staged: created by
-    an open transaction: hidden from all others, and removed if it does not commit. ready: for relations that the
-    circuit feeds, False until the first content (backfill) is complete. known: by id, the names and columns, as its
-    text has them, of relations that were altered since. stored: the names of renamed columns in data and plans.
-    functions: ids of the functions of SQL that its text calls. since: the version of the catalog since which all
-    sessions see it, with its first content.
+    id: `<kind letter><number>` such as `t3`; unique for the life of the database, and safe as a file name. columns: the
+    columns in order; an index has those of its table. primary_key: the names of the key's columns; empty for a hidden
+    row id. append_only: whether no row is ever updated or deleted (sources, APPEND ONLY tables, and the materialized
+    views for which the planner proves it). sql: the text of the statement that created it. dialect: the dialect of this
+    statement. depends_on: the ids of the relations that a view reads, or of an index's table. schema: the schema in
+    which its name is unique. path: for a view, the schemas in which its query looked up unqualified names. hidden:
+    whether no statement can name it. staged: whether an open transaction created it; then it is invisible to other
+    transactions, and removed if this one does not commit. ready: False until the first content (backfill) of a relation
+    fed by the circuit is complete. known: for relations that were altered later, their names and columns in its text,
+    by id. stored: the names of renamed columns in data and plans. functions: the ids of the SQL functions that its text
+    calls. since: the version of the catalog from which all sessions see it with its first content.
     """
 
-    # Properties of each kind.
+    # Properties of each kind of relation.
 
     words: ClassVar[Words]
     family: ClassVar[str]
-    """The word of plain SQL for what is kept and fed like it. Its first letter begins the ids."""
+    """The word of plain SQL for the most similar kind of relation. Ids begin with its first letter."""
     entry: ClassVar[str]
-    """The name of its class in a stored catalog."""
+    """The name of the class in a stored catalog."""
     has_rows: ClassVar[bool] = False
-    """Whether rows come to it, which those that read it follow: not to texts and to indexes."""
+    """Whether it has rows whose changes its readers follow, unlike stored queries and indexes."""
     is_stored: ClassVar[bool] = False
-    """Whether commits carry its changes, so that its content can be read."""
+    """Whether commits contain its changes, so that its content can be read."""
     can_alter: ClassVar[bool] = True
-    """Whether ALTER changes anything of it."""
+    """Whether ALTER can change it."""
     can_alter_columns: ClassVar[bool] = False
-    """Whether ALTER changes its columns: they are those that its statement declares."""
+    """Whether ALTER can change its columns, because its statement declares them."""
     is_external: ClassVar[bool] = False
-    """Whether its content is that of something else, which its statement names."""
+    """Whether its content is that of another object, which its statement names."""
 
     id: str
     name: str
@@ -142,11 +143,11 @@ class Relation:
     functions: tuple[str, ...] = ()
     since: int = 0
 
-    # Properties of some classes only.
+    # Properties of only some classes.
 
     @property
     def connector(self) -> dict[str, str]:
-        """The WITH options (lower-case names) of a source or a table that is fed by a connector."""
+        """The WITH options of a source, or of a table that a connector feeds, with names in lower case."""
         return {}
 
     @property
@@ -156,7 +157,7 @@ class Relation:
 
     @property
     def message_parts(self) -> dict[str, str]:
-        """The part of a connector's message that a column shows, by column."""
+        """The part of a connector's message in each column, by column."""
         return {}
 
     @property
@@ -171,60 +172,60 @@ class Relation:
 
     @property
     def mode(self) -> StreamMode | None:
-        """For a stream, how its rows replace each other."""
+        """The mode of a stream, by which rows replace earlier ones."""
         return None
 
     @property
     def defaults(self) -> dict[str, str]:
-        """The default of a column for INSERT, as DuckDB SQL; ARRIVAL is the time of the INSERT. Other columns default
-        to NULL.
+        """The defaults of columns for INSERT as DuckDB SQL, by column; ARRIVAL is the time of the INSERT. Other columns
+        default to NULL.
         """
         return {}
 
     @property
     def generated(self) -> dict[str, GeneratedColumn]:
-        """The expression of each generated column over other columns of the row, by column."""
+        """The expressions of generated columns over other columns of the row, by column."""
         return {}
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
-        """The range of a column, if it is smaller than that of its type (unsigned numbers)."""
+        """The ranges of columns that are narrower than their types (unsigned numbers), by column."""
         return {}
 
     @property
     def digits(self) -> dict[str, int]:
-        """The fractional digits of a column of times, if they are fewer than those of its type."""
+        """The fractional digits of columns of times that have fewer than their types, by column."""
         return {}
 
     @property
     def fills(self) -> dict[str, str]:
-        """The value that earlier rows have in an added column, as text, by column; others have NULL."""
+        """The values of earlier rows in added columns as texts, by column; NULL in other added columns."""
         return {}
 
     @property
     def topic(self) -> Topic | None:
-        """For a topic, whose rows are records in order of arrival."""
+        """The properties of a topic, whose rows are records in order of arrival."""
         return None
 
     @property
     def external(self) -> External | None:
-        """For a relation whose content is read from an external system."""
+        """The location of a relation whose content is read from an external system."""
         return None
 
     @property
     def dictionary(self) -> Dictionary | None:
-        """For a dictionary."""
+        """The properties of a dictionary."""
         return None
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The columns of the primary key by which a dictionary is looked up: without the beginning of a range."""
+        """The columns of the primary key by which a dictionary is looked up, without the lower bound of a range."""
         bounds = () if self.dictionary is None else self.dictionary.bounds
         return tuple(k for k in self.primary_key if k not in bounds)
 
     @property
     def reopened(self) -> bool:
-        """For a source, whether each query reads it by itself, from its own offset."""
+        """Whether each query reads a source separately from its own offset."""
         return False
 
     @property
@@ -234,7 +235,7 @@ class Relation:
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """The columns of a source that `*` leaves out."""
+        """The columns of a source that `*` omits."""
         return ()
 
     @property
@@ -249,12 +250,12 @@ class Relation:
 
     @property
     def has_partial_changes(self) -> bool:
-        """For a table fed by a connector, whether changes may keep values of earlier rows, or empty the table."""
+        """Whether changes of a table that a connector feeds may keep values of earlier rows, or empty the table."""
         return False
 
     @property
     def loses_rows(self) -> bool:
-        """For a table without a key that is fed by a connector, whether its rows may be deleted."""
+        """Whether the rows of a table without a key that a connector feeds may be deleted."""
         return False
 
     @property
@@ -279,7 +280,7 @@ class Relation:
 
     @property
     def shown(self) -> str:
-        """The unique name: with its schema unless that is the default one."""
+        """The unique name, qualified by its schema unless that is the default schema."""
         return self.name if self.schema == COMMON_SCHEMA else f"{self.schema}.{self.name}"
 
     @property
@@ -289,47 +290,47 @@ class Relation:
 
     @property
     def is_there(self) -> bool:
-        """Whether all sessions see it, with its first content."""
+        """Whether all sessions see it with its first content."""
         return self.ready and not self.staged
 
     @property
     def what(self) -> str:
-        """Its kind in messages."""
+        """The kind in messages."""
         return self.words.what
 
     @property
     def role(self) -> str:
-        """Its kind in messages about running and reading."""
+        """The kind in messages about running and reading."""
         return self.words.role
 
     @property
     def title(self) -> str:
-        """Its kind and name, for messages."""
+        """The kind and the name for messages."""
         return f'{self.what} "{self.shown}"'
 
     @property
     def reader(self) -> str:
-        """Its kind as a reader, and its name, for messages."""
+        """The kind of reader and the name for messages."""
         return f'{self.role} "{self.shown}"'
 
     @property
     def written_name(self) -> str:
-        """Its name as a statement writes it, for hints."""
+        """The name as it is written in a statement, for hints."""
         return self.shown if re.fullmatch("[a-z_][a-z0-9_.]*", self.shown) else f'"{self.name}"'
 
     def connector_altered(self, option: str) -> str:
-        """The statement that gives its connector an option, for hints. Only the default dialect has it."""
+        """The statement that sets an option of the connector, for hints. Only the default dialect has it."""
         word = (*self.words.drop, "source")[0].upper()
         statement = f"ALTER {word} {self.written_name} CONNECTOR WITH ({option})"
         return statement if self.dialect == DEFAULT_DIALECT else f"SET dialect = '{DEFAULT_DIALECT}'; {statement}"
 
     def query_altered(self, setting: str) -> str:
-        """The statement that gives its query a setting, for hints."""
+        """The statement that sets a setting of the query, for hints."""
         return f"ALTER VIEW {self.written_name} MODIFY QUERY SETTING {setting}"
 
     @property
     def written(self) -> Schema:
-        """The columns of a row in an INSERT without column list: without those that are filled automatically."""
+        """The columns of a row in an INSERT without column list, without those that are filled automatically."""
         own = _METADATA if self.topic is not None else ()
         own = (*own, *self.generated)
         return tuple(c for c in self.columns if self.defaults.get(c.name) != ARRIVAL and c.name not in own)
@@ -341,7 +342,7 @@ class Relation:
 
     @property
     def delivered(self) -> Schema:
-        """The columns of a row from outside SQL: for an ordered stream including its time."""
+        """The columns of a row that is not written by SQL, which for an ordered stream include its time."""
         return self.columns if self.event_time is not None and self.event_time.ordered else self.written
 
     @property
@@ -372,7 +373,7 @@ class Relation:
         raise KeyError(name)
 
     def renamed(self, names: tuple[str, ...]) -> Self:
-        """The relation with its columns renamed, in order, without further ones."""
+        """The relation with its columns renamed in order, without additional ones."""
         own = {c.name: n for c, n in zip(self.columns, names, strict=False)}
         named = [f.name for f in fields(self) if f.metadata == NAMES_COLUMNS]
         return replace(
@@ -389,10 +390,10 @@ class Relation:
 
     @property
     def time_columns(self) -> dict[str, Watermark]:
-        """The watermarks by column name: the declared one, or derived ones.
+        """The watermarks by column name, either the declared one or derived ones.
 
-        A table that keeps the last row of each key, or loses rows, deletes earlier rows: it has no watermarks for its
-        readers.
+        A table that keeps only the last row of each key, or loses rows, deletes earlier rows, so it has no watermarks
+        for its readers.
         """
         if self.event_time is None:
             return self.watermarks
@@ -415,6 +416,6 @@ R = TypeVar("R", bound=Relation)
 
 
 def turned_into(kind: type[R], relation: Relation, **changes: Any) -> R:
-    """The relation as one of another class, with the fields of both classes. changes: other values of fields."""
+    """The relation converted to another class with the common fields. changes: new values of fields."""
     both = {f.name for f in fields(kind)} & {f.name for f in fields(relation)}
     return kind(**{n: getattr(relation, n) for n in both} | changes)

@@ -1,7 +1,7 @@
 """Roles and their rights. Some may log in (users), others only pass their grants to members.
 
 PostgreSQL, "Database Roles". Three roles always exist, each including the previous one: `reader` reads all relations,
-`writer` changes rows and definitions, `admin` does everything. Further grants of a role are for single relations.
+`writer` changes rows and definitions, `admin` does everything. Other grants of a role are for single relations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PRIVILEGES: Final[tuple[Privilege, ...]] = ("SELECT", "INSERT", "UPDATE", "DELET
 READER, WRITER, ADMIN = "reader", "writer", "admin"
 #: The roles that always exist, the least privileged first.
 FIXED: Final = (READER, WRITER, ADMIN)
-#: The role of which everybody is a member.
+#: The role of which every role is a member.
 PUBLIC: Final = "public"
 #: The owner of all relations.
 OWNER: Final = "watersmeet"
@@ -26,10 +26,10 @@ OWNER: Final = "watersmeet"
 class Role:
     """A role.
 
-    id: identifies the role for good: a role created later under the same name has another id. login: whether clients
-    may connect as this role. verifier: how its password is checked, or a reference to the secret with it; empty without
-    a password. connections: the maximum number at once, None: no limit. settings: of its new connections. member_of:
-    names of roles whose rights it has. grants: by relation id. Roles of old databases have no id.
+    id: a role created later under the same name has another id; roles of old databases have none. login: whether
+    clients may connect as this role. verifier: the verifier of its password, or a reference to the secret with it;
+    empty without a password. connections: the maximum number of simultaneous connections; None: no limit. settings: the
+    settings of new connections. member_of: the names of roles whose rights it has. grants: its grants by relation id.
     """
 
     name: str
@@ -43,15 +43,13 @@ class Role:
 
     @property
     def identity(self) -> str:
-        """The id; for a role without an id its name."""
+        """The id, or the name of a role without an id."""
         return self.id or self.name
 
 
 @dataclass(frozen=True)
 class Actor:
-    """A role as a session remembers it. A role created later under the same name has another id and is a different
-    role.
-    """
+    """The role of a session. A role created later under the same name has another id and is a different role."""
 
     name: str
     id: str
@@ -59,13 +57,13 @@ class Actor:
 
 @dataclass(frozen=True)
 class Rights:
-    """Rights: of a fixed role (its name, or empty) on everything, and grants by relation id."""
+    """Rights: those of a fixed role (its name, or empty) on all relations, and grants by relation id."""
 
     fixed: str = ADMIN
     grants: Mapping[str, frozenset[Privilege]] = field(default_factory=dict)
 
     def has(self, fixed: str) -> bool:
-        """Whether a fixed role's rights are included."""
+        """Whether the rights of a fixed role are included."""
         return self.fixed != "" and FIXED.index(self.fixed) >= FIXED.index(fixed)
 
     def may(self, privilege: Privilege, relation_id: str) -> bool:
@@ -73,16 +71,14 @@ class Rights:
         return self.has(READER if privilege == "SELECT" else WRITER) or privilege in self.grants.get(relation_id, ())
 
 
-#: The rights of a process that has the files of the database.
+#: The rights of a process that opened the files of the database itself.
 EVERYTHING: Final = Rights()
 
 Roles = Mapping[str, Role]
 
 
 def all_of(roles: Roles, name: str) -> set[str]:
-    """The names of a role, of PUBLIC, and of all roles of which it is a member, directly or not, without dropped
-    ones.
-    """
+    """The names of a role, of PUBLIC, and of all existing roles of which it is a direct or indirect member."""
     found: set[str] = set()
     pending = [name, PUBLIC]
     while pending:
@@ -102,12 +98,12 @@ def actor_of(roles: Roles, name: str) -> Actor | None:
 
 
 def acting_rights(roles: Roles, actor: Actor) -> Rights:
-    """The rights of the role of a session; none if it was dropped or renamed."""
+    """The rights of a session's role; no rights if the role was dropped or renamed."""
     return rights_of(roles, actor.name) if actor_of(roles, actor.name) == actor else Rights("")
 
 
 def rights_of(roles: Roles, name: str) -> Rights:
-    """The rights of a role; none if it does not exist."""
+    """The rights of a role; no rights if it does not exist."""
     if name not in roles and name not in FIXED:
         return Rights("")
     names = all_of(roles, name)
@@ -119,7 +115,7 @@ def rights_of(roles: Roles, name: str) -> Rights:
 
 
 class RoleChange:
-    """A change of the roles. It can be repeated on newer roles, so that concurrent transactions lose nothing."""
+    """A change of the roles. It can be applied again to newer roles, so that concurrent transactions lose nothing."""
 
     def applied(self, roles: Roles) -> dict[str, Role]:
         """The roles with the change."""
@@ -128,7 +124,9 @@ class RoleChange:
 
 @dataclass(frozen=True)
 class PutRole(RoleChange):
-    """Creates a role (`makes`), or changes properties of an existing one. changes: of fields of `Role`."""
+    """Creates a role (`makes`), or changes properties of an existing one. changes: the new values of fields of
+    `Role`.
+    """
 
     name: str
     changes: Mapping[str, Any]

@@ -17,10 +17,10 @@ from watersmeet.values.types import Schema, SqlType
 
 @dataclass(frozen=True, slots=True)
 class NamedCollection(Relation):
-    """A named collection of Timeplus: settings copied by external streams and tables when they are created. It has no
+    """A named collection of Timeplus, whose settings external streams and tables copy when they are created. It has no
     columns and no rows.
 
-    settings: names in lower case. fixed: the names of those that a statement can't override.
+    settings: their names are in lower case. fixed: the names of settings that a statement can't override.
     """
 
     words: ClassVar[Words] = Words(
@@ -39,9 +39,9 @@ SchemaType = Literal["avro", "protobuf"]
 
 @dataclass(frozen=True, slots=True)
 class FormatSchema(Relation):
-    """A format schema of Timeplus, copied by external streams when they are created. It has no columns and no rows.
+    """A format schema of Timeplus, which external streams copy when they are created. It has no columns and no rows.
 
-    type: the format of its messages. text: Avro's JSON, or that of a .proto file.
+    type: the format of its messages. text: Avro's JSON, or the text of a .proto file.
     """
 
     words: ClassVar[Words] = Words(
@@ -57,9 +57,9 @@ class FormatSchema(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Server(Relation):
-    """A server of SQLstream: options that foreign streams inherit. It has no columns and no rows.
+    """A server of SQLstream, whose options foreign streams inherit. It has no columns and no rows.
 
-    adapter: KAFKA10 or FILE. options: as they are written.
+    adapter: KAFKA10 or FILE. options: the options as written.
     """
 
     words: ClassVar[Words] = Words("server", show=("servers",), show_create=("server",), drop=("server",))
@@ -76,10 +76,10 @@ ConnectionType = Literal["kafka", "schema_registry", "iceberg"]
 
 @dataclass(frozen=True, slots=True)
 class Connection(Relation):
-    """A connection of RisingWave: options copied by sources, tables and sinks when they are created. It has no columns
+    """A connection of RisingWave, whose options sources, tables and sinks copy when they are created. It has no columns
     and no rows.
 
-    type: the connected system. options: names in lower case.
+    type: the connected system. options: their names are in lower case.
     """
 
     words: ClassVar[Words] = Words(
@@ -95,10 +95,11 @@ class Connection(Relation):
 
 @dataclass(frozen=True, slots=True)
 class NamedSubscription(Relation):
-    """A subscription of RisingWave: it keeps the changes of the relation on which it depends. It has no columns and no
-    rows of its own.
+    """A subscription of RisingWave, which keeps the changes of the relation on which it depends. It has no columns and
+    no rows of its own.
 
-    retention_us: how long, in microseconds. begun: the newest commit at its creation: later changes are kept.
+    retention_us: the time for which changes are kept. begun: the newest commit at its creation; only later changes are
+    kept.
     """
 
     words: ClassVar[Words] = Words(
@@ -113,15 +114,17 @@ class NamedSubscription(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Sink(Relation):
-    """A sink: writes the changes of one relation to a target. Its columns are those it writes, with the target's names.
+    """A sink, which writes the changes of a relation to a target. Its columns are the written ones, with the target's
+    names.
 
-    A sink INTO a table has no connector: its query writes the table, its `feeds`.
+    A sink INTO a table has no connector; its query writes the table `feeds`.
 
-    delivers: id of that relation, whose first columns they are. connector: the options of the target, lower-case names.
-    format: the form of written changes; only targets of messages use the encodings. primary_key: the key in the target.
-    force_append_only: deletions are not written. target_id: the id of the first sink in the chain of replacements, by
-    which the target identifies it; its own if it replaced none. generation: the number of sinks with that target_id so
-    far: each begins with the whole content. rate_limit: the maximum of rows per second; 0: paused; None: no limit.
+    delivers: the id of the relation, whose first columns are written. connector: the options of the target, with names
+    in lower case. format: the form of written changes; only targets of messages use the encodings. primary_key: the key
+    in the target. force_append_only: whether deletions are not written. target_id: the id by which the target
+    identifies the sink: the id of the first sink in a chain of replacements. generation: the number of sinks with this
+    target_id so far, each of which begins with the whole content. rate_limit: the maximum number of rows per second; 0:
+    paused; None: no limit.
     """
 
     words: ClassVar[Words] = Words("sink", show=("sinks",), show_create=("sink",), drop=("sink",))
@@ -140,10 +143,10 @@ class Sink(Relation):
 
 @dataclass(frozen=True, slots=True)
 class SinkQuery(MaterializedView):
-    """The query of the sink `owner`, hidden.
+    """The hidden query of the sink `owner`.
 
-    deletes: for a sink INTO a table, whether deleted rows are deleted from the table. skips: whether rows that the
-    table rejects are set aside; otherwise they stop the sink.
+    deletes: whether a sink INTO a table deletes rows from the table. skips: whether rows that the table rejects become
+    dead letters; otherwise they stop the sink.
     """
 
     words: ClassVar[Words] = Words("sink")
@@ -156,11 +159,11 @@ class SinkQuery(MaterializedView):
 
 @dataclass(frozen=True)
 class SqlFunction:
-    """A function of SQL: an expression over its parameters.
+    """An SQL function: an expression over its parameters.
 
-    schema, path: as of a relation. parameters: the name of an unnamed one is empty. body: `SELECT expression`. sql: the
-    text of the statement that created it. functions: ids of those that the body calls. dropped: statements can't call
-    it any more; views and functions created with it still do.
+    schema, path: see `Relation`. parameters: an unnamed parameter has an empty name. body: `SELECT expression`. sql:
+    the text of the statement that created it. functions: the ids of the functions that the body calls. dropped: whether
+    statements can no longer call it; views and functions created with it still do.
     """
 
     name: str
@@ -176,13 +179,13 @@ class SqlFunction:
 
     @cached_property
     def id(self) -> str:
-        """A hash of the definition: the same function created again has the same id."""
+        """A hash of the definition, so that the same function created again has the same id."""
         content = json.dumps(to_json(replace(self, dropped=False)), sort_keys=True)
         return "f" + hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def shown(self) -> str:
-        """The name, with its schema unless that is the default one."""
+        """The name, qualified by its schema unless that is the default schema."""
         return self.name if self.schema == COMMON_SCHEMA else f"{self.schema}.{self.name}"
 
     @property

@@ -22,14 +22,14 @@ from watersmeet.values.types import Schema
 
 LAKES: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}
 
-"""The name of the system by connector, for connectors that read lake tables."""
+"""The names of systems by connector, for connectors that read lake tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input(Relation):
     """A relation that accepts written rows: a table or a source.
 
-    format: how the messages of a connector become rows. message_parts: by column, the part of a message that it shows:
+    format: the conversion of a connector's messages to rows. message_parts: the part of a message in each column:
     `key`, `partition`, `offset`, `timestamp`, `payload`, `headers`, `header:<name>`, `topic`, `tombstone` (whether it
     has no value).
     """
@@ -69,7 +69,7 @@ class Table(Input):
 
     @property
     def loses_rows(self) -> bool:
-        """Whether it reads a table of a lake from which rows are removed."""
+        """Whether it reads a lake table from which rows may be deleted."""
         lake = self.connector.get("connector", "").lower() in LAKES
         return lake and not self.primary_key and not self.append_only
 
@@ -88,8 +88,8 @@ class Stream(Table):
 
 @dataclass(frozen=True, slots=True)
 class TopicTable(Table):
-    """A topic written by INSERT or by a processor. With a connector it is a topic of Kafka: its rows are the topic's
-    records from all writers.
+    """A topic written by INSERT or by a processor. With a connector it is a Kafka topic, whose rows are the records of
+    all its producers.
     """
 
     words: ClassVar[Words] = Words(
@@ -102,19 +102,19 @@ class TopicTable(Table):
 
     @property
     def given(self) -> Schema:
-        """For a topic of Kafka all columns: a record has its own time."""
+        """All columns for a Kafka topic, because a record has its own time."""
         return self.columns
 
     @property
     def always_there(self) -> tuple[str, ...]:
-        """For a topic of Kafka, which other producers also write, only the key, unless it may be NULL."""
+        """For a Kafka topic, which other producers also write, at most the key, if it is never NULL."""
         if not self.connector:
             return (*self.topic.required, KEY_COLUMN)
         return tuple(c.name for c in self.columns if c.name == KEY_COLUMN and not c.nullable)
 
     @property
     def written_by(self) -> str:
-        """INSERT, or a stopped processor; for Kafka, any producer."""
+        """INSERT or a stopped processor; for a Kafka topic, any producer."""
         if self.connector:
             return "Kafka"
         return "stopped processor" if RECORD_NUMBER in [c.name for c in self.columns] else "INSERT"
@@ -156,8 +156,8 @@ class DictionaryTable(ExternalTable):
 
 @dataclass(frozen=True, slots=True)
 class AddressRanges(DictionaryTable):
-    """The content of the dictionary `owner`, whose keys are networks of IP addresses, as ranges of addresses, each with
-    the row of the longest prefix; hidden. networks: the column with the networks.
+    """The content of the dictionary `owner`, whose keys are IP networks, as ranges of addresses with the row of the
+    longest prefix. It is hidden. networks: the column with the networks.
     """
 
     words: ClassVar[Words] = Words("dictionary")
@@ -170,11 +170,11 @@ class AddressRanges(DictionaryTable):
 
 @dataclass(frozen=True, slots=True)
 class Source(Input):
-    """A source: its rows are read, and not stored.
+    """A source, whose rows are read but not stored.
 
-    reopened: each query reads it by itself, from its own offset, by a `QuerySource`. unlisted: columns that `*` leaves
-    out. computed_parts: of messages that are written to it. options_query: a query that returns the start offset, run
-    whenever a query starts reading a topic; empty: the connector decides.
+    reopened: whether each query reads it separately from its own offset by a `QuerySource`. unlisted: the columns that
+    `*` omits. computed_parts: the computed parts of messages that are written to it. options_query: a query that
+    returns the start offset, run whenever a query starts reading the topic; empty: the connector determines the offset.
     """
 
     words: ClassVar[Words] = Words(
@@ -193,7 +193,7 @@ class Source(Input):
 class QuerySource(Source):
     """The hidden reader of a `reopened` source for one view or running query, the `owner`.
 
-    of: the id of that source. start, shards, strict: see `algebra.arrivals.Reopened`.
+    of: the id of the source. start, shards, strict: see `algebra.arrivals.Reopened`.
     """
 
     words: ClassVar[Words] = Words("source")
@@ -212,7 +212,7 @@ class QuerySource(Source):
 class Index(Relation):
     """An index of a table or materialized view.
 
-    index_columns: its key. included: the columns of its INCLUDE, empty for all.
+    index_columns: the columns of its key. included: the columns of INCLUDE; empty for all.
     """
 
     words: ClassVar[Words] = Words("index", show=("indexes",), show_create=("index",), drop=("index",))
@@ -225,11 +225,12 @@ class Index(Relation):
 
 @dataclass(frozen=True, slots=True)
 class CapturedDatabase(Relation):
-    """A database whose changes are read once, for any number of tables. It has no columns and no rows.
+    """A database whose changes are read once for any number of tables. It has no columns and no rows.
 
-    connector: the options, including generated values. start: the place from which changes are read
-    (`connectors.databases.captures`). made: its objects on the server (slot, publication), dropped with it. of_table:
-    for a database created by the statement of its only table, the id of that table; then it is hidden.
+    connector: the options, including generated values. start: the offset from which changes are read
+    (`connectors.databases.captures`). made: the objects that it created on the server (slot, publication) and that are
+    dropped with it. of_table: the id of its only table if the statement of this table created the database, which is
+    then hidden.
     """
 
     words: ClassVar[Words] = Words("source", show=("sources",), show_create=("source",), drop=("source",))
@@ -244,20 +245,21 @@ class CapturedDatabase(Relation):
 
     @property
     def owner(self) -> str:
-        """The id of the table whose statement created it; empty if it has its own statement."""
+        """The id of the table whose statement created it; empty if it has a statement of its own."""
         return self.of_table
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """The server's table. database: the id of the `CapturedDatabase`. oid: the server's number of it, or 0. types: by
-    column, its type on the server, as text that is equal for equal types.
+    """A captured table on the server. database: the id of the `CapturedDatabase`. oid: the server's number of the
+    table, or 0. types: the types on the server by column, as texts that are equal for equal types.
 
-    has_snapshot: whether existing rows are read. batch_rows: the rows of one batch of these. left_out: columns on the
-    server that the table does not have. added: columns that were added later, and the place in the server's log of the
-    first transaction that is known to have them: rows of earlier transactions may lack them. published: the publication
-    entries through which the server writes its changes; they differ if an entry was removed and added again; empty:
-    unknown. stops: a row with a value that has no equivalent stops the table, and is not set aside.
+    has_snapshot: whether existing rows are read. batch_rows: the number of existing rows per batch. left_out: columns
+    on the server that the table does not have. added: columns that were added later, each with the log offset of the
+    first transaction that is known to have it; rows of earlier transactions may lack the column. published: the
+    publication entries through which the server writes its changes, which differ if an entry was removed and added
+    again; empty: unknown. stops: whether a row with a value that has no equivalent stops the table instead of becoming
+    a dead letter.
     """
 
     database: str

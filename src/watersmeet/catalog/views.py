@@ -1,4 +1,4 @@
-"""Views: texts, and relations that the circuit maintains."""
+"""Views: stored queries, and relations that the circuit maintains."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class StoppedPump(View):
 
 @dataclass(frozen=True, slots=True)
 class MaterializedView(Relation):
-    """A view that the circuit maintains. feeds: for one INTO a stream or a topic, its id."""
+    """A view that the circuit maintains. feeds: the id of the stream or topic into which it writes."""
 
     words: ClassVar[Words] = Words(
         "materialized view",
@@ -94,13 +94,13 @@ class MaterializedView(Relation):
 
     @property
     def is_fed_by_circuit(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class Pump(MaterializedView):
-    """A started pump. merging: for one that runs a MERGE."""
+    """A started pump. merging: the rule of its MERGE, if it runs one."""
 
     words: ClassVar[Words] = _PUMP
     entry: ClassVar[str] = "pump"
@@ -110,7 +110,7 @@ class Pump(MaterializedView):
 
 @dataclass(frozen=True, slots=True)
 class Processor(MaterializedView):
-    """A processor, and the topic that it writes."""
+    """A processor together with the topic that it writes."""
 
     words: ClassVar[Words] = Words(
         "topic",
@@ -126,13 +126,13 @@ class Processor(MaterializedView):
 
     @property
     def written_by(self) -> str:
-        """Itself."""
+        """The processor itself."""
         return "processor"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicWriter(MaterializedView):
-    """One of the processors that write the topic of Kafka `feeds`. Only statements on processors name it."""
+    """One of the processors that write the Kafka topic `feeds`. Only statements on processors can name it."""
 
     words: ClassVar[Words] = Words("processor")
     entry: ClassVar[str] = "topic writer"
@@ -141,7 +141,7 @@ class TopicWriter(MaterializedView):
 
 @dataclass(frozen=True, slots=True)
 class Query(MaterializedView):
-    """A query that runs until it is stopped, hidden."""
+    """A hidden query that runs until it is stopped."""
 
     words: ClassVar[Words] = Words("query")
     entry: ClassVar[str] = "query"
@@ -153,7 +153,7 @@ class Query(MaterializedView):
 
     @property
     def reader(self) -> str:
-        """As `title`."""
+        """The same as `title`."""
         return self.title
 
 
@@ -172,7 +172,7 @@ class Subscription(MaterializedView):
 
 @dataclass(frozen=True, slots=True)
 class CacheFill(MaterializedView):
-    """Hidden: the rows that the view `owner` adds to the cache of a dictionary."""
+    """The hidden relation with the rows that the view `owner` adds to the cache of a dictionary."""
 
     words: ClassVar[Words] = Words("materialized view")
     entry: ClassVar[str] = "cache fill"

@@ -1,6 +1,6 @@
-"""Connectors: how Watersmeet reads from and writes to external systems, one folder per system.
+"""Connectors read from and write to external systems, with one folder per system.
 
-`base` has the contracts, `registry` finds a connector by its name. Laws: no input is skipped without being counted and
-shown; no row is given twice; a slice that is read again gives the same rows; cutting the input otherwise gives the same
-rows; a target that remembers positions gets every change exactly once.
+`base` has the contracts, `registry` finds a connector by its name. Laws: skipped input is always counted and shown; no
+row is read twice; reading a slice again returns the same rows; cutting the input differently gives the same rows; a
+target that stores offsets receives every change exactly once.
 """

@@ -1,4 +1,4 @@
-"""The target `blackhole`: takes everything and keeps nothing. For measuring.
+"""The target `blackhole`, which accepts all rows and stores none. It serves for measurements.
 
 RisingWave, "Sink to blackhole".
 """
@@ -15,7 +15,7 @@ SINK_OPTIONS: Final = OptionSet("blackhole of sinks", ())
 
 
 class Blackhole(Target):
-    """It remembers no offset."""
+    """The target, which stores no offset."""
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:  # noqa: ARG002 - of the contract
         SINK_OPTIONS.read(delivery.connector)

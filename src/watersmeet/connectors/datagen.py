@@ -1,10 +1,10 @@
-"""The datagen source: made-up rows at a given rate.
+"""The datagen source, which generates rows at a given rate.
 
-Generated columns: each value is a function of the column's seed and the row's number, nothing else.
+Each value of a generated column depends only on the column's seed and the row's number.
 
-Therefore rows are the same however a range of them is cut and however often it is made. All of it is numpy.
+So the rows of a range are always the same, regardless of slices and repetitions. All computations use NumPy.
 
-Sources that make their rows at a given pace, one event after the other.
+`PacedSource` is the base class of sources that generate consecutive events at a given rate.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ LEAST_SPLIT_ROWS: Final = 10_000
 
 
 class PacedSource:
-    """Events made from their numbers; `read_slice` makes the rows of a range of events.
+    """A source of events that are generated from their numbers; `read_slice` generates the rows of a range of events.
 
-    The first event is made at the first poll, event n `n / per_second` seconds later (None: as fast as they are
-    read). While the database is closed none is made: the next start makes the next event. The source ends after
+    The first event occurs at the first poll, event n `n / per_second` seconds later (None: as fast as they are read).
+    While the database is closed no events occur; the next start continues with the next event. The source ends after
     `limit` events. `status` and positions count events from 0.
 
-    Subclasses say how many rows a range of events gives, and how many events give so many rows at most.
+    Subclasses define the number of rows of a range of events, and the number of events for a number of rows.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class PacedSource:
         self._started_us: int | None = None
         self._segments: Segments = ()
         self._anchor: tuple[int, int] | None = None
-        """The segment that begins with this process's first poll."""
+        """The segment of events that begins with the first poll of this process."""
 
     def _rows_of(self, begin: int, end: int) -> int:
         """The number of rows that the events [begin, end) generate."""
         return end - begin
 
     def _events_of(self, rows: int) -> int:
-        """The greatest number of consecutive events that always have at most `rows` rows; at least `rows`."""
+        """The greatest number of consecutive events that always have at most `rows` rows."""
         return rows
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:  # noqa: ARG002 - nothing to look at
@@ -104,7 +104,7 @@ class PacedSource:
         )
 
     def listen(self, notification: Notification) -> None:
-        """Clocks say nothing: they are asked."""
+        """Does nothing, because the passing of time sends no notification."""
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         for piece in slices:
@@ -135,14 +135,14 @@ class PacedSource:
             self._segments = tuple((first, time_us) for first, time_us in state["segments"])
 
     def status(self) -> dict[str, Any]:
-        """JSON: events made so far, the limit (None: no end), problem None."""
+        """The status as JSON: the number of events so far, the limit (None: no end), and problem None."""
         return {"rows_planned": self._rows, "limit_rows": self._limit, "problem": None}
 
     def _budget(self, rows: int, size_bytes: int) -> int:
         return max(1, self._events_of(max(1, min(rows, size_bytes // self._row_bytes))))
 
     def _due(self, now_us: int) -> int | None:
-        """The number of events that are made by now."""
+        """The number of events that have occurred by now."""
         if self._per_second is None:
             return None
         assert self._anchor is not None
@@ -150,14 +150,14 @@ class PacedSource:
         return self._anchor[0] + int(passed_us * self._per_second / 1_000_000) + 1
 
     def _made_us(self, event: int) -> int:
-        """When an event is made."""
+        """The time of an event."""
         assert self._anchor is not None
         if self._per_second is None:
             return self._anchor[1]
         return self._anchor[1] - int(-(event - self._anchor[0]) * 1_000_000 // self._per_second)
 
     def _pieces(self, begin: int, end: int, started_us: int, segments: Segments, ordinal: int) -> list[EventSlice]:
-        """Slices of events [begin, end), as many as there are splits if that pays."""
+        """The slices of the events [begin, end), one for each split if there are enough events."""
         rows = self._rows_of(begin, end)
         count = min(self._splits, max(1, rows // LEAST_SPLIT_ROWS)) if end > begin else 0
         bounds = [begin + (end - begin) * i // count for i in range(count + 1)] if count else []
@@ -191,7 +191,7 @@ _INT64: Final = 1 << 63
 
 @dataclass(frozen=True)
 class Moment:
-    """The rows to make. rows: their numbers. times_us: when each is made. started_us: when the source began."""
+    """The rows to generate. rows: their numbers. times_us: their times. started_us: the start time of the source."""
 
     rows: Rows
     times_us: Rows
@@ -199,18 +199,18 @@ class Moment:
 
 
 class Generator(Protocol):
-    """Makes one column."""
+    """Generates one column."""
 
     @property
     def limit(self) -> int | None:
-        """The total number of rows; None if there is no end."""
+        """The total number of rows; None if it is unlimited."""
 
     def make(self, moment: Moment) -> pa.Array:
         """The values of the rows."""
 
 
 def mix(rows: Rows, seed: int) -> Bits:
-    """64 random-looking bits for each number: the finaliser of splitmix64."""
+    """64 pseudo-random bits for each number, by the finalizer of splitmix64."""
     step = np.uint64(0x9E3779B97F4A7C15)
     with np.errstate(over="ignore"):
         z = (rows.astype(np.uint64) + np.uint64(1)) * step + np.uint64(seed % (1 << 64)) * np.uint64(0xD1B54A32D192ED03)
@@ -220,7 +220,7 @@ def mix(rows: Rows, seed: int) -> Bits:
 
 
 def duration_us(text: str, option: str) -> int:
-    """Microseconds of `1h 30m`, `2 days` …; refuses anything else."""
+    """The microseconds of `1h 30m`, `2 days` and the like. Other texts are an error."""
     found = length_us(text)
     if found is None or set(text) & {"+", "-"}:
         refuse(f'option {option} can\'t be "{text}"', hint="It must be a duration such as 1h 30m, 2 days or 500ms.")
@@ -228,7 +228,7 @@ def duration_us(text: str, option: str) -> int:
 
 
 def generator(kind: SqlType, given: Mapping[str, str], path: str) -> Generator:
-    """The generator of a column of type `kind`; `given`: its options (`fields.<path>.…`). Raises CONNECTOR_OPTION."""
+    """The generator of a column of type `kind`. given: its options (`fields.<path>.…`). Raises CONNECTOR_OPTION."""
     if kind.name == "struct":
         return _Struct(kind, given, path)
     if kind.name == "array":
@@ -248,7 +248,7 @@ def generator(kind: SqlType, given: Mapping[str, str], path: str) -> Generator:
     return refuse(f'connector datagen can\'t make column "{path}" of type {kind.sql}')
 
 
-#: Options of a column, whose names begin with `fields.<column>.`.
+#: The options of a column. Their names begin with `fields.<column>.`.
 FIELD_OPTIONS: Final = (
     OptionSpec("kind", "How values follow one another.", "choice", among=("random", "sequence"), default="random"),
     OptionSpec("seed", "Random values depend on it; otherwise on the column's name.", "integer"),
@@ -342,7 +342,7 @@ def _number(kind: SqlType, options: _FieldOptions) -> Generator:
         refuse(f"option {options.name(first)} is greater than {options.name(last)}")
     if kind.is_float:
         return _Float(kind, float(low), float(high), sequence, seed)
-    # numeric without precision: cents.
+    # a numeric without precision has two decimals
     scale = 0 if kind.is_integer else min(kind.arrow.scale, 2) if kind.precision is None else kind.arrow.scale
     for option, value in ((first, low), (last, high)):
         scaled = value.scaleb(scale)
@@ -354,7 +354,7 @@ def _number(kind: SqlType, options: _FieldOptions) -> Generator:
 
 @dataclass(frozen=True)
 class _Whole:
-    """Integers, and decimals as integers of their last digit. Both ends are included."""
+    """Integers, and decimals as multiples of their last digit. Both ends of the range are included."""
 
     kind: SqlType
     low: int
@@ -409,7 +409,7 @@ class _Float:
 
 
 class _Time:
-    """Times in the past (random, to the millisecond) or at even distances (sequence)."""
+    """Random times in the past, to the millisecond, or a sequence of times at equal distances."""
 
     limit: int | None = None
 
@@ -453,7 +453,7 @@ class _Time:
 
 
 class _Text:
-    """Letters and digits, or bytes."""
+    """Random letters and digits, or bytes."""
 
     limit: int | None = None
 
@@ -476,7 +476,7 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Simple:
-    """Truth values and times of day."""
+    """Random truth values and times of day."""
 
     kind: SqlType
     seed: int
@@ -490,7 +490,7 @@ class _Simple:
 
 
 class _Struct:
-    """Parts are made like columns, with options `fields.<column>.<part>.…`."""
+    """Structs, whose fields are generated like columns with the options `fields.<column>.<part>.…`."""
 
     def __init__(self, kind: SqlType, given: Mapping[str, str], path: str) -> None:
         names = [name for name, _ in kind.fields]
@@ -504,7 +504,7 @@ class _Struct:
 
 
 class _Array:
-    """Arrays of a fixed length; element j of row i is made as row `i * length + j` of `fields.<column>._.…`."""
+    """Arrays of a fixed length; element j of row i is row `i * length + j` of the generator `fields.<column>._.…`."""
 
     def __init__(self, kind: SqlType, given: Mapping[str, str], path: str) -> None:
         assert kind.element is not None
@@ -525,7 +525,7 @@ class _Array:
 
 
 def split_options(given: Mapping[str, str], names: list[str], path: str) -> dict[str, dict[str, str]]:
-    """The options of each of `names`: `<name>.<option>`. Refuses options of other names."""
+    """The options `<name>.<option>` of each of `names`. Options of other names are an error."""
     result: dict[str, dict[str, str]] = {name: {} for name in names}
     for option, value in given.items():
         owners = [name for name in names if option.lower().startswith(name.lower() + ".")]
@@ -538,20 +538,20 @@ def split_options(given: Mapping[str, str], names: list[str], path: str) -> dict
 
 
 def least(limits: list[int | None]) -> int | None:
-    """The least of the limits, None without any."""
+    """The least of the limits; None if there are no limits."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 DEFAULT_RATE: Final = 10
 ROW_BYTES: Final = 16
 
-"""For the byte budget: bytes of a value."""
+"""The estimated bytes of a value, for the byte budget."""
 
 
 @dataclass(frozen=True)
 class DatagenSpec(SourceSpec):
-    """Of generated rows. columns: all that were declared. options: those of the columns, without `fields.`. rate: rows
-    a second.
+    """The description of generated rows. columns: all declared columns. options: the options of the columns without
+    `fields.`. rate: rows per second.
     """
 
     kind: ClassVar[str] = "datagen"
@@ -561,7 +561,7 @@ class DatagenSpec(SourceSpec):
 
 
 def generators_of(columns: Sequence[Field], given: Mapping[str, str]) -> dict[str, Generator]:
-    """The generators of all columns. given: options without their `fields.`. Raises CONNECTOR_OPTION."""
+    """The generators of all columns. given: the options without `fields.`. Raises CONNECTOR_OPTION."""
     parts = split_options(given, [column.name for column in columns], "")
     return {column.name: generator(column.type, parts[column.name], column.name) for column in columns}
 
@@ -591,9 +591,9 @@ SOURCE_OPTIONS: Final = OptionSet(
 
 
 class DatagenSource(PacedSource):
-    """Rows made from their numbers, `datagen.rows.per.second` of them: the options are RisingWave's.
+    """Rows that are generated from their numbers at the rate `datagen.rows.per.second`. The options are RisingWave's.
 
-    The source ends with its shortest sequence, or after `datagen.max.rows`.
+    The source ends with its shortest sequence or after `datagen.max.rows` rows.
     """
 
     def __init__(self, relation: Relation) -> None:
@@ -623,7 +623,7 @@ def read_datagen_slice(piece: EventSlice, spec: DatagenSpec, columns: Sequence[F
     bases = np.array([s[1] for s in piece.segments], np.int64)
     segment = np.searchsorted(starts, rows, side="right") - 1
     since = rows - starts[segment]
-    # In two parts: a product of microseconds would overflow after some years at a high rate.
+    # computed in two parts, because a product in microseconds would overflow after some years at a high rate
     times_us = bases[segment] + since // spec.rate * 1_000_000 + since % spec.rate * 1_000_000 // spec.rate
     moment = Moment(rows, times_us, piece.started_us)
     arrays = [made[column.name].make(moment) for column in columns]

@@ -1,9 +1,9 @@
-"""Delta Lake: tables as targets, and the log of a table.
+"""Delta Lake: tables as targets, and the reader of a table's log.
 
 The offset of a sink and the number of its writer are transactions of an application (Delta's protocol, "Transaction
-Identifiers"). RisingWave, "Sink data to Delta Lake". Upserts are Watersmeet's own: a merge by the key.
+Identifiers"). RisingWave, "Sink data to Delta Lake". Upserts, a merge by the key, are an extension.
 
-The library lists the content of a version; the changes of each version are in its commit, a file of JSON lines ("Delta
+The library lists the content of a version. The commit of a version, a file of JSON lines, contains its changes ("Delta
 Transaction Log Protocol": actions, partition values and reader features).
 """
 
@@ -56,7 +56,7 @@ SINK_OPTIONS: Final = OptionSet("deltalake of sinks", (*DELTA_OPTIONS, *TARGET_O
 
 @dataclass(frozen=True)
 class _Options:
-    """location: a directory or a URL. storage: of the library."""
+    """The options of a table. location: a directory or a URL. storage: the library's storage options."""
 
     location: str
     storage: dict[str, str]
@@ -65,7 +65,7 @@ class _Options:
 
 
 class DeltaTarget(LakeTarget):
-    """A table of Delta Lake."""
+    """A Delta Lake table as a target."""
 
     system = "delta"
     as_text = ("time", "interval")
@@ -107,7 +107,7 @@ class DeltaTarget(LakeTarget):
         return offset, writer or 0
 
     def _properties(self, offset: SinkOffset | None) -> Any:
-        """The transactions of a version. The library must not try again: the offset may have moved."""
+        """The transactions of a version. The library must not retry a commit, because the offset may have changed."""
         numbers = {"writer": self._writer}
         if offset is not None:
             numbers |= {"generation": offset.generation, "commit": offset.commit}
@@ -125,7 +125,7 @@ class DeltaTarget(LakeTarget):
         values = {_quoted(n): f"{source}.{_quoted(n)}" for n in self._names}
         is_gone = f"{source}.{_quoted(_GONE)}"
         rows = rows.append_column(_GONE, pa.array(gone))
-        # The library skips files by statistics only for `=`, which never matches NULL.
+        # The library only skips files by statistics for `=`, which never matches NULL.
         same = " AND ".join(
             f"({target}.{_quoted(k)} {'<=>' if rows.column(k).null_count else '='} {source}.{_quoted(k)})"
             for k in self._delivery.key
@@ -141,7 +141,7 @@ class DeltaTarget(LakeTarget):
         )
 
     def _check(self, rows: pa.Table, gone: npt.NDArray[np.bool_] | None) -> None:
-        """DELIVERY_REFUSED for an empty text in a partition column, which Delta's protocol reads as NULL."""
+        """Raises DELIVERY_REFUSED for an empty text in a partition column, which Delta's protocol reads as NULL."""
         for name in self._partition_columns:
             column = rows.column(name)
             empty = pc.fill_null(pc.equal(pc.binary_length(column), 0), fill_value=False) if _is_text(column) else None
@@ -171,7 +171,7 @@ def _is_text(column: pa.ChunkedArray) -> bool:
 
 
 def _is_partition_type(kind: SqlType) -> bool:
-    """Whether all values of the type, as names of partitions, are read back unchanged by the library."""
+    """Whether the library reads all values of the type back unchanged from names of partitions."""
     return kind.name not in ("real", "double precision", "bytea") and not (kind.name == "numeric" and kind.decimals)
 
 
@@ -180,7 +180,7 @@ def _quoted(name: str) -> str:
 
 
 def _options(delivery: Delivery) -> _Options:
-    """CONNECTOR_OPTION for options that are wrong."""
+    """The options of a delivery. Raises CONNECTOR_OPTION for invalid options."""
     check_form(delivery)
     given = delivery.connector
     options = SINK_OPTIONS.read(given)
@@ -191,7 +191,7 @@ def _options(delivery: Delivery) -> _Options:
     return _Options(location, delta_storage(given), partition_by, options.flag("create_table_if_not_exists"))
 
 
-#: Reader features that change nothing of how files are read, or that are noticed where they are used.
+#: The reader features that don't affect the reading of files, or that are detected where they are used.
 _READABLE: Final = (
     "columnMapping",
     "deletionVectors",
@@ -207,7 +207,7 @@ _VECTORS: Final = "it marks rows as deleted by deletion vectors, which are not s
 
 
 class DeltaLog:
-    """See `versions.LakeLog`. columns: those that are read."""
+    """The log of a table; see `versions.LakeLog`. columns: the columns to read."""
 
     def __init__(self, connector: Mapping[str, str], options: LakeOptions, columns: Schema) -> None:
         self._connector = connector
@@ -286,7 +286,7 @@ class DeltaLog:
             raise error("UNDEFINED_OBJECT", f"there is no {self.what}", hint="Create it first.") from cause
 
     def _commit(self, version: int) -> bytes | None:
-        """The actions of a version in the log; None if it has none."""
+        """The actions of a version in the log; None if the log lacks the version."""
         name = f"_delta_log/{version:020}.json"
         try:
             if self._options.store is None:
@@ -298,7 +298,7 @@ class DeltaLog:
             return None
 
     def _lacking(self, table: Any) -> str | None:
-        """The features of the table that can't be read."""
+        """The table's features that readers don't support."""
         protocol = table.protocol()
         return _protocol_problem(protocol.reader_features or ()) or _mapping_problem(table.metadata().configuration)
 
@@ -353,7 +353,7 @@ class DeltaLog:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Errors of the library as LakeProblem."""
+        """Converts errors of the library to LakeProblem."""
         try:
             yield
         except (Error, LakeProblem):
@@ -382,18 +382,18 @@ def _print(commit: bytes) -> str:
 
 
 def _in_order(actions: Iterable[Mapping[str, Any]]) -> tuple[LakeFile, ...]:
-    """The files of actions."""
+    """The files of actions in order."""
     files = (LakeFile(unquote(a["path"]), a["size"], _values(a.get("partitionValues") or {})) for a in actions)
     return tuple(sorted(files, key=lambda file: file.path))
 
 
 def _values(values: Mapping[str, str | None]) -> tuple[tuple[str, str | None], ...]:
-    """Empty texts are NULL."""
+    """The values of partitions, where an empty text is NULL."""
     return tuple(sorted((name, value or None) for name, value in values.items()))
 
 
 def _files(actions: pa.Table) -> tuple[LakeFile, ...]:
-    """The files of a version, of which the library gives the values of partitions in their types."""
+    """The files of a version, with typed values of partitions from the library."""
     paths, sizes = actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist()
     values: list[dict[str, str | None]] = [{} for _ in paths]
     if "partition" in actions.column_names:

@@ -1,4 +1,4 @@
-"""The settings of Timeplus' external streams of type kafka as options of connector kafka.
+"""Converts the settings of Timeplus' external streams of type kafka to options of the connector kafka.
 
 Timeplus, "Kafka Source", "Kafka Sink".
 """
@@ -16,7 +16,7 @@ from watersmeet.errors import did_you_mean
 from watersmeet.values.types import JSONB, TIMESTAMP, VARCHAR, Field, Schema, SqlType
 
 TIME: Final = "_tp_time"
-#: Columns that every such stream has: the part of a message, and the type unless one is declared.
+#: The columns that every such stream has: the part of a message, and the default type.
 VIRTUAL: Final[dict[str, tuple[str, SqlType]]] = {
     TIME: ("timestamp", TIMESTAMP),
     "_tp_message_key": ("key", VARCHAR),
@@ -25,7 +25,7 @@ VIRTUAL: Final[dict[str, tuple[str, SqlType]]] = {
     "_tp_shard": ("partition", SqlType("integer")),
 }
 
-#: By data format: the encoding, and whether the value of one message may have several rows.
+#: For each data format, the encoding, and whether the value of a message may contain several rows.
 _FORMATS: Final[dict[str, tuple[Encoding, bool]]] = {
     "jsoneachrow": ("json", True),
     "csv": ("csv", True),
@@ -37,7 +37,7 @@ _FORMATS: Final[dict[str, tuple[Encoding, bool]]] = {
     "protobuf": ("protobuf", True),
 }
 _NAMES: Final = "JSONEachRow, CSV, TSV, RawBLOB, Avro, ProtobufSingle, Protobuf"
-#: How values are written in JSON: times as texts, numbers as numbers.
+#: The form of values in JSON: times as texts, numbers as numbers.
 WRITTEN: Final = {
     "timestamp.handling.mode": "string",
     "date.handling.mode": "string",
@@ -45,7 +45,7 @@ WRITTEN: Final = {
     "numeric.handling.mode": "number",
     "jsonb.handling.mode": "dynamic",
 }
-#: Settings as properties of the client.
+#: The settings that are properties of the client.
 _PROPERTIES: Final = {
     "security_protocol": "security.protocol",
     "sasl_mechanism": "sasl.mechanism",
@@ -55,7 +55,7 @@ _PROPERTIES: Final = {
     "ssl_ca_cert_pem": "ssl.ca.pem",
     "ssl_ca_pem": "ssl.ca.pem",
 }
-#: How the names of strategies for subjects differ.
+#: The strategies for subjects that have another name.
 _STRATEGIES: Final = {
     "topicname": "topic_name_strategy",
     "recordname": "record_name_strategy",
@@ -89,7 +89,7 @@ STREAM_OPTIONS: Final = OptionSet(
 
 
 def stream_columns(declared: Schema) -> tuple[Schema, dict[str, str], tuple[str, ...]]:
-    """(all columns of a stream, by column the part of a message that it is, those that `*` leaves out)."""
+    """All columns of a stream, the part of a message in each column, and the columns that `*` omits."""
     names = [c.name for c in declared]
     added = tuple(Field(name, kind, nullable=True) for name, (_, kind) in VIRTUAL.items() if name not in names)
     parts = {name: part for name, (part, _) in VIRTUAL.items()}
@@ -97,9 +97,9 @@ def stream_columns(declared: Schema) -> tuple[Schema, dict[str, str], tuple[str,
 
 
 def kafka_connector(settings: Mapping[str, str], declared: Schema) -> tuple[dict[str, str], MessageFormat]:
-    """The options of the connector, and how messages become rows and rows messages.
+    """The options of the connector, and the format of messages.
 
-    settings: without `type`. declared: the columns of the statement. CONNECTOR_OPTION.
+    settings: the settings without `type`. declared: the columns of the statement. Raises CONNECTOR_OPTION.
     """
     options = STREAM_OPTIONS.read(settings)
     options.check()
@@ -155,7 +155,7 @@ def _strategy(text: str | None) -> str | None:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """`k=v;k=v`."""
+    """The pairs in `k=v;k=v`."""
     found = {}
     for part in filter(None, (p.strip() for p in text.split(";"))):
         name, sign, value = part.partition("=")
@@ -166,12 +166,12 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _file(path: str | None) -> dict[str, str]:
-    """The properties in a file, one on each line."""
+    """The properties in the file of an option."""
     return {} if path is None else properties_file("config_file", path)
 
 
 def properties_file(option: str, path: str) -> dict[str, str]:
-    """The properties in a file, one on each line, `name=value`. CONNECTOR_OPTION if it can't be read."""
+    """The properties in a file with lines `name=value`. Raises CONNECTOR_OPTION if it can't be read."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:

@@ -1,1 +1,1 @@
-"""Contracts and shared parts of all connectors."""
+"""The contracts and shared parts of all connectors."""

@@ -1,4 +1,4 @@
-"""Dead letters: rows, files and messages that could not be read, each with its place and the reason."""
+"""Dead letters: unreadable rows, files and messages, each with its location and the reason."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from watersmeet.objectstores.storage import AnyPath
 
 
 def shown_name(name: str) -> str:
-    r"""The name for people, JSON and UTF-8: bytes that are no UTF-8 as `\xe9`.
+    r"""The printable form of a file name, in which bytes that are not UTF-8 are written as `\xe9`.
 
-    Python hands such bytes over as lone surrogates (PEP 383). The name itself stays as it is, so that the file is
-    found; only what is shown or set aside takes this form.
+    Python represents such bytes by lone surrogates (PEP 383). Files are opened by the original name; only messages and
+    dead letters have this form.
     """
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def plain_text(text: str) -> str:
-    r"""The text with lone surrogates, which UTF-8 can't hold, as `\ud800`."""
+    r"""The text with lone surrogates, which UTF-8 can't represent, written as `\ud800`."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 _NAME: Final = re.compile(r"[0-9].*\.jsonl\Z")
 MAX_TEXT: Final = 1000
 
-"""Characters of a record's text that are kept."""
+"""The maximum number of characters of a record's text that are kept."""
 
 MAX_BYTES: Final = 1 << 20
 
-"""Bytes of a message's key and of its value that are kept."""
+"""The maximum number of bytes of a message's key, and of its value, that are kept."""
 
 
-#: The fields of a record as they are stored.
+#: The fields of a stored record.
 _STORED: Final = pa.schema(
     [
         *((name, pa.string()) for name in ("file", "topic", "key", "value", "text", "reason")),
@@ -50,17 +50,17 @@ _STORED: Final = pa.schema(
     ]
 )
 
-#: A record may be as long as a message's key and value in base64, its reason and names.
+#: The maximum length of a record: a message's key and value in base64, the reason and the names.
 _BLOCK_BYTES: Final = 8 * MAX_BYTES
 
 
 class DeadLetterWriter:
     """Collects the dead letters of one slice of one epoch and writes them to a file when closed.
 
-    The file is `<directory>/<epoch>-<slice ordinal>.jsonl`; the same epoch run again writes the same
-    file again (or removes it if there is nothing to set aside any more). directory None: counts only. bucket: of what
-    is found in a bucket; the file is then `<directory>/<epoch>-bucket-<bucket>.jsonl`.
-    A context manager: it closes at the end unless an error passes through.
+    The file is `<directory>/<epoch>-<slice ordinal>.jsonl`; running the epoch again replaces the file (or removes it if
+    nothing is rejected any more). directory: None if records are only counted. bucket: for records that are found in a
+    bucket; the file is then `<directory>/<epoch>-bucket-<bucket>.jsonl`. As a context manager it is closed at the end
+    unless an error is raised.
     """
 
     def __init__(
@@ -70,25 +70,25 @@ class DeadLetterWriter:
         self._name = _file_name(epoch, ordinal) if bucket is None else f"{epoch:012d}-bucket-{bucket:05d}.jsonl"
         self._records: list[dict[str, Any]] = []
         self.rows = 0
-        """Rows set aside; a whole slice counts the rows it was estimated to have, at least one."""
+        """The number of rejected rows; a whole slice counts as its estimated number of rows, at least one."""
 
     @property
     def count(self) -> int:
-        """Records set aside."""
+        """The number of records."""
         return len(self._records)
 
     @property
     def first(self) -> dict[str, Any] | None:
-        """The first record: file, line, reason, text; of a message: topic, partition, offset, reason, key, value."""
+        """The first record: file, line, reason, text; for a message: topic, partition, offset, reason, key, value."""
         return self._records[0] if self._records else None
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """All records, in order."""
+        """All records in order."""
         return list(self._records)
 
     def add(self, file: str, line: int | None, reason: str, text: str = "", rows: int = 1) -> None:
-        """Sets one record aside."""
+        """Adds one record."""
         record: dict[str, Any] = {
             "file": shown_name(file),
             "line": line,
@@ -101,7 +101,7 @@ class DeadLetterWriter:
         self.rows += max(rows, 1)
 
     def add_rows(self, file: str, lines: Sequence[int], reasons: Sequence[str], texts: Sequence[str]) -> None:
-        """Sets several rows aside."""
+        """Adds several rejected rows."""
         for line, reason, text in zip(lines, reasons, texts, strict=True):
             self.add(file, int(line), reason, text)
 
@@ -114,7 +114,7 @@ class DeadLetterWriter:
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
     ) -> None:
-        """Sets several messages aside. Their bytes are kept, in base64, up to `MAX_BYTES` each."""
+        """Adds several rejected messages. At most `MAX_BYTES` of each key and value are kept, in base64."""
         for offset, reason, key, value in zip(offsets, reasons, keys, values, strict=True):
             record: dict[str, Any] = {
                 "topic": topic,
@@ -131,19 +131,19 @@ class DeadLetterWriter:
             self.rows += 1
 
     def add_lost(self, topic: str, partition: int, begin: int, end: int, reason: str) -> None:
-        """Counts the messages [begin, end) of a partition that are not there any more."""
+        """Counts the messages [begin, end) of a partition that were deleted before they were read."""
         lost = {"topic": topic, "partition": partition, "offset": begin, "reason": reason, "rows": end - begin}
         self._records.append(lost)
         self.rows += max(end - begin, 1)
 
     def close(self) -> None:
-        """Writes the file, atomically."""
+        """Writes the file atomically."""
         if self._directory is None:
             return
         path = self._directory / self._name
         if not self._records:
-            # In an object store it would take a request for each slice; what an epoch has left there that is planned
-            # in another way is gone since `forget_dead_letters`.
+            # No files are deleted in an object store, which would take a request for each slice: `forget_dead_letters`
+            # has already deleted those of an epoch that is planned differently.
             if isinstance(path, Path):
                 storage.discard(path)
             return
@@ -166,12 +166,12 @@ def _file_name(epoch: int, ordinal: int) -> str:
 
 
 def read_dead_letters(directory: AnyPath) -> list[dict[str, Any]]:
-    """All records under `directory`, by epoch and slice."""
+    """All records in `directory`, ordered by epoch and slice."""
     return [record for path in _files_of(directory) for record in _records_of(path)]
 
 
 def newest_dead_letters(directory: AnyPath, most: int) -> list[dict[str, Any]]:
-    """The records that were set aside last, the newest first: as many as that."""
+    """The newest records, at most `most` of them, newest first."""
     found: list[dict[str, Any]] = []
     for path in reversed(_files_of(directory)):
         found += reversed([*_records_of(path)])
@@ -186,7 +186,7 @@ def forget_dead_letters(directory: AnyPath, epoch: int) -> None:
 
 
 def letters_of_slice(directory: AnyPath, epoch: int, ordinal: int) -> Iterator[dict[str, Any]]:
-    """The records that one slice of one epoch has set aside; none if there is no file."""
+    """The records of one slice of one epoch; empty if it has no file."""
     return _records_of(directory / _file_name(epoch, ordinal))
 
 
@@ -198,15 +198,15 @@ def count_dead_letter_files(directory: AnyPath, epoch: int) -> int:
 def _files_of(directory: AnyPath) -> list[AnyPath]:
     try:
         names = storage.list_names(directory)
-    except FileNotFoundError:  # nothing was set aside yet
+    except FileNotFoundError:  # no dead letters were written yet
         return []
     return [directory / name for name in names if _NAME.match(name)]
 
 
 def _records_of(path: AnyPath) -> Iterator[dict[str, Any]]:
-    """None if there is no file.
+    """The records in a file; None if there is no file.
 
-    A record ends with a newline and with nothing else that Unicode calls the end of a line: U+2028 stands in texts.
+    Only a newline ends a record; other line ends of Unicode, such as U+2028, may occur in texts.
     """
     try:
         text = storage.read_file(path)
@@ -216,15 +216,15 @@ def _records_of(path: AnyPath) -> Iterator[dict[str, Any]]:
 
 
 def stored_dead_letters(directories: Sequence[tuple[str, AnyPath]]) -> pa.Table:
-    """The records of several sources (name, directory): their fields as they are stored (key and value in base64),
-    source and epoch.
+    """The records of several sources (name, directory): their stored fields (key and value in base64), source and
+    epoch.
     """
     tables = [_STORED.append(pa.field("source", pa.string())).append(pa.field("epoch", pa.int64())).empty_table()]
     for source, directory in directories:
         for path in _files_of(directory):
             try:
                 text = storage.read_file(path)
-            except FileNotFoundError:  # it was the oldest of too many
+            except FileNotFoundError:  # it was deleted as the oldest of too many
                 continue
             found = pj.read_json(
                 pa.BufferReader(text),
@@ -238,14 +238,14 @@ def stored_dead_letters(directories: Sequence[tuple[str, AnyPath]]) -> pa.Table:
 
 
 def place_of(letter: dict[str, Any]) -> tuple[str, int | None]:
-    """(file, line) of a record; of a message (topic/partition, offset)."""
+    """(file, line) of a record; (topic/partition, offset) of a message."""
     if "topic" in letter:
         return f"{letter['topic']}/{letter['partition']}", letter["offset"]
     return letter["file"], letter["line"]
 
 
 def text_of(letter: dict[str, Any]) -> str:
-    """The text of a record; of a message its value, with other bytes as escapes."""
+    """The text of a record; for a message its value, where bytes that are not text are escaped."""
     if "topic" in letter:
         return base64.b64decode(letter.get("value", "")).decode("utf-8", "backslashreplace")[:MAX_TEXT]
     text: str = letter["text"]

@@ -1,8 +1,8 @@
 """Options of connectors: declared once, read everywhere.
 
-An `OptionSpec` declares one option. An `OptionSet` has all options that a connector takes in one use, as a source for
-instance. It reads the options of a statement, refuses those that it does not have, lists them for SHOW CONNECTORS and
-writes the tables of the documentation.
+An `OptionSpec` declares one option. An `OptionSet` contains all options of a connector for one use, for example as a
+source. It reads the options of a statement, rejects unknown ones, lists the options for SHOW CONNECTORS and writes the
+tables of the documentation.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def refuse(message: str, *, detail: str | None = None, hint: str | None = None) 
 
 @dataclass(frozen=True)
 class OptionSpec:
-    r"""An option.
+    r"""The declaration of an option.
 
-    doc: one sentence. kind: of its values; a `character` is ASCII (`\t` and `tab` mean a tab), and a `prefix` stands
-    for all options whose names begin with it. default: the value where the option is missing; None: there is none.
-    among: the values of a choice, in lower case. unit: of an integer. secret: nobody else sees its values; then its
-    name is one that `secretnames` knows. is_idle: it is accepted and changes nothing. is_internal: CREATE adds it.
+    doc: one sentence. kind: the kind of its values; a `character` is ASCII (`\t` and `tab` mean a tab), and a `prefix`
+    stands for all options whose names begin with it. default: the value of a missing option, or None. among: the values
+    of a choice, in lower case. unit: the unit of an integer. secret: whether its values are hidden; then `secretnames`
+    must recognize its name. is_idle: whether it is accepted without effect. is_internal: whether CREATE adds it.
     """
 
     name: str
@@ -61,29 +61,29 @@ class OptionSpec:
 
 #: The option of all sources that `rates.rate_limit` reads.
 RATE_LIMIT: Final = "source_rate_limit"
-#: Options of every connector, which other code reads.
+#: The options of every connector, which other code reads.
 _SHARED: Final = ("connector", RATE_LIMIT)
 
 
 @dataclass(frozen=True)
 class OptionSet:
-    """The options of a connector in one use. title: the connector, for messages: `kafka of sinks`. skips: names of
-    further options begin so; they are for other code.
+    """The options of a connector for one use. title: the connector for messages, such as `kafka of sinks`. skips:
+    prefixes of the names of options that other code reads.
     """
 
     title: str
     specs: tuple[OptionSpec, ...]
 
     def read(self, given: Mapping[str, str]) -> Options:
-        """The options of a statement. CONNECTOR_OPTION for unknown ones."""
+        """The options of a statement. Raises CONNECTOR_OPTION for unknown ones."""
         return Options(self, given)
 
     def spec(self, name: str) -> OptionSpec:
-        """The option of that name."""
+        """The option with a name."""
         return next(s for s in self.specs if s.name == name)
 
     def having(self, name: str) -> OptionSpec | None:
-        """The option that a statement calls `name`; None for an unknown one."""
+        """The option that a statement calls `name`, or None."""
         for spec in self.specs:
             if name in spec.names or (spec.kind == "prefix" and name.startswith(spec.names)):
                 return spec
@@ -91,12 +91,12 @@ class OptionSet:
 
     @property
     def shown(self) -> tuple[OptionSpec, ...]:
-        """Those that users write."""
+        """The options that users write."""
         return tuple(s for s in self.specs if not s.is_internal)
 
 
 class Options:
-    """The values of the options of one statement. Each method raises CONNECTOR_OPTION for a value that can't be."""
+    """The values of the options of one statement. Each method raises CONNECTOR_OPTION for an invalid value."""
 
     def __init__(self, known: OptionSet, given: Mapping[str, str]) -> None:
         self._known, self._given = known, given
@@ -109,26 +109,26 @@ class Options:
                 )
 
     def given(self, name: str) -> str | None:
-        """The text of the statement, under whichever of its names; None if it has none."""
+        """The text in the statement under any of the option's names, or None."""
         present = [n for n in self._known.spec(name).names if n in self._given]
         if len({self._given[n] for n in present}) > 1:
             refuse(f"options {' and '.join(present)} contradict each other", detail="They mean the same option.")
         return self._given[present[0]] if present else None
 
     def text(self, name: str) -> str:
-        """The text, or the default, or the empty text."""
+        """The text, else the default, else the empty text."""
         value = self.given(name)
         return value if value is not None else str(self._known.spec(name).default or "")
 
     def needed(self, name: str) -> str:
-        """The text. CONNECTOR_OPTION also if it is missing or empty."""
+        """The text. Also raises CONNECTOR_OPTION if it is missing or empty."""
         value = self.text(name)
         if not value:
             refuse(f'connector {self._known.title} needs the option "{name}"', hint=f"Write {name} = '…'.")
         return value
 
     def choice(self, name: str) -> str:
-        """One of the values of the choice; the empty text without a default."""
+        """One of the values of the choice; the empty text if it is missing and has no default."""
         spec, value = self._known.spec(name), self.given(name)
         if value is None:
             return str(spec.default or "")
@@ -137,7 +137,7 @@ class Options:
         return value.lower()
 
     def flag(self, name: str) -> bool:
-        """A truth value; false without a default."""
+        """A truth value; false if it is missing and has no default."""
         value = self.given(name)
         if value is None:
             return bool(self._known.spec(name).default)
@@ -148,7 +148,7 @@ class Options:
         return refuse(f'option {name} can\'t be "{value}"', hint="It must be true or false.")
 
     def integer(self, name: str) -> int | None:
-        """A whole number, or the default."""
+        """A whole number, or the default, which may be None."""
         spec, value = self._known.spec(name), self.given(name)
         if value is None:
             return None if spec.default is None else int(spec.default)
@@ -169,7 +169,7 @@ class Options:
         return found
 
     def character(self, name: str, *, empty: bool = False) -> str:
-        """One character; the empty text if `empty` allows it."""
+        """A single character, or the empty text if `empty` allows it."""
         value = self.text(name)
         value = "\t" if value.lower() in ("\\t", "tab") else value
         if (not value and empty) or (len(value) == 1 and value.isascii() and value not in "\r\n"):
@@ -177,11 +177,11 @@ class Options:
         return refuse(f'option {name} can\'t be "{value}"', hint="It must be one ASCII character.")
 
     def under(self, prefix: str) -> dict[str, str]:
-        """All options whose names start with `prefix`, without it."""
+        """All options whose names start with `prefix`, by the rest of their names."""
         return {n.removeprefix(prefix): v for n, v in self._given.items() if n.startswith(prefix)}
 
     def check(self) -> None:
-        """CONNECTOR_OPTION for any value that can't be."""
+        """Raises CONNECTOR_OPTION for any invalid value."""
         for spec in self._known.specs:
             if spec.kind in ("flag", "integer", "choice"):
                 getattr(self, spec.kind)(spec.name)

@@ -1,11 +1,10 @@
 """The contract of sources: polls, slices, rows of slices, and the protocol `Source`.
 
-The driver cuts slices (`Source.poll`), workers read them (`registry.read_slice`).
+The driver cuts input into slices (`Source.poll`), and workers read these (`registry.read_slice`).
 
-A source with a limit of rows a second, which may be paused.
+`LimitedSource` limits the rows per second of a source, which may be paused.
 
-The contract of readers, which fetch the content of external tables and dictionaries, and the conditions that queries
-push down to them.
+Readers fetch the content of external tables and dictionaries; queries push conditions down to them.
 """
 
 from __future__ import annotations
@@ -39,38 +38,40 @@ from watersmeet.values.types import Field, Schema
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """Base."""
+    """The base class of descriptions of sources."""
 
     kind: ClassVar[str]
 
 
 class Notification:
-    """Set when a source has new input since the last poll. Thread-safe. woken: also set, for a thread that waits."""
+    """A flag that is set when a source has new input since the last poll. Thread-safe. woken: an event that is also
+    set, for a waiting thread.
+    """
 
     def __init__(self, woken: threading.Event) -> None:
         self._woken = woken
         self.is_set = False
 
     def notify(self) -> None:
-        """A source has new input."""
+        """Sets the flag: a source has new input."""
         self.is_set = True
         self._woken.set()
 
     def take(self) -> None:
-        """Resets it. Call it before polling, so that later input notifies again."""
+        """Resets the flag. Call it before polling, so that later input sets it again."""
         self.is_set = False
 
 
 Answer = TypeVar("Answer")
 
-#: How long a caller who needs a new answer waits for it.
+#: The maximum time for which a caller waits for a new answer.
 _WAIT_S: Final = 10
 
 
 class Inquiry(Generic[Answer]):
-    """Asks an external system in a background thread, one question at a time. One thread uses it.
+    """Sends requests to an external system in a background thread, one at a time. Only one thread may use it.
 
-    name: of the thread. title: of the system. took_us: the time of the newest answer.
+    name: the name of the thread. title: the system. took_us: the duration of the newest request.
     """
 
     def __init__(self, name: str, title: str) -> None:
@@ -81,34 +82,34 @@ class Inquiry(Generic[Answer]):
         self.took_us = 0
 
     def listen(self, notification: Notification) -> None:
-        """Sets the notification for each answer."""
+        """Registers a notification that each answer sets."""
         self._notification = notification
 
     @property
     def is_idle(self) -> bool:
-        """Whether neither a question nor an answer is pending."""
+        """Whether neither a request nor an answer is pending."""
         return self._thread is None and self._answer is None
 
     @property
     def is_answered(self) -> bool:
-        """Whether an answer can be taken."""
+        """Whether an answer is available."""
         return self._answer is not None
 
     def begin(self, ask: Callable[[], Answer]) -> None:
-        """Asks, unless a question is pending. ask: raises nothing."""
+        """Sends a request unless one is pending. ask: must not raise."""
         if self._thread is None:
             self._answer = None
             self._thread = OneCall(self._name, self._title, lambda: self._run(ask))
             self._thread.start()
 
     def take(self) -> Answer | None:
-        """The answer, once."""
+        """Takes the answer, which is returned only once."""
         found, self._answer = self._answer, None
         return found
 
     def now(self, ask: Callable[[], Answer]) -> Answer | None:
-        """The answer to a question that begins now; None if it takes too long."""
-        self._wait()  # an earlier question may have begun too early
+        """The answer to a new request; None if it takes too long."""
+        self._wait()  # an earlier request may have begun too early
         self._answer = None
         self.begin(ask)
         self._wait()
@@ -129,18 +130,20 @@ class Inquiry(Generic[Answer]):
 
 
 class Unavailable(OSError):  # noqa: N818 - a state that passes
-    """An external system can't be reached for now: brokers, a schema registry. The epoch is planned again later."""
+    """An external system, such as brokers or a schema registry, is temporarily unavailable. The epoch is planned again
+    later.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """The input that a source has now.
+    """The available input of a source.
 
-    slices: in order of arrival. position: JSON; the source's position once the slices are committed.
-    more: True if another poll, right after these slices are accepted, would give more (the budget was the limit).
-    pending: files or lines that are not complete yet. next_us: when a pending thing becomes
-    readable if nothing else happens (None: only notification can help).
-    finished: the source will never give anything again.
+    slices: in order of arrival. position: the source's position once the slices are committed, as JSON.
+    more: whether another poll right after these slices are accepted would return more (the budget was the limit).
+    pending: the number of incomplete files or lines.
+    next_us: the time at which pending input becomes readable by itself (None: only a notification announces it).
+    finished: whether the source will never have input again.
     """
 
     slices: tuple[SourceSlice, ...]
@@ -157,14 +160,14 @@ class Poll:
 
     @property
     def size_bytes(self) -> int:
-        """The estimated bytes of all slices."""
+        """The estimated size of all slices."""
         return sum(s.size_bytes for s in self.slices)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A piece of what a source gave up to a position. cursor: where the next piece starts, None at the end. lost: what
-    is no longer there, of all pieces, as a sentence of a message; told with the first one.
+    """A piece of the input of a source up to a position. cursor: the start of the next piece; None at the end. lost: a
+    sentence about the input of all pieces that no longer exists; only in the first piece.
     """
 
     slices: tuple[SourceSlice, ...]
@@ -173,50 +176,50 @@ class History:
 
 
 class Source(Protocol):
-    """A connector on the driver. Not thread-safe.
+    """The driver's side of a source connector. Not thread-safe.
 
-    Life: `load` (what was saved) and `accept` (slices of later commits), then again and again
-    `poll`, commit, `accept`. `poll` changes nothing that matters: a poll whose slices were not
-    accepted may be forgotten, the next one finds the same input again.
+    First `load` restores the saved state and `accept` adds the slices of later commits. Then `poll`, commit and
+    `accept` repeat. `poll` has no lasting effect: if its slices are not accepted, the next poll finds the same input
+    again.
     """
 
     relation_id: str
 
     def spec(self) -> SourceSpec:
-        """The description that `read_slice` needs in addition to each slice."""
+        """The description of the source, which `read_slice` needs in addition to each slice."""
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
-        """Slices that follow `position` (None at first; else that of the newest accepted poll).
+        """The slices after `position` (None at first, else the position of the newest accepted poll).
 
-        Never more than the budget, but at least one slice if there is input. fresh: look at the
-        outside world now, whatever the cadence (FLUSH). Raises DATABASE_DAMAGED if `position` is not where
-        the accepted slices end.
+        They never exceed the budget, but include at least one slice if there is input. fresh: whether to check the
+        external system now, regardless of the interval (FLUSH). Raises DATABASE_DAMAGED if `position` is not the end of
+        the accepted slices.
         """
 
     def listen(self, notification: Notification) -> None:
-        """Sets the notification for new input, if the source learns of it without polling."""
+        """Registers the notification that new input sets, if the source detects it without polling."""
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
-        """Takes note that `slices` are committed. Idempotent; raises DATABASE_DAMAGED on a gap in the ordinals."""
+        """Records that `slices` are committed. Idempotent. Raises DATABASE_DAMAGED for a gap in the ordinals."""
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
-        """All accepted input once more, in pieces within the budget (backfill). cursor None: from the start.
+        """All accepted input again, in pieces within the budget (backfill). cursor: None to begin at the start.
 
-        Slices of a history have ordinals of their own and must not be given to `accept`.
+        Slices of a history have separate ordinals and must not be passed to `accept`.
         """
 
     def save(self, path: Path) -> None:
-        """Writes what was accepted so far to `path` (a file, replaced atomically)."""
+        """Writes the state of all accepted slices to the file `path`, atomically."""
 
     def load(self, path: Path) -> None:
-        """The inverse of `save`; later slices are then accepted again."""
+        """The inverse of `save`. The caller then accepts later slices again."""
 
     def status(self) -> dict[str, Any]:
-        """Counters and problems for SHOW: JSON."""
+        """Counters and problems for SHOW, as JSON."""
 
 
 def check_position(relation_id: str, position: int, accepted: int, unit: str = "slice") -> None:
-    """DATABASE_DAMAGED unless the position of a source is where its accepted slices end."""
+    """Raises DATABASE_DAMAGED unless the position of a source is the end of its accepted slices."""
     if position != accepted:
         raise error(
             "DATABASE_DAMAGED",
@@ -225,7 +228,9 @@ def check_position(relation_id: str, position: int, accepted: int, unit: str = "
 
 
 def is_known_slice(relation_id: str, piece: SourceSlice, accepted: int, of: str) -> bool:
-    """Whether a slice was accepted before. DATABASE_DAMAGED for one that is not the next one. of: its content."""
+    """Whether a slice was accepted before. Raises DATABASE_DAMAGED for a new slice that is not the next one. of: its
+    content.
+    """
     if piece.ordinal > accepted:
         raise error(
             "DATABASE_DAMAGED",
@@ -236,14 +241,14 @@ def is_known_slice(relation_id: str, piece: SourceSlice, accepted: int, of: str)
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write the state of a source, atomically."""
+    """Writes the state of a source atomically."""
     files.make_directory(path.parent)
     files.replace_file(path, json.dumps(state).encode(), durable=True)
 
 
 @contextmanager
 def saved_state(path: Path) -> Iterator[Any]:
-    """The state that `save_state` wrote. DATABASE_DAMAGED if it, or a part that the block reads, is missing."""
+    """The state that `save_state` wrote. Raises DATABASE_DAMAGED if it, or a part that the block reads, is missing."""
     try:
         yield json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, TypeError) as problem:
@@ -256,13 +261,13 @@ def saved_state(path: Path) -> Iterator[Any]:
 class SourceRows:
     """The rows of a slice.
 
-    table: the requested columns by name, in Arrow types of their SQL types. ordinals: int64, ascending, the
-    rows' offsets in the slice (rows that were set aside leave gaps); len(ordinals) is the number of rows
-    even if no column was requested. missing_columns: declared columns that the file does not have (NULL).
-    diff: int64: 1 for an inserted row, -1 for a deleted one, of which only the primary key counts; None: all
-    are 1. kept: for relations that have partial changes (`Relation.has_partial_changes`): for each row NULL, or, with
-    diff 1, the names of the columns that keep the value which the row of its key has, and with diff -1 an empty list:
-    the table is emptied (`circuit.operators.Upsert`). None: all are NULL.
+    table: the requested columns by name, in the Arrow types of their SQL types. ordinals: the rows' offsets in the
+    slice (int64, ascending; rejected rows leave gaps); len(ordinals) is the number of rows even if no column was
+    requested. missing_columns: declared columns that the file lacks, which are NULL. diff: int64, 1 for an inserted
+    row, -1 for a deleted row, of which only the primary key counts; None: all are 1. kept: for relations with partial
+    changes (`Relation.has_partial_changes`), for each row NULL; or with diff 1 the names of the columns that keep the
+    value of the existing row with the same key; or with diff -1 an empty list, which empties the table
+    (`circuit.operators.Upsert`). None: all are NULL.
     """
 
     table: pa.Table
@@ -273,13 +278,13 @@ class SourceRows:
 
 
 class DeadLetterSink(Protocol):
-    """Where rows that can't be read go."""
+    """The receiver of unreadable rows."""
 
     def add(self, file: str, line: int | None, reason: str, text: str = "", rows: int = 1) -> None:
-        """Sets one record aside. line: 1-based line (Parquet: row) of the file, None for a whole file or slice."""
+        """Adds one record. line: the 1-based line (Parquet: row) in the file; None for a whole file or slice."""
 
     def add_rows(self, file: str, lines: Sequence[int], reasons: Sequence[str], texts: Sequence[str]) -> None:
-        """Sets several rows aside."""
+        """Adds several rejected rows."""
 
     def add_messages(
         self,
@@ -290,7 +295,7 @@ class DeadLetterSink(Protocol):
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
     ) -> None:
-        """Sets several messages aside."""
+        """Adds several rejected messages."""
 
     def add_lost(self, topic: str, partition: int, begin: int, end: int, reason: str) -> None:
         """Counts the messages [begin, end) of a partition that are not there any more."""
@@ -298,13 +303,13 @@ class DeadLetterSink(Protocol):
 
 @dataclass(frozen=True)
 class SourceConnector:
-    """A system that is read as a stream.
+    """A system that sources read.
 
-    open: the source of a relation. spec: the class of what its `spec` returns, which no other connector has. slices:
-    the classes of its slices. read: the rows of a slice, as `registry.read_slice`. options: all that statements may
-    set. begun: the options that CREATE keeps, where reading begins for instance; errors if the system can't be reached.
-    columns: those that the system knows, where statements needn't declare them. expect: begins to fetch slices (with
-    their spec) that are read next.
+    open: returns the source of a relation. spec: the class of the source's `spec`, different for each connector.
+    slices: the classes of its slices. read: returns the rows of a slice, like `registry.read_slice`. options: all
+    options that statements may set. begun: returns the options that CREATE stores, for example the start offset; raises
+    an error if the system is unavailable. columns: returns the system's columns, which statements needn't declare.
+    expect: begins to fetch the slices (with their spec) that are read next.
     """
 
     open: Callable[[Relation], Source]
@@ -322,7 +327,7 @@ DEFAULT: Final = "default"
 
 
 def rate_limit(options: Mapping[str, str], name: str = RATE_LIMIT) -> int | None:
-    """The rows a second that the option `name` allows; None for any number. CONNECTOR_OPTION."""
+    """The rows per second that the option `name` allows; None for any number. Raises CONNECTOR_OPTION."""
     value = options.get(name, DEFAULT)
     if value.lower() == DEFAULT:
         return None
@@ -335,7 +340,7 @@ def rate_limit(options: Mapping[str, str], name: str = RATE_LIMIT) -> int | None
 
 
 class Allowance:
-    """The number of rows that may pass now, under a limit of rows per second. A burst has at most one second's rows.
+    """The number of rows allowed by a limit of rows per second. A burst has at most one second's rows.
 
     Callers may take more rows than allowed: the excess is subtracted from later allowances.
     """
@@ -347,14 +352,14 @@ class Allowance:
         self._at_us: int | None = None
 
     def at(self, now_us: int) -> int:
-        """How many are allowed now. Times never fall, except that such a one counts as none passed."""
+        """The number of rows that are allowed at a time. If the time decreases, no time counts as passed."""
         since_us = 0 if self._at_us is None else max(0, now_us - self._at_us)
         self._at_us = now_us
         self._allowed = min(self._rate, self._allowed + self._rate * since_us / SECOND_US)
         return max(0, int(self._allowed))
 
     def take(self, rows: int) -> None:
-        """Counts rows that have passed."""
+        """Subtracts rows from the allowance."""
         self._allowed -= rows
 
     @property
@@ -364,9 +369,9 @@ class Allowance:
 
 
 class LimitedSource:
-    """Another source, slower. `poll` counts rows as slices estimate them; reading history does not count.
+    """A wrapper that slows down a source. `poll` counts the estimated rows of slices; reading history does not count.
 
-    A slice may have more rows than are allowed now: it is given, and the next poll gives nothing for so much longer.
+    A slice with more rows than allowed is returned, and the next polls return nothing for correspondingly longer.
     """
 
     def __init__(self, source: Source, rows_per_second: int) -> None:
@@ -424,7 +429,7 @@ Constant = int | Decimal | str | dt.date | dt.datetime
 class Condition:
     """A comparison of a column with `values`: one, any number for IN, none for IS [NOT] NULL.
 
-    Values are of the type of the column: whole or decimal numbers, texts, dates, or times without a zone.
+    The values have the type of the column: whole or decimal numbers, texts, dates, or times without a zone.
     """
 
     column: Field
@@ -434,8 +439,8 @@ class Condition:
 
 @dataclass(frozen=True)
 class Pushdown:
-    """A relation outside that a query names once. columns: those that it needs, at least one. Rows that do not meet all
-    `conditions` change nothing for it.
+    """The part of an external relation that a query needs. columns: the needed columns, at least one. Rows that do not
+    satisfy all `conditions` have no effect on the query.
     """
 
     relation_id: str
@@ -444,34 +449,35 @@ class Pushdown:
 
 
 class Reader(abc.ABC):
-    """The content of one external table.
+    """The reader of an external table's content.
 
-    takes_pushdown: whether it spares work to read few columns, or rows under conditions.
+    takes_pushdown: whether reading fewer columns, or only rows that satisfy conditions, saves work.
     """
 
     takes_pushdown: ClassVar[bool] = False
 
     @abc.abstractmethod
     def columns(self) -> Schema | None:
-        """Its columns; None if they have to be declared."""
+        """The columns of the table; None if they must be declared."""
 
     @abc.abstractmethod
     def version(self) -> Any:
-        """Something that is equal as long as the content surely is the same. Cheap."""
+        """A value that is equal only if the content is certainly the same. It is cheap to compute."""
 
     @abc.abstractmethod
     def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:
-        """All rows, with `columns` by name in their Arrow types. Rows that do not meet all conditions may be left out.
+        """All rows, with `columns` by name in their Arrow types. Rows that do not satisfy all conditions may be
+        omitted.
 
-        Raises an error for wrong content.
+        Raises an error for invalid content.
         """
 
     def statement(self, columns: Schema, conditions: Sequence[Condition]) -> str:
-        """The statement that `read` sends to the system, for EXPLAIN. Of readers with `takes_pushdown`."""
+        """The statement that `read` sends to the system, for EXPLAIN, if `takes_pushdown` is set."""
         raise NotImplementedError
 
     def written(self) -> dict[str, str]:
-        """The options of the connector of sinks that writes there; empty where nothing is written."""
+        """The options of the sink connector that writes the table; empty if it can't be written."""
         return {}
 
     def written_format(self) -> MessageFormat | None:
@@ -480,7 +486,9 @@ class Reader(abc.ABC):
 
 
 class TableConnector(NamedTuple):
-    """The reader of the content of an external table or dictionary. options: those that users write, if any."""
+    """The connector that reads the content of external tables and dictionaries. options: the options that users write,
+    if any.
+    """
 
     open: Callable[[External], Reader]
     options: OptionSet | None = None

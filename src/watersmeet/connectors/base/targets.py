@@ -1,6 +1,6 @@
-"""Deliveries of a catalog, and the contract of the targets to which they are written.
+"""The deliveries of a catalog, and the contract of the targets that receive them.
 
-Only this module decides which relations of a catalog have a delivery.
+Only this module determines which relations of a catalog have a delivery.
 """
 
 from __future__ import annotations
@@ -39,17 +39,16 @@ from watersmeet.values.types import BYTEA, VARCHAR, Field, Schema
 
 @dataclass(frozen=True)
 class Delivery:
-    """One stream of changes out of the database, to one target.
+    """A stream of changes from the database to one target.
 
-    id: of the object in the catalog. title: its kind and name, for messages. relation: the id of the relation
-    whose changes go out. columns: the first columns of that relation, under the names that they have at the target.
-    key: names of the columns of the key. connector, format: see `catalog.Sink`. force_append_only: deleted rows are
-    left out. message_parts: by column, the part of a message that it is, as `open_encoder` takes them. computed_parts:
-    rows have their columns behind `columns`. target_id: the
-    name under which the target knows this delivery and those that it has replaced; unique in the database. generation:
-    see `SinkOffset`. dead_letters: the undecodable messages of the relation are delivered.
-    renewal: how the user restarts it, as a sentence. merging: of rows that are only added, by the names of
-    `columns`.
+    id: the id of the object in the catalog. title: its kind and name for messages. relation: the id of the relation
+    whose changes are delivered. columns: the first columns of this relation, with their names in the target. key: the
+    names of the key's columns. connector, format: see `catalog.Sink`. force_append_only: whether deleted rows are
+    omitted. message_parts: the part of a message in each column, see `open_encoder`. computed_parts: their columns
+    follow `columns` in the rows. target_id: the name by which the target identifies this delivery and its predecessors;
+    unique in the database. generation: see `SinkOffset`. dead_letters: whether the undecodable messages of the relation
+    are delivered. renewal: a sentence that tells the user how to restart it. merging: the rule for rows with existing
+    keys, by the names in `columns`.
     """
 
     id: str
@@ -70,10 +69,10 @@ class Delivery:
 
 
 class SinkOffset(NamedTuple):
-    """The position of a sink: the first `rows` rows of commit `commit`, and all earlier commits, are delivered.
+    """The position of a sink: all earlier commits and the first `rows` rows of commit `commit` are delivered.
 
-    generation: rises when a sink restarts with the whole content; a target only keeps the newest one. last: whether
-    those are all rows of that commit.
+    generation: increases when a sink restarts with the whole content; a target only keeps the newest generation. last:
+    whether these are all rows of the commit.
     """
 
     generation: int
@@ -84,11 +83,12 @@ class SinkOffset(NamedTuple):
 
 @dataclass(frozen=True)
 class SinkBatch:
-    """All that a commit changed of a relation, or a part of it.
+    """The changes of a relation by one commit, or a part of them.
 
-    rows: columns by the delivery's names. diff: int64, how often each row came (+) or went (-); consolidated. time_us:
-    of the commit, microseconds since 1970 (UTC). offset: at its end. The rows of a commit are always in the same order,
-    wherever batches end. All rows of one key that a commit changed are in one batch, unless the sink only appends.
+    rows: columns by the delivery's names. diff: int64, the number of insertions (+) or deletions (-) of each row,
+    consolidated. time_us: the time of the commit, in microseconds since 1970 (UTC). offset: the offset at the end of
+    the batch. The rows of a commit always have the same order, regardless of batches. All changed rows of a key in a
+    commit are in one batch, unless the sink only appends.
     """
 
     offset: SinkOffset
@@ -98,7 +98,7 @@ class SinkBatch:
 
 
 def rows_that_came(batch: SinkBatch) -> pa.Table:
-    """The inserted rows of a batch, each as often as it was inserted."""
+    """The inserted rows of a batch, repeated as often as they were inserted."""
     if (batch.diff == 1).all():
         return batch.rows
     times = np.maximum(batch.diff, 0)
@@ -108,10 +108,10 @@ def rows_that_came(batch: SinkBatch) -> pa.Table:
 def newest_rows(
     batches: Sequence[SinkBatch], names: Sequence[str], keys: Writer
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """(a row for each key that changed, whether the key has no row any more).
+    """A row for each changed key, and whether the row of the key was deleted.
 
-    names: the columns. keys: encodes a key; equal keys have equal bytes. Within a batch an inserted row replaces the
-    row of its key; a deletion in a later batch removes it.
+    names: the columns of the key. keys: encodes a key; equal keys have equal bytes. Within a batch an inserted row
+    replaces the row of its key; a deletion in a later batch removes it.
     """
     rows = pa.concat_tables([p.rows.select(names) for p in batches])
     of = np.repeat(np.arange(len(batches)), [len(p.diff) for p in batches])
@@ -124,8 +124,8 @@ def newest_rows(
 class RowChange:
     """Rows of a table that a statement changes.
 
-    key: the columns of a key without NULL, as the table calls them. keys: their values in the rows that change. rows:
-    in the same order, the new values of the delivery's columns; None: the rows are deleted.
+    key: the table's names of the columns of a key without NULL. keys: their values in the changed rows. rows: the new
+    values of the delivery's columns, in the same order; None: the rows are deleted.
     """
 
     key: Schema
@@ -134,37 +134,38 @@ class RowChange:
 
 
 class Unavailable(OSError):  # noqa: N818 - a state of the target that passes
-    """The target can't be reached, or has rejected rows for a temporary reason: the sink tries again."""
+    """The target is unavailable or has rejected rows for a temporary reason. The sink tries again."""
 
 
 class Target(abc.ABC):
-    """The external system or directory that one sink writes. Not thread-safe.
+    """The external system or directory that a sink writes. Not thread-safe.
 
-    Law: a target always contains each batch once or not at all, also after a crash between two calls: `deliver` writes
-    rows and their offset in one step, and `open` returns the offset that was written last.
+    Law: a target always contains each batch exactly once or not at all, even after a crash between two calls: `deliver`
+    writes rows and their offset atomically, and `open` returns the last written offset.
     """
 
     def look(self) -> None:  # noqa: B027 - of targets that have something to check
-        """Checks that it exists and accepts the rows. Unavailable; other errors if it never will."""
+        """Checks that the target exists and accepts the rows. Raises Unavailable, or another error if it never will."""
 
     @abc.abstractmethod
     def open(self, generation: int) -> SinkOffset | None:
-        """Fences all earlier writers, then returns the offset of the newest batch; None if the target has no batch.
+        """Fences off all earlier writers, then returns the offset of the newest batch; None if the target has no batch.
 
-        The offset may be one of an earlier generation. Unavailable; WRITER_FENCED if a newer generation writes there.
+        The offset may belong to an earlier generation. Raises Unavailable, or WRITER_FENCED if a newer generation
+        writes.
         """
 
     @abc.abstractmethod
     def deliver(self, batches: Sequence[SinkBatch]) -> None:
-        """Writes batches, in this order, and the offset of the last one. Returns when the target has acknowledged all.
+        """Writes batches in order, and the offset of the last one. Returns when the target has acknowledged all.
 
-        A target that can't write several in one step writes them in sequence. Unavailable: any number of the first
-        batches may be written; `open` then returns the newest. WRITER_FENCED if a later writer was opened. Any other
-        `Error`, such as of a row that the target never accepts, stops the sink.
+        A target that can't write several batches atomically writes them in sequence. After Unavailable any number of
+        the first batches may be written; `open` then returns the offset of the newest. Raises WRITER_FENCED if a later
+        writer was opened. Any other `Error`, for example for a row that the target never accepts, stops the sink.
         """
 
     def rest(self) -> None:  # noqa: B027 - of targets that buffer
-        """Writes buffered rows while nothing is to be delivered. Called repeatedly. Unavailable; WRITER_FENCED."""
+        """Writes buffered rows; called repeatedly while no batch is pending. Raises Unavailable, WRITER_FENCED."""
 
     def close(self) -> None:  # noqa: B027 - of targets that hold something
         """Cancels writes and releases all resources. May be called again."""
@@ -172,15 +173,15 @@ class Target(abc.ABC):
 
 @dataclass(frozen=True)
 class Connector:
-    """The functions that check and open targets of one connector.
+    """The functions that check and open targets of a connector.
 
-    check: of a delivery that is about to be created, raises CONNECTOR_OPTION for options that are wrong, and other
-    errors for what never works. open: the target of a delivery; nothing is connected before `Target.open`. database_id:
-    of the database, which no other one has. stopping: whether calls that wait should give up. remembers: the target
-    keeps offsets, as its contract says. One that does not gets each batch once, and after a crash the last ones again.
-    append: adds the rows of a statement, all or none; None: statements can't write there. change: changes what the
-    function returns, all or none; that gets the keys of the table without NULL, as sets of names, and from its call on
-    no other process changes the table. None: statements can't change its rows. options: those that users write.
+    check: checks a delivery before it is created; raises CONNECTOR_OPTION for invalid options, and other errors if it
+    can never work. open: returns the target of a delivery, which connects in `Target.open`. database_id: the unique id
+    of the database. stopping: returns whether waiting calls should give up. remembers: whether the target stores
+    offsets as its contract requires; otherwise it receives each batch once, but after a crash the last batches again.
+    append: adds the rows of a statement atomically; None: statements can't write. change: applies the changes that a
+    function returns, atomically. The function receives the table's keys without NULL as sets of names; from its call on
+    no other process can change the table. None: statements can't change rows. options: the options that users write.
     """
 
     check: Callable[[Delivery], None]
@@ -196,7 +197,7 @@ Made = TypeVar("Made", bound=Target)
 
 @contextmanager
 def reached(hint: str) -> Iterator[None]:
-    """Unavailable as RUNTIME_UNAVAILABLE with a hint: for statements, which are not tried again."""
+    """Turns Unavailable into RUNTIME_UNAVAILABLE with a hint for statements, which are not repeated."""
     try:
         yield
     except Unavailable as cause:
@@ -212,10 +213,10 @@ def connector_for(
     append: Callable[[Made, pa.Table], None] | None = None,
     change: Callable[[Made, Callable[[Sequence[frozenset[str]]], RowChange]], None] | None = None,
 ) -> Connector:
-    """The connector of targets that wait for nothing before `Target.open`.
+    """A connector whose targets do not block before `Target.open`.
 
-    make: the target of a delivery, with the id of the database; CONNECTOR_OPTION for wrong options. hint: where the
-    system can't be reached. append, change: methods of the target, see `Connector`.
+    make: returns the target of a delivery, given the id of the database; raises CONNECTOR_OPTION for invalid options.
+    hint: the hint if the system is unavailable. append, change: methods of the target, see `Connector`.
     """
 
     def checked(delivery: Delivery) -> None:
@@ -243,7 +244,7 @@ def connector_for(
 
 
 def check_form(delivery: Delivery) -> None:
-    """CONNECTOR_OPTION for a FORMAT, of a target that writes columns."""
+    """Raises CONNECTOR_OPTION for a FORMAT, which a target that writes columns can't have."""
     form = delivery.format
     if form.rows == "debezium" or form.encoding != "json" or form.options:
         raise error(
@@ -253,7 +254,7 @@ def check_form(delivery: Delivery) -> None:
         )
 
 
-#: By column of a topic, the part of a message that it is.
+#: The parts of a message by the topic columns that hold them.
 _RECORD_PARTS: Final = {
     KEY_COLUMN: "key",
     RECORD_TIME: "timestamp",
@@ -264,7 +265,7 @@ _RECORD_PARTS: Final = {
 #: The part of a message that is never written.
 _UNWRITTEN: Final = "offset"
 
-#: A record that could not be decoded.
+#: The columns of an undecodable record.
 _DEAD_LETTER: Final[Schema] = (
     Field("key", BYTEA),
     Field("value", BYTEA),
@@ -275,7 +276,7 @@ _DEAD_LETTER_PARTS: Final = {"key": "key", **{c.name: f"header:{c.name}" for c i
 
 
 def deliveries(catalog: Catalog) -> list[Delivery]:
-    """All deliveries of committed relations, without sinks of an open transaction."""
+    """All deliveries of committed relations, without the sinks of an open transaction."""
     known = catalog.relations
     sinks = [delivery_of(r) for r in known.values() if isinstance(r, Sink) and r.connector and not r.staged]
     views = [r for r in known.values() if isinstance(r, MaterializedView) and r.ready and not r.staged]
@@ -308,8 +309,8 @@ def writer_delivery(writer: Relation, topic: Relation) -> Delivery:
 
 
 def dead_letter_delivery(relation: Relation) -> Delivery | None:
-    """The delivery to the dead-letter topic of a topic: key and value of each record that could not be decoded, with
-    its offset and the reason as headers; None if the topic has no dead-letter topic.
+    """The delivery to the dead-letter topic of a topic: key and value of each undecodable record, with its offset and
+    the reason as headers; None if the topic has no dead-letter topic.
     """
     topic = relation.topic
     if topic is None or not topic.dead_letters or not relation.connector:
@@ -332,7 +333,7 @@ def dead_letter_delivery(relation: Relation) -> Delivery | None:
 
 
 def statement_delivery(relation: Relation, columns: Schema, merging: Merging | None = None) -> Delivery:
-    """The delivery of a statement that writes these columns of an external table. merging: of a MERGE."""
+    """The delivery of a statement that writes some columns of an external table. merging: the rule of a MERGE."""
     assert relation.external is not None
     return Delivery(
         relation.id,
@@ -350,8 +351,8 @@ def statement_delivery(relation: Relation, columns: Schema, merging: Merging | N
 
 
 def view_delivery(view: Relation, stream: Relation, merging: Merging | None = None) -> Delivery:
-    """The delivery of a view that writes to an external relation, in the types of that relation's columns. Deletions
-    are left out, as for every stream. merging: of a pump that runs a MERGE.
+    """The delivery of a view that writes to an external relation, in the types of the relation's columns. Deletions are
+    omitted, as for every stream. merging: the rule of a pump that runs a MERGE.
     """
     there = {c.name: c for c in stream.columns}
     columns = tuple(replace(c, type=there.get(c.name, c).type) for c in view.columns)
@@ -374,7 +375,7 @@ def view_delivery(view: Relation, stream: Relation, merging: Merging | None = No
 
 
 def _merging_there(relation: Relation, merging: Merging | None) -> Merging | None:
-    """The same, by the names that the columns have outside of the database."""
+    """The rule with the external names of the columns."""
     if merging is None or relation.external is None:
         return merging
     names = relation.external.names
@@ -383,7 +384,7 @@ def _merging_there(relation: Relation, merging: Merging | None) -> Merging | Non
 
 
 def written_to(stream: Relation) -> dict[str, str]:
-    """The options of an external relation as a target, without those for reading."""
+    """The options of an external relation as a target, without the options for reading."""
     if stream.external is not None:
         return stream.external.target
     if stream.connector["connector"] == "rotating_file":

@@ -1,1 +1,1 @@
-"""ClickHouse: client, types, content of tables, target."""
+"""The connectors of ClickHouse: client, types, content of tables, target."""

@@ -1,8 +1,6 @@
-"""A client of ClickHouse, by its interface over HTTP: requests and errors.
+"""A client of ClickHouse over HTTP, and the reader of whole tables for external tables and dictionaries.
 
 ClickHouse, "HTTP Interface".
-
-Tables of ClickHouse as a whole: the content of external tables and dictionaries.
 """
 
 from __future__ import annotations
@@ -38,26 +36,26 @@ from watersmeet.values.types import TIMESTAMP, VARCHAR, SqlType
 
 _SYSTEM: Final = "ClickHouse"
 
-#: How long the server may take to begin an answer, or to go on with it.
+#: The maximum time until the server begins or continues an answer.
 _TIMEOUT_S: Final = 300
 
-#: The ports of another protocol than HTTP, and those of HTTP on the same servers.
+#: Ports of the native protocol, with the HTTP ports of the same servers.
 _NATIVE: Final = {9000: 8123, 9440: 8443}
 
-#: Numbers of errors. ClickHouse, "ErrorCodes.cpp".
+#: The numbers of errors. ClickHouse, "ErrorCodes.cpp".
 _LOGIN: Final = (192, 193, 194, 516)
 
 _RIGHT: Final = (164, 291, 497)
 _NO_DATABASE: Final = 81
 _UNDEFINED: Final = (16, 47, 60)
 
-#: Passing problems: memory, disks, queries at once, parts that wait for merges, replicas, their coordinator.
+#: The numbers of temporary problems: memory, disks, concurrent queries, parts to merge, replicas, their coordinator.
 _PASSING: Final = (
     *(23, 74, 75, 76, 159, 160, 198, 202, 209, 210, 225, 236, 241, 242, 243, 252, 279, 285, 286, 289, 319, 394),
     *(439, 473, 999),
 )
 
-#: `Code: 60. DB::Exception: text. (NAME) (version 26.9.2.1)`; older servers say it otherwise.
+#: The form of messages: `Code: 60. DB::Exception: text. (NAME) (version 26.9.2.1)`; older servers use other forms.
 _SAID: Final = re.compile(
     r"Code: (\d+)[.,](?: e\.displayText\(\) =)? DB::Exception: "
     r"(.*?)(?:\. \([A-Z_]+\))?(?:,? \(?(?:version|e\.what).*)?$",
@@ -68,7 +66,7 @@ _GRANT: Final = re.compile(r"necessary to have the grant (.+?) ON (\S+?)\.?$")
 
 
 def check_server(server: Server) -> None:
-    """CONNECTOR_OPTION for a port that is known to be that of another protocol, and a user that HTTP can't name."""
+    """Raises CONNECTOR_OPTION for a known port of another protocol, and for a user name that HTTP can't transmit."""
     if ":" in server.user:
         raise error("CONNECTOR_OPTION", f'user "{server.user}" can\'t be given to ClickHouse over HTTP: it has a colon')
     if server.port in _NATIVE:
@@ -82,11 +80,12 @@ def check_server(server: Server) -> None:
 def asked(
     server: Server, sql: str, data: memoryview | bytes | None = None, table: str = "", rights: str = "SELECT"
 ) -> bytes:
-    """The answer to a statement, as a whole. data: the data after it. table, rights: those that it needs, for messages.
+    """The whole answer to a statement. data: the data that follows it. table, rights: the table and the rights that the
+    statement needs, for messages.
 
-    Errors of `failure`; RUNTIME_UNAVAILABLE if the server can't be reached.
+    Raises the errors of `failure`, and RUNTIME_UNAVAILABLE if the server can't be reached.
     """
-    # An error that comes late is then none behind half of an answer.
+    # The server then buffers the answer, so that a late error never follows a part of it.
     parameters = {"database": server.database, "wait_end_of_query": "1"}
     if data is not None:
         parameters["query"] = sql
@@ -118,10 +117,10 @@ def _connection(server: Server) -> http.client.HTTPConnection:
 def failure(
     server: Server, status: int, headers: Mapping[str, str], text: str, table: str = "", rights: str = "SELECT"
 ) -> Error:
-    """An answer other than 200 as an error of a statement.
+    """The error for an answer other than 200.
 
-    UNDEFINED_OBJECT without the table; CONNECTOR_OPTION if somebody has to do something; RUNTIME_UNAVAILABLE for what
-    may pass.
+    It is UNDEFINED_OBJECT if the table is missing, CONNECTOR_OPTION if an administrator must act, RUNTIME_UNAVAILABLE
+    for temporary problems.
     """
     found = _SAID.match(text.strip())
     known = headers.get("X-ClickHouse-Exception-Code", "")
@@ -149,27 +148,27 @@ def failure(
 
 
 def quoted(*names: str) -> str:
-    """A name with all its parts."""
+    """A quoted name with all its parts."""
     return ".".join("`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`" for name in names)
 
 
 def literal(text: str) -> str:
-    """A text as a constant."""
+    """A text as an SQL literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
     return f"'{escaped}'"
 
 
 SYSTEM: Final = System("clickhouse", "ClickHouse", 8123, None, "", user="default", database="default")
 
-#: Columns that are no part of the rows that are written, and change without them.
+#: Kinds of columns that are not written and may change without a write.
 _COMPUTED: Final = "ALIAS"
 
-#: Lists, and 64 bits, as the rest reads them.
+#: The settings for lists and 64-bit numbers in the form that `convert` reads.
 _SETTINGS: Final = "output_format_json_quote_64bit_integers = 0"
 
 
 class Column(NamedTuple):
-    """A column there."""
+    """A column of the server's table."""
 
     name: str
     clickhouse: ClickhouseType
@@ -198,8 +197,8 @@ class ClickhouseReader(TableReader[Column]):
         check_server(self.options.server)
 
     def version(self) -> Any:
-        """The parts that a table of the family MergeTree has: whatever is written makes others. Of other tables and
-        views, and of queries, something new each time. invalidate_query: what that gives.
+        """The parts of a table of the MergeTree family, which every write changes. For other tables, views and queries,
+        a new value each time, or the result of invalidate_query.
         """
         options = self.options
         if options.invalidate_query:
@@ -281,7 +280,7 @@ class ClickhouseReader(TableReader[Column]):
             return (wanted.is_integer or wanted.name == "numeric") and all(
                 isinstance(v, int) and least <= v <= greatest for v in condition.values
             )
-        if theirs.name == "String":  # by their bytes, there as here
+        if theirs.name == "String":  # ordered by their bytes in both systems
             return wanted == VARCHAR
         if theirs.name.startswith("Decimal"):
             return column.type == wanted
@@ -301,7 +300,7 @@ class ClickhouseReader(TableReader[Column]):
 
 
 def _tested(column: Column, condition: Condition) -> str:
-    """A condition that is met by just the rows that meet it here."""
+    """A condition that selects exactly the rows that it would select in Watersmeet."""
     name, operator = quoted(column.name), condition.operator
     if not condition.values:
         return f"{name} {operator}"
@@ -324,7 +323,7 @@ def _literal(column: Column, value: Constant) -> str:
 
 
 def _text(column: Column, wanted: SqlType) -> str:
-    """The expression of a value's text, as `convert` reads it."""
+    """The expression of a value's text in the form that `convert` reads."""
     name, theirs = quoted(column.name), column.clickhouse
     if wanted.name == "bytea":
         return f"concat('\\\\x', hex({name}))"

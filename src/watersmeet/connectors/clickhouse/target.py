@@ -1,9 +1,9 @@
 """The target `clickhouse`: a table of ClickHouse, to which rows are added.
 
-Each batch is one INSERT, which the server takes as a whole, with a token that says which batch it is. A table that
-keeps tokens takes each of them once: replicated ones do, and others with `non_replicated_deduplication_window`.
-ClickHouse has no transactions that write an offset with the rows, so only the database keeps the
-offset. A table without tokens may contain batches twice that were not acknowledged before a crash.
+Each batch is one atomic INSERT with a token that identifies the batch. Replicated tables, and tables with
+`non_replicated_deduplication_window`, keep tokens and accept each one only once. ClickHouse has no transactions that
+write an offset with the rows, so only the database stores the offset. After a crash, a table without tokens may contain
+unacknowledged batches twice.
 
 RisingWave, "Sink data from RisingWave to ClickHouse". Timeplus, "ClickHouse External Table".
 """
@@ -82,7 +82,9 @@ class _Column:
         return self._there.rounds(self._column.type)
 
     def written(self, values: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
-        """The values as they go out. DELIVERY_REFUSED for one that the column there would change."""
+        """The values in the form in which they are sent. Raises DELIVERY_REFUSED for a value that ClickHouse's column
+        would change.
+        """
         if values.null_count and not self._there.nullable:
             raise self._refused("NULL", what)
         if self._bounds is not None and len(values):
@@ -112,12 +114,12 @@ class _Table:
 
     @property
     def shown(self) -> str:
-        """For messages."""
+        """The name of the table for messages."""
         return f'table "{self.server.database}.{self.name}"'
 
     @property
     def quoted(self) -> str:
-        """In statements."""
+        """The name of the table in statements."""
         return quoted(self.server.database, self.name)
 
 
@@ -140,7 +142,7 @@ class ClickhouseTarget(Target):
     def look(self) -> None:
         """Checks that the table exists and accepts the rows.
 
-        UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH, CONNECTOR_OPTION, RUNTIME_UNAVAILABLE.
+        Raises UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH, CONNECTOR_OPTION, RUNTIME_UNAVAILABLE.
         """
         table = self._table
         where = f"database = {literal(table.server.database)} AND {{}} = {literal(table.name)}"
@@ -170,7 +172,7 @@ class ClickhouseTarget(Target):
             fault("clickhouse.inserted")
 
     def insert(self, rows: pa.Table, token: str) -> None:
-        """Adds either all rows or none. token: identifies these rows; INSERTs of other rows never have it."""
+        """Adds all rows or none. token: identifies these rows; INSERTs of other rows must never have the same token."""
         if not len(rows):
             return
         table = self._table
@@ -186,7 +188,9 @@ class ClickhouseTarget(Target):
         asked(table.server, statement, memoryview(body.getvalue()), f"{table.server.database}.{table.name}", _RIGHTS)
 
     def append(self, rows: pa.Table) -> None:
-        """Add the rows of a statement. Without a token, the server could leave out rows that it has already."""
+        """Adds the rows of a statement, with a new token: without one, the server could omit rows that it already
+        has.
+        """
         self.look()
         self.insert(rows, secrets.token_hex(16))
 
@@ -220,7 +224,7 @@ class ClickhouseTarget(Target):
 
 
 def _table(delivery: Delivery) -> _Table:
-    """CONNECTOR_OPTION."""
+    """The target table of a delivery. Raises CONNECTOR_OPTION."""
     options = SINK_OPTIONS.read(delivery.connector)
     parts = urlsplit(options.needed("clickhouse.url"))
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:

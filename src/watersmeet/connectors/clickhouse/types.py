@@ -1,4 +1,4 @@
-"""Types of ClickHouse: the SQL type of each as it is read, and the SQL types whose values it stores."""
+"""The types of ClickHouse: the SQL type as which each is read, and the SQL types whose values it stores."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 from watersmeet.errors import error
 from watersmeet.values.types import BOOLEAN, JSONB, REAL, TIMESTAMP, VARCHAR, SqlType
 
-#: The most digits of a numeric.
+#: The maximum number of digits of a numeric.
 _DIGITS: Final = 38
-#: The digits of a second's fraction.
+#: The number of fractional digits of a second.
 _MICROSECONDS: Final = 6
-#: The digits of a bigint.
+#: The number of digits of a bigint.
 _BIGINT_DIGITS: Final = 19
 
 WHOLE: Final = {
@@ -21,7 +21,7 @@ WHOLE: Final = {
     for sign in ("", "U")
     for bits in (8, 16, 32, 64, 128, 256)
 }
-"""The least and the greatest number of whole types."""
+"""The least and the greatest number of each integer type."""
 DATES: Final = {
     "Date": (dt.date(1970, 1, 1), dt.date(2149, 6, 6)),
     "Date32": (dt.date(1900, 1, 1), dt.date(2299, 12, 31)),
@@ -30,12 +30,12 @@ TIMES: Final = {
     "DateTime": (dt.datetime(1970, 1, 1), dt.datetime(2106, 2, 7, 6, 28, 15)),  # noqa: DTZ001 - in UTC
     "DateTime64": (dt.datetime(1900, 1, 1), dt.datetime(2262, 4, 11)),  # noqa: DTZ001
 }
-"""The first and the last time; a fraction of the last second is left out."""
+"""The first and the last time of each type, without a fraction of the last second."""
 
 
 class _Type(NamedTuple):
-    """read: the SQL type; None: the type is read only as a declared text. takes: names of the SQL types that it stores,
-    some only within `ClickhouseType.bounds`, or with enough digits.
+    """The conversions of a type. read: its SQL type; None: it is only read as a declared text. takes: the names of the
+    SQL types that it stores, some only within `ClickhouseType.bounds` or with enough digits.
     """
 
     read: SqlType | None
@@ -70,7 +70,7 @@ _TYPES: Final[dict[str, _Type]] = {
     "Array": _Type(None, ("array",)),
     **dict.fromkeys((f"Decimal{n}" for n in ("", 32, 64, 128, 256)), _Type(None, _NUMBERS)),
 }
-#: Types around others that don't restrict their values: the inner type is the last of their parameters.
+#: Type wrappers that don't restrict values; the inner type is the last parameter.
 _AROUND: Final = ("LowCardinality", "SimpleAggregateFunction")
 
 
@@ -93,7 +93,7 @@ class ClickhouseType:
             return None
         if self.name == "Array":
             element = self.element.read
-            # Within arrays, times are in the zone of the column.
+            # Times in arrays are in the zone of the column.
             return None if element is None or element == TIMESTAMP else SqlType("array", element=element)
         if self.name in ("Map", "Tuple") and "DateTime" in self.shown:
             return None
@@ -104,7 +104,7 @@ class ClickhouseType:
         if kind.name not in _TYPES.get(self.name, _Type(None)).takes:
             return False
         if self.name == "Array":
-            # The elements are not compared with bounds: their types have to be the same.
+            # Elements are not compared with bounds, so their types must be equal.
             inner = self.element
             ranged = inner.name in DATES or inner.name in TIMES or inner.name.startswith("UInt")
             return inner.nullable and inner.read == kind.element and not ranged
@@ -142,19 +142,19 @@ class ClickhouseType:
 
     @property
     def decimal(self) -> tuple[int, int]:
-        """(precision, scale) of a Decimal."""
+        """The precision and scale of a Decimal."""
         fixed = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": 76}
         numbers = [int(p) for p in self.parts]
         return (fixed[self.name], numbers[0]) if self.name in fixed else (numbers[0], [*numbers, 0][1])
 
     @property
     def fraction(self) -> int:
-        """The digits of a second of a DateTime64."""
+        """The fractional digits of a second of a DateTime64."""
         return int(self.parts[0]) if self.parts else 3
 
 
 def clickhouse_type(text: str) -> ClickhouseType:
-    """Parse a type as the server shows it."""
+    """Parses a type as the server shows it."""
     nullable, inner = False, text.strip()
     while True:
         name, parts = _split(inner)
@@ -166,7 +166,7 @@ def clickhouse_type(text: str) -> ClickhouseType:
 
 
 def _split(text: str) -> tuple[str, tuple[str, ...]]:
-    """`Name(a, b(c, d))` as its name and its parameters."""
+    """Splits `Name(a, b(c, d))` into the name and its parameters."""
     name, open_, rest = text.partition("(")
     if not open_:
         return text, ()

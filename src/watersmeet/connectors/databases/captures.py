@@ -1,7 +1,7 @@
 """The contract of change data capture: options, requests of statements to a server, and a stream of changes.
 
-An offset is a position in a server's log: the LSN of PostgreSQL, the set of GTIDs of MySQL. Applied to a table, changes
-leave the last row of each key, with its unchanged values.
+An offset is a position in a server's log: the LSN of PostgreSQL, the set of GTIDs of MySQL. Applying changes to a table
+leaves the last row of each key, with its unchanged values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from watersmeet.connectors.databases.tables import TableColumn
 from watersmeet.formats.writers import row_codes
 from watersmeet.values.types import Schema
 
-#: Numbers of transactions have 64 bits, and 32 in the messages of changes.
+#: Numbers of transactions have 64 bits, but only 32 in messages of changes.
 _WRAP = 1 << 32
 
 
@@ -39,7 +39,7 @@ class Snapshot:
 
     @classmethod
     def parsed(cls, text: str) -> Snapshot:
-        """The snapshot that `pg_current_snapshot()` shows."""
+        """The snapshot in a result of `pg_current_snapshot()`."""
         _, xmax, running = text.split(":")
         return cls(int(xmax), tuple(int(x) for x in running.split(",") if x))
 
@@ -54,7 +54,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows of a table of PostgreSQL that were read by their key.
+    """A batch of existing rows of a PostgreSQL table, read in key order.
 
     upto: the texts of the greatest key; empty if the chunk is the last. snapshot: the transactions that the reader saw.
     high_lsn: an offset after all their commits.
@@ -69,9 +69,9 @@ class Chunk:
 class TablePosition:
     """The progress of a table.
 
-    upto: the rows up to that key were read; empty: none yet. done: all were. rows: how many. chunks: of PostgreSQL,
-    the newest of them, as far as changes may still come that they have already; the keys of those before are up to
-    `settled`. stalled: why it follows no more; empty if it does.
+    upto: the key up to which existing rows were read; empty: none yet. done: whether all were read. rows: the number of
+    read rows. chunks: for PostgreSQL, the newest chunks, for which changes may still arrive that they already contain;
+    the keys of earlier chunks are up to `settled`. stalled: the reason why its replication has stopped, or empty.
     """
 
     done: bool = False
@@ -82,7 +82,7 @@ class TablePosition:
     stalled: str = ""
 
     def behind(self, lsn: int) -> TablePosition:
-        """The position when all changes before that offset are in the table."""
+        """The position once the table contains all changes before an offset."""
         left = tuple(c for c in self.chunks if c.high_lsn > lsn)
         if len(left) == len(self.chunks):
             return self
@@ -91,15 +91,15 @@ class TablePosition:
 
     @property
     def takes_all(self) -> bool:
-        """Whether every change that comes is one of its rows, and new."""
+        """Whether every arriving change is new and applies to rows that were read."""
         return self.done and not self.chunks
 
 
 @dataclass(frozen=True)
 class DatabasePosition:
-    """How far a database is: everything that the server committed before `offset` is captured. tables: by their ids.
-    history: see `Stream`. letters: the number of the newest commit that set rows aside; later dead letters are of
-    commits that were not made.
+    """The progress of a database: all transactions that the server committed before `offset` are captured. tables: the
+    positions by table id. history: see `Stream`. letters: the number of the newest commit with dead letters; later dead
+    letters belong to commits that were not completed.
     """
 
     offset: str
@@ -108,14 +108,14 @@ class DatabasePosition:
     letters: int = 0
 
     def of(self, table_id: str) -> TablePosition | None:
-        """The position of a table; None if it is new."""
+        """The position of a table; None if the table is new."""
         return self.tables.get(table_id)
 
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: The action that resumes after a lost offset.
+#: The user's action that resumes capture after a lost offset.
 AGAIN: Final = "RESET SOURCE reads its tables anew."
 
 
@@ -125,8 +125,8 @@ class LostOffsetError(Exception):
 
 @dataclass(frozen=True)
 class DatabaseOptions:
-    """What every system has. schema: of tables without one. adds_columns: columns that are added there are added
-    here.
+    """The options that every system has. schema: the schema of tables without one. adds_columns: whether columns that
+    are added on the server are also added to the table.
     """
 
     server: Server
@@ -136,8 +136,8 @@ class DatabaseOptions:
 
 @dataclass(frozen=True)
 class TableVersion:
-    """A table as changes have it. oid: see `Captured`. types: of its columns, in their order, as `TableThere` has
-    them.
+    """The definition of a table in a message of changes. oid: see `Captured`. types: the types of its columns in order,
+    in the form of `TableThere`.
     """
 
     oid: int
@@ -148,8 +148,8 @@ class TableVersion:
 
 @dataclass(frozen=True)
 class TableThere:
-    """A table as its server has it now. types: by column, its type in words that are equal for equal types. unwritten:
-    columns, not among the others, whose changes the server does not write, and why.
+    """The present definition of a table on its server. types: the types by column, as texts that are equal for equal
+    types. unwritten: other columns, whose changes the server does not write, with the reason.
     """
 
     schema: str
@@ -162,31 +162,33 @@ class TableThere:
 
     @property
     def shown(self) -> str:
-        """For messages."""
+        """The name for messages."""
         return f"{self.schema}.{self.name}"
 
     @property
     def lineage(self) -> Lineage:
-        """Its number and name."""
+        """The number and name of the table."""
         return Lineage(self.oid, self.schema, self.name)
 
 
 class Lineage(NamedTuple):
-    """A table, or a partitioned table that it is a partition of."""
+    """A table, or a partitioned table of which it is a partition."""
 
     oid: int
     schema: str
     name: str
 
     def is_of(self, captured: Captured) -> bool:
-        """Whether it has the name of a captured table, or its number."""
+        """Whether it has the name or the number of a captured table."""
         return (self.schema, self.name) == (captured.schema, captured.table) or (
             captured.oid != 0 and self.oid == captured.oid
         )
 
 
 class Values(NamedTuple):
-    """Values of one column. kept: which of them are not sent, as a change left them as they were; NULL here."""
+    """The values of one column. kept: the mask of values that the server did not send because the change kept them;
+    they are NULL.
+    """
 
     texts: pa.StringArray
     kept: Mask
@@ -194,10 +196,11 @@ class Values(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """Changes of one table, all by one version of it, in their order.
+    """The changes of one version of a table in order.
 
-    offsets: of each change, its number in the batch. transactions: of its transaction in the batch. new: by column,
-    for all `written`; old: for all `gone`. written, gone: which of the changes give a row, and which take one away.
+    offsets: the number of each change in the batch. transactions: the number of its transaction in the batch. written,
+    gone: the masks of changes that write a row and that delete a row. new: the columns of the written rows. old: the
+    columns of the deleted rows.
     """
 
     table: TableVersion
@@ -210,15 +213,15 @@ class Rows:
 
 
 class Truncation(NamedTuple):
-    """offset: as in `Rows`. tables: those that are emptied at it."""
+    """The truncation of tables. offset: see `Rows`. tables: the emptied tables."""
 
     offset: int
     tables: tuple[TableVersion, ...]
 
 
 class Added(NamedTuple):
-    """New columns of a table. names: of all or of the new ones. offset: see `Captured.added`. begins_again: rows
-    that are being read are read again, as some may lack them.
+    """New columns of a table. names: the names of all columns or of the new ones. offset: see `Captured.added`.
+    begins_again: whether existing rows must be read again from the start, because some may lack the columns.
     """
 
     names: tuple[str, ...]
@@ -228,9 +231,9 @@ class Added(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """Whole transactions in the order of their commits.
+    """Complete transactions in the order of their commits.
 
-    offset: everything before it has arrived. times_us: of the commits, UTC microseconds since 1970.
+    offset: all changes before it have arrived. times_us: the times of the commits, in UTC microseconds since 1970.
     """
 
     offset: str
@@ -240,8 +243,8 @@ class Batch:
 
 
 class Piece(NamedTuple):
-    """Existing rows of a table. texts: by column. position: of the table with them. replaces: rows with
-    these keys may be here.
+    """A piece of a table's existing rows. texts: the values by column. position: the position of the table with these
+    rows. replaces: whether the table may already contain rows with these keys.
     """
 
     texts: list[pa.Array]
@@ -250,10 +253,11 @@ class Piece(NamedTuple):
 
 
 class Stream(abc.ABC):
-    """The changes of a database from an offset on, and its tables as they are. One thread uses it.
+    """The changes of a database from an offset on, and its present tables. Only one thread may use it.
 
-    Errors of the library are those of the client's `failure`. reached: everything before it was read.
-    history: of which history of a server its offsets are, where the same offset may be one of several; empty: of one.
+    Errors of the library become those of the client's `failure`. reached: the offset before which everything was read.
+    history: the history of the server to which the offsets belong, for systems where offsets of several histories may
+    be equal; else empty.
     """
 
     reached: str
@@ -261,22 +265,22 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def read(self, wait_s: float, tables: Callable[[], Collection[tuple[str, str]]]) -> Batch | None:
-        """The transactions that came, at least one if any comes within that time; those may be left out that change
-        none of the tables (schema, name), which are asked for once the transactions are here.
+        """The transactions that have arrived, at least one if one arrives within the time. Transactions that change
+        none of the tables (schema, name) may be omitted; `tables` is called after they have arrived.
         """
 
     @abc.abstractmethod
     def committed(self, offset: str) -> None:
-        """Everything that was read before that offset is kept elsewhere."""
+        """Reports that all changes before an offset are stored, so that the server may delete them."""
 
     @abc.abstractmethod
     def is_far_from(self, offset: str) -> bool:
-        """Whether so much of the log was read after `offset` that the new offset should be committed, although no table
+        """Whether so much of the log was read after `offset` that the new offset should be committed even if no table
         has changed.
         """
 
     def ask(self) -> None:  # noqa: B027
-        """A caller waits until `reached` is the end of the log."""
+        """Requests that `reached` becomes the end of the log, because a caller waits for it."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -290,76 +294,80 @@ class Stream(abc.ABC):
     def piece(
         self, captured: Captured, there: TableThere, columns: Sequence[str], position: TablePosition | None
     ) -> Piece | None:
-        """The next rows of a table, by the columns; None if they can't be had before more was read, or waited."""
+        """The next existing rows of a table with some columns; None if more changes must be read, or time must pass,
+        first.
+        """
 
     @abc.abstractmethod
     def wanted(
         self, captured: Captured, key: Sequence[str], position: TablePosition, batch: Batch, change: Changed
     ) -> Mask:
-        """The mask of row changes that apply to a table that is not complete."""
+        """The mask of changes that apply to the rows of an incomplete table."""
 
     @abc.abstractmethod
     def behind(self, position: TablePosition, offset: str) -> TablePosition:
-        """The position when all changes before that offset are in the table."""
+        """The position once the table contains all changes before an offset."""
 
     def lineage(self, version: TableVersion) -> Sequence[Lineage]:
-        """The table itself, and the partitioned tables that it is a partition of."""
+        """The table itself, and the partitioned tables of which it is a partition."""
         return [Lineage(version.oid, version.schema, version.name)]
 
     def is_of(self, captured: Captured, version: TableVersion) -> Lineage | None:
-        """The table whose changes are those of a captured table: it has its name, or its number; None for others."""
+        """The table in `lineage` that has the name or the number of a captured table, or None."""
         return next((t for t in self.lineage(version) if t.is_of(captured)), None)
 
     def is_emptied(self, captured: Captured, truncation: Truncation) -> bool:
-        """Whether a truncation leaves no row of a table."""
+        """Whether a truncation deletes all rows of a table."""
         own = (captured.oid, captured.schema, captured.table)
         return any((t.oid, t.schema, t.name) == own for t in truncation.tables)
 
     def why_unpublished(self, captured: Captured) -> str:  # noqa: ARG002
-        """Why the server may not have written all changes of a table until now; empty if it has."""
+        """The reason why the server may not have written all changes of a table so far; empty if it has."""
         return ""
 
     def check(self, version: TableVersion) -> None:  # noqa: B027
-        """CONNECTOR_OPTION if changes of such a table can't be followed."""
+        """Raises CONNECTOR_OPTION if changes of the table can't be captured."""
 
     def stopped(self, captured: Captured, batch: Batch) -> str:  # noqa: ARG002
-        """Why the table can't be followed after a batch; empty if it can."""
+        """The reason why the table can't be captured after a batch; empty if it can."""
         return ""
 
     def may_lack(self, captured: Captured, batch: Batch, rows: Rows) -> set[str]:  # noqa: ARG002
-        """Columns that rows need not have, as they are older."""
+        """The columns that older rows may lack."""
         return set()
 
     @abc.abstractmethod
     def added(self, captured: Captured, batch: Batch) -> Added | None:
-        """New columns of the table in a batch. Some may be known."""
+        """New columns of the table in a batch. Some may be known already."""
 
     @abc.abstractmethod
     def added_now(self, there: TableThere, position: TablePosition | None) -> Added | None:
-        """Columns that a table has now, where they have to be added before its next rows are read."""
+        """The present columns of a table, if new ones must be added before its next rows are read."""
 
     @abc.abstractmethod
     def value_before(self, there: TableThere, column: str) -> str | None:
-        """The text of an added column's value in rows that are older than it; None is NULL. FEATURE_NOT_SUPPORTED if
-        they need not have the same.
+        """The text of the value that older rows have in an added column; None is NULL. Raises FEATURE_NOT_SUPPORTED if
+        their values may differ.
         """
 
     def plain(self, captured: Captured, columns: Schema, texts: Sequence[pa.Array]) -> list[pa.Array]:  # noqa: ARG002
-        """Texts as changes and pieces have them, of these columns, as `databasetables.typed` reads them."""
+        """Converts texts of columns in changes and pieces to the form that `tables.typed` reads."""
         return [*texts]
 
 
 class Changed(NamedTuple):
-    """Changes of rows of a table: transactions in the batch, and by column of the key, their texts."""
+    """The changed rows of a table: the numbers of their transactions in the batch, and the texts of the key by
+    column.
+    """
 
     transactions: Numbers
     keys: list[pa.Array]
 
 
 class System(abc.ABC):
-    """A kind of servers whose databases are captured. title: for messages. known: all options. wider: by the
-    type of a column, other types that store all its values. has_schemas: whether a database has schemas; otherwise it
-    is the schema of its tables.
+    """A kind of servers whose databases can be captured. title: the name for messages. known: all options. wider: for a
+    column type, other types that store all its values. has_schemas: whether a database has schemas; otherwise the
+    database is the schema of its tables.
     """
 
     connector: ClassVar[str]
@@ -370,52 +378,56 @@ class System(abc.ABC):
 
     @abc.abstractmethod
     def options(self, given: Mapping[str, str]) -> DatabaseOptions:
-        """CONNECTOR_OPTION for missing, unknown or wrong options."""
+        """The options of a database. Raises CONNECTOR_OPTION for missing, unknown or invalid options."""
 
     @abc.abstractmethod
     def defaults(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Options that get a value of their own at CREATE if the statement, whose options are given, has none."""
+        """The options for which CREATE generates a value if the statement, with the given options, has none."""
 
     @abc.abstractmethod
     def connected(self, options: DatabaseOptions) -> AbstractContextManager[Any]:
-        """A connection for the methods below, whose errors become those of the client's `failure`."""
+        """A connection for the other methods. Its errors become those of the client's `failure`."""
 
     @abc.abstractmethod
     def check(self, connection: Any, options: DatabaseOptions) -> None:
-        """CONNECTOR_OPTION if the server does not write what is needed, or the user may not read it."""
+        """Raises CONNECTOR_OPTION if the server does not write the required log, or the user may not read it."""
 
     @abc.abstractmethod
     def table(self, connection: Any, options: DatabaseOptions, name: str) -> TableThere:
-        """A table that can be captured, by its name with or without a schema. UNDEFINED_OBJECT, CONNECTOR_OPTION."""
+        """A table that can be captured, by its name with or without schema. Raises UNDEFINED_OBJECT,
+        CONNECTOR_OPTION.
+        """
 
     def can_read(self, column: TableColumn) -> bool:  # noqa: ARG002
-        """Whether changes of a column can be read, if only as text."""
+        """Whether changes of a column can be read, at least as text."""
         return True
 
     @abc.abstractmethod
     def publish(self, connection: Any, options: DatabaseOptions, table: TableThere | None) -> tuple[str, ...]:
-        """Makes the server log changes of a table, or of future tables: the created objects. CONNECTOR_OPTION."""
+        """Makes the server log changes of a table, or of future tables. Returns the created objects. Raises
+        CONNECTOR_OPTION.
+        """
 
     def published(self, connection: Any, options: DatabaseOptions, table: TableThere) -> str:  # noqa: ARG002
-        """See `Captured.published`, of a table for which `publish` was called."""
+        """The value of `Captured.published` for a table for which `publish` was called."""
         return ""
 
     @abc.abstractmethod
     def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:
-        """(the offset from which the server keeps changes, the created objects). CONNECTOR_OPTION."""
+        """The offset from which the server keeps changes, and the created objects. Raises CONNECTOR_OPTION."""
 
     def begin_again(
         self, connection: Any, options: DatabaseOptions, made: tuple[str, ...]
     ) -> tuple[str, tuple[str, ...]]:
-        """As `begin`, where the offset may be lost. made: objects of earlier calls of `begin` and `publish`; returns
-        all that exist now.
+        """Like `begin`, if the offset may be lost. made: the objects of earlier calls of `begin` and `publish`. Returns
+        all objects that exist now.
         """
         start, more = self.begin(connection, options)
         return start, tuple(dict.fromkeys((*made, *more)))
 
     def drop(self, options: DatabaseOptions, made: tuple[str, ...], others: Sequence[DatabaseOptions]) -> str:  # noqa: ARG002
-        """Drops what `begin` and `publish` made for a database, unless others use it. A notice of what stays; may be
-        empty.
+        """Drops the objects of `begin` and `publish` for a database, unless others use them. Returns a notice about
+        remaining objects, or an empty text.
 
         others: the options of all other captured databases of this system.
         """
@@ -428,38 +440,40 @@ class System(abc.ABC):
         table: Captured,  # noqa: ARG002
         others: Sequence[DatabaseOptions],  # noqa: ARG002
     ) -> str:
-        """Lets the server write no more changes of a dropped table. A notice if it still does; may be empty.
+        """Makes the server stop writing changes of a dropped table. Returns a notice if it continues, or an empty text.
 
-        made: as in `drop`. others: the options of the databases of which the table is still captured.
+        made: see `drop`. others: the options of the databases that still capture the table.
         """
         return ""
 
     @abc.abstractmethod
     def stream(self, options: DatabaseOptions, offset: str, history: str) -> Stream:
-        """The changes from that offset of a history on; empty: of any. LostOffsetError; errors of the client."""
+        """The changes from an offset of a history on; an empty history means any. Raises LostOffsetError and errors of
+        the client.
+        """
 
     @abc.abstractmethod
     def end(self, options: DatabaseOptions) -> str:
-        """Everything that is committed now is before that offset."""
+        """An offset after all transactions that are committed now."""
 
     @abc.abstractmethod
     def has(self, offset: str, other: str) -> bool:
-        """Whether everything before `other` is before `offset`."""
+        """Whether `offset` is not before `other`."""
 
     @abc.abstractmethod
     def lag(self, options: DatabaseOptions, offset: str) -> tuple[int | None, int | None]:
-        """(bytes of the log that the server keeps for this reader, bytes after that offset); None for an unknown one.
-        Errors of the client.
+        """The bytes of the log that the server keeps for this reader, and the bytes after an offset; None if unknown.
+        Raises errors of the client.
         """
 
     def is_in_use(self, problem: BaseException) -> bool:  # noqa: ARG002
-        """Whether a stream could not begin because another reader, maybe a dead one, still has its offset."""
+        """Whether a stream could not begin because another reader, which may be dead, still uses its offset."""
         return False
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """See `catalog.Captured`."""
+    """The options of a captured table; see `catalog.Captured`."""
 
     has_snapshot: bool
     batch_rows: int
@@ -494,16 +508,16 @@ TABLE_OPTIONS: Final = (
 
 TABLE_NAME: Final = OptionSpec("table.name", "The table; only where no FROM names it.")
 
-"""The option of the form for a single table."""
+"""The option for the table name if the statement captures a single table."""
 
 
 def is_of_table(option: str) -> bool:
-    """Whether an option is one of a table; the form for a single table has it among those of the database."""
+    """Whether an option belongs to a table; a statement for a single table has it among the options of the database."""
     return any(option == spec.name for spec in (TABLE_NAME, *TABLE_OPTIONS))
 
 
 def table_options(given: Mapping[str, str], connector: str) -> TableOptions:
-    """CONNECTOR_OPTION for unknown or wrong options."""
+    """The options of a captured table. Raises CONNECTOR_OPTION for unknown or invalid options."""
     options = OptionSet(f"{connector} of a table", TABLE_OPTIONS).read(given)
     options.check()
     return TableOptions(
@@ -512,7 +526,7 @@ def table_options(given: Mapping[str, str], connector: str) -> TableOptions:
 
 
 def database_specs(port: int, ssl_modes: tuple[str, ...], *others: OptionSpec) -> tuple[OptionSpec, ...]:
-    """The options of a captured database, with those that only its system has."""
+    """The options of a captured database, with additional ones of its system."""
     return (
         OptionSpec("hostname", "The host of the server.", is_needed=True),
         OptionSpec("port", "The port of the server.", "integer", default=port, minimum=1, maximum=65535),
@@ -533,7 +547,7 @@ def database_specs(port: int, ssl_modes: tuple[str, ...], *others: OptionSpec) -
 
 
 def server_of(options: Options, ssl_mode: str) -> Server:
-    """The server that the options of `database_specs` name. CONNECTOR_OPTION."""
+    """The server in the options of `database_specs`. Raises CONNECTOR_OPTION."""
     return Server(
         options.needed("hostname"),
         options.number("port"),
@@ -546,11 +560,12 @@ def server_of(options: Options, ssl_mode: str) -> Server:
 
 @dataclass(frozen=True)
 class KeyedChanges:
-    """Changes of one table in any order, by key.
+    """The changes of a table by key, in any order.
 
-    gone: keys of rows that go; gone_at: when. written: rows that come, all columns; written_at: when. Times are offsets
-    in the order of all changes: that a change takes a row away is directly before the row that it writes. kept: by
-    column, which rows have the value of the row that they replace.
+    gone: the keys of deleted rows. gone_at: the times of the deletions. written: the inserted rows with all columns.
+    written_at: the times of the insertions. A time is an index in the order of all changes, in which the deletion by a
+    change directly precedes its insertion. kept: by column, the mask of rows that keep the value of the row that they
+    replace.
     """
 
     key: tuple[str, ...]
@@ -561,15 +576,15 @@ class KeyedChanges:
     kept: Mapping[str, Mask]
 
     def keys(self) -> pa.Table:
-        """All keys, some more than once."""
+        """All keys; some may occur more than once."""
         return pa.concat_tables([self.gone, self.written.select(list(self.key))])
 
 
 def last_rows(changes: KeyedChanges, there: pa.Table) -> tuple[pa.Table, dict[str, Mask]]:
-    """(the rows after the changes, of the keys that were changed; by column, the written rows whose kept value is
-    missing, as the row that they replace is).
+    """The rows of the changed keys after the changes; and, by column, the written rows whose kept value is unknown
+    because the row that they replace is missing.
 
-    there: the rows with these keys before. A row with a missing value is not among those after the changes.
+    there: the rows with these keys before the changes. The result omits rows with an unknown value.
     """
     key = list(changes.key)
     codes = row_codes(pa.concat_tables([there.select(key), changes.keys()]))
@@ -591,11 +606,13 @@ def last_rows(changes: KeyedChanges, there: pa.Table) -> tuple[pa.Table, dict[st
 
 
 def _sources(codes: Numbers, order: Numbers, times: Numbers, before: int, gone: int, written: int) -> Numbers:
-    """For each inserted row the row that it replaces: its number among existing and inserted rows, -1 without one."""
+    """For each inserted row the number of the row that it replaces, counted over existing and inserted rows; -1 for
+    none.
+    """
     previous = np.full(len(order), -1, np.int64)
     same = codes[order][1:] == codes[order][:-1]
     previous[order[1:][same]] = order[:-1][same]
-    # A change that names the old row replaces that one, with any key.
+    # A change that contains the old row replaces this row, which may have a different key.
     goes, comes = np.arange(before, before + gone), np.arange(before + gone, before + gone + written)
     if gone:
         at = np.argsort(times[goes])
@@ -611,7 +628,9 @@ def _sources(codes: Numbers, order: Numbers, times: Numbers, before: int, gone: 
 
 
 def _filled(changes: KeyedChanges, there: pa.Table, sources: Numbers) -> tuple[pa.Table, dict[str, Mask]]:
-    """(the rows that come, with the values that they keep; by column, which rows lack such a value)."""
+    """The inserted rows with the values that they keep; and, by column, the mask of rows whose kept value is
+    unknown.
+    """
     before, missing = there.num_rows, dict[str, Mask]()
     rows = changes.written
     for name, mask in changes.kept.items():
@@ -634,5 +653,5 @@ def _filled(changes: KeyedChanges, there: pa.Table, sources: Numbers) -> tuple[p
 
 
 def concatenated(masks: Sequence[Mask]) -> Mask:
-    """All masks as one."""
+    """The concatenated masks."""
     return np.concatenate(masks) if masks else np.zeros(0, np.bool_)

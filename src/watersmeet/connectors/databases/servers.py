@@ -1,4 +1,4 @@
-"""Servers of databases: addresses, kept connections, and errors."""
+"""Database servers: addresses, reused connections, and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.system.secretvalues import revealed
 
-#: Levels of TLS, under libpq's names.
+#: The levels of TLS under libpq's names.
 SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 #: libpq's name for each name of a TLS level that JDBC drivers use.
 _JDBC_MODES: Final = {
@@ -25,13 +25,13 @@ _JDBC_MODES: Final = {
     "trust": "require",
     "verify-identity": "verify-full",
 }
-#: The connector's name and the default port, by the system's name in a JDBC URL.
+#: For a system's name in a JDBC URL, the name of the connector and the default port.
 _SYSTEMS: Final = {"postgresql": ("postgres", 5432), "mysql": ("mysql", 3306), "mariadb": ("mysql", 3306)}
 
 
 @dataclass(frozen=True)
 class Server:
-    """The address and login of a server's database. password: may refer to a secret. ssl_mode: one of SSL_MODES."""
+    """The address and login of a database on a server. password: may refer to a secret. ssl_mode: one of SSL_MODES."""
 
     host: str
     port: int
@@ -50,10 +50,10 @@ class Server:
 
 
 class KeptConnections:
-    """One connection to each server, which the threads of this process use in turn.
+    """One connection to each server, which the threads of this process share by turns.
 
-    connect: makes one. ping: raises an error of the library if one that was kept can't be used any more. Both may take
-    long. library: `Error` is what all its errors are. failure: what they mean.
+    connect: opens a connection. ping: raises an error of the library if a kept connection is broken. Both may block for
+    long. library: its errors are subclasses of its `Error`. failure: converts these errors.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class KeptConnections:
 
     @contextmanager
     def use(self, server: Server) -> Iterator[Any]:
-        """A connection for one thread. It is closed after an error, and replaced if it broke since its last use.
+        """A connection for the exclusive use of one thread. It is closed after an error, and replaced if it broke since
+        its last use.
 
         Errors of the library become those of `failure`.
         """
@@ -104,7 +105,9 @@ class KeptConnections:
 
 
 def not_allowed(server: Server, text: str, table: str, rights: str) -> Error:
-    """The user lacks a right. text: the server's words. rights: those that the user needs on the table."""
+    """The error for a missing right. text: the server's message. rights: the rights that the user needs on the
+    table.
+    """
     grant = f"GRANT {rights} ON {table} TO {server.user}" if table else f"a GRANT to {server.user}"
     found = error(
         "CONNECTOR_OPTION",
@@ -117,7 +120,7 @@ def not_allowed(server: Server, text: str, table: str, rights: str) -> Error:
 
 
 def may_not_read(server: Server, table: str) -> Error:
-    """The user lacks the right to read a table."""
+    """The error for a missing right to read a table."""
     found = error(
         "CONNECTOR_OPTION",
         f'user "{server.user}" may not read table "{table}"',
@@ -128,12 +131,12 @@ def may_not_read(server: Server, table: str) -> Error:
 
 
 def no_database(server: Server) -> Error:
-    """The server has no database of that name."""
+    """The error for an unknown database."""
     return error("CONNECTOR_OPTION", f"there is no {server.shown}", hint="Correct the option for the database.")
 
 
 def not_let_in(system: str, server: Server, text: str) -> Error:
-    """The error for a wrong user or password. In all these functions `text` is the server's message."""
+    """The error for a wrong user or password. `text` is the server's message."""
     return error(
         "CONNECTOR_OPTION",
         f'the {system} server at {server.host}:{server.port} does not let user "{server.user}" in',
@@ -143,7 +146,7 @@ def not_let_in(system: str, server: Server, text: str) -> Error:
 
 
 def no_tls(system: str, server: Server, text: str) -> Error:
-    """The connection can't be encrypted as asked for."""
+    """The error for a connection that can't be encrypted as required."""
     return error(
         "CONNECTOR_OPTION",
         f"no TLS connection to the {system} server at {server.host}:{server.port}",
@@ -153,7 +156,7 @@ def no_tls(system: str, server: Server, text: str) -> Error:
 
 
 def unreachable(system: str, server: Server, text: str | None) -> Error:
-    """Passing problems: RUNTIME_UNAVAILABLE."""
+    """The error RUNTIME_UNAVAILABLE for temporary problems."""
     return error(
         "RUNTIME_UNAVAILABLE",
         f"the {system} server at {server.host}:{server.port} can't be reached",
@@ -163,7 +166,7 @@ def unreachable(system: str, server: Server, text: str | None) -> Error:
 
 
 def ssl_mode(text: str) -> str:
-    """One of SSL_MODES. CONNECTOR_OPTION for any other word."""
+    """One of SSL_MODES. Raises CONNECTOR_OPTION for other words."""
     word = text.lower().replace("_", "-")
     found = _JDBC_MODES.get(word, word)
     if found not in SSL_MODES:
@@ -176,7 +179,7 @@ def ssl_mode(text: str) -> str:
 
 
 def tls_context(mode: str) -> ssl.SSLContext | None:
-    """The context of TLS, for libraries that take that of Python; None without TLS."""
+    """The TLS context for libraries that accept Python's; None without TLS."""
     if mode not in ("require", "verify-ca", "verify-full"):
         return None
     if mode == "require":
@@ -187,7 +190,9 @@ def tls_context(mode: str) -> ssl.SSLContext | None:
 
 
 def unchecked_tls() -> ssl.SSLContext:
-    """TLS without a check of the peer. It reads none of the machine's certificates, which takes 20 ms."""
+    """A TLS context that doesn't verify the peer. It does not load the system's certificates, which would take 20
+    ms.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -196,7 +201,7 @@ def unchecked_tls() -> ssl.SSLContext:
 
 @dataclass(frozen=True)
 class JdbcUrl:
-    """The parts of a URL of JDBC. system: `postgres` or `mysql`."""
+    """The parts of a JDBC URL. system: `postgres` or `mysql`."""
 
     system: str
     server: Server
@@ -204,9 +209,9 @@ class JdbcUrl:
 
 
 def jdbc_url(url: str, user: str | None, password: str | None) -> JdbcUrl:
-    """Reads a URL of JDBC; user and password may be in it, too.
+    """Parses a JDBC URL, which may also contain user and password.
 
-    CONNECTOR_OPTION; FEATURE_NOT_SUPPORTED for another system.
+    Raises CONNECTOR_OPTION, and FEATURE_NOT_SUPPORTED for another system.
     """
     url = revealed(url)
     name = url.removeprefix("jdbc:").partition(":")[0]
@@ -236,7 +241,7 @@ def jdbc_url(url: str, user: str | None, password: str | None) -> JdbcUrl:
 
 
 def _mode_of(properties: dict[str, str]) -> str:
-    """Sslmode of PostgreSQL's driver, sslMode and useSSL of the others."""
+    """The TLS level from sslmode of PostgreSQL's driver, or from sslMode and useSSL of the others."""
     by_name = {name.lower(): value for name, value in properties.items()}
     wanted = by_name.get("usessl", "").lower()
     return ssl_mode(by_name.get("sslmode", {"true": "require", "false": "disable"}.get(wanted, "prefer")))

@@ -1,4 +1,4 @@
-"""Tables of databases as a whole, the parts that all systems share: the address, and texts as columns.
+"""Readers of whole tables of databases, the parts that all systems share: the address, and texts as columns.
 
 Timeplus, "External Table", "Dictionary"; ClickHouse, "PostgreSQL" and "MySQL" among the sources of dictionaries.
 """
@@ -26,10 +26,10 @@ from watersmeet.values.types import Field, Schema, SqlType, arrow_schema
 
 
 class System(NamedTuple):
-    """kind: of external tables and dictionaries, and the connector of sinks that writes them. title: for messages.
-    schema: of tables whose options name none; None: the database is the schema. on_conflict: what the option is called
-    that says what becomes of inserted rows whose key is there; empty: none does. user, database: where the options name
-    none; empty: they have to.
+    """A database system. kind: the name of its external tables and dictionaries, and of the sink connector that writes
+    them. title: the name for messages. schema: the default schema of tables; None: the database is the schema.
+    on_conflict: the name of the option for inserted rows with an existing key; empty: no such option. user, database:
+    the defaults; empty: the options must set them.
     """
 
     kind: str
@@ -76,9 +76,9 @@ class System(NamedTuple):
 
 
 class TableOptions(NamedTuple):
-    """Where the rows are. query: in place of a table. where: a condition in the SQL of the server. invalidate_query:
-    gives something else when the rows may have changed. on_conflict: what becomes of rows that are inserted and whose
-    key is there, a clause of INSERT.
+    """The location of the rows. query: replaces a table. where: a condition in the server's SQL. invalidate_query: a
+    query whose result changes when the rows may have changed. on_conflict: the clause of INSERT for rows with an
+    existing key.
     """
 
     server: Server
@@ -91,17 +91,17 @@ class TableOptions(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the table."""
+        """The name of the table."""
         return f"{self.schema}.{self.table}"
 
     @property
     def what(self) -> str:
-        """For messages."""
+        """The description of the table or query for messages."""
         return "the query" if self.query else f'table "{self.name}"'
 
 
 class TableColumn(Protocol):
-    """A column of a server. theirs: its type there; type: ours, None without one."""
+    """A column on a server. theirs: its type on the server. type: the SQL type, or None."""
 
     @property
     def name(self) -> str: ...
@@ -117,7 +117,7 @@ Column = TypeVar("Column", bound=TableColumn)
 
 
 class TableReader(Reader, Generic[Column]):
-    """The rows of one table, view or query, all of one moment."""
+    """The reader of a table, view or query, whose rows are all of one moment."""
 
     takes_pushdown = True
 
@@ -166,7 +166,7 @@ class TableReader(Reader, Generic[Column]):
         return typed(texts, columns, self.options.what)
 
     def statement(self, columns: Schema, conditions: Sequence[Condition]) -> str:
-        """A query in the SQL of the server, which reads the columns and tests those conditions that the server can."""
+        """A query in the server's SQL that reads the columns and tests the conditions that the server can test."""
         found, tested = self._meant(columns, conditions)
         return self._shown(found, tested)
 
@@ -181,11 +181,13 @@ class TableReader(Reader, Generic[Column]):
 
     @abc.abstractmethod
     def _is_tested(self, column: Column, condition: Condition) -> bool:
-        """Whether the server keeps all rows that meet the condition here, and needs no error for it."""
+        """Whether the server can test the condition without errors, and keeps all rows that satisfy it in
+        Watersmeet.
+        """
 
     @abc.abstractmethod
     def _described(self) -> Sequence[Column]:
-        """The columns of the table or query."""
+        """The columns of the table or query on the server."""
 
     @abc.abstractmethod
     def _receive(
@@ -194,17 +196,18 @@ class TableReader(Reader, Generic[Column]):
         conditions: Sequence[tuple[Column, Condition]],
         received: io.BytesIO,
     ) -> None:
-        """Writes the rows into `received`, as `texts_of` reads them; values as `typed` reads them as these types.
+        """Writes the rows into `received` in the form that `texts_of` reads, with values in the form that `typed`
+        reads.
 
-        conditions: which `_is_tested`.
+        conditions: only those for which `_is_tested` is true.
         """
 
     @abc.abstractmethod
     def _shown(self, columns: Sequence[tuple[Column, SqlType]], conditions: Sequence[tuple[Column, Condition]]) -> str:
-        """See `statement`."""
+        """The text of `statement`."""
 
     def _no_table(self, names: Sequence[str]) -> Error:
-        """A missing table. names: of the existing ones."""
+        """The error for a missing table. names: the names of the existing tables."""
         return error(
             "UNDEFINED_OBJECT",
             f"there is no {self.options.what} in {self.options.server.shown}",
@@ -256,7 +259,7 @@ def _address(options: Options, system: System) -> tuple[str, int]:
 
 
 def texts_of(received: memoryview, count: int) -> list[pa.Array]:
-    r"""The columns of CSV in which all values but NULL are quoted, which is empty or `\N`."""
+    r"""The columns of CSV data in which all values are quoted except NULL, which is empty or `\N`."""
     names = [f"c{i}" for i in range(count)]
     if not len(received):
         return [pa.array([], pa.string()) for _ in names]
@@ -275,7 +278,7 @@ def texts_of(received: memoryview, count: int) -> list[pa.Array]:
 
 
 def typed(texts: list[pa.Array], columns: Schema, what: str) -> pa.Table:
-    """Texts as columns. INVALID_VALUE for a text that its column can't have. what: the table, for messages."""
+    """Columns from texts. Raises INVALID_VALUE for an invalid text. what: the table, for messages."""
     done = convert(texts, [c.type for c in columns])
     for text, column, found in zip(texts, columns, done, strict=True):
         if found.bad is not None and found.bad.any():
@@ -289,8 +292,8 @@ def typed(texts: list[pa.Array], columns: Schema, what: str) -> pa.Table:
 
 
 class Exact(NamedTuple):
-    """Columns of equal values. bad: rows with a value that its column does not have; that value is NULL. reasons: of
-    these rows, in their order.
+    """Columns whose values are exactly those of the texts. bad: the mask of rows with a value that the column can't
+    represent, which is NULL. reasons: the reasons for these rows in order.
     """
 
     rows: pa.Table
@@ -299,7 +302,7 @@ class Exact(NamedTuple):
 
 
 def exactly(texts: Sequence[pa.Array], columns: Schema, what: str) -> Exact:
-    """Texts as columns, where no value may lose anything, such as decimals. what: the table, for reasons."""
+    """Columns from texts, where no value may lose a part, such as decimals. what: the table, for reasons."""
     done = convert(texts, [c.type for c in columns])
     bad = np.zeros(len(texts[0]) if texts else 0, np.bool_)
     first = np.zeros(len(bad), np.int64)
@@ -321,7 +324,7 @@ def exactly(texts: Sequence[pa.Array], columns: Schema, what: str) -> Exact:
 
 
 def _loses_decimals(texts: pa.Array, kind: SqlType) -> Mask | None:
-    """The mask of numbers, or arrays of numbers, with more decimals than the type allows; None if there are none."""
+    """The mask of numbers, or arrays of numbers, with more decimals than the type allows; None if all fit."""
     while kind.element is not None:
         kind = kind.element
     if kind.name != "numeric":

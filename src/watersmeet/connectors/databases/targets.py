@@ -1,9 +1,9 @@
-"""Tables of databases as targets: the parts that all systems share.
+"""Tables of databases as targets, the parts that all systems share.
 
-Each transaction writes the rows, and the offset of the last one into the table `watersmeet_sinks` of the same database.
+Each transaction writes rows, and the offset of the last row into the table `watersmeet_sinks` of the same database.
 
-A writer that opens the target ends the connections of earlier writers, and writes its own token into the row with the
-offset. A transaction that does not find its token in that row changes nothing.
+A writer that opens the target ends the connections of earlier writers, and writes its token into the row with the
+offset. A transaction that does not find its own token in this row changes nothing.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ RIGHTS: Final = "SELECT, INSERT, UPDATE, DELETE"
 
 @dataclass(frozen=True)
 class TargetTable:
-    """The table that a sink writes. schema: there, the name before that of the table. on_conflict: what becomes of rows
-    that are only added, and whose key is there: a clause of INSERT in the SQL of the server.
+    """The table that a sink writes. schema: the qualifier of the table on the server. on_conflict: the clause of
+    INSERT, in the server's SQL, for added rows with an existing key.
     """
 
     server: Server
@@ -55,20 +55,20 @@ class TargetTable:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The qualified name for messages."""
         return f"{self.schema}.{self.table}"
 
     @property
     def what(self) -> str:
-        """For messages."""
+        """The description of the table for messages."""
         return f'table "{self.name}"'
 
 
 @dataclass(frozen=True)
 class TargetColumn:
-    """A column there. shown: its type, for messages. takes: whether it takes all values of the sink's column of its
-    name. rounds: whether it stores values that are near those, and says nothing. computes: it has values of its own.
-    is_required: it takes no NULL and has no default.
+    """A column on the server. shown: its type for messages. takes: whether it stores all values of the sink's column
+    with the same name. rounds: whether it silently stores approximate values. computes: whether the server computes its
+    values. is_required: whether it rejects NULL and has no default.
     """
 
     shown: str
@@ -82,9 +82,9 @@ Rows = TypeVar("Rows")
 
 
 class DatabaseTarget(Target, Generic[Rows]):
-    """See `base.targets.Target`. Rows: those of batches, in the form in which they are written.
+    """A target; see `base.targets.Target`. Rows: the type of a batch's rows in the form in which they are written.
 
-    microseconds: the hint for a column of times without them.
+    microseconds: the hint for a column whose times have no microseconds.
     """
 
     microseconds: ClassVar[str]
@@ -94,7 +94,7 @@ class DatabaseTarget(Target, Generic[Rows]):
         self._delivery = delivery = replace(delivery, columns=written)
         self._where = table
         self._name = f"{database_id}-{delivery.target_id}"
-        #: By it connections of earlier writers are found. Systems cut long names.
+        #: The name by which connections of earlier writers are found. Systems truncate long names.
         self._application = f"watersmeet {hashlib.blake2b(self._name.encode(), digest_size=16).hexdigest()}"
         by_name = {c.name: c for c in delivery.columns}
         self._key = tuple(by_name[name] for name in delivery.key) if delivery.format.rows == "upsert" else ()
@@ -102,7 +102,7 @@ class DatabaseTarget(Target, Generic[Rows]):
         self._token = ""
 
     def look(self) -> None:
-        """Checks that the table exists and accepts the rows. Unavailable, UNDEFINED_OBJECT, CONNECTOR_OPTION."""
+        """Checks that the table exists and accepts the rows. Raises Unavailable, UNDEFINED_OBJECT, CONNECTOR_OPTION."""
         with self._explained():
             self._connection = self._connect()
             self._check_table()
@@ -134,7 +134,9 @@ class DatabaseTarget(Target, Generic[Rows]):
         fault("database.committed")
 
     def _newest(self, batches: Sequence[SinkBatch], keys: Writer) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-        """See `newest_rows`. DELIVERY_REFUSED for a new row with NULL in its key, which no unique index finds again."""
+        """The result of `newest_rows`. Raises DELIVERY_REFUSED for a new row with NULL in its key, because no unique
+        index would find it again.
+        """
         rows, gone = newest_rows(batches, [c.name for c in self._delivery.columns], keys)
         null = np.zeros(len(rows), np.bool_)
         for column in self._key:
@@ -142,11 +144,11 @@ class DatabaseTarget(Target, Generic[Rows]):
             if (has_null & ~gone).any():
                 raise self._refused(f'Its key has NULL in column "{column.name}".')
             null |= has_null
-        # The table never had a row with such a key.
+        # The table never contains a row with NULL in its key.
         return rows.filter(pa.array(~null)), gone[~null]
 
     def append(self, rows: pa.Table) -> None:
-        """Adds rows of a statement, with the columns of the delivery, in one transaction."""
+        """Adds the rows of a statement, with the columns of the delivery, in one transaction."""
         with self._explained():
             self._connection = self._connect()
             try:
@@ -159,7 +161,7 @@ class DatabaseTarget(Target, Generic[Rows]):
                 self.close()
 
     def change(self, compute: Callable[[Sequence[frozenset[str]]], RowChange]) -> None:
-        """See `Connector.change`."""
+        """Changes rows as `Connector.change` requires."""
         with self._explained():
             self._connection = self._connect()
             try:
@@ -182,11 +184,11 @@ class DatabaseTarget(Target, Generic[Rows]):
 
     @abc.abstractmethod
     def _end_others(self) -> None:
-        """Marks the connection as one of this target's, and ends others with that mark."""
+        """Marks the connection as one of this target, and ends others with the same mark."""
 
     @abc.abstractmethod
     def _columns(self) -> Mapping[str, TargetColumn]:
-        """The columns of the table; none if it does not exist. Notes what else is to be known of them."""
+        """The columns of the table; empty if it does not exist. Also stores other properties of the columns."""
 
     @abc.abstractmethod
     def _unique_keys(self) -> Mapping[frozenset[str], bool]:
@@ -194,28 +196,30 @@ class DatabaseTarget(Target, Generic[Rows]):
 
     @abc.abstractmethod
     def _locked(self) -> contextlib.AbstractContextManager[Any]:
-        """A transaction, as `_transaction`, in which no other one changes the table, or adds rows."""
+        """A transaction like `_transaction` during which no other transaction changes the table or adds rows."""
 
     @abc.abstractmethod
     def _change(self, change: RowChange) -> None:
-        """Changes rows, within a transaction."""
+        """Changes rows inside a transaction."""
 
     @abc.abstractmethod
     def _make_progress_table(self) -> None:
-        """Makes it, unless it exists: sink (its primary key), writer, generation, commit, rows, last."""
+        """Creates the table of offsets unless it exists: sink (the primary key), writer, generation, commit, rows,
+        last.
+        """
 
     @property
     def _is_staged(self) -> bool:
-        """Whether rows go to a table of their own first."""
+        """Whether rows are first written to a temporary table."""
         return bool(self._key)
 
     @abc.abstractmethod
     def _prepare(self) -> None:
-        """Makes what staged rows need on this connection."""
+        """Creates the temporary table for staged rows on this connection."""
 
     @abc.abstractmethod
     def _added(self, rows: pa.Table) -> Rows:
-        """Rows that are only added."""
+        """The rows of a batch that are only added."""
 
     @abc.abstractmethod
     def _rows(self, batches: Sequence[SinkBatch]) -> Rows:
@@ -223,31 +227,31 @@ class DatabaseTarget(Target, Generic[Rows]):
 
     @abc.abstractmethod
     def _write(self, rows: Rows) -> None:
-        """Writes rows, within a transaction."""
+        """Writes rows inside a transaction."""
 
     @abc.abstractmethod
     def _transaction(self) -> contextlib.AbstractContextManager[Any]:
-        """A transaction, which is rolled back if anything is raised in it."""
+        """A transaction, which is rolled back if an error is raised inside."""
 
     @abc.abstractmethod
     def _run(self, text: str, parameters: Sequence[Any] = ()) -> Any:
-        """A cursor after a statement with %s for parameters."""
+        """Runs a statement with %s for parameters and returns its cursor."""
 
     @abc.abstractmethod
     def _quoted(self, *names: str) -> str:
-        """A name as a statement for `_run` has it: with all its parts."""
+        """A quoted name with all its parts, for statements of `_run`."""
 
     @abc.abstractmethod
     def _errors(self) -> type[Exception]:
-        """The errors of the library."""
+        """The class of the library's errors."""
 
     @abc.abstractmethod
     def _refusal(self, cause: Any) -> str | None:
-        """The message of the server about a row that the table never accepts; None for any other error."""
+        """The server's message about a row that the table never accepts; None for other errors."""
 
     @abc.abstractmethod
     def _failure(self, cause: Any) -> Error:
-        """Any other error of the library."""
+        """The error of Watersmeet for another error of the library."""
 
     @property
     def _table(self) -> str:
@@ -265,7 +269,7 @@ class DatabaseTarget(Target, Generic[Rows]):
         return ", ".join(self._quoted(c.name) for c in columns)
 
     def _check_table(self) -> None:
-        """UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH, CONNECTOR_OPTION."""
+        """Raises UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH, CONNECTOR_OPTION if the table is unsuitable."""
         where, found = self._where, self._columns()
         if not found:
             raise error(
@@ -294,7 +298,9 @@ class DatabaseTarget(Target, Generic[Rows]):
             )
 
     def _check_columns(self, found: Mapping[str, TargetColumn]) -> None:
-        """Whether the table takes the values of the delivery's columns. UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
+        """Checks that the table stores the values of the delivery's columns. Raises UNDEFINED_COLUMN,
+        DATATYPE_MISMATCH.
+        """
         where = self._where
         for column in self._delivery.columns:
             if column.name not in found:
@@ -326,7 +332,9 @@ class DatabaseTarget(Target, Generic[Rows]):
         return [self._quoted(name) for name in SinkOffset._fields]
 
     def _enter(self, generation: int) -> SinkOffset | None:
-        """Writes the own token, from which on no other writer commits; the offset of the newest batch."""
+        """Writes the token of this writer, after which no other writer can commit. Returns the offset of the newest
+        batch.
+        """
         self._token = secrets.token_hex(16)
         table, columns = self._progress_table, ", ".join(self._offset_columns())
         self._add_progress_row()
@@ -345,7 +353,7 @@ class DatabaseTarget(Target, Generic[Rows]):
         """Adds the row of this target with the offset (0, 0, 0, false), unless it exists."""
 
     def _progress(self, offset: SinkOffset) -> None:
-        """Writes the offset, which also holds back all other writers until the end of the transaction."""
+        """Writes the offset, which also blocks all other writers until the end of the transaction."""
         changes = ", ".join(f"{name} = %s" for name in self._offset_columns())
         changed = self._run(
             f"UPDATE {self._progress_table} SET {changes} WHERE sink = %s AND writer = %s",
@@ -356,7 +364,7 @@ class DatabaseTarget(Target, Generic[Rows]):
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Errors of the library as those of the contract."""
+        """Converts errors of the library to those of the contract."""
         try:
             yield
         except self._errors() as cause:
@@ -368,7 +376,7 @@ class DatabaseTarget(Target, Generic[Rows]):
             raise _passing(cause) from cause
 
     def _check_changed(self, found: int, change: RowChange) -> None:
-        """DELIVERY_REFUSED unless the number of found rows equals that of changed ones."""
+        """Raises DELIVERY_REFUSED unless the numbers of found and of changed rows are equal."""
         if found != len(change.keys):
             raise error(
                 "DELIVERY_REFUSED",
@@ -377,7 +385,7 @@ class DatabaseTarget(Target, Generic[Rows]):
             )
 
     def _refused(self, text: str) -> Error:
-        """text: what the server says."""
+        """The error DELIVERY_REFUSED. text: the server's message."""
         return error(
             "DELIVERY_REFUSED", f"{self._where.what} does not take a row of {self._delivery.title}", detail=text
         )
@@ -391,7 +399,7 @@ def _passing(found: Error) -> Exception:
 
 @contextlib.contextmanager
 def passing() -> Iterator[None]:
-    """RUNTIME_UNAVAILABLE as the contract of targets has it."""
+    """Converts RUNTIME_UNAVAILABLE to the Unavailable of the contract."""
     try:
         yield
     except Error as cause:
@@ -402,7 +410,9 @@ Made = TypeVar("Made", bound=DatabaseTarget[Any])
 
 
 def database_connector(make: Callable[[Delivery, str], Made], options: OptionSet) -> Connector:
-    """The connector of tables of a system. make: the target of a delivery, with the id of the database."""
+    """The sink connector for tables of a system. make: returns the target of a delivery, given the id of the
+    database.
+    """
     return connector_for(
         make,
         options,
@@ -413,7 +423,7 @@ def database_connector(make: Callable[[Delivery, str], Made], options: OptionSet
 
 
 def table_specs(port: int, *others: OptionSpec) -> tuple[OptionSpec, ...]:
-    """The options of a table of a database, with those that only its system has."""
+    """The options of a table of a database, with additional ones of its system."""
     return (
         OptionSpec("host", "The host of the server.", is_needed=True),
         OptionSpec("port", "The port of the server.", "integer", default=port, minimum=0),
@@ -428,7 +438,8 @@ def table_specs(port: int, *others: OptionSpec) -> tuple[OptionSpec, ...]:
 
 
 def named_table(options: Options, schema: str | None, on_conflict: str) -> TargetTable:
-    """The table that the options of `table_specs` name. schema: unless they say another; None: the database.
+    """The table in the options of `table_specs`. schema: the default schema; None: the database. Raises
+    CONNECTOR_OPTION.
 
     CONNECTOR_OPTION.
     """
