@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import Named, PastScan, TopicScan
-from watersmeet.algebra.nodes import Aggregate, Project
+from watersmeet.algebra.nodes import Aggregate, Node, Project
 from watersmeet.algebra.trees import walk_once
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up, names_past
 from watersmeet.binder.clauses.sources import READERS, bind_files, check_arguments, view_statement
-from watersmeet.binder.context.binding import Bound, Environment, Part
-from watersmeet.binder.context.rules import Binding, DialectRules, JoinClause, NamedItem, Sourced
+from watersmeet.binder.context.binding import Bound, Environment, Item, Part
+from watersmeet.binder.context.rules import Binding, DialectRules, JoinClause, NamedItem, SelectList, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn
 from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.query import bind
@@ -28,7 +28,7 @@ from watersmeet.catalog import Catalog, Index, Relation, View
 from watersmeet.dialects.schemas import relation_in_from, with_current_names
 from watersmeet.dialects.tree.nodes import MarkedTable
 from watersmeet.dialects.tree.queries import depth_checked, is_marked, name_of, node_error
-from watersmeet.expressions.context import Value
+from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.setfunctions import table_call
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import Origin
@@ -159,7 +159,7 @@ class BatchRules(DialectRules):
         call = table_call(node)
         if call is not None and call.calls[0][0] in READERS:
             return bind_files(call, node, env, binding, allowed=self.files)
-        return plain()
+        return self.own.batch_item(node, env, binding, plain)
 
     def relation(
         self,
@@ -213,6 +213,11 @@ class BatchRules(DialectRules):
 
     def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:
         return self.own.starred(columns, node, text)
+
+    def select_list(
+        self, items: Sequence[Item], node: exp.Select, relation: Node, scope: Scope, ctx: Context
+    ) -> SelectList:
+        return SelectList(self.own.batch_items(items, ctx))
 
     def of_nothing(
         self, value: Value, function: str, argument: exp.Expression, scope: Scope, settings: Mapping[str, str]

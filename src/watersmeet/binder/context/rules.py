@@ -398,6 +398,22 @@ class DialectRules:
         """
         return plain(clause)
 
+    def batch_item(
+        self, node: exp.Expression, env: Environment, binding: Binding, plain: Callable[[], Sourced]
+    ) -> Sourced:
+        """An item of FROM in a query that ends.
+
+        Law: that of `item`.
+        """
+        return plain()
+
+    def batch_items(self, items: Sequence[Item], ctx: Context) -> Sequence[Item]:
+        """The items of the select list of a query that ends.
+
+        Law: each has the name of a column of the result.
+        """
+        return items
+
     def batch_join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
         """Binds a JOIN in a query that ends.
 

@@ -85,7 +85,7 @@ def _extreme(name: str) -> _Build:
 
 #: By name, the numbers of arguments (None: two or more) and the tree.
 _TREES: Final[Mapping[str, tuple[int | None, _Build]]] = {
-    "element_of": (2, _element), "in_array": (2, _in_array),
+    "element_of": (2, _element), "exists": (1, _is_null(negate=True)), "in_array": (2, _in_array),
     "isnull": (1, _is_null(negate=False)), "isnotnull": (1, _is_null(negate=True)),
     "max": (None, _extreme("greatest")), "min": (None, _extreme("least")),
     "neg": (1, lambda value: exp.Paren(this=exp.Neg(this=_wrapped(value)))),

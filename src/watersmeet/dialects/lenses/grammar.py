@@ -82,11 +82,33 @@ class WindowBy(exp.Expression):  # type: ignore[misc]
     arg_types: ClassVar[dict[str, Any]] = {"this": True, "expressions": True}
 
 
-class RecordTable(MarkedTable):
-    """A topic in FROM of SELECT STREAM or SELECT TABLE, maybe with EVENTTIME BY."""
+class LateralTable(MarkedTable):
+    """A topic in FROM with the elements of arrays: `t LATERAL items AS item`, repeated."""
 
-    arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "nature": True, "event_time": False}
-    own_parts: ClassVar[frozenset[str]] = frozenset({"nature", "event_time"})
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "elements": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"elements"})
+    stored_parts: ClassVar[frozenset[str]] = frozenset({"elements"})
+
+    @property
+    def elements(self) -> Sequence[exp.Alias]:
+        """Each array, with the name of its elements."""
+        return self.args.get("elements") or ()
+
+    @property
+    def is_stored(self) -> bool:
+        return True
+
+
+class RecordTable(LateralTable):
+    """A topic in FROM of SELECT STREAM or SELECT TABLE, maybe with EVENTTIME BY and LATERAL."""
+
+    arg_types: ClassVar[dict[str, Any]] = {**LateralTable.arg_types, "nature": True, "event_time": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"elements", "nature", "event_time"})
+    stored_parts: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def is_stored(self) -> bool:
+        return False
 
     @property
     def is_table(self) -> bool:
@@ -97,6 +119,18 @@ class RecordTable(MarkedTable):
     def event_time(self) -> exp.Expression | None:
         """The field of EVENTTIME BY."""
         return self.args.get("event_time")
+
+
+class PathAlias(exp.Alias):  # type: ignore[misc]
+    """`AS a.b`: an item of a select list that is a field of an object. parts: the names after the first."""
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Alias.arg_types, "parts": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"parts"})
+
+    @property
+    def path(self) -> Sequence[str]:
+        """The names after the first, which is the item's name."""
+        return [part.name for part in self.args.get("parts") or ()]
 
 
 class WithinJoin(exp.Join):  # type: ignore[misc]
@@ -203,10 +237,38 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return join
 
         def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
-            """An item of FROM, maybe with EVENTTIME BY."""
+            """An item of FROM, maybe with EVENTTIME BY and LATERAL."""
             found: exp.Expression | None = super()._parse_table(*args, **kwargs)
-            if isinstance(found, exp.Table) and self._match_text_seq("EVENTTIME", "BY"):
-                found.set("event_time", self._event_time())
+            while isinstance(found, exp.Table):
+                if self._match_text_seq("EVENTTIME", "BY"):
+                    found.set("event_time", self._event_time())
+                elif self._match(TokenType.LATERAL):
+                    found.append("elements", self._element())
+                else:
+                    break
+            return found
+
+        def _element(self) -> exp.Alias:
+            """`items AS item`, after LATERAL."""
+            array = self._parse_disjunction()
+            self._match(TokenType.ALIAS)
+            name = self._parse_id_var(any_token=False)
+            if array is None or name is None:
+                self.raise_error("LATERAL takes an array and a name, such as LATERAL items AS item")
+            made: exp.Alias = self.expression(exp.Alias(this=array, alias=name))
+            return made
+
+        def _parse_lateral(self) -> exp.Lateral | None:
+            """LATERAL of standard SQL. The one of Lenses belongs to a topic, and can't follow the ON of a join."""
+            kinds = [None if t is None else t.token_type for t in (self._prev, self._curr, self._next)]
+            if kinds[1] == TokenType.LATERAL and kinds[0] != TokenType.COMMA and kinds[2] != TokenType.L_PAREN:
+                raise not_supported(
+                    "LATERAL after a join",
+                    self.sql,
+                    span_of([self._curr]),
+                    hint="Write it after its topic, or join in a query of WITH and write it after its name.",
+                )
+            found: exp.Lateral | None = super()._parse_lateral()
             return found
 
         def _parse_query_modifiers(self, this: exp.Expression) -> exp.Expression:
@@ -287,6 +349,29 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
                 found = below if found.name == VALUE_COLUMN else exp.Dot(this=found, expression=below)
             return found
 
+        def _parse_alias(self, this: exp.Expression | None, explicit: bool = False) -> exp.Expression | None:
+            """An alias, also a field of a field (`AS address.city`, `AS _key.id`); `AS _value.id` is `AS id`."""
+            found: exp.Expression | None = super()._parse_alias(this, explicit)
+            if not isinstance(found, exp.Alias) or found is this or not self._match(TokenType.DOT, advance=False):
+                return found
+            names = [found.args["alias"]]
+            while self._match(TokenType.DOT):
+                part = self._parse_id_var(any_token=True)
+                if part is None:
+                    self.raise_error("the name of a field was expected")
+                names.append(part)
+            first, *rest = names[1:] if names[0].name == VALUE_COLUMN else names
+            if first.name == META_COLUMN and [p.name.lower() for p in rest] == ["timestamp"]:
+                first, rest = exp.to_identifier(RECORD_TIME, quoted=True), []
+            elif first.name in (META_COLUMN, "_headers"):
+                raise not_supported(
+                    f"AS {first.name}.{rest[0].name}",
+                    self.sql,
+                    node_span(names[0]),
+                    hint="A query sets the fields of the value, _key, and the time: AS _meta.timestamp.",
+                )
+            return retyped(found, PathAlias, alias=first, parts=rest)
+
         def _windows(self) -> tuple[list[exp.Expression], list[exp.Expression]]:
             """Reads `WITHIN 5s GRACE PERIOD 1h`, which may be repeated: the lengths and the grace periods."""
             lengths: list[exp.Expression] = []
@@ -314,12 +399,6 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return made
 
 
-#: The unsupported clauses of Lenses by their first words, each with an alternative.
-_LACKING: Final = {
-    ("LATERAL",): "Write a field of the topic for each element, or unnest(items) in a SELECT without STREAM and TABLE.",
-}
-
-
 #: The windows of Lenses 2 and 3 in GROUP BY, each with its later form.
 _OLD_WINDOWS: Final = {
     "TUMBLE": "WINDOW BY TUMBLE 1m",
@@ -330,7 +409,7 @@ _OLD_WINDOWS: Final = {
 
 
 def _check_clauses(tokens: list[Token], sql: str) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for unsupported clauses, earlier forms of clauses, and aliases with dots."""
+    """Raises FEATURE_NOT_SUPPORTED for earlier forms of clauses."""
     grouped = False
     for i, token in enumerate(tokens):
         grouped = grouped or token.token_type == TokenType.GROUP_BY
@@ -338,21 +417,6 @@ def _check_clauses(tokens: list[Token], sql: str) -> None:
         if grouped and called and token.text.upper() in _OLD_WINDOWS:
             word = token.text.upper()
             raise not_supported(f"{word}(…) in GROUP BY", sql, span_of([token]), hint=f"Write {_OLD_WINDOWS[word]}.")
-        for words, hint in _LACKING.items():
-            found = tokens[i : i + len(words)]
-            quoted = any(t.token_type in (TokenType.IDENTIFIER, TokenType.STRING) for t in found)
-            # LATERAL (SELECT …) is standard SQL.
-            derived = [t.token_type for t in tokens[i + 1 : i + 2]] == [TokenType.L_PAREN]
-            if not quoted and not derived and tuple(t.text.upper() for t in found) == words:
-                raise not_supported(" ".join(words), sql, span_of(found), hint=hint)
-        if (
-            token.token_type == TokenType.ALIAS
-            and [t.token_type for t in tokens[i + 2 : i + 3]] == [TokenType.DOT]
-            and i + 3 < len(tokens)
-        ):
-            shown = f"AS {tokens[i + 1].text}.{tokens[i + 3].text}"
-            hint = "Name a field without dots, or write row(…) for fields of a field."
-            raise not_supported(shown, sql, span_of(tokens[i : i + 4]), hint=hint)
 
 
 def _adapt(tree: exp.Expression, sql: str) -> None:
@@ -379,8 +443,7 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
             node.set("side", "FULL")
             node.set("kind", None)
     for node in list(tree.find_all(exp.Column)):
-        if node.name == VALUE_COLUMN:
-            _read_value(node, sql)
+        if node.name == VALUE_COLUMN and _is_read(node):
             continue
         _read_record_column(retyped(node, ColumnPath), sql)
 
@@ -460,21 +523,15 @@ def _read_record_column(node: exp.Column, sql: str) -> None:
     node.set("db", None)
 
 
-def _read_value(node: exp.Column, sql: str) -> None:
+def _is_read(node: exp.Column) -> bool:
     """Reads `_value IS NULL`, optionally qualified by a source. It is true for a record without a value and for the
-    NULLs of an outer join.
+    NULLs of an outer join. False for other uses of the whole value.
 
-    SELECT STREAM and SELECT TABLE only read records with a value, so only a join can lack it. Other uses of the whole
-    value raise FEATURE_NOT_SUPPORTED.
+    SELECT STREAM and SELECT TABLE only read records with a value, so only a join can lack it.
     """
     asked = node.parent
     if not isinstance(asked, exp.Is) or not isinstance(asked.expression, exp.Null):
-        raise not_supported(
-            "_value as a whole",
-            sql,
-            node_span(node),
-            hint="Select its fields, or all of them: *. Use _value IS NULL to find records without a value.",
-        )
+        return False
     select = node.find_ancestor(exp.Select)
     adapt(asked, text_of(asked))
     followed = select is not None and select.args.get("nature") is not None
@@ -482,6 +539,7 @@ def _read_value(node: exp.Column, sql: str) -> None:
     if not followed:
         asked.set("expression", exp.false())
         asked.set("negate", not asked.args.get("negate"))
+    return True
 
 
 def _adapt_selection(node: exp.Bracket, sql: str) -> None:
@@ -504,6 +562,8 @@ def _with_records(tree: exp.Expression) -> exp.Expression:
         if node.args.get("nature") is not None:
             made = retyped(node, RecordSelect if isinstance(node, exp.Select) else RecordTable)
             tree = made if node is tree else tree
+        elif node.args.get("elements"):
+            retyped(node, LateralTable)
     return tree
 
 

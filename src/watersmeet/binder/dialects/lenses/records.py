@@ -104,7 +104,7 @@ _OF_BROKERS: Final = (RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
 STARTS: Final = {"@window": "time", "@session": "session"}
 
 #: The columns that `*` omits.
-HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER, *_OF_BROKERS, *STARTS)
+HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER, VALUE_COLUMN, *_OF_BROKERS, *STARTS)
 
 #: Names that fields of records can't have: columns that Watersmeet fills, and metadata.
 RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_COLUMN, META_COLUMN, *_OF_BROKERS)

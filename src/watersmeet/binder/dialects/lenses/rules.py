@@ -38,6 +38,7 @@ from watersmeet.binder.context.rules import (
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.dialects.lenses.changelog import records_of
+from watersmeet.binder.dialects.lenses.projections import exploded, shaped, with_value
 from watersmeet.binder.dialects.lenses.record_joins import record_join
 from watersmeet.binder.dialects.lenses.records import (
     HIDDEN,
@@ -58,8 +59,9 @@ from watersmeet.binder.dialects.lenses.records import (
     with_metadata,
 )
 from watersmeet.binder.dialects.lenses.windows import check_window, grouped, with_event_time
-from watersmeet.catalog import KEY_COLUMN, Relation, View
-from watersmeet.dialects.lenses.grammar import RecordSelect, RecordTable, lengths_of
+from watersmeet.catalog import KEY_COLUMN, RECORD_TIME, Relation, View
+from watersmeet.dialects.lenses.grammar import LateralTable, RecordSelect, RecordTable, lengths_of
+from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.expressions.aggregatecalls import has_aggregate
@@ -106,9 +108,26 @@ class LensesRules(DialectRules):
                 windowed.call,
                 hint="Write WINDOW BY TUMBLE 5m, or WINDOW BY HOP 5m, 1m, before GROUP BY.",
             )
-        sourced = plain()
-        field = node.event_time if isinstance(node, RecordTable) else None
-        return sourced if field is None else with_event_time(sourced, field, env, binding)
+        tree, scope = plain()
+        metadata = metadata_in(scope)
+        if metadata is None or not isinstance(node, RecordTable):
+            return tree, scope
+        if node.event_time is not None:
+            tree, scope = with_event_time((tree, scope), node.event_time, env, binding)
+        return exploded((tree, with_value(scope, metadata.layout.value_format)), node, env, binding)
+
+    def batch_item(
+        self, node: exp.Expression, env: Environment, binding: Binding, plain: Callable[[], Sourced]
+    ) -> Sourced:
+        tree, scope = plain()
+        if isinstance(node, exp.Table) and any(c.name == RECORD_TIME for c in scope.visible):
+            relation = relation_in_from(node, binding.catalog)
+            topic = None if relation is None else relation.topic
+            scope = with_value(scope, None if topic is None else topic.value_format)
+        return exploded((tree, scope), node, env, binding) if isinstance(node, LateralTable) else (tree, scope)
+
+    def batch_items(self, items: Sequence[Item], ctx: Context) -> Sequence[Item]:
+        return shaped(items, ctx).items
 
     def relation(
         self,
@@ -205,10 +224,13 @@ class LensesRules(DialectRules):
         metadata = metadata_in(scope)
         if metadata is None:
             return SelectList(items)
+        shape = shaped(items, ctx)
+        items = shape.items
         group, groups = node.args.get("group"), isinstance(ctx, Grouping)
         group = None if group is None else spelled_out(group, node.expressions, scope)
         found = with_metadata(items, scope, ctx, group)
         layout = layout_of(found, scope, groups=groups)
+        layout = layout if shape.value_format is None else replace(layout, value_format=shape.value_format)
 
         def finish(bound: Bound) -> Bound:
             kind: RecordKind = "table" if groups else metadata.nature
