@@ -226,6 +226,17 @@ def test_nothing_is_run(tmp_path):
     assert (list(tmp_path.iterdir()), found) == ([tmp_path / "in"], [])
 
 
+def test_statements_of_an_open_transaction_and_of_cursors():
+    text = """CREATE TABLE t (i int); CREATE SUBSCRIPTION s FROM t WITH (retention = '1 day');
+        DECLARE c SUBSCRIPTION CURSOR FOR s; FETCH NEXT FROM c; CLOSE c;
+        PREPARE p AS SELECT i FROM t WHERE i = $1; EXECUTE p (1); EXECUTE p (1, 2);
+        BEGIN; SAVEPOINT a; DECLARE d CURSOR FOR SELECT i FROM t; DECLARE e CURSOR FOR SELECT no FROM t;
+        FETCH 2 FROM d; ROLLBACK TO a; RELEASE a; COMMIT; TRUNCATE t; TRUNCATE u; EXPLAIN ROW (SELECT i FROM t)"""
+    _, found = findings("risingwave", text)
+    named = [f.error.sql[f.error.span.start : f.error.span.end] for f in found]
+    assert named == ["EXECUTE p (1, 2)", "no", "u"]
+
+
 def test_content_of_other_systems_is_not_read():
     table = (
         "CREATE EXTERNAL TABLE {} SETTINGS type = 'mysql', address = 'localhost:1', user = 'u', password = 'p', "

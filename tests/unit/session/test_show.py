@@ -217,6 +217,15 @@ def test_explain_script(connection):
     assert "StreamHashAgg" in "".join(plans[1][1])
 
 
+def test_explain_script_contacts_no_target(connection):
+    plans = Harness(connection).explain_script("""
+        CREATE TABLE t (a int PRIMARY KEY);
+        CREATE MATERIALIZED VIEW v AS SELECT a FROM t;
+        CREATE SINK s FROM v WITH (connector = 'kafka', topic = 'o', primary_key = 'a',
+            properties.bootstrap.server = 'localhost:1') FORMAT UPSERT ENCODE JSON""")
+    assert [name for name, _ in plans] == ["v"]
+
+
 def test_explain_script_of_other_dialects(connection):
     plans = Harness(connection).explain_script("""
         -- dialect: lenses

@@ -20,12 +20,17 @@ from watersmeet.dialects.parsing import parse_each
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.statements.dml import CopyFrom, CopyTo
+from watersmeet.dialects.statements.explaining import ExplainAnalyze, ExplainRow
+from watersmeet.dialects.statements.preparing import Execute
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error, Span, did_you_mean
 from watersmeet.maintenance.views import bind_running
 from watersmeet.session.connections.execute import run_statement
-from watersmeet.session.statements.dml import described_change
+from watersmeet.session.features.cursors import CloseCursor, DeclareCursor, DeclareSubscriptionCursor, Fetch
+from watersmeet.session.features.settings import ReleaseSavepoint, RollbackTo, Savepoint, Truncate
+from watersmeet.session.statements.dml import described_change, described_merge
+from watersmeet.session.statements.preparing import prepared_for
 
 #: Words and signs that end the head of a CREATE statement. The head contains the object's name.
 _ENDS: Final = ("(", "AS", "FROM", "ON", "SETTINGS", "STARTED", "STOPPED", "WITH")
@@ -74,6 +79,7 @@ def check_scripts(database: OpenDatabase, scripts: Sequence[tuple[str, str]]) ->
                 if session.variables.is_on("continue_after_errors"):
                     continue
                 err.sql = err.sql or text
+                err.span = err.span or statement.span
                 cause = _cause(err, missing)
                 if cause is not None:
                     err.hint = None  # a similar name is not the intended one
@@ -99,9 +105,22 @@ def _check(session: Session, statement: st.Statement) -> None:
             batch_query(session, statement.query, statement.text)
         case st.Insert() | st.Update() | st.Delete():
             described_change(session, statement)
+        case df.Merge():
+            described_merge(session, statement)
+        case DeclareCursor():
+            _check(session, statement.query)
+        case Execute():
+            prepared_for(session, statement)
+        case Truncate():
+            for name in statement.names:
+                _check(
+                    session, st.Delete(text=statement.text, sql=statement.sql, span=name.span, table=name, alias=None)
+                )
         case CopyFrom() | CopyTo() | st.Flush() | st.KillQuery() | st.StartProcessor() | st.StopProcessor():
             pass  # these need rows or running objects
-        case st.Begin() | st.Commit() | st.Rollback():
+        case DeclareSubscriptionCursor() | Fetch() | CloseCursor() | ExplainAnalyze() | ExplainRow():
+            pass  # so do these
+        case st.Begin() | st.Commit() | st.Rollback() | Savepoint() | ReleaseSavepoint() | RollbackTo():
             pass
         case _:
             run_statement(session, statement)

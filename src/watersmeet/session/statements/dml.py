@@ -179,10 +179,19 @@ def _key(relation: ExternalTable, keys: Sequence[frozenset[str]], statement: Upd
 
 def merge(session: Session, statement: Merge) -> Result:
     """MERGE INTO a table of another system."""
+    return replace(_inserted(session, statement.insert, _merging(session, statement)), command="MERGE")
+
+
+def _merging(session: Session, statement: Merge) -> Merging:
     insert = statement.insert
     relation = writable(session, insert.table, statement, "merge into")
-    merging = merging_of(statement, relation, insert.table, insert.columns, insert.query.selects)
-    return replace(_inserted(session, insert, merging), command="MERGE")
+    return merging_of(statement, relation, insert.table, insert.columns, insert.query.selects)
+
+
+def described_merge(session: Session, statement: Merge) -> None:
+    """Raises the errors of a MERGE without running it."""
+    _merging(session, statement)
+    described_change(session, statement.insert)
 
 
 def insert(session: Session, statement: Insert) -> Result:

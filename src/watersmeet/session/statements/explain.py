@@ -91,10 +91,11 @@ def _planning(session: Session) -> dict[str, Any]:
 def explain_script(session: Session, text: str, *, batch: bool = False) -> list[tuple[str, list[str]]]:
     """The name and plan of each view, pump, processor and running query in a script.
 
-    Runs the script without its rows, queries and connectors. In a database that is open for reading it creates nothing:
-    relations that the script names must exist. batch: also return the plans of batch queries.
+    Runs the script without its rows and queries. Options of connectors are checked, but no other system is contacted.
+    In a database that is open for reading it creates nothing: relations that the script names must exist. batch: also
+    return the plans of batch queries.
     """
-    session.connectors = "ignored"
+    session.connectors = "checked"
     plans: list[tuple[str, list[str]]] = []
     queries = 0
     for statement in st.single(parse(text, session.dialect)):

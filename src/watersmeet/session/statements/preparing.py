@@ -36,7 +36,7 @@ from watersmeet.dialects.tree.statements import (
     Update,
 )
 from watersmeet.dialects.tree.tokens import UNBOUND
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.session.features.cursors import Fetch
 from watersmeet.session.features.subscriptions import SubscribeChanges, described
 from watersmeet.session.handlers import handler_of
@@ -102,7 +102,11 @@ def prepare_statement(session: Session, statement: Prepare) -> Result:
     """PREPARE."""
     body = statement.body
     text = " " * body.start + statement.text[body.start : body.end]  # keeps the positions of errors
-    prepare(session, statement.name, text, statement.parameters)
+    try:
+        prepare(session, statement.name, text, statement.parameters)
+    except Error as err:
+        err.sql = statement.text
+        raise
     return Result("PREPARE")
 
 
@@ -220,15 +224,7 @@ def _infer_counts(statement: Statement) -> None:
 
 def execute(session: Session, statement: Execute, nested: Nested) -> Result:
     """EXECUTE."""
-    prepared = prepared_named(session, statement.name)
-    if statement.count != len(prepared.parameters):
-        raise error_at(
-            statement,
-            statement.span,
-            "SYNTAX_ERROR",
-            f'wrong number of parameters for prepared statement "{statement.name}"',
-            detail=f"Expected {len(prepared.parameters)} parameters but got {statement.count}.",
-        )
+    prepared = prepared_for(session, statement)
     values: list[exp.Expression] = []
     if statement.values is not None:
         given = nested.run(statement.values)
@@ -244,6 +240,20 @@ def execute(session: Session, statement: Execute, nested: Nested) -> Result:
     with nested.lock, session.numbered():
         bound = bind(session, prepared, values)
     return Result("") if bound is None else nested.run(bound)
+
+
+def prepared_for(session: Session, statement: Execute) -> Prepared:
+    """The statement that EXECUTE names. Raises SYNTAX_ERROR for another number of parameters."""
+    prepared = prepared_named(session, statement.name)
+    if statement.count != len(prepared.parameters):
+        raise error_at(
+            statement,
+            statement.span,
+            "SYNTAX_ERROR",
+            f'wrong number of parameters for prepared statement "{statement.name}"',
+            detail=f"Expected {len(prepared.parameters)} parameters but got {statement.count}.",
+        )
+    return prepared
 
 
 def deallocate(session: Session, statement: Deallocate) -> Result:
