@@ -178,6 +178,9 @@ def parse_each(text: str, dialect: str = DEFAULT_DIALECT) -> list[Statement]:
             refused.append(Refused(text=text, sql=text[span.start : span.end], span=span, error=err))
             left = left[: span.start] + _NOT_LINE_END.sub(" ", left[span.start : span.end]) + left[span.end :]
             continue
+        for statement in found:
+            if isinstance(statement, Refused):
+                statement.error.sql = text
         return sorted([*(replace(s, text=text) for s in found), *refused], key=lambda s: s.span.start)
 
 
@@ -199,7 +202,10 @@ def _around(text: str, dialect: str, span: Span | None) -> Span:
         pieces = cut(tokenize(text, part.language, part.start, part.end))
     except Error as err:
         opened = span.start if err.span is None else err.span.start
-        last = cut(tokenize(text, part.language, part.start, opened))[-1]
+        try:
+            last = cut(tokenize(text, part.language, part.start, opened))[-1]
+        except Error:  # it is not known where the quote begins
+            return Span(part.start, part.end)
         return Span(last[0].start if last else opened, part.end)
     for piece in pieces:
         if piece and piece[-1].end + 1 >= span.start:

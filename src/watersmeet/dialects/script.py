@@ -70,11 +70,13 @@ def statements_of(language: Language) -> set[str]:
 
 
 def objects_of(verb: str, language: Language) -> str:
-    """A hint that lists the objects of a dialect that CREATE, DROP or ALTER takes."""
+    """A hint that lists the objects of a dialect that CREATE, DROP or ALTER takes; for other verbs, all verbs."""
     known = statements_of(language)
     found = {words.removeprefix(f"{verb} ") for words in known if words.startswith(f"{verb} ")}
     if verb == "DROP":
         found |= {words for words in language.drops if f"CREATE {words}" in known or words not in ddl.DROPS}
+    if not found:
+        return f"Statements begin with {', '.join(sorted({words.split()[0] for words in known}))}."
     *most, last = sorted(found)
     return f"{verb} {', '.join(most)} and {last} are supported."
 
@@ -320,13 +322,12 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, own_quer
         return language.alter(cursor, base)
     if word in _COMMON:
         return _COMMON[word](cursor, base)
-    words = sorted({words.split()[0] for words in statements_of(language)})
-    listed = objects_of(word, language) if word in words else f"Statements begin with {', '.join(words)}."
+    listed = objects_of(word, language)
     if word in _LACKING or word in language.lacking:
         hint = language.lacking.get(word)
         instead = hint(cursor.text) if callable(hint) else hint
         return Refused(**base, error=not_supported(word, cursor.text, span_of([token]), hint=instead or listed))
-    near = did_you_mean(word, words, nearness=0.7)
+    near = did_you_mean(word, {words.split()[0] for words in statements_of(language)}, nearness=0.7)
     raise syntax_error(cursor.text, token, hint=near.replace('"', "") if near else listed)
 
 
