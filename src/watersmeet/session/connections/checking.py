@@ -78,8 +78,7 @@ def check_scripts(database: OpenDatabase, scripts: Sequence[tuple[str, str]]) ->
             except Error as err:
                 if session.variables.is_on("continue_after_errors"):
                     continue
-                err.sql = err.sql or text
-                err.span = err.span or statement.span
+                _place(err, statement, text)
                 cause = _cause(err, missing)
                 if cause is not None:
                     err.hint = None  # a similar name is not the intended one
@@ -124,6 +123,16 @@ def _check(session: Session, statement: st.Statement) -> None:
             pass
         case _:
             run_statement(session, statement)
+
+
+def _place(err: Error, statement: st.Statement, text: str) -> None:
+    """Moves the span of an error into the text of the script: from a text inside it, such as the body of a function."""
+    begin = 0 if err.sql in (None, text) else text.find(err.sql or "", statement.span.start)
+    if err.span is None or begin < 0:
+        err.span = statement.span
+    else:
+        err.span = Span(begin + err.span.start, begin + err.span.end)
+    err.sql = text
 
 
 def _cause(err: Error, missing: Mapping[str, Finding]) -> Finding | None:

@@ -182,7 +182,7 @@ def merge(session: Session, statement: Merge) -> Result:
     return replace(_inserted(session, statement.insert, _merging(session, statement)), command="MERGE")
 
 
-def _merging(session: Session, statement: Merge) -> Merging:
+def _merging(session: Session, statement: Merge) -> Merging | None:
     insert = statement.insert
     relation = writable(session, insert.table, statement, "merge into")
     return merging_of(statement, relation, insert.table, insert.columns, insert.query.selects)
