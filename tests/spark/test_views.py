@@ -27,6 +27,7 @@ lenses/examples/within.slt
 lenses/topics.slt
 lenses/windows.slt
 risingwave/emit-on-window-close.slt
+risingwave/functions-in-python.slt
 risingwave/examples/asof-changes.slt
 risingwave/examples/asof-left.slt
 risingwave/examples/dynamic-filter.slt

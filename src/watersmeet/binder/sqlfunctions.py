@@ -1,7 +1,9 @@
-"""Replaces calls of SQL functions by the body of the function before the enclosing query is bound.
+"""Functions of users: calls are replaced before the enclosing query is bound, and a view keeps the definitions with
+which it was created.
 
-RisingWave, "SQL UDFs". So bound queries contain no SQL functions, and a view keeps the bodies with which it was
-created.
+The body of a function of SQL replaces its call (RisingWave, "SQL UDFs"). A call of another language contains the whole
+function. A table function is the `unnest` of the array of its rows, an aggregate a function of the `array_agg` of the
+rows of a group: so its value always is that of the present rows, whatever was inserted and deleted.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tree.queries import name_of, node_error, node_span, read_tree
 from watersmeet.dialects.tree.tokens import folded, not_supported, quoted
 from watersmeet.errors import Error, Span, error
-from watersmeet.expressions.calls import Argument, Inlined, returned
+from watersmeet.expressions.calls import Argument, Called, Inlined, returned
 from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.functions import check_function
 from watersmeet.expressions.scalars import bind_value
+from watersmeet.values.calledfunctions import CalledFunction
 from watersmeet.values.spans import set_span
 
 #: A limit on the nodes of a statement, which grows exponentially if functions call each other twice.
@@ -35,10 +38,10 @@ _LISTS: Final = (exp.Distinct, exp.Order, exp.Star)
 def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> tuple[exp.Expression, tuple[str, ...]]:
     """The tree with function bodies instead of calls, and the ids of the called functions.
 
-    Only functions of the same dialect can be called. The given tree is not changed. Raises UNDEFINED_FUNCTION,
+    Functions of SQL can only be called in their dialect. The given tree is not changed. Raises UNDEFINED_FUNCTION,
     FEATURE_NOT_SUPPORTED.
     """
-    if not any(f.dialect == dialect for f in catalog.functions.values()):
+    if not any(_is_of(f, dialect) for f in catalog.functions.values()):
         return tree, ()
     if not any(_called(c, catalog, dialect) for c in tree.find_all(exp.Anonymous)):
         return tree, ()
@@ -48,8 +51,11 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
         function = _called(call, catalog, dialect)
         if function is None or not _fits(call, function, text):
             continue
-        made = _expanded(call, function, catalog)
         whole = call.parent if isinstance(call.parent, exp.Dot) else call
+        if function.called is None:
+            made = _expanded(call, function, catalog)
+        else:
+            whole, made = _called_otherwise(whole, call, function, function.called)
         if whole is tree:
             tree = made
         else:
@@ -114,13 +120,18 @@ class _Body(Context):
 
 def _called(call: exp.Expression, catalog: Catalog, dialect: str) -> SqlFunction | None:
     """The function with the name of a call; arguments are not checked."""
-    if isinstance(call.parent, exp.Table):
-        return None
     schema = _schema(call, catalog)
     if schema == "":
         return None
     found = catalog.function(_name(call, dialect), schema)
-    return found if found is not None and found.dialect == dialect else None
+    if found is None or not _is_of(found, dialect):
+        return None
+    is_table = found.called is not None and found.called.shape == "table"
+    return None if isinstance(call.parent, exp.Table) and not is_table else found
+
+
+def _is_of(function: SqlFunction, dialect: str) -> bool:
+    return function.dialect == dialect or function.called is not None
 
 
 def _name(call: exp.Expression, dialect: str) -> str:
@@ -139,7 +150,10 @@ def _schema(call: exp.Expression, catalog: Catalog) -> str | None:
 
 def _fits(call: exp.Expression, function: SqlFunction, text: str) -> bool:
     """Whether a call has as many arguments as the function. If not, it may call another function with the same name."""
-    if len(call.expressions) == len(function.parameters) and not any(isinstance(a, _LISTS) for a in call.expressions):
+    arguments = call.expressions
+    if function.called is not None and function.called.shape == "aggregate":
+        arguments = _aggregated(call)[0]
+    if len(arguments) == len(function.parameters) and not any(isinstance(a, _LISTS) for a in arguments):
         return True
     try:
         check_function(function.name, call, Context(text))
@@ -174,6 +188,60 @@ def _expanded(call: exp.Expression, function: SqlFunction, catalog: Catalog) -> 
             column.replace(arguments[place].copy())
     made.set("expressions", [a for i, a in enumerate(arguments) if i not in read])
     return made
+
+
+def _called_otherwise(
+    whole: exp.Expression, call: exp.Expression, function: SqlFunction, called: CalledFunction
+) -> tuple[exp.Expression, exp.Expression]:
+    """The node to replace, and the call of a function of another language that replaces it."""
+    span = node_span(call)
+    if called.shape == "aggregate":
+        whole, made = _of_group(whole, call, function, called)
+    else:
+        made = Called(expressions=[_argument(a, i, function) for i, a in enumerate(call.expressions)], function=called)
+        item = whole.parent
+        if called.shape == "table" and isinstance(item, exp.Table | exp.Lateral):
+            made.set("rows", True)
+            if item.args.get("alias") is None and not isinstance(item.parent, exp.Lateral):
+                item.set("alias", exp.TableAlias(this=exp.to_identifier(function.name, quoted=True)))
+            made = exp.Anonymous(this="unnest", expressions=[made])
+    set_span(made, span)
+    return whole, made
+
+
+def _aggregated(call: exp.Expression) -> tuple[list[exp.Expression], list[exp.Ordered], bool]:
+    """The arguments of an aggregate, its ORDER BY, and whether it has DISTINCT."""
+    arguments, order = list(call.expressions), []
+    if arguments and isinstance(arguments[-1], exp.Order):
+        order = arguments[-1].expressions
+        arguments[-1] = arguments[-1].this
+    distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
+    return (list(arguments[0].expressions) if distinct else arguments), order, distinct
+
+
+def _of_group(
+    whole: exp.Expression, call: exp.Expression, function: SqlFunction, called: CalledFunction
+) -> tuple[exp.Expression, exp.Expression]:
+    """`f(array_agg(row))`, with FILTER and OVER of the call at `array_agg`."""
+    arguments, order, distinct = _aggregated(call)
+    values = [_argument(a, i, function) for i, a in enumerate(arguments)]
+    row: exp.Expression = values[0]
+    if len(values) > 1:
+        struct = exp.Anonymous(this="row", expressions=values)
+        row = Argument(this=struct, kind=called.row, called=f"the arguments of function {function.shown}")
+    if distinct:
+        row = exp.Distinct(expressions=[row])
+    if order:
+        row = exp.Order(this=row, expressions=[item.copy() for item in order])
+    rows: exp.Expression = exp.Anonymous(this="array_agg", expressions=[row])
+    set_span(rows, node_span(call))
+    for kind in (exp.Filter, exp.Window):
+        around = whole.parent
+        if isinstance(around, kind) and around.this is whole:
+            outer = around.copy()
+            outer.set("this", rows)
+            whole, rows = around, outer
+    return whole, Called(expressions=[rows], function=replace(called, ordered=bool(order)))
 
 
 def _argument(node: exp.Expression, place: int, function: SqlFunction) -> exp.Expression:

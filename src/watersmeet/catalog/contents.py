@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from watersmeet.catalog.parts import COMMON_SCHEMA
 from watersmeet.catalog.relations import Relation
-from watersmeet.catalog.roles import Role, RoleChange, changed
+from watersmeet.catalog.roles import Role, RoleChange, changed, language_of
 from watersmeet.catalog.rowless import (
     Connection,
     FormatSchema,
@@ -138,7 +138,8 @@ class Catalog:
     def _kept_roles(self) -> list[Role]:
         """All roles without grants on dropped relations."""
         return [
-            replace(r, grants={i: p for i, p in r.grants.items() if i in self.relations}) for r in self.roles.values()
+            replace(r, grants={i: p for i, p in r.grants.items() if i in self.relations or language_of(i)})
+            for r in self.roles.values()
         ]
 
     @property

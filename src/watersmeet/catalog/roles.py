@@ -10,14 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-Privilege = Literal["SELECT", "INSERT", "UPDATE", "DELETE"]
+Privilege = Literal["SELECT", "INSERT", "UPDATE", "DELETE", "USAGE"]
 
+#: The privileges on relations. USAGE is of languages of functions.
 PRIVILEGES: Final[tuple[Privilege, ...]] = ("SELECT", "INSERT", "UPDATE", "DELETE")
 READER, WRITER, ADMIN = "reader", "writer", "admin"
 #: The roles that always exist, the least privileged first.
 FIXED: Final = (READER, WRITER, ADMIN)
 #: The role of which every role is a member.
 PUBLIC: Final = "public"
+USAGE: Final[Privilege] = "USAGE"
+_LANGUAGE: Final = "language "
 #: The owner of all relations.
 OWNER: Final = "watersmeet"
 
@@ -114,6 +117,16 @@ def rights_of(roles: Roles, name: str) -> Rights:
     return Rights(next((f for f in reversed(FIXED) if f in names), ""), grants)
 
 
+def of_language(name: str) -> str:
+    """The key of the grants on a language, between those on relations."""
+    return _LANGUAGE + name
+
+
+def language_of(key: str) -> str | None:
+    """The language of a key of grants; None for a relation."""
+    return key.removeprefix(_LANGUAGE) if key.startswith(_LANGUAGE) else None
+
+
 class RoleChange:
     """A change of the roles. It can be applied again to newer roles, so that concurrent transactions lose nothing."""
 
@@ -204,7 +217,7 @@ class ChangeGrants(RoleChange):
             had = set(grants.pop(relation_id, ()))
             has = had | set(self.privileges) if self.gives else had - set(self.privileges)
             if has:
-                grants[relation_id] = tuple(p for p in PRIVILEGES if p in has)
+                grants[relation_id] = tuple(p for p in (*PRIVILEGES, USAGE) if p in has)
         return {**roles, self.name: replace(role, grants=grants)}
 
 

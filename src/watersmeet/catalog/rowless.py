@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 from watersmeet.catalog.parts import COMMON_SCHEMA, MessageFormat
 from watersmeet.catalog.relations import Relation, Words
 from watersmeet.catalog.views import MaterializedView
+from watersmeet.values.calledfunctions import CalledFunction
 from watersmeet.values.serialization import to_json
 from watersmeet.values.types import Schema, SqlType
 
@@ -159,11 +160,12 @@ class SinkQuery(MaterializedView):
 
 @dataclass(frozen=True)
 class SqlFunction:
-    """An SQL function: an expression over its parameters.
+    """A function: in SQL an expression over its parameters, or a function of another language.
 
-    schema, path: see `Relation`. parameters: an unnamed parameter has an empty name. body: `SELECT expression`. sql:
-    the text of the statement that created it. functions: the ids of the functions that the body calls. dropped: whether
-    statements can no longer call it; views and functions created with it still do.
+    schema, path: see `Relation`. parameters: an unnamed parameter has an empty name. returns: for a table function the
+    struct of its columns. body: `SELECT expression`, or the text in the language. sql: the text of the statement that
+    created it. functions: the ids of the functions that the body calls. dropped: whether statements can no longer call
+    it; views and functions created with it still do. called: the function for expressions; None for one in SQL.
     """
 
     name: str
@@ -176,6 +178,12 @@ class SqlFunction:
     dialect: str
     functions: tuple[str, ...] = ()
     dropped: bool = False
+    called: CalledFunction | None = None
+
+    @property
+    def language(self) -> str:
+        """The language of the body, lower case."""
+        return "sql" if self.called is None else self.called.language
 
     @cached_property
     def id(self) -> str:

@@ -17,9 +17,11 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding, RowForm
 from watersmeet.dialects.statements import ddl
 from watersmeet.dialects.statements.ddl import cut_emit
+from watersmeet.dialects.statements.functions import function_readers
 from watersmeet.dialects.tree.definitions import CreateSink
 from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, Marking
 from watersmeet.dialects.tree.queries import query_of
+from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_options, span_of
 from watersmeet.errors import Span, did_you_mean
@@ -155,7 +157,7 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
         }
 
 
-CREATES: Final[Mapping[str, ddl.Reader]] = {**ddl.CREATES, "SINK": read_sink}
+CREATES: Final[Mapping[str, ddl.Reader]] = {**ddl.CREATES, **function_readers(read_type), "SINK": read_sink}
 LACKING: Final[ddl.Lacking] = {
     **ddl.LACKING,
     "RECOVER": "Views resume by themselves after a restart. REFRESH MATERIALIZED VIEW computes a stopped one again.",

@@ -70,6 +70,7 @@ TIMEPLUS: Final = Semantics(
         "database",
         "dictionary",
         "external table",
+        "function",
         "external stream",
     ),
     own_words=("stream", "dictionary"),

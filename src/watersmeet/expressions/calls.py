@@ -24,13 +24,17 @@ from watersmeet.expressions.context import (
     Context,
     Value,
     call,
+    calls_other_language,
     common_type,
     duckdb_cast,
     failing,
     fill,
     first_line,
+    number,
+    string,
     typed_null,
 )
+from watersmeet.values.calledfunctions import CalledFunction, wired
 from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
@@ -213,6 +217,8 @@ def constant_of(value: Value, kind: SqlType, node: exp.Expression, ctx: Context,
         return None
     if next(typed.expression.find_all(exp.Column, exp.Query, exp.AggFunc, exp.Window), None) is not None:
         return None
+    if calls_other_language(typed.expression):
+        return None
     try:
         return ctx.constant(duckdb_cast(typed.expression, kind))
     except duckdb.Error as err:
@@ -378,4 +384,48 @@ def _inlined(node: Any, ctx: Context, bind: Bind) -> Value:
     return returned(bind(node.this, ctx), node.args["kind"], ctx, node)
 
 
-READERS: Final[dict[type, Callable[[Any, Context, Bind], Value]]] = {Argument: _argument, Inlined: _inlined}
+class Called(exp.Expression, exp.Func):  # type: ignore[misc]
+    """A call of a function of another language over the expressions of its arguments.
+
+    function: the function. rows: whether a table function is in FROM, where its array is unnested.
+    """
+
+    arg_types: ClassVar[dict[str, bool]] = {"expressions": False, "function": True, "rows": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"function", "rows"})
+
+
+def _called(node: Any, ctx: Context, bind: Bind) -> Value:
+    function: CalledFunction = node.args["function"]
+    if function.volatile and not ctx.volatile_allowed:
+        raise ctx.error(
+            "FEATURE_NOT_SUPPORTED",
+            f"the volatile function {function.name} is not supported in a view",
+            node,
+            detail="The content of a view must depend only on the rows of its relations.",
+            hint=f"Write the value into a column when the row is inserted: INSERT INTO t SELECT …, {function.name}(…).",
+        )
+    values = [bind(argument, ctx) for argument in node.expressions]
+    if not values:  # a value for each row, which differs if calls may differ
+        arguments = [call("random") if function.volatile else number(0)]
+    else:
+        kinds = map(wired, function.arguments)
+        arguments = [duckdb_cast(v.finish().expression, k) for v, k in zip(values, kinds, strict=True)]
+    found = call(function.encoded, *arguments)
+    if wired(function.value) != function.value:
+        found = duckdb_cast(found, function.value)
+    if function.shape != "table" or node.args.get("rows"):
+        return Value(found, function.value)
+    if len(function.returns.fields) == 1:
+        column, kind = function.returns.fields[0]
+        each = exp.Lambda(
+            this=call("struct_extract", exp.to_identifier("_e"), string(column)), expressions=[exp.to_identifier("_e")]
+        )
+        value = Value(call("list_transform", found, each), SqlType("array", element=kind))
+    else:
+        value = Value(found, function.value)
+    return ctx.rows_of(function.name, lambda: value, node)
+
+
+READERS: Final[dict[type, Callable[[Any, Context, Bind], Value]]] = {
+    Argument: _argument, Called: _called, Inlined: _inlined,
+}  # fmt: skip

@@ -16,6 +16,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from watersmeet.algebra.scalars import ORACLE, Oracle, Scalar, SortKey
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error, error
+from watersmeet.values.calledfunctions import is_called, readable
 from watersmeet.values.types import BIGINT, BOOLEAN, DEFAULT_SCALE, DOUBLE, INTEGER, NUMERIC, VARCHAR, SqlType
 
 _MAX_DIGITS: Final = 38
@@ -350,6 +351,8 @@ class Context:
 
     def constant(self, expression: exp.Expression) -> Any:
         """The value of a constant expression. Raises duckdb.Error."""
+        if calls_other_language(expression):
+            raise duckdb.InvalidInputException("Invalid Input Error: a function of another language is not a constant")
         return self.oracle.constant(expression.sql(dialect="duckdb"))
 
     def check(self, expression: exp.Expression) -> None:
@@ -363,15 +366,21 @@ class Context:
 
 def typed_null(value: Value) -> exp.Expression:
     """A placeholder argument for computing the type of a call: a constant itself, else a typed NULL."""
-    if next(value.expression.find_all(exp.Column, exp.Subquery, exp.AggFunc, exp.Window), None) is None:
+    parts = value.expression.find_all(exp.Column, exp.Subquery, exp.AggFunc, exp.Window)
+    if next(parts, None) is None and not calls_other_language(value.expression):
         return value.expression.copy()
     kind = value.type.duckdb
     return exp.Cast(this=exp.null(), to=exp.DataType.build(kind, dialect="duckdb"))
 
 
+def calls_other_language(expression: exp.Expression) -> bool:
+    """Whether an expression calls a function of another language, whose value is never computed in advance."""
+    return any(is_called(node.this) for node in expression.find_all(exp.Anonymous))
+
+
 def first_line(err: duckdb.Error) -> str:
     """The first line of DuckDB's message, without the kind of error."""
-    line = str(err).splitlines()[0]
+    line = readable(str(err).splitlines()[0])
     return line.split(": ", 1)[1] if ": " in line else line
 
 

@@ -12,6 +12,7 @@ from sqlglot import exp, parse_one
 from watersmeet.algebra.timewindows import clock_text, duration_us
 from watersmeet.drawing import Arrow, Box, Diagram
 from watersmeet.expressions.casts import as_written
+from watersmeet.values.calledfunctions import decoded
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import Schema, SqlType
 from watersmeet.values.watermarks import NOW, MonthStep, Term, Watermark
@@ -181,7 +182,9 @@ def _call(node: exp.Expression, names: Mapping[str, str]) -> str:
         last = node.args["end"]
         return f"HopStarts({shown(*_time_and_size(last))}, {_hop_size(node)}{_offset(last)})"
     if isinstance(node, exp.Anonymous):
-        return f"{_camel(str(node.this))}({shown(*node.expressions)})"
+        function = decoded(str(node.this).lower())
+        name = _camel(str(node.this)) if function is None else function.name
+        return f"{name}({shown(*node.expressions)})"
     if isinstance(node, (exp.Lower, exp.Upper, exp.Abs, exp.Length, exp.Floor, exp.Ceil)):
         return f"{type(node).__name__}({shown(node.this)})"
     return _as_sql(node, names)

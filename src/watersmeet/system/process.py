@@ -192,6 +192,7 @@ _EXTRAS: Final = {
     "opentelemetry": ("telemetry", "opentelemetry-sdk"),
     "polars": ("kafka", "polars"),
     "prometheus_client": ("serve", "prometheus-client"),
+    "py_mini_racer": ("javascript", "mini-racer"),
     "psycopg": ("postgres", "psycopg"),
     "pyiceberg": ("iceberg", "pyiceberg"),
     "pymysql": ("mysql", "pymysql"),

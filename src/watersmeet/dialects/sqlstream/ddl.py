@@ -15,6 +15,7 @@ from watersmeet.catalog import ARRIVAL, DropWord
 from watersmeet.dialects.sqlstream.grammar import StreamSelect
 from watersmeet.dialects.statements import alter, ddl
 from watersmeet.dialects.statements.dml import column_name, target_name
+from watersmeet.dialects.statements.functions import function_readers
 from watersmeet.dialects.statements.tables import Definition
 from watersmeet.dialects.tree.definitions import (
     AlterPump,
@@ -402,6 +403,7 @@ LACKING: Final[ddl.Lacking] = {
 
 CREATES: Final[Mapping[str, ddl.Reader]] = {
     **ddl.CREATES,
+    **function_readers(read_column_type),
     "STREAM": _read_stream,
     "TABLE": lambda cursor, base: ddl.read_table(cursor, base, read_column_type),
     "PUMP": _read_pump,

@@ -10,7 +10,14 @@ from sqlglot import exp
 
 from watersmeet.catalog import ARRIVAL, TIME_COLUMN, DropWord, StreamMode
 from watersmeet.dialects.statements import alter, ddl
-from watersmeet.dialects.timeplus.columns import key_names, read_column, read_default, refuse_default
+from watersmeet.dialects.statements.functions import function_readers
+from watersmeet.dialects.timeplus.columns import (
+    key_names,
+    read_column,
+    read_column_type,
+    read_default,
+    refuse_default,
+)
 from watersmeet.dialects.tree.definitions import (
     Alter,
     AlterQuery,
@@ -340,7 +347,6 @@ LACKING: Final[ddl.Lacking] = {
     **dict.fromkeys(
         (
             "CREATE RANDOM STREAM",
-            "CREATE FUNCTION",
             "CREATE TABLE",
             "CREATE INPUT",
             "CREATE TASK",
@@ -355,6 +361,7 @@ CREATES: Final[Mapping[str, ddl.Reader]] = {
     "STREAM": lambda cursor, base: _Stream(cursor, base).read(mutable=False),
     "MUTABLE STREAM": lambda cursor, base: _Stream(cursor, base).read(mutable=True),
     "DATABASE": ddl.read_create_schema,
+    **function_readers(lambda cursor: read_column_type(cursor).type, "lists"),
     "MATERIALIZED VIEW": _read_view,
 }
 DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {

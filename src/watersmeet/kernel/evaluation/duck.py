@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import Error, error
+from watersmeet.kernel.evaluation.functioncalls import functions_of, registered, stopped_in
 from watersmeet.system import duckdbs
 from watersmeet.system.process import cores, memory_bytes
 from watersmeet.values.types import SqlType
@@ -92,9 +93,17 @@ def rows_of(connection: duckdb.DuckDBPyConnection, sql: str, most_bytes: int = 0
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, sql: str, most_bytes: int) -> pa.Table:
-    result = connection.execute(sql)
-    if not most_bytes:
-        return result.to_arrow_table()
+    with registered(connection, sql) as known:
+        try:
+            result = connection.execute(known)
+            if not most_bytes:
+                return result.to_arrow_table()
+            return _limited(result, most_bytes)
+        except duckdb.InvalidInputException as cause:
+            raise stopped_in(cause) or cause from cause
+
+
+def _limited(result: duckdb.DuckDBPyConnection, most_bytes: int) -> pa.Table:
     reader = result.to_arrow_reader(_BATCH_ROWS)
     batches: list[pa.RecordBatch] = []
     left = most_bytes
@@ -207,6 +216,7 @@ def prepare(
     numbered = predicate is not None
     if numbered or not fields:
         fields.append(pa.field(_ROW, pa.int64()))
+    functions_of(connection).register(*items, predicate or "")
     number = next(_numbers)
     source = Source(pa.schema(fields))
     listed = ", ".join([*items, _ROW] if numbered else items)

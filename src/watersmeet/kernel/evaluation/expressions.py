@@ -32,6 +32,7 @@ from watersmeet.kernel.evaluation.duck import (
     prepare,
     run,
 )
+from watersmeet.kernel.evaluation.functioncalls import functions_of
 from watersmeet.kernel.evaluation.recovery import Recovery
 from watersmeet.kernel.metrics import Counters
 from watersmeet.values.types import Field, Schema, SqlType, arrow_schema
@@ -115,6 +116,7 @@ class Evaluator:
             connection = self._connection()
             try:
                 plan = self._plan(connection, request)
+                functions_of(connection).check()
                 columns, rows = self._compute(connection, plan, request, table, count, counters or Counters())
             except (duckdb.FatalException, duckdb.InternalException):
                 # DuckDB rejects all further work on the connection, so other expressions need a new one.
@@ -194,7 +196,7 @@ class Evaluator:
             if plan.statement is not None:
                 return run(connection, plan.statement, table, count)
         except VALUE_ERRORS:
-            pass
+            functions_of(connection).check()
         if self._recovery is None:
             self._recovery = Recovery(self._memory_limit_bytes)
             self._recoveries.append(self._recovery)  # kept like connections

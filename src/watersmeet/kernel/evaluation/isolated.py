@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from watersmeet.errors import error
 from watersmeet.kernel.evaluation.duck import too_large
+from watersmeet.kernel.evaluation.functioncalls import registered, stopped_in
 from watersmeet.system import duckdbs
 from watersmeet.system.files import failure
 from watersmeet.system.process import cores, scratch_folder
@@ -79,15 +80,16 @@ def _answer(request: dict[str, Any], answers: BinaryIO) -> None:
     try:
         for table in request["tables"]:
             _show(connection, **table)
-        reader = connection.execute(request["sql"]).to_arrow_reader(_BATCH_ROWS)
-        first = next(reader, None)
-        _send(answers, {})
-        begun = True
-        with pa.ipc.new_stream(pa.PythonFile(answers, mode="w"), reader.schema) as writer:
-            if first is not None:
-                writer.write_batch(first)
-            for batch in reader:
-                writer.write_batch(batch)
+        with registered(connection, request["sql"]) as sql:
+            reader = connection.execute(sql).to_arrow_reader(_BATCH_ROWS)
+            first = next(reader, None)
+            _send(answers, {})
+            begun = True
+            with pa.ipc.new_stream(pa.PythonFile(answers, mode="w"), reader.schema) as writer:
+                if first is not None:
+                    writer.write_batch(first)
+                for batch in reader:
+                    writer.write_batch(batch)
     except (duckdb.Error, MemoryError, pa.ArrowException, UnicodeDecodeError) as cause:
         failure = {"kind": type(cause).__name__, "message": str(cause)}
         if begun:  # errors can't be sent among the rows
@@ -286,7 +288,7 @@ def _copied(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> dic
 def _failure(kind: str, message: str) -> Exception:
     made = getattr(duckdb, "OutOfMemoryException" if kind == "MemoryError" else kind, duckdb.Error)
     found: Exception = made(message)
-    return found
+    return stopped_in(found) or found
 
 
 def _out_of_memory(memory_bytes: int) -> Exception:

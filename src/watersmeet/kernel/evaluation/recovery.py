@@ -33,7 +33,9 @@ from watersmeet.kernel.evaluation.duck import (
     prepare,
     run,
 )
+from watersmeet.kernel.evaluation.functioncalls import called_in_batches, functions_of
 from watersmeet.kernel.metrics import Counters
+from watersmeet.values.calledfunctions import CalledFunction, decoded, is_called, is_volatile, readable, wired
 from watersmeet.values.types import BOOLEAN, SqlType
 
 Tree = dict[str, Any]
@@ -126,10 +128,7 @@ def without(connection: duckdb.DuckDBPyConnection, tree: Tree, part: Part) -> Tr
     null = parse(connection, "CASE WHEN false THEN 1 END")
     null["case_checks"][0]["then_expr"] = {**part.node, "alias": ""}
 
-    def replaced(node: Tree) -> Tree:
-        return {**null, "alias": node["alias"]} if node is part.node else _with_children(node, replaced)
-
-    return replaced(tree)
+    return _replaced(tree, part.node, null)
 
 
 def _serialized(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
@@ -209,7 +208,8 @@ def _can_fail(node: Tree) -> bool:
 
 def _is_opaque(node: Tree) -> bool:
     """Whether TRY does not accept the expression."""
-    if node["class"] == "SUBQUERY" or str(node.get("function_name")).lower() in _VOLATILE:
+    name = str(node.get("function_name")).lower()
+    if node["class"] == "SUBQUERY" or name in _VOLATILE or is_volatile(name):
         return True
     return any(map(_is_opaque, _children(node)))
 
@@ -262,6 +262,25 @@ class _Parts:
         self.visit(node["else_expr"], before)
 
 
+def _innermost_call(node: Tree) -> Tree | None:
+    """The first call of a function of another language whose arguments have none; not within lambdas and queries."""
+    if node["class"] in ("LAMBDA", "SUBQUERY"):
+        return None
+    for child in _children(node):
+        found = _innermost_call(child)
+        if found is not None:
+            return found
+    return node if is_called(node.get("function_name")) else None
+
+
+def _replaced(tree: Tree, node: Tree, other: Tree) -> Tree:
+    if tree is node:
+        return {**other, "alias": node["alias"]}
+    return _with_children(tree, lambda child: _replaced(child, node, other))
+
+
+#: In the names of the columns of calls.
+_FIRST: Final = 900
 _PLANS: Final = 128
 _SOURCE: Final = " when casting from source column "
 
@@ -284,6 +303,35 @@ class _Plan:
 
 
 @dataclass(frozen=True)
+class _Call:
+    """A call of a function of another language, computed before the expression around it, as the column `column`.
+
+    name: in expressions. arguments: their plans. reached: of the condition for rows whose value depends on the call.
+    written: the SQL of the call.
+    """
+
+    column: str
+    name: str
+    function: CalledFunction
+    arguments: tuple[_Plan, ...]
+    reached: _Plan | None
+    written: str
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The calls in an expression, the innermost first, and the expression over their values."""
+
+    calls: tuple[_Call, ...]
+    plan: _Plan
+
+    @property
+    def plans(self) -> list[_Plan]:
+        below = [p for c in self.calls for p in (*c.arguments, c.reached) if p is not None]
+        return [*below, self.plan]
+
+
+@dataclass(frozen=True)
 class _Given:
     """Rows to evaluate, and the output column for which their errors are counted (None for a predicate).
 
@@ -303,7 +351,7 @@ class _Given:
 
     def fail(self, sql: str, reason: str, rows: Rows) -> None:
         """Counts an error of the expression `sql` in the rows at these positions of the table."""
-        self.counters.failed(self.column, sql, reason, len(rows))
+        self.counters.failed(self.column, readable(sql), reason, len(rows))
         self.failed.append(self.rows[rows])
 
 
@@ -314,7 +362,8 @@ class Recovery:
 
     def __init__(self, memory_limit_bytes: int | None) -> None:
         self._connection = connect(memory_limit_bytes, optimizers=())
-        self._plans: OrderedDict[tuple[object, ...], _Plan] = OrderedDict()
+        functions_of(self._connection).lenient = True
+        self._plans: OrderedDict[tuple[object, ...], _Steps] = OrderedDict()
 
     def project(
         self,
@@ -335,12 +384,14 @@ class Recovery:
         given, rows = _Given(table, count, counters, None, np.arange(count)), None
         if predicate is not None:
             passed = self._evaluate(names, types, given, predicate, BOOLEAN).fill_null(False).to_numpy()
+            functions_of(self._connection).check()
             rows = np.flatnonzero(passed)
             given = given.take(rows)
         columns, keep = [], np.ones(given.count, np.bool_)
         for position, sql, kind in exprs:
             own = _Given(given.table, given.count, counters, position, np.arange(given.count))
             values = self._evaluate(names, types, own, sql, kind)
+            functions_of(self._connection).check()
             if position in required and own.failed:
                 failed = np.unique(np.concatenate(own.failed))
                 keep[failed[values.take(pa.array(failed)).is_null().to_numpy()]] = False
@@ -359,16 +410,65 @@ class Recovery:
         plan = self._plans.get(key)
         if plan is None:
             try:
-                plan = self._planned(names, types, kind, parse(self._connection, cast_to(sql, kind)))
+                plan = self._steps(names, types, kind, sql)
             except VALUE_ERRORS as cause:  # raised by a constant, which DuckDB evaluates while it plans
                 given.fail(sql, _reason(cause), np.arange(given.count))
                 return pa.chunked_array([pa.nulls(given.count, kind.arrow)])
             self._plans[key] = plan
             if len(self._plans) > _PLANS:
-                self._drop(self._plans.popitem(last=False)[1])
+                for old in self._plans.popitem(last=False)[1].plans:
+                    self._drop(old)
         else:
             self._plans.move_to_end(key)
-        return self._values(plan, given)
+        for step in plan.calls:
+            given = self._called(step, given)
+        return self._values(plan.plan, given)
+
+    def _steps(self, names: tuple[str, ...], types: tuple[SqlType, ...], kind: SqlType, sql: str) -> _Steps:
+        """The plan of an expression. Calls of functions of other languages become columns: within TRY, DuckDB would
+        repeat them row by row.
+        """
+        tree = parse(self._connection, cast_to(sql, kind))
+        calls: list[_Call] = []
+        while (node := _innermost_call(tree)) is not None:
+            name = str(node["function_name"]).lower()
+            function = decoded(name)
+            assert function is not None
+            parts = tolerant(self._connection, tree).parts
+            part = next((p for p in parts if p.node is node), None)
+            arguments = (
+                self._planned(names, types, wired(k), child)
+                for child, k in zip(node["children"], function.arguments, strict=True)
+            )
+            reached = None
+            if part is not None and part.reached != "true":
+                reached = self._planned(names, types, BOOLEAN, parse(self._connection, part.reached))
+            written = _sql_of(self._connection, [node])[0]
+            calls.append(_Call(f"t{_FIRST}_{len(calls)}", name, function, tuple(arguments), reached, written))
+            tree = _replaced(tree, node, parse(self._connection, calls[-1].column))
+            names, types = (*names, calls[-1].column), (*types, wired(function.value))
+        return _Steps(tuple(calls), self._planned(names, types, kind, tree))
+
+    def _called(self, step: _Call, given: _Given) -> _Given:
+        """The rows with the values of a call; rows that fail are NULL, and counted."""
+        rows = np.arange(given.count)
+        if step.reached is not None:
+            rows = np.flatnonzero(self._values(step.reached, given).fill_null(False).to_numpy())
+        here = given.take(rows)
+        columns = [self._values(plan, here) for plan in step.arguments] if here.count else []
+        values, failures = called_in_batches(step.name, step.function, columns, here.count)
+        by_reason: dict[str, list[int]] = {}
+        for row, reason in failures:
+            by_reason.setdefault(reason, []).append(row)
+        for reason, failed in by_reason.items():
+            here.fail(step.written, reason, np.array(failed, np.int64))
+        if len(rows) < given.count:
+            places = np.full(given.count, -1)
+            places[rows] = np.arange(len(rows))
+            values = values.take(pa.array(places, mask=places < 0))
+        if not given.table.num_columns:
+            return replace(given, table=pa.table({step.column: values}))
+        return replace(given, table=given.table.append_column(step.column, values))
 
     def _planned(self, names: tuple[str, ...], types: tuple[SqlType, ...], kind: SqlType, tree: Tree) -> _Plan:
         found = tolerant(self._connection, tree)
@@ -475,7 +575,7 @@ class Recovery:
     def _count(self, plan: _Plan, i: int, given: _Given, rows: Rows) -> None:
         """Counts the errors of a part. The recorded reason is that of the first failing row."""
         part, reason = plan.tolerant.parts[i], ""
-        if (given.column, part.written) not in given.counters.failures:
+        if (given.column, readable(part.written)) not in given.counters.failures:
             statement = prepare(self._connection, plan.names, plan.types, [part.where_reached])
             try:
                 _, _, escaped = self._run(statement, given.take(rows[:1]))
@@ -489,7 +589,7 @@ def _reason(cause: Exception) -> str:
     """DuckDB's message, without its kind and without the column's name, which differs in the query."""
     if not isinstance(cause, duckdb.Error):
         return "a text is malformed"
-    line = str(cause).splitlines()[0]
+    line = readable(str(cause).splitlines()[0])
     return (line.split(": ", 1)[1] if ": " in line else line).split(_SOURCE)[0]
 
 

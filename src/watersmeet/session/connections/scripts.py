@@ -27,13 +27,13 @@ from watersmeet.dialects.parsing import without_secrets
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script, tokenize
 from watersmeet.dialects.statements.dml import CopyFrom
+from watersmeet.dialects.statements.functions import CreateFunction
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.tokens import spelling
 from watersmeet.errors import Error, Span
 from watersmeet.session.features.roles import AlterRole, CreateRole
 from watersmeet.session.features.sharedoptions import CreateSecret
-from watersmeet.session.features.sqlfunctions import CreateFunction
 from watersmeet.store.positions import secret_names
 
 #: The fields of a statement that hold its spelling, not its meaning.

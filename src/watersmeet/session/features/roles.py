@@ -20,6 +20,7 @@ from watersmeet.catalog.roles import (
     OWNER,
     PRIVILEGES,
     PUBLIC,
+    USAGE,
     ChangeGrants,
     ChangeMembership,
     Privilege,
@@ -28,6 +29,8 @@ from watersmeet.catalog.roles import (
     Role,
     actor_of,
     all_of,
+    language_of,
+    of_language,
 )
 from watersmeet.catalog.roles import RenameRole as Renamed
 from watersmeet.database.definitions import undefined_schema
@@ -36,6 +39,7 @@ from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.variables import check_setting
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import schema_meant
+from watersmeet.dialects.statements.functions import LANGUAGES
 from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, refused, span_of
 from watersmeet.errors import Error, did_you_mean
@@ -154,6 +158,7 @@ class Grant(_OfRoles):
     relations: tuple[Name, ...]
     schemas: tuple[Name, ...]
     roles: tuple[Name, ...]
+    languages: tuple[str, ...] = ()
     open_to_all: bool = False
 
 
@@ -373,6 +378,9 @@ def _on(cursor: Cursor, base: dict[str, Any], words: tuple[str, ...], *, gives: 
     every = cursor.at("ALL") and cursor.tokens[cursor.index + 2 : cursor.index + 3]
     other = cursor.tokens[cursor.index + 1].text.upper() if every else kind
     if other in (*_OTHERS, "FUNCTIONS", "SEQUENCES", "ROUTINES") and _is_kind(cursor):
+        if other == "LANGUAGE" and words == ("USAGE",):
+            cursor.take("LANGUAGE")
+            return _on_languages(cursor, base, gives=gives)
         if len(words) > 1 or (words[0], other) not in _OPEN or not gives:
             shown = f"{'GRANT' if gives else 'REVOKE'} {', '.join(words)} ON {other}"
             hint = "Rights are of relations, and of the roles reader, writer and admin."
@@ -403,6 +411,26 @@ def _on(cursor: Cursor, base: dict[str, Any], words: tuple[str, ...], *, gives: 
         schemas=schemas,
         roles=roles,
         open_to_all=open_to_all,
+    )
+    return _ended(cursor, base, gives, made)
+
+
+def _on_languages(cursor: Cursor, base: dict[str, Any], *, gives: bool) -> Statement:
+    languages = _names(cursor)
+    for language in languages:
+        if language.name.lower() not in LANGUAGES:
+            hint = f"There are {' and '.join(LANGUAGES)}; everybody may create functions in SQL."
+            error = not_supported(f"USAGE ON LANGUAGE {language.name}", cursor.text, language.span, hint=hint)
+            return Refused(**base, error=error)
+    cursor.expect("TO" if gives else "FROM")
+    made = Grant(
+        **base,
+        gives=gives,
+        privileges=(USAGE,),
+        relations=(),
+        schemas=(),
+        roles=_roles(cursor),
+        languages=tuple(name.name.lower() for name in languages),
     )
     return _ended(cursor, base, gives, made)
 
@@ -529,7 +557,7 @@ def grant(session: Session, statement: Grant) -> Result:
                 raise undefined_schema(session, name, statement)
             known = session.catalog.relations.values()
             relations += [r for r in known if r.schema == schema and r.is_named and _has_rows(r)]
-        ids = tuple(r.id for r in relations)
+        ids = (*(r.id for r in relations), *map(of_language, statement.languages))
         session.put_roles([ChangeGrants(role, ids, statement.privileges, statement.gives) for role in roles])
     return Result(command)
 
@@ -590,10 +618,10 @@ def show_grants(session: Session, is_like: Callable[[str], bool]) -> Result:
     """The grants on relations of the roles that the session may see."""
     relations = session.catalog.relations
     rows = [
-        (role.name, relations[i].shown, ", ".join(privileges))
+        (role.name, relations[i].shown if i in relations else i, ", ".join(privileges))
         for role in known_roles(session)
         for i, privileges in role.grants.items()
-        if i in relations and is_like(role.name)
+        if (i in relations or language_of(i) is not None) and is_like(role.name)
     ]
     return text_result("SHOW", ("Role", "Relation", "Privileges"), rows)
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
-
-from sqlglot.tokens import TokenType
+from typing import Any, ClassVar
 
 from watersmeet.binder.sqlfunctions import can_be_called, checked_body
 from watersmeet.catalog import (
@@ -24,81 +22,18 @@ from watersmeet.database.sessions.context import Session, error_at, sentence
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import find_function, schema_meant
-from watersmeet.dialects.tree.definitions import Create
+from watersmeet.dialects.statements.functions import CreateFunction, lengthless, read_parameters
 from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import Name, Refused, Show, Statement
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, span_of, take_cascade
-from watersmeet.errors import Error, did_you_mean
+from watersmeet.dialects.tree.statements import Name, Show, Statement
+from watersmeet.dialects.tree.tokens import Cursor, take_cascade
+from watersmeet.errors import did_you_mean
+from watersmeet.session.features.languages import checked_function
 from watersmeet.session.handlers import handles
-from watersmeet.values.types import VARCHAR, Field, Schema, SqlType
-
-#: Words of a definition that have no effect, because functions are inlined: the body alone decides.
-_KINDS: Final = (
-    ("IMMUTABLE",),
-    ("STABLE",),
-    ("VOLATILE",),
-    ("CONTAINS", "SQL"),
-    ("NO", "SQL"),
-    ("READS", "SQL", "DATA"),
-    ("DETERMINISTIC",),
-    ("NOT", "DETERMINISTIC"),
-    ("CALLED", "ON", "NULL", "INPUT"),
-)
-
-
-@reads("CREATE FUNCTION", own="function")
-def read_create_function(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`CREATE FUNCTION name ([name] type, …) RETURNS type {LANGUAGE SQL AS '…' | RETURN expression}`."""
-    made = read_new_name(cursor, base)
-    external = next((i for i in range(len(cursor.tokens)) if _is_external(cursor, i)), None)
-    if external is not None:
-        word = cursor.tokens[external + 1].text.upper()
-        return _refused(cursor, base, f"a function in {word}", external, IN_SQL_OR_PYTHON)
-    parameters = _parameters(cursor)
-    returns: SqlType | None = None
-    body: str | None = None
-    language: str | None = None
-    is_expression = False
-    while not cursor.done:
-        start = cursor.index
-        if cursor.take("RETURNS"):
-            if cursor.at("TABLE") or cursor.at("SETOF"):
-                return _refused(cursor, base, f"a function that returns {cursor.rest[0].text.upper()}")
-            returns = _type(cursor)
-        elif cursor.take("LANGUAGE"):
-            language = _language(cursor)
-            if language != "sql":
-                return _refused(cursor, base, f"a function in {language.upper()}", start)
-        elif cursor.take("AS"):
-            body = _text(cursor)
-        elif cursor.take("RETURN"):
-            rest = cursor.rest
-            if not rest:
-                raise cursor.error()
-            body = f"SELECT {cursor.text[rest[0].start : rest[-1].end + 1]}"
-            is_expression = True
-            cursor.index = len(cursor.tokens)
-        elif cursor.at("WITH") or cursor.at("USING") or cursor.at("STRICT"):
-            return _refused(cursor, base, f"{cursor.rest[0].text.upper()} of a function")
-        elif cursor.take("SPECIFIC"):
-            cursor.relation_name()
-        elif cursor.at("PARAMETER", "STYLE") or cursor.at("EXTERNAL", "NAME"):
-            return _refused(cursor, base, "a function in another language")
-        elif not any(cursor.take(*words) for words in _KINDS):
-            raise cursor.error()
-    if language is None and not is_expression:
-        raise cursor.error(detail="LANGUAGE SQL is missing.")
-    if body is None or returns is None:
-        raise cursor.error(detail=f"{'RETURNS and a type are' if returns is None else 'AS and the body are'} missing.")
-    return CreateFunction(
-        **made,
-        parameters=parameters,
-        returns=returns,
-        body=body,
-    )
+from watersmeet.values.types import SqlType
 
 
 @reads("DROP FUNCTION", own="function")
+@reads("DROP AGGREGATE", own="function")
 def read_drop_function(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """`DROP FUNCTION [IF EXISTS] name [(types)], … [CASCADE]`."""
     if_exists = cursor.take("IF", "EXISTS")
@@ -116,108 +51,8 @@ def read_drop_function(cursor: Cursor, base: dict[str, Any]) -> Statement:
     )
 
 
-def _type(cursor: Cursor) -> SqlType:
-    """A type; the length of a text has no effect on values."""
-    if cursor.at("VARCHAR", "(") or cursor.at("CHAR", "("):
-        cursor.index += 2
-        cursor.integer()
-        cursor.expect(")")
-        return VARCHAR
-    return read_type(cursor)
-
-
 def _signature(cursor: Cursor) -> tuple[SqlType, ...] | None:
-    return tuple(p.type for p in _parameters(cursor)) if cursor.at("(") else None
-
-
-def _parameters(cursor: Cursor) -> tuple[Field, ...]:
-    """`([name] type, …)`; the name of an unnamed parameter is empty."""
-    cursor.expect("(")
-    found: list[Field] = []
-    while not cursor.at(")"):
-        for word in ("OUT", "INOUT", "VARIADIC"):
-            if cursor.at(word):
-                raise not_supported(f"{word} of a function", cursor.text, span_of(cursor.rest[:1]))
-        cursor.take("IN")
-        place = cursor.rest[:1]
-        found.append(_parameter(cursor))
-        if found[-1].name and found[-1].name in [p.name for p in found[:-1]]:
-            raise cursor.error_at(
-                span_of(place), "DUPLICATE_COLUMN", f'parameter name "{found[-1].name}" used more than once'
-            )
-        if cursor.at("DEFAULT") or cursor.at("="):
-            raise not_supported("DEFAULT of a parameter", cursor.text, span_of(cursor.rest[:1]))
-        if not cursor.take(","):
-            break
-    cursor.expect(")")
-    return tuple(found)
-
-
-def _parameter(cursor: Cursor) -> Field:
-    start, refused = cursor.index, None
-    try:
-        kind = _type(cursor)
-    except Error as err:
-        refused = err
-    else:
-        if cursor.at(",") or cursor.at(")"):
-            return Field("", kind)
-    cursor.index = start
-    name = cursor.name()
-    if refused is not None and (cursor.at(",") or cursor.at(")")):
-        raise refused  # the only word is a type that does not exist
-    return Field(name.name, _type(cursor))
-
-
-def _language(cursor: Cursor) -> str:
-    token = cursor.current
-    if token is not None and token.token_type == TokenType.STRING:
-        return cursor.string().lower()
-    return cursor.word().name
-
-
-def _text(cursor: Cursor) -> str:
-    token = cursor.current
-    if token is not None and token.token_type == TokenType.HEREDOC_STRING:
-        cursor.index += 1
-        return str(token.text)
-    return cursor.string()
-
-
-def _is_external(cursor: Cursor, index: int) -> bool:
-    """Whether the tokens from `index` on name a language that is compiled."""
-    words = [t.text.upper() for t in cursor.tokens[index : index + 2]]
-    return words in (["LANGUAGE", "JAVA"], ["LANGUAGE", "C"])
-
-
-#: The way round functions of Java and C.
-IN_SQL_OR_PYTHON: Final = "Write the function in SQL (RETURN expression) or in Python (LANGUAGE PYTHON)."
-
-
-def _refused(
-    cursor: Cursor,
-    base: dict[str, Any],
-    feature: str,
-    start: int | None = None,
-    hint: str = "Functions are SQL: LANGUAGE SQL AS $$ … $$.",
-) -> Statement:
-    place = cursor.tokens[cursor.index if start is None else start :]
-    return Refused(
-        **base,
-        error=not_supported(feature, cursor.text, span_of(place[:2]), hint=hint),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateFunction(Create):
-    """`CREATE FUNCTION name ([name] type, …) RETURNS type LANGUAGE SQL AS 'SELECT expression'`, or RETURN expression.
-
-    The fields are as in the catalog.
-    """
-
-    parameters: Schema
-    returns: SqlType
-    body: str
+    return tuple(p.type for p in read_parameters(cursor, lengthless(read_type))) if cursor.at("(") else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,21 +104,24 @@ def create_function(session: Session, statement: CreateFunction) -> Result:
             else None,
             hint="CREATE OR REPLACE FUNCTION replaces it.",
         )
+    for option in statement.ignored:
+        session.notice(f"option {option} of a function has no effect: its body runs in the engine's own processes")
     if not can_be_called(statement.name, session.dialect):
         raise error_at(statement, statement.name_span, "INVALID_NAME", f'a function can\'t be named "{statement.name}"')
-    made = checked_body(
-        SqlFunction(
-            statement.name,
-            schema,
-            session.catalog.path,
-            statement.parameters,
-            statement.returns,
-            statement.body,
-            statement.sql,
-            session.dialect,
-        ),
-        session.catalog,
+    made = SqlFunction(
+        statement.name,
+        schema,
+        session.catalog.path,
+        statement.parameters,
+        statement.returns,
+        statement.body,
+        statement.sql,
+        session.dialect,
     )
+    if statement.language == "sql":
+        made = checked_body(made, session.catalog)
+    else:
+        made = replace(made, called=checked_function(session, statement))
     dropped = [] if existing is None else [replace(existing, dropped=True)]
     session.put_functions([*dropped, made])
     return Result(command)
@@ -353,11 +191,17 @@ def show_functions(session: Session, statement: Show) -> Result:
             raise undefined_schema(session, statement.name, statement)
         shown = [f for f in known if f.schema == schema]
     rows = [
-        (f.name, ", ".join(f"{p.name} {p.type.sql}".strip() for p in f.parameters), f.returns.sql, "sql", None)
+        (f.name, ", ".join(f"{p.name} {p.type.sql}".strip() for p in f.parameters), _returns(f), f.language, None)
         for f in sorted(shown, key=lambda f: f.name)
         if statement.like is None or like(f.name, statement.like)
     ]
     return text_result("SHOW", ("Name", "Arguments", "Return Type", "Language", "Link"), rows)
+
+
+def _returns(function: SqlFunction) -> str:
+    if function.called is None or function.called.shape != "table":
+        return function.returns.sql
+    return f"TABLE ({', '.join(f'{name} {kind.sql}' for name, kind in function.returns.fields)})"
 
 
 def show_create_function(session: Session, statement: Show) -> Result:

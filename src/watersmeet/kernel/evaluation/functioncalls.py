@@ -1,0 +1,307 @@
+"""Calls of functions of other languages by DuckDB: each batch of rows goes to a process in which the body runs.
+
+An exception of a body is an error of its row, as that of any expression. A body that doesn't return in time, exceeds
+its memory or ends its process is stopped, and so is the work that called it: all its rows would fail again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from watersmeet.errors import Error, error
+from watersmeet.kernel.evaluation.functionhost import LENGTH
+from watersmeet.system.process import cores, memory_bytes, seconds_of
+from watersmeet.values.calledfunctions import CalledFunction, called_in, wired
+
+#: The environment variable with the most seconds that a batch of rows may take, and its default.
+SECONDS: Final = "WATERSMEET_FUNCTION_SECONDS"
+_DEFAULT_S: Final = 30.0
+#: How long a new process may take before it reads its first request.
+_START_S: Final = 120.0
+_MEMORY_SHARE: Final = 0.25
+_LEAST_MEMORY_BYTES: Final = 256 << 20
+
+#: Rows of a batch, as DuckDB cuts them.
+_BATCH_ROWS: Final = 2048
+
+#: Idle processes that stay for later calls.
+_MOST_IDLE: Final = 2
+
+#: The beginning of DuckDB's message about `Stopped`.
+_STOPPED: Final = "Python exception occurred while executing the UDF: Stopped: "
+_HINT: Final = f"Correct the body: CREATE OR REPLACE FUNCTION. {SECONDS} sets the time for a batch of rows."
+
+
+class Raised(Exception):  # noqa: N818 - its message is all that DuckDB passes on
+    """An exception of a body."""
+
+
+class Stopped(Exception):  # noqa: N818
+    """The end of a function that was stopped."""
+
+
+class Functions:
+    """The functions that one connection of DuckDB calls.
+
+    lenient: the value of a row that fails is NULL, instead of an error of the query. stopped: the error of a function
+    that was stopped.
+    """
+
+    lenient = False
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._known: set[str] = set()
+        self.stopped: Error | None = None
+
+    def register(self, *sql: str) -> None:
+        """Makes the functions that these expressions call known to DuckDB."""
+        for text in sql:
+            for name, function in called_in(text):
+                if name in self._known:
+                    continue
+                _create(self._connection, name, function, self)
+                self._known.add(name)
+
+    def check(self) -> None:
+        """Raises the error of a function that was stopped, once."""
+        found, self.stopped = self.stopped, None
+        if found is not None:
+            raise found
+
+
+#: Names that a connection can't use again: a transaction that failed has created them.
+_lost: Final[weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, set[str]]] = weakref.WeakKeyDictionary()
+
+
+@contextmanager
+def registered(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
+    """The SQL of a query whose functions of other languages DuckDB knows inside the block.
+
+    The functions are created and dropped within the transaction of the connection.
+    """
+    made: list[str] = []
+    lost = _lost.setdefault(connection, set())
+    try:
+        for name, function in list(called_in(sql)):
+            free = next(n for i in itertools.count() if (n := f"{name}_{i}") not in lost)
+            _create(connection, free, function, None)
+            made.append(free)
+            sql = re.sub(rf"\b{name}\b", free, sql, flags=re.IGNORECASE)
+        yield sql
+    finally:
+        for free in made:
+            try:
+                connection.remove_function(free)
+            except duckdb.Error:
+                lost.add(free)
+
+
+def stopped_in(cause: duckdb.Error) -> Error | None:
+    """The error of a function that was stopped, which a query reports as its own."""
+    _, found, message = str(cause).partition(_STOPPED)
+    return error("FUNCTION_STOPPED", message.splitlines()[0], hint=_HINT) if found else None
+
+
+def _create(
+    connection: duckdb.DuckDBPyConnection, name: str, function: CalledFunction, functions: Functions | None
+) -> None:
+    def call(*columns: pa.ChunkedArray) -> pa.Array:
+        if functions is not None and functions.stopped is not None:
+            raise Raised(functions.stopped.message)
+        given = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
+        try:
+            values, failures = called(function.encoded, function, given)
+        except Error as cause:
+            if functions is not None:
+                functions.stopped = cause
+            raise Stopped(cause.message) from None
+        if failures and (functions is None or not functions.lenient):
+            raise Raised(f"function {function.name}: {failures[0][1]}")
+        return values
+
+    places = [inspect.Parameter(f"a{i}", _POSITIONAL) for i in range(len(function.arguments))]
+    call.__signature__ = inspect.Signature(places)  # type: ignore[attr-defined] # which DuckDB reads
+    connection.create_function(
+        name,
+        call,
+        [duckdb.sqltype(wired(kind).duckdb) for kind in function.arguments],
+        duckdb.sqltype(wired(function.value).duckdb),
+        type="arrow",
+        null_handling="special",
+        side_effects=function.volatile,
+    )
+
+
+_POSITIONAL: Final = inspect.Parameter.POSITIONAL_ONLY
+_functions: Final[weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Functions]] = weakref.WeakKeyDictionary()
+
+
+def functions_of(connection: duckdb.DuckDBPyConnection) -> Functions:
+    """The functions that a connection calls."""
+    found = _functions.get(connection)
+    if found is None:
+        found = _functions[connection] = Functions(connection)
+    return found
+
+
+def check_body(function: CalledFunction) -> str | None:
+    """Loads a body. The reason why it is not suitable, or None. FUNCTION_STOPPED."""
+    empty = [pa.array([], type=wired(kind).arrow) for kind in function.arguments]
+    found = _asked(function.encoded, function, empty, check=True)
+    return found if isinstance(found, str) else None
+
+
+def called_in_batches(
+    name: str, function: CalledFunction, columns: Sequence[pa.ChunkedArray], count: int
+) -> tuple[pa.ChunkedArray, list[tuple[int, str]]]:
+    """As `called`, for any number of rows."""
+    whole = [c.combine_chunks() for c in columns]
+    pieces: list[pa.Array] = []
+    failures: list[tuple[int, str]] = []
+    for start in range(0, count, _BATCH_ROWS):
+        values, failed = called(name, function, [c.slice(start, _BATCH_ROWS) for c in whole])
+        pieces.append(values)
+        failures += [(start + i, reason) for i, reason in failed]
+    return pa.chunked_array(pieces, wired(function.value).arrow), failures
+
+
+def called(name: str, function: CalledFunction, columns: Sequence[pa.Array]) -> tuple[pa.Array, list[tuple[int, str]]]:
+    """The values for a batch of rows, and the numbers and reasons of those that failed. FUNCTION_STOPPED."""
+    found = _asked(name, function, columns, check=False)
+    if isinstance(found, str):
+        raise _stopped(function, found)
+    return found
+
+
+def _asked(
+    name: str, function: CalledFunction, columns: Sequence[pa.Array], *, check: bool
+) -> tuple[pa.Array, list[tuple[int, str]]] | str:
+    seconds = seconds_of(SECONDS) or _DEFAULT_S
+    limit = max(_LEAST_MEMORY_BYTES, int(memory_bytes() * _MEMORY_SHARE / cores()))
+    batch = pa.record_batch(list(columns), [f"a{i}" for i in range(len(columns))])
+    with _host() as host:
+        try:
+            head, values = host.ask({"function": name, "memory_bytes": limit, "check": check}, batch, seconds)
+        except TimeoutError:
+            host.end()
+            raise _stopped(function, f"it did not return within {seconds:g} seconds") from None
+        except (OSError, pa.ArrowException, ValueError):
+            host.end()
+            raise _stopped(function, "it ended its process") from None
+        if "stopped" in head:
+            host.end()
+            raise _stopped(function, head["stopped"])
+    if "unsuitable" in head:
+        return str(head["unsuitable"])
+    return values, [(int(i), str(reason)) for i, reason in head.get("failures", [])]
+
+
+def _stopped(function: CalledFunction, reason: str) -> Error:
+    return error("FUNCTION_STOPPED", f"function {function.name} was stopped: {reason}", hint=_HINT)
+
+
+class _Host:
+    """A process that runs bodies, one batch at a time."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "watersmeet.kernel.evaluation.functionhost"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            self._head(_START_S)
+        except (OSError, ValueError) as cause:
+            self.end()
+            raise error("RUNTIME_UNAVAILABLE", "the process for functions of other languages did not start") from cause
+
+    def _head(self, seconds: float) -> dict[str, Any]:
+        """The next head that the process writes. TimeoutError; OSError if the process ends."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        waiting = select.poll()
+        waiting.register(stdout.fileno(), select.POLLIN)
+        if not waiting.poll(seconds * 1000):
+            raise TimeoutError
+        length = stdout.read(LENGTH.size)
+        if len(length) < LENGTH.size:
+            raise BrokenPipeError
+        found: dict[str, Any] = json.loads(stdout.read(LENGTH.unpack(length)[0]))
+        return found
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """Ends the process, and closes its pipes."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+    def ask(
+        self, head: dict[str, Any], batch: pa.RecordBatch, seconds: float
+    ) -> tuple[dict[str, Any], pa.Array | None]:
+        """The head and the values of the answer. TimeoutError; OSError if the process ends."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        text = json.dumps(head).encode()
+        stdin.write(LENGTH.pack(len(text)) + text)
+        with pa.ipc.new_stream(pa.PythonFile(stdin, mode="w"), batch.schema) as writer:
+            writer.write_batch(batch)
+        stdin.flush()
+        answer = self._head(seconds)
+        if "failures" not in answer:
+            return answer, None
+        with pa.ipc.open_stream(stdout) as reader:
+            return answer, reader.read_all().column(0).combine_chunks()
+
+
+_guard: Final = threading.Lock()
+#: Idle processes, by the process that started them: those of a parent are not used after a fork.
+_idle: Final[dict[int, list[_Host]]] = {}
+
+
+@contextmanager
+def _host() -> Iterator[_Host]:
+    """A process for one call. It stays for the next one unless it was ended."""
+    with _guard:
+        idle = _idle.setdefault(os.getpid(), [])
+        host = idle.pop() if idle else None
+    if host is not None and not host.is_alive:
+        host.end()
+        host = None
+    host = host or _Host()
+    kept = False
+    try:
+        yield host
+        with _guard:
+            kept = host.is_alive and len(idle) < _MOST_IDLE
+            if kept:
+                idle.append(host)
+    finally:
+        if not kept:
+            host.end()
