@@ -175,6 +175,7 @@ ENVIRONMENT: Final = {
     "WATERSMEET_WORKER_BYTES": (
         "half of the container's memory, divided by the workers", "[memory of a worker](../MONITORING.md#memory-of-workers)",
     ),
+    "WATERSMEET_FUNCTION_SECONDS": ("30", "how long a [function in Python](../FUNCTIONS.md) may take for a batch of rows"),
     "WATERSMEET_MERGE_BYTES": ("268435456", "state that each bucket of a stage merges in an epoch"),
     "WATERSMEET_CACHE_DIR": ("a temporary directory", "local copies of objects ([cache](../OBJECT-STORES.md))"),
     "WATERSMEET_CACHE_BYTES": ("10737418240", "limit of these copies"),
@@ -191,6 +192,7 @@ OTHERS: Final = {
     "`FORCE_COLOR`, `NO_COLOR`": "colors of the command line",
 }
 
+_FUNCTIONS: Final = "../FUNCTIONS.md"
 _RW, _TP, _SS, _LS = (
     "../dialects/risingwave.md", "../dialects/timeplus.md", "../dialects/sqlstream.md", "../dialects/lenses.md",
 )  # fmt: skip
@@ -218,7 +220,15 @@ STATEMENTS: Final = {
     "CREATE INDEX": ("a copy of a relation, found by other columns", _RW), "CREATE PUMP": ("a query that writes a stream", _SS),
     "CREATE SCHEMA": ("a namespace of relations", _RW), "CREATE DATABASE": ("a schema, or tables of a lake's catalog", _TP),
     "CREATE SECRET": ("a named password", "../SECRETS.md#secrets"),
-    "CREATE CONNECTION": ("named options", _RW), "CREATE FUNCTION": ("a function of SQL", f"{_RW}#functions-of-sql"),
+    "CREATE CONNECTION": ("named options", _RW), "CREATE FUNCTION": ("a function in SQL, Python or JavaScript", _FUNCTIONS),
+    "CREATE AGGREGATE": ("an aggregate in Python or JavaScript", f"{_FUNCTIONS}#aggregates"),
+    "DROP AGGREGATE": ("delete an aggregate", _FUNCTIONS),
+    "CREATE AGGREGATE FUNCTION": ("an aggregate in Python or JavaScript", f"{_FUNCTIONS}#aggregates"),
+    "CREATE REMOTE FUNCTION": ("refused with the way round", f"{_FUNCTIONS}#not-supported"),
+    **dict.fromkeys(
+        ("GRANT USAGE ON LANGUAGE", "REVOKE USAGE ON LANGUAGE"),
+        ("the right to create functions in a language", f"{_FUNCTIONS}#rights"),
+    ),
     "CREATE SUBSCRIPTION": ("stored history", "../SUBSCRIPTIONS.md#risingwaves-subscriptions"),
     "CREATE DICTIONARY": ("a look-up table with a source", f"{_TP}#outside-of-the-database"),
     "CREATE EXTERNAL TABLE": ("a table of another system", f"{_TP}#outside-of-the-database"),
@@ -242,7 +252,7 @@ STATEMENTS: Final = {
     "START": ("begin a transaction; in Lenses also: resume a processor", "../SEMANTICS.md#transactions"),
     "STOP": ("stop a processor", _LS), "RECOVER": ("resume a view", _TP), "UNSUBSCRIBE": ("stop a view", _TP),
     "DROP": ("delete an object", "../SEMANTICS.md#replacing-and-altering"),
-    "DROP SECRET": ("delete a secret", "../SECRETS.md#secrets"), "DROP FUNCTION": ("delete a function", _RW),
+    "DROP SECRET": ("delete a secret", "../SECRETS.md#secrets"), "DROP FUNCTION": ("delete a function", _FUNCTIONS),
     "DROP ROLE": ("delete a role; also USER, GROUP", "../SERVING.md#roles-and-grants"),
     "GRANT": ("give a right", "../SERVING.md#roles-and-grants"),
     "REVOKE": ("take a right back", "../SERVING.md#roles-and-grants"),

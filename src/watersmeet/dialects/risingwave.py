@@ -157,7 +157,11 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
         }
 
 
-CREATES: Final[Mapping[str, ddl.Reader]] = {**ddl.CREATES, **function_readers(read_type), "SINK": read_sink}
+CREATES: Final[Mapping[str, ddl.Reader]] = {
+    **ddl.CREATES,
+    **function_readers(read_type, "AGGREGATE"),
+    "SINK": read_sink,
+}
 LACKING: Final[ddl.Lacking] = {
     **ddl.LACKING,
     "RECOVER": "Views resume by themselves after a restart. REFRESH MATERIALIZED VIEW computes a stopped one again.",

@@ -150,8 +150,8 @@ def test_nesting_has_a_limit():
     ("text", "feature"),
     [
         ("ALTER TABLE t DROP COLUMN a", "ALTER TABLE … DROP"),
-        ("CREATE FUNCTION f() RETURNS int LANGUAGE python AS 'x'", "a function in PYTHON"),
-        ("CREATE AGGREGATE f(int) RETURNS int LANGUAGE python AS 'x'", "CREATE AGGREGATE"),
+        ("CREATE FUNCTION f() RETURNS int LANGUAGE rust AS 'x'", "a function in RUST"),
+        ("CREATE AGGREGATE f(int) RETURNS int LANGUAGE sql AS 'x'", "an aggregate in SQL"),
         ("VACUUM t", "VACUUM"),
         ("COPY t FROM PROGRAM 'ls'", "COPY FROM PROGRAM"),
         ("EXPLAIN ANALYZE INSERT INTO t VALUES (1)", "EXPLAIN ANALYZE INSERT"),

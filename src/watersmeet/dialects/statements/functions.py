@@ -58,18 +58,21 @@ class CreateFunction(Create):
     ignored: tuple[str, ...] = ()
 
 
-def function_readers(read_type: TypeReader, form: Form = "rows") -> dict[str, Reader]:
-    """The readers of CREATE FUNCTION of a dialect, by words. form: how bodies in other languages receive arguments."""
-    read_type = lengthless(read_type)
-    return {
-        "FUNCTION": lambda cursor, base: _Definition(cursor, base, read_type, form, "scalar").read(),
-        "AGGREGATE": lambda cursor, base: _Definition(cursor, base, read_type, form, "aggregate").read(),
-        "AGGREGATE FUNCTION": lambda cursor, base: _Definition(cursor, base, read_type, form, "aggregate").read(),
-        "REMOTE FUNCTION": _read_remote,
-    }
+def function_readers(read_type: TypeReader, aggregates: str = "", form: Form = "rows") -> dict[str, Reader]:
+    """The readers of CREATE FUNCTION of a dialect, by words.
+
+    aggregates: the words of aggregates; empty if it has none. form: how bodies in other languages receive arguments.
+    """
+    typed = lengthless(read_type)
+
+    def reader(shape: Shape) -> Reader:
+        return lambda cursor, base: _Definition(cursor, base, typed, form, shape).read()
+
+    return {"FUNCTION": reader("scalar"), **({aggregates: reader("aggregate")} if aggregates else {})}
 
 
-def _read_remote(cursor: Cursor, base: dict[str, Any]) -> Statement:
+def read_remote(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """CREATE REMOTE FUNCTION, which is refused."""
     made = read_new_name(cursor, base)
     error = not_supported(
         "CREATE REMOTE FUNCTION", cursor.text, made["name_span"], hint=_IN_PYTHON.format(name=made["name"])

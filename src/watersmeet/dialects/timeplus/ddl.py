@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from watersmeet.catalog import ARRIVAL, TIME_COLUMN, DropWord, StreamMode
 from watersmeet.dialects.statements import alter, ddl
-from watersmeet.dialects.statements.functions import function_readers
+from watersmeet.dialects.statements.functions import function_readers, read_remote
 from watersmeet.dialects.timeplus.columns import (
     key_names,
     read_column,
@@ -361,7 +361,8 @@ CREATES: Final[Mapping[str, ddl.Reader]] = {
     "STREAM": lambda cursor, base: _Stream(cursor, base).read(mutable=False),
     "MUTABLE STREAM": lambda cursor, base: _Stream(cursor, base).read(mutable=True),
     "DATABASE": ddl.read_create_schema,
-    **function_readers(lambda cursor: read_column_type(cursor).type, "lists"),
+    **function_readers(lambda cursor: read_column_type(cursor).type, "AGGREGATE FUNCTION", "lists"),
+    "REMOTE FUNCTION": read_remote,
     "MATERIALIZED VIEW": _read_view,
 }
 DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {

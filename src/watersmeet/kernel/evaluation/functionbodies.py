@@ -36,17 +36,6 @@ class Unsuitable(Exception):  # noqa: N818 - a finding about a body, which becom
     """A body that is not a function, or can't be loaded."""
 
 
-def body_of(function: CalledFunction) -> Body:
-    """The body of a function, loaded. Unsuitable."""
-    if function.language == "javascript":
-        from watersmeet.kernel.evaluation.javascriptbodies import computing  # noqa: PLC0415 - needs an extra
-
-        compute = computing(function)
-    else:
-        compute = _computing(function)
-    return _strict(_rowwise_failures(compute, function)) if function.strict else _rowwise_failures(compute, function)
-
-
 Compute = Callable[[Sequence[pa.Array], int], tuple[pa.Array, Failures]]
 
 
@@ -99,7 +88,8 @@ def _missing(cause: ModuleNotFoundError) -> Unsuitable:
     return Unsuitable(f"there is no module {cause.name} in this environment")
 
 
-def _computing(function: CalledFunction) -> Compute:
+def computing(function: CalledFunction) -> Compute:
+    """The body of a function in Python, loaded. Raises Unsuitable."""
     found = _loaded(function)
     if function.shape == "aggregate":
         return _aggregating(found, function)
@@ -341,7 +331,7 @@ def converted(values: list[Any], function: CalledFunction, failures: Failures) -
     return pa.array([m.as_py() for m in made], type=kind)
 
 
-def _rowwise_failures(compute: Compute, function: CalledFunction) -> Body:
+def with_failures_of_rows(compute: Compute, function: CalledFunction) -> Body:
     """`compute`; the rows of a batch that fails are computed one by one."""
 
     def body(columns: Sequence[pa.Array], count: int) -> tuple[pa.Array, Failures]:
@@ -363,10 +353,10 @@ def _rowwise_failures(compute: Compute, function: CalledFunction) -> Body:
     return body
 
 
-def _strict(body: Body) -> Body:
+def strict(body: Body) -> Body:
     """The body for rows without NULL; other rows are NULL."""
 
-    def strict(columns: Sequence[pa.Array], count: int) -> tuple[pa.Array, Failures]:
+    def full_rows(columns: Sequence[pa.Array], count: int) -> tuple[pa.Array, Failures]:
         full = pa.array([True] * count)
         for column in columns:
             full = pc.and_(full, column.is_valid())
@@ -376,4 +366,4 @@ def _strict(body: Body) -> Body:
         numbers = rows.to_pylist()
         return values.take(places), [(numbers[i], reason) for i, reason in failures]
 
-    return strict
+    return full_rows

@@ -21,8 +21,9 @@ from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
-from watersmeet.kernel.evaluation.functionbodies import Body, Unsuitable, body_of, reason_of
-from watersmeet.values.calledfunctions import decoded
+from watersmeet.kernel.evaluation import functionbodies, javascriptbodies
+from watersmeet.kernel.evaluation.functionbodies import Body, Unsuitable, reason_of
+from watersmeet.values.calledfunctions import CalledFunction, decoded
 
 #: The length of a head.
 LENGTH: Final = struct.Struct(">I")
@@ -91,6 +92,13 @@ def _answer(head: dict[str, Any], batch: pa.RecordBatch, bodies: OrderedDict[str
         _send(answers, {"unsuitable": str(cause)})
     except BaseException as cause:
         _send(answers, {"unsuitable": reason_of(cause, "")})
+
+
+def body_of(function: CalledFunction) -> Body:
+    """The body of a function, loaded. Raises Unsuitable."""
+    compute = (javascriptbodies if function.language == "javascript" else functionbodies).computing(function)
+    body = functionbodies.with_failures_of_rows(compute, function)
+    return functionbodies.strict(body) if function.strict else body
 
 
 def _limit_memory(memory_bytes: int) -> None:

@@ -7,13 +7,19 @@ A body can do everything that the process of the engine can do. So only the owne
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
-from watersmeet.catalog.roles import ADMIN, of_language
+from watersmeet.catalog.roles import ADMIN, USAGE, ChangeGrants, of_language
 from watersmeet.database.sessions.context import Session, denied, error_at, located
-from watersmeet.dialects.statements.functions import CreateFunction
-from watersmeet.dialects.tree.tokens import not_supported
+from watersmeet.database.sessions.result import Result
+from watersmeet.dialects.readers import reads
+from watersmeet.dialects.statements.functions import LANGUAGES, CreateFunction
+from watersmeet.dialects.tree.statements import Name, Refused, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list
 from watersmeet.kernel.evaluation.functioncalls import check_body
+from watersmeet.session.features.roles import grantee, read_roles
+from watersmeet.session.handlers import handles
 from watersmeet.system.process import library
 from watersmeet.values.calledfunctions import CalledFunction
 from watersmeet.values.types import SqlType
@@ -21,6 +27,55 @@ from watersmeet.values.types import SqlType
 #: Types without a form in JSON, in which JavaScript receives values.
 _NOT_IN_JAVASCRIPT: Final = ("bytea", "interval")
 _ENVIRONMENT: Final = "Install it for the interpreter of Python that runs the engine, and on Spark's workers."
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantLanguage(Statement):
+    """`GRANT USAGE ON LANGUAGE languages TO roles`, `REVOKE … FROM …`."""
+
+    takes: ClassVar[str | None] = ADMIN
+    once: ClassVar[bool] = True
+
+    gives: bool
+    languages: tuple[str, ...]
+    roles: tuple[Name, ...]
+
+
+@reads("GRANT USAGE ON LANGUAGE")
+def read_grant_language(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """GRANT USAGE ON LANGUAGE."""
+    return _read_grant(cursor, base, gives=True)
+
+
+@reads("REVOKE USAGE ON LANGUAGE")
+def read_revoke_language(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """REVOKE USAGE ON LANGUAGE."""
+    return _read_grant(cursor, base, gives=False)
+
+
+def _read_grant(cursor: Cursor, base: dict[str, Any], *, gives: bool) -> Statement:
+    languages = read_list(cursor, cursor.word)
+    for language in languages:
+        if language.name not in LANGUAGES:
+            hint = f"There are {' and '.join(LANGUAGES)}; everybody may create functions in SQL."
+            feature = f"USAGE ON LANGUAGE {language.name}"
+            return Refused(**base, error=not_supported(feature, cursor.text, language.span, hint=hint))
+    cursor.expect("TO" if gives else "FROM")
+    roles = read_roles(cursor)
+    cursor.end()
+    return GrantLanguage(**base, gives=gives, languages=tuple(name.name for name in languages), roles=roles)
+
+
+@handles(GrantLanguage)
+def grant_language(session: Session, statement: GrantLanguage) -> Result:
+    """GRANT and REVOKE of the right to create functions in languages."""
+    command = "GRANT" if statement.gives else "REVOKE"
+    session.require_definer(command)
+    with session.database.guard:
+        roles = [grantee(session, statement, name, everybody=True) for name in statement.roles]
+        keys = tuple(map(of_language, statement.languages))
+        session.put_roles([ChangeGrants(role, keys, (USAGE,), statement.gives) for role in roles])
+    return Result(command)
 
 
 def require_language(session: Session, language: str, text: str | None) -> None:

@@ -20,7 +20,6 @@ from watersmeet.catalog.roles import (
     OWNER,
     PRIVILEGES,
     PUBLIC,
-    USAGE,
     ChangeGrants,
     ChangeMembership,
     Privilege,
@@ -30,7 +29,6 @@ from watersmeet.catalog.roles import (
     actor_of,
     all_of,
     language_of,
-    of_language,
 )
 from watersmeet.catalog.roles import RenameRole as Renamed
 from watersmeet.database.definitions import undefined_schema
@@ -39,7 +37,6 @@ from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.variables import check_setting
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import schema_meant
-from watersmeet.dialects.statements.functions import LANGUAGES
 from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, refused, span_of
 from watersmeet.errors import Error, did_you_mean
@@ -158,7 +155,6 @@ class Grant(_OfRoles):
     relations: tuple[Name, ...]
     schemas: tuple[Name, ...]
     roles: tuple[Name, ...]
-    languages: tuple[str, ...] = ()
     open_to_all: bool = False
 
 
@@ -235,7 +231,7 @@ def read_drop_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """DROP ROLE, USER or GROUP."""
     word = _word(cursor)
     if_exists = cursor.take("IF", "EXISTS")
-    names = _roles(cursor)
+    names = read_roles(cursor)
     cursor.end()
     return DropRole(**base, names=names, word=word, if_exists=if_exists)
 
@@ -293,7 +289,8 @@ def _role(cursor: Cursor, *, text: bool = False) -> Name:
     return name if quoted or token is None else Name(token.text.lower(), name.span)
 
 
-def _roles(cursor: Cursor) -> tuple[Name, ...]:
+def read_roles(cursor: Cursor) -> tuple[Name, ...]:
+    """Reads names of roles, separated by commas."""
     cursor.take("GROUP")
     found = [_role(cursor)]
     while cursor.take(","):
@@ -327,9 +324,9 @@ def _options(cursor: Cursor, base: dict[str, Any]) -> RoleOptions | Statement:
         elif cursor.take("CONNECTION", "LIMIT"):
             found["connections"] = -cursor.integer() if cursor.take("-") else cursor.integer()
         elif cursor.take("IN", "ROLE") or cursor.take("IN", "GROUP"):
-            found["member_of"] = _roles(cursor)
+            found["member_of"] = read_roles(cursor)
         elif cursor.take("ROLE") or cursor.take("USER"):
-            found["members"] = _roles(cursor)
+            found["members"] = read_roles(cursor)
         elif not any(cursor.take(word) for word in _WITHOUT_EFFECT):
             token = cursor.current
             word = "" if token is None else token.text.upper()
@@ -345,9 +342,9 @@ def _grant(cursor: Cursor, base: dict[str, Any], *, gives: bool) -> Statement:
     is_of_roles = not any(t.text.upper() == "ON" and t.token_type != TokenType.IDENTIFIER for t in before)
     cursor.index = start
     if is_of_roles:
-        roles = _roles(cursor)
+        roles = read_roles(cursor)
         cursor.expect("TO" if gives else "FROM")
-        members = _roles(cursor)
+        members = read_roles(cursor)
         return _ended(cursor, base, gives, GrantRole(**base, gives=gives, roles=roles, members=members))
     privileges = _privileges(cursor, base)
     if isinstance(privileges, Statement):
@@ -378,9 +375,6 @@ def _on(cursor: Cursor, base: dict[str, Any], words: tuple[str, ...], *, gives: 
     every = cursor.at("ALL") and cursor.tokens[cursor.index + 2 : cursor.index + 3]
     other = cursor.tokens[cursor.index + 1].text.upper() if every else kind
     if other in (*_OTHERS, "FUNCTIONS", "SEQUENCES", "ROUTINES") and _is_kind(cursor):
-        if other == "LANGUAGE" and words == ("USAGE",):
-            cursor.take("LANGUAGE")
-            return _on_languages(cursor, base, gives=gives)
         if len(words) > 1 or (words[0], other) not in _OPEN or not gives:
             shown = f"{'GRANT' if gives else 'REVOKE'} {', '.join(words)} ON {other}"
             hint = "Rights are of relations, and of the roles reader, writer and admin."
@@ -402,7 +396,7 @@ def _on(cursor: Cursor, base: dict[str, Any], words: tuple[str, ...], *, gives: 
             return refused(cursor, base, f"the privilege {word}", hint=hint)
     privileges = PRIVILEGES if words == ("ALL",) else tuple(p for p in PRIVILEGES if p in words)
     cursor.expect("TO" if gives else "FROM")
-    roles = _roles(cursor)
+    roles = read_roles(cursor)
     made = Grant(
         **base,
         gives=gives,
@@ -411,26 +405,6 @@ def _on(cursor: Cursor, base: dict[str, Any], words: tuple[str, ...], *, gives: 
         schemas=schemas,
         roles=roles,
         open_to_all=open_to_all,
-    )
-    return _ended(cursor, base, gives, made)
-
-
-def _on_languages(cursor: Cursor, base: dict[str, Any], *, gives: bool) -> Statement:
-    languages = _names(cursor)
-    for language in languages:
-        if language.name.lower() not in LANGUAGES:
-            hint = f"There are {' and '.join(LANGUAGES)}; everybody may create functions in SQL."
-            error = not_supported(f"USAGE ON LANGUAGE {language.name}", cursor.text, language.span, hint=hint)
-            return Refused(**base, error=error)
-    cursor.expect("TO" if gives else "FROM")
-    made = Grant(
-        **base,
-        gives=gives,
-        privileges=(USAGE,),
-        relations=(),
-        schemas=(),
-        roles=_roles(cursor),
-        languages=tuple(name.name.lower() for name in languages),
     )
     return _ended(cursor, base, gives, made)
 
@@ -546,7 +520,7 @@ def grant(session: Session, statement: Grant) -> Result:
     command = "GRANT" if statement.gives else "REVOKE"
     session.require_definer(command)
     with session.database.guard:
-        roles = [_grantee(session, statement, name, everybody=True) for name in statement.roles]
+        roles = [grantee(session, statement, name, everybody=True) for name in statement.roles]
         if statement.open_to_all:
             session.notice("this has no effect: everybody has this privilege")
             return Result(command)
@@ -557,7 +531,7 @@ def grant(session: Session, statement: Grant) -> Result:
                 raise undefined_schema(session, name, statement)
             known = session.catalog.relations.values()
             relations += [r for r in known if r.schema == schema and r.is_named and _has_rows(r)]
-        ids = (*(r.id for r in relations), *map(of_language, statement.languages))
+        ids = tuple(r.id for r in relations)
         session.put_roles([ChangeGrants(role, ids, statement.privileges, statement.gives) for role in roles])
     return Result(command)
 
@@ -569,7 +543,7 @@ def grant_role(session: Session, statement: GrantRole) -> Result:
     session.require_definer(command)
     with session.database.guard:
         known = session.catalog.roles
-        others = [_grantee(session, statement, name, everybody=False) for name in statement.roles]
+        others = [grantee(session, statement, name, everybody=False) for name in statement.roles]
         members = []
         for name in statement.members:
             member = _existing(session, statement, name).name
@@ -666,7 +640,7 @@ def _properties(session: Session, statement: Statement, options: RoleOptions) ->
 
 def _check_roles(session: Session, statement: Statement, options: RoleOptions) -> None:
     for name in options.member_of:
-        _grantee(session, statement, name, everybody=False)
+        grantee(session, statement, name, everybody=False)
     for name in options.members:
         _existing(session, statement, name)
 
@@ -691,7 +665,7 @@ def _existing(session: Session, statement: Statement, name: Name) -> Role:
     return role
 
 
-def _grantee(session: Session, statement: Statement, name: Name, *, everybody: bool) -> str:
+def grantee(session: Session, statement: Statement, name: Name, *, everybody: bool) -> str:
     """A role that receives privileges, or that is granted to another. everybody: whether PUBLIC is allowed."""
     if name.name == PUBLIC and everybody:
         return PUBLIC
