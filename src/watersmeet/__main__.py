@@ -6,8 +6,8 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # If this file is run by its path, Python searches its folder first for the standard library's modules, and would
-    # find Watersmeet's modules of the same names.
+    # If this file is run by its path, Python searches its folder first, and would find Watersmeet's modules instead of
+    # the standard library's modules with the same names.
     sys.path[:] = [place for place in sys.path if place != os.path.dirname(__file__)]
     from watersmeet.cli import main
 

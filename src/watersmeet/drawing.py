@@ -1,9 +1,10 @@
 """Diagrams: a layered layout (columns of boxes from left to right, arrows between them), written as SVG without scripts
 and fonts, or as DOT for Graphviz.
 
-Layers by longest paths, then barycenters until arrows cross least: Sugiyama, Tagawa, Toda, "Methods for visual
-understanding of hierarchical system structures" (1981). Long arrows from one box share a path until they separate. In
-pictures with many boxes, high columns are folded into several; arrows pass between the boxes, without labels.
+Layers follow longest paths; then barycenters reduce the crossings of arrows: Sugiyama, Tagawa, Toda, "Methods for
+visual understanding of hierarchical system structures" (1981). Long arrows from one box share a path until they
+separate. In pictures with many boxes, high columns are folded into several; arrows pass between the boxes, without
+labels.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _ORDER_SWEEPS: Final = 12
 
 @dataclass(slots=True)
 class Slot:
-    """A place in a column: of a box, or of a passing arrow (`box` None)."""
+    """A position in a column, for a box or for a passing arrow (`box` is None)."""
 
     column: int
     box: str | None
@@ -30,7 +31,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Layered:
-    """columns: the slots from left to right, each column from top to bottom. ways: the slots of each arrow."""
+    """A layered diagram. columns: the slots from left to right, each column from top to bottom. ways: the slots of each
+    arrow.
+    """
 
     columns: list[list[Slot]]
     ways: list[tuple[Arrow, list[Slot]]]
@@ -64,7 +67,9 @@ def _link(one: Slot, other: Slot) -> None:
 
 
 def _numbers(diagram: Diagram) -> dict[str, int]:
-    """The column of each box: as far left as its inputs allow; a box without inputs just before its first reader."""
+    """The column of each box: as far left as its inputs allow; for a box without inputs, just before its first
+    reader.
+    """
     inputs: dict[str, list[str]] = {b.id: [] for b in diagram.boxes}
     readers: dict[str, list[str]] = {b.id: [] for b in diagram.boxes}
     for arrow in diagram.arrows:
@@ -87,7 +92,7 @@ def _numbers(diagram: Diagram) -> dict[str, int]:
 
 
 def _uncrossed(columns: list[list[Slot]]) -> list[list[Slot]]:
-    """The order with the fewest crossings of those that sweeps to the right and to the left find."""
+    """The order with the fewest crossings among those found by sweeps to the right and to the left."""
     best, fewest = [list(c) for c in columns], _crossings(columns)
     for sweep in range(_ORDER_SWEEPS):
         if not fewest:
@@ -135,7 +140,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """An arrow between two boxes, by id. Several between the same two are drawn side by side."""
+    """An arrow between two boxes, by id. Several arrows between the same boxes are drawn side by side."""
 
     source: str
     target: str
@@ -162,7 +167,7 @@ LABEL_SIZE: Final = 10.0
 LINE_HEIGHT: Final = 15.0
 PADDING: Final = 10.0
 _MARGIN: Final = 16.0
-_PORT: Final = 20.0  # between two arrows that end at one box: a label is in between
+_PORT: Final = 20.0  # between two arrows that end at one box, with a label between them
 _GAP: Final = 18.0  # between two boxes of a column
 _CURVE: Final = 56.0  # where arrows change their height
 _HEAD: Final = 14.0
@@ -189,7 +194,7 @@ class PlacedBox:
 class PlacedArrow:
     """An arrow as points: straight lines between neighbors of the same height, otherwise curves.
 
-    label: its lower right corner, if the arrow has a label.
+    label: the lower right corner of the label, if any.
     """
 
     arrow: Arrow
@@ -247,7 +252,7 @@ class _Layout:
         return tops[id(slot)] + self._height(slot) / 2
 
     def _rows(self) -> dict[int, float]:
-        """The top of each slot: near the middle of its neighbors, in the order of its column."""
+        """The top of each slot, near the middle of its neighbors; each column keeps its order."""
         columns = self._graph.columns
         tops: dict[int, float] = {}
         for column in columns:
@@ -268,7 +273,9 @@ class _Layout:
         return {i: y - lowest + _MARGIN for i, y in tops.items()}
 
     def _columns(self) -> tuple[list[float], list[float]]:
-        """The left edge of each column, and how far before it arrows run straight, with their labels above them."""
+        """The left edge of each column, and the length before it on which arrows run straight, with their labels above
+        them.
+        """
         lefts, runs = [], []
         x = _MARGIN
         for number, column in enumerate(self._graph.columns):
@@ -297,7 +304,7 @@ class _Layout:
         return PlacedArrow(arrow, tuple(points), (left - _HEAD + 2, y - 4))
 
     def _port(self, arrow: Arrow, way: Sequence[Slot]) -> float:
-        """The height at which the arrow ends: the arrows of a box in the order in which they come."""
+        """The height at which an arrow ends at a box; a box's arrows end in the order in which they arrive."""
         target = way[-1]
         ends = [(self._centre(w[-2], self._tops), i, a) for i, (a, w) in enumerate(self._graph.ways) if w[-1] is target]
         order = [a for _, _, a in sorted(ends, key=lambda e: e[:2])]
@@ -312,7 +319,9 @@ def _width(box: Box) -> float:
 
 
 def _separated(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
-    """Tops as near to `wanted` as the order and the `heights` allow (least squares, by pooling neighbors)."""
+    """The tops that are as near to `wanted` as the order and the `heights` allow (least squares, by pooling
+    neighbors).
+    """
     offsets = [sum(heights[:i]) for i in range(len(heights))]
     pools: list[tuple[float, int]] = []
     for value in (w - o for w, o in zip(wanted, offsets, strict=True)):
@@ -327,7 +336,9 @@ def _separated(wanted: Sequence[float], heights: Sequence[float]) -> list[float]
 
 
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
-    """Width in the units of `size`, the height of the font: a little more than in Helvetica, Arial or DejaVu Sans."""
+    """The width of a text, in the units of `size`, the height of the font: a little more than in Helvetica, Arial or
+    DejaVu Sans.
+    """
     shares = sum(_SHARES[0 if c in _NARROW else 2 if c in _WIDE or ord(c) > 0x2E7F else 1] for c in text)
     return shares * size * (_BOLD if bold else 1.0)
 
@@ -338,9 +349,9 @@ _ASPECT: Final = 1.7
 #: Pictures below this height, or wider than high, are not folded.
 _LOW: Final = 1600.0
 
-_BESIDE: Final = 24.0  # between two columns that were one
+_BESIDE: Final = 24.0  # between two columns that were one column
 _BELOW: Final = 14.0
-_BETWEEN: Final = 150.0  # between two that were not
+_BETWEEN: Final = 150.0  # between two columns that were not
 
 
 def folded(picture: Picture) -> Picture:
@@ -376,11 +387,11 @@ def folded(picture: Picture) -> Picture:
 
 
 def _columns(picture: Picture) -> list[list[PlacedBox]]:
-    """The columns from left to right, each from top to bottom. Lower boxes than others get the height of the others."""
+    """The columns from left to right, each from top to bottom. All boxes get the same height."""
     found: dict[float, list[PlacedBox]] = {}
     for box in picture.boxes:
         found.setdefault(box.x, []).append(box)
-    # Arrows need no height of their own in this layout.
+    # Arrows need no extra height in this layout.
     least = min(b.height for b in picture.boxes)
     return [[replace(b, height=least) for b in sorted(found[x], key=lambda b: b.y)] for x in sorted(found)]
 
@@ -410,7 +421,9 @@ def _between(arrow: PlacedArrow, boxes: dict[str, PlacedBox]) -> PlacedArrow:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The look of a box, in the palette of the console. edge: of the left edge. glyph: a path in 14 by 14 units."""
+    """The style of a box, in the palette of the console. edge: the color of the left edge. glyph: a path in 14 by 14
+    units.
+    """
 
     edge: str
     glyph: str = ""
@@ -424,7 +437,7 @@ _RULE: Final = "#c6d1d4"
 _LINE: Final = "#7f949b"
 _PAPER: Final = "#f6f8f8"
 
-#: By style of a box. The console draws the same glyphs (`server/web/static/topology.js`).
+#: The look of each style of a box. The console draws the same glyphs (`server/web/static/topology.js`).
 STYLES: Final = {
     "plain": Style(_LINE, fill="#eef2f2", dashes="4 3"),
     "table": Style("#5c7c1d", "M1 1h12v12H1zM1 5h12M5 5v8"),
@@ -491,7 +504,7 @@ def _arrow(placed: PlacedArrow) -> str:
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
-    """Straight between points of one height, else a curve that leaves and arrives level."""
+    """A path that is straight between points of one height, otherwise a curve with horizontal ends."""
     parts = [f"M {points[0][0]:.1f} {points[0][1]:.1f}"]
     for (x0, y0), (x1, y1) in pairwise(points):
         if y0 == y1:

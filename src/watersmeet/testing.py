@@ -1,10 +1,10 @@
-"""Text tests, shipped so that users can test their views: the records of a file, their comparison, and a runner.
+"""Text tests, with which users can test their views: the records of a file, their comparison, and a runner.
 
 A file whose first record is `dialect NAME` is in the rich form (rows written `a | b`, relations fed by `insert`,
 continuous results by `expect`). Other files are sqllogictests of DuckDB (values separated by tabs), of RisingWave (by
-spaces), or in the oldest form (one value a line), `query II rowsort`; long results may be given by their number and
-hash. Rows are compared by value, as multisets unless an order is required. The text of an error is a part of it or a
-regular expression.
+spaces), or in the oldest form (one value a line), `query II rowsort`; long results may be given as a number of values
+and a hash. Rows are compared by value, and as multisets unless an order is required. An expected error is a part of the
+error's text, or a regular expression.
 
 A FLUSH follows each statement outside of a transaction, so that the next record sees its effects.
 """
@@ -85,7 +85,7 @@ def read(text: str, like: Sequence[Any]) -> str:
 
 
 def difference(expected: Sequence[Row], actual: Sequence[Row]) -> str | None:
-    """None if the two are equal as multisets, else a text with the missing and the surplus rows."""
+    """A text with the missing and the surplus rows; None if the two are equal as multisets."""
     missing = Counter(expected) - Counter(actual)
     surplus = Counter(actual) - Counter(expected)
     if not missing and not surplus:
@@ -112,7 +112,7 @@ Values = tuple[Any, ...]
 _EMPTY: Final = ("(empty)", "(empty string)")
 _HASH: Final = re.compile(r"(\d+) values hashing to ([0-9a-f]{32})")
 
-#: Words that RisingWave's client and layers put around a message.
+#: The words that RisingWave's client and layers add to a message.
 _WRAPPING: Final = re.compile(r"db error: ERROR: .*|Caused by.*:|")
 
 _NUMBERED: Final = re.compile(r"\d+: ")
@@ -126,9 +126,9 @@ _LAYER: Final = re.compile(
 def mismatch(
     expected: Sequence[str], rows: Sequence[Values], kinds: Sequence[SqlType], modes: Sequence[str]
 ) -> str | None:
-    """None if the rows are the expected ones, else a text with the missing and the surplus rows.
+    """A text with the missing and the surplus rows; None if the rows are the expected ones.
 
-    modes: the words after the types of `query`, of which rowsort and valuesort have an effect.
+    modes: the words after the types of `query`, of which only rowsort and valuesort have an effect.
     """
     if len(expected) == 1 and (found := _HASH.fullmatch(expected[0].strip())):
         return _hash_mismatch(found, rows, modes)
@@ -159,7 +159,7 @@ def error_matches(pattern: str, text: str) -> bool:
 
 
 def _as_rows(lines: list[str], rows: Sequence[Values]) -> list[str]:
-    """The lines, those of one value each joined by tabs."""
+    """The lines as rows; if each line has one value, those of a row are joined by tabs."""
     width = len(rows[0]) if rows else 0
     if width < 2 or len(lines) != len(rows) * width or any("\t" in line for line in lines):
         return lines
@@ -193,7 +193,7 @@ def _difference(lines: Sequence[str], rows: Sequence[Values], kinds: Sequence[Sq
 
 
 def _line_matches(line: str, row: Values, kinds: Sequence[SqlType]) -> bool:
-    """True if the line is the row, whichever way its values are divided."""
+    """True if the line is the row, whichever separator divides its values."""
     types = _types(kinds, len(row))
     if len(row) == 1:
         return _cell_matches(line, row[0], types[0])
@@ -204,7 +204,7 @@ def _line_matches(line: str, row: Values, kinds: Sequence[SqlType]) -> bool:
 
 
 def _tokens_match(tokens: Sequence[str], row: Sequence[Any], kinds: Sequence[SqlType | None]) -> bool:
-    """True if the words are the values; a value may have several words."""
+    """True if the words form the values; a value may have several words."""
     if not row:
         return not tokens
     value, kind = row[0], kinds[0]
@@ -268,10 +268,10 @@ _TRAILING_COMMENT: Final = re.compile(r"\s+#.*$")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record: its directive and arguments, the SQL of its body, the lines after `----`.
+    """One record: its directive and arguments, the SQL of its body, and the lines after `----`.
 
-    line: number of the directive's line. expected: None where the record has no `----`.
-    columns: names after `----` on the same line. body: the lines, for records without SQL.
+    line: the number of the directive's line. expected: None if the record has no `----`. columns: the names after
+    `----` on the same line. body: the lines, for records without SQL.
     """
 
     line: int
@@ -290,7 +290,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A parsed file. `rich`: see the module's docstring. `header`: `# name:` and so on, by key."""
+    """A parsed file. rich: see the module's docstring. header: by key, the values of comments like `# name:`."""
 
     path: Path
     rich: bool
@@ -312,7 +312,7 @@ def parse_file(path: Path) -> Script:
 
 
 def _included(path: Path, text: str, above: tuple[Path, ...]) -> list[Record]:
-    """The records of a text, with those of included files in their place."""
+    """The records of a text, with `include` replaced by the records of the included file."""
     if path.resolve() in above:
         raise ScriptError(f"{path}: a file that includes itself")
     records: list[Record] = []
@@ -342,7 +342,9 @@ def _records(lines: list[str], path: Path) -> list[Record]:
 
 
 def _goes_on(block: list[tuple[int, str]], following: list[str]) -> bool:
-    """True if a blank line belongs to the record: to an error text, unless a directive or nothing follows."""
+    """True if a blank line belongs to the record: it is part of an error text, unless a directive or nothing
+    follows.
+    """
     first = next((text for _, text in block if not text.startswith(("onlyif", "skipif"))), "")
     if not first.startswith(("statement error", "query error")) or all(text.strip() != "----" for _, text in block):
         return False
@@ -351,7 +353,7 @@ def _goes_on(block: list[tuple[int, str]], following: list[str]) -> bool:
 
 
 def _record(block: list[tuple[int, str]], path: Path) -> Record | None:
-    """The record of a block; None if it is for another system."""
+    """The record of a block of lines; None if it is for another system."""
     while block and block[0][1].startswith(("onlyif", "skipif")):
         condition, _, label = block.pop(0)[1].strip().partition(" ")
         if (label.strip() in _OURSELVES) != (condition == "onlyif"):
@@ -431,12 +433,12 @@ def _substituted(record: Record, name: str, value: str) -> Record:
     )
 
 
-#: Directives of other systems without effect.
+#: Directives of other systems, which have no effect.
 SILENT: Final = ("dialect", "hash-threshold", "control", "require", "sleep", "subtest")
 
 
 class Failure(Exception):  # noqa: N818 - it is an outcome of a test, not an error of the program
-    """A record with another outcome than expected: the message has the details."""
+    """A record with another outcome than expected. The message has the details."""
 
 
 @dataclass(slots=True)
@@ -467,7 +469,7 @@ def run_script(script: Script, connect: Callable[[], Connection]) -> Outcome:
 
 
 def run_records(path: Path, records: Iterable[Record], handlers: Mapping[str, Callable[[Record], None]]) -> Outcome:
-    """Calls the handler of each record's directive, up to `halt` or the first failure."""
+    """Calls the handler for each record's directive, up to `halt` or the first failure."""
     outcome = Outcome()
     for record in records:
         if record.directive == "halt":
@@ -534,8 +536,8 @@ def _query(connection: Connection, record: Record) -> None:
 
 
 def flush(connection: Connection) -> None:
-    """Waits until all views reflect all commits; without effect within a transaction, whose changes views don't
-    show.
+    """Waits until all views reflect all commits. Has no effect within a transaction, whose changes are not visible to
+    views.
     """
     if connection.autocommit:
         connection.cursor().execute("FLUSH")

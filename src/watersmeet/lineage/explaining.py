@@ -1,6 +1,6 @@
 """EXPLAIN ROW and EXPLAIN MISSING ROW.
 
-EXPLAIN MISSING ROW names the operator that rejected the rows which could have become the missing row, and the reason.
+EXPLAIN MISSING ROW names the operator that rejected the rows that could have become the missing row, and the reason.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MOST_SEARCHED: Final = 10
 def origins_of(
     asker: Asker, of: Callable[[Scan | PastScan], Read], names: Callable[[Explained], Names], most: int
 ) -> Origins:
-    """The object that explains rows and missing rows. Parameters as in `Origins`."""
+    """The object that explains rows and missing rows. For its parameters, see `Origins`."""
 
     def absent(explained: Explained, tree: Node, conditions: Conditions) -> list[Step]:
         return Search(origins, explained).steps(tree, conditions)
@@ -72,7 +72,7 @@ def origins_of(
 
 @dataclass(frozen=True)
 class Search:
-    """The search within one query. For each node that it visits, no row meets the conditions."""
+    """The search for a missing row within one query. It only visits nodes of which no row meets the conditions."""
 
     origins: Origins
     explained: Explained
@@ -92,7 +92,7 @@ class Search:
         return self.origins.asker.some(filtered(plain(node, self.explained), conditions))
 
     def _found(self, node: Node, conditions: Conditions) -> Found:
-        """Stored rows or candidates that meet the conditions."""
+        """The stored rows or candidates that meet the conditions."""
         return self.origins.found(self.explained, node, conditions, was_output=not self.explained.decisions)
 
     def _text(self, conditions: Conditions) -> str:
@@ -101,7 +101,7 @@ class Search:
     def _none_with(
         self, what: str, found: Found, conditions: Conditions, more: Callable[[Row], Sequence[Step]] | None = None
     ) -> Step:
-        """A step with rows that all fail conditions, each with the conditions that it fails."""
+        """A step that shows rows that fail conditions, each with the conditions that it fails."""
         below = found.extended(more, lambda row: "not " + ", ".join(map(row.with_values, row.unmet(conditions))))
         return Step(what, detail=f"{counted(found.total)}, none with {self._text(conditions)}", below=below)
 
@@ -131,7 +131,7 @@ class Search:
         return Step(found.what, found.name, detail=text, below=below)
 
     def _back_then(self, node: Scan | PastScan, found: Read, inner: Conditions) -> list[Step]:
-        """For a view that is re-evaluated as of earlier commits: the reasons at the time of insertion."""
+        """The reasons as of the commits of insertion, for a view that is re-evaluated as of earlier commits."""
         assert found.missing is not None
         moments, more = found.missing(node, inner)
         steps = []
@@ -143,7 +143,7 @@ class Search:
         return [*steps, *([Step("…", detail=f"earlier rows: {counted(more)}")] if more else [])]
 
     def _lacks(self, node: Scan | PastScan | Named, conditions: Conditions) -> str:
-        """The condition that no stored row meets together with the conditions before it."""
+        """The first condition that no stored row meets together with the conditions before it."""
         met: list[Scalar] = []
         tree = plain(node, self.explained)
         asker = self.origins.asker
@@ -161,7 +161,7 @@ class Search:
         return f"no row with {self._text(conditions)}"
 
     def _around(self, node: Scan | PastScan | Named, there: Node, part: Scalar) -> list[str]:
-        """The stored values nearest to the value that a condition requires. there: the candidate rows."""
+        """The stored values nearest to the one that a condition requires. there: the candidate rows."""
         found = _constant(part)
         kind = None if found is None else ORACLE.exact_type_of(found[1].sql(dialect="duckdb"))
         if found is None or kind is None:
@@ -193,14 +193,14 @@ class Search:
         return found.text or "NULL"
 
     def _otherwise(self, found: Read, view: Explained, conditions: Conditions) -> Step:  # noqa: ARG002
-        """Rows that are in the result of the query now, but were rejected when they arrived."""
+        """The step for rows that the query would return now, but that were rejected when they arrived."""
         rows = self.origins.found(view, view.tree, conditions, was_output=False)
         return Step("decided", detail=f"{counted(rows.total)} could have come: {view.decisions}", below=rows.steps)
 
     def _left_out(self, found: Read, view: Explained, conditions: Conditions) -> Step:
-        """The step for a view without rows that its stored inputs produce, because some of these were late and dropped.
+        """The step for a view that lacks rows of its stored inputs, because some of these were late and dropped.
 
-        HISTORY_GONE if no row was late.
+        Raises HISTORY_GONE if no row was late.
         """
         bounds: dict[str, Cell] = {}
         texts = []
@@ -326,7 +326,7 @@ class Search:
                 return [self._without_partners(title, node, found, node.right, [])]
             below = found.extended(lambda row: row.partners(node))
             return [Step(title, detail=f"{counted(found.total)}, each with a partner", below=below)]
-        # A row with NULLs for one side fails all conditions that NULL can't meet.
+        # A row with NULLs for one side fails each condition that NULL can't meet.
         rejected = frozenset[str]().union(*map(rejected_columns, conditions))
         needs_left, needs_right = (
             node.keeps_left or rejected & node.left.ids,
@@ -362,7 +362,7 @@ class Search:
         return Step(title, detail=f"{counted(found.total)}, none with a partner", below=below)
 
     def _of_side(self, node: Join, side: Node, conditions: Conditions) -> list[Scalar]:
-        """The conditions on rows of one side, including those that its keys share with the other side."""
+        """The conditions on rows of one side, including conditions on the other side's equal keys."""
         own = [c for c in conditions if c.columns <= side.ids]
         constants = [v for c in conditions if (v := _constant(c)) is not None]
         values = {side.name: value for side, value in constants if isinstance(side, exp.Column)}
@@ -467,10 +467,10 @@ _TRIES: Final = 20
 
 
 def explain_row(session: Session, statement: ExplainRow) -> Result:
-    """Runs the query again, only for the rows in question, at one moment.
+    """Runs the query again, only for the rows in question, as of one moment.
 
-    Errors of the query; PERMISSION_DENIED without the right to read all that its views read; FEATURE_NOT_SUPPORTED for
-    results that can't be computed again; HISTORY_GONE if required rows are no longer kept.
+    Raises the errors of the query; PERMISSION_DENIED without the right to read all that its views read;
+    FEATURE_NOT_SUPPORTED for results that can't be computed again; HISTORY_GONE if required rows are no longer kept.
     """
     if session.transaction is not None and not session.transaction.read_only:
         session.notice("EXPLAIN ROW shows committed rows, without the changes of this transaction.")
@@ -503,7 +503,7 @@ def _has_failed(session: Session) -> bool:
 
 
 def _found(session: Session, statement: ExplainRow, *, tolerant: bool) -> list[Step]:
-    """The answer. tolerant: expressions that fail return NULL, as in views; otherwise they raise an error of DuckDB."""
+    """The answer. tolerant: failing expressions return NULL, as in views; otherwise they raise an error of DuckDB."""
     for _ in range(_TRIES):
         steps = _steps(session, statement, tolerant)
         if steps is not None:
@@ -514,7 +514,7 @@ def _found(session: Session, statement: ExplainRow, *, tolerant: bool) -> list[S
 
 
 def _steps(session: Session, statement: ExplainRow, tolerant: bool) -> list[Step] | None:
-    """The answer; None if the watermarks and the rows that were read are not of one epoch."""
+    """The steps of the answer; None if the watermarks and the rows that were read are of different epochs."""
     catalog = readable(session.catalog)
     found = bind_batch_query(statement.query, catalog, statement.text, session.dialect, files=False)
     check_named(session, found.named, statement.text)
@@ -535,7 +535,7 @@ def _steps(session: Session, statement: ExplainRow, tolerant: bool) -> list[Step
                 return None
             asker = Asker(connection, lambda i: catalog.relations[i].shown)
             if has_single_values(found.bound.relation):
-                asker.rows(inlined(found.bound.relation), 1)  # fails if the query fails
+                asker.rows(inlined(found.bound.relation), 1)  # raises the query's error, if any
             try:
                 with views.answering(connection, asker, {s.name for s in past}, root):
                     origins = origins_of(asker, views.what, views.names, statement.limit)
@@ -546,7 +546,7 @@ def _steps(session: Session, statement: ExplainRow, tolerant: bool) -> list[Step
                 if err.condition == "STATE_DAMAGED" and session.database.log.last_epoch() != epoch:
                     return None  # only the state of the newest epoch is kept
                 raise
-            if views.lacks_past:  # the commits to read became known only now
+            if views.lacks_past:  # only now it is known which commits to read
                 continue
         if statement.missing and not missing:
             session.notice("The row is not missing.")

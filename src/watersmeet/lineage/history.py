@@ -1,10 +1,10 @@
-"""Changes of earlier commits, as rows that a query can read.
+"""The changes of earlier commits, as rows that a query can read.
 
 The scans of a view read one commit, all commits up to now, or each commit by itself.
 
-The versions of a table's rows that a join keeps are read from its state, the only place that has them. Of versions
-older than the watermarks the state must keep only the newest of each key. It may still contain others; they are
-ignored.
+The versions of a table's rows that a join keeps are read from its state, because nothing else contains them. Of the
+versions older than the watermarks, the state only has to keep the newest of each key. Others that it may still contain
+are ignored.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ AGE: Final = (f"{ADDED}epoch", f"{ADDED}sequence")
 
 
 class History:
-    """The changes of relations that only grow, up to an epoch, as views of a connection."""
+    """The changes of append-only relations, up to an epoch, as views of a connection."""
 
     def __init__(
         self, database: OpenDatabase, epoch: Commit, connection: duckdb.DuckDBPyConnection, entered: ExitStack
     ) -> None:
-        """entered: on exit, releases lent tables and pinned commits."""
+        """entered: its exit releases lent tables and pinned commits."""
         self._database, self._log, self._epoch = database, database.log, epoch
         self._connection, self._entered = connection, entered
         self._lent: dict[str, int] = {}
-        """The first commit whose rows a lent table contains, by name."""
+        """For each lent table, by name, the first commit whose rows it contains."""
         self._present: dict[str, pa.Table] = {}
         reader = Reader(database.layout)
         entered.callback(reader.close)
@@ -80,8 +80,8 @@ class History:
         return self._read(view, commit).epoch_before
 
     def changes(self, view: Relation, columns: Sequence[Column]) -> PastScan:
-        """All rows inserted into a view, with these columns and their commit. Rows of the initial fill have the commit
-        of the fill.
+        """All rows inserted into a view, with the given columns and the commit of each; for rows of the initial fill,
+        that of the fill.
         """
         name = f"changes of {view.id}"
         if name not in self._lent:
@@ -109,8 +109,8 @@ class History:
     def arrived(self, view: Relation, relation: Relation, scan: Scan, began: int | None, moment: PastScan) -> PastScan:
         """All rows inserted into a relation, each with the number of the epoch in which the view read it.
 
-        Rows that the fill of the view read have the epoch of the fill, or 0 if they are older than the history. began:
-        the commit after which the view began, if only later rows count.
+        Rows that the initial fill read have the epoch of the fill, or 0 if they are older than the history. began: the
+        commit after which the view began, if only later rows count.
         """
         name = arrived_name(view, relation, began)
         columns = (*relation.columns, *_number_fields(COMMIT, *AGE))
@@ -136,7 +136,7 @@ class History:
 
     def events(self, view: Relation, relation: Relation, scan: Scan, last: int) -> PastScan:
         """All insertions and deletions of a relation up to an epoch, with the columns `COMMIT` and `DIFF`. Rows present
-        when the view was filled have the epoch of the fill, or 0 if history does not go back that far.
+        when the view was filled have the epoch of the fill, or 0 if the fill is older than the history.
         """
         name = _events_name(view, relation, last)
         columns = (*relation.columns, *_number_fields(COMMIT, DIFF))
@@ -158,15 +158,16 @@ class History:
         return PastScan(relation.id, name, Past("commit", str(last)), outputs, None)
 
     def all_inserted(self, view: Relation, relation: Relation, scan: Scan, began: int | None, moment: PastScan) -> None:
-        """Lends all rows inserted into a relation, as `arrived`. HISTORY_GONE if some of them are older than the
-        history.
+        """Lends all rows inserted into a relation, like `arrived`. Raises HISTORY_GONE if some of them are older than
+        the history.
         """
         arrived = self.arrived(view, relation, scan, began, moment)
         self.check_complete(relation, arrived.name)
 
     def there_ever(self, view: Relation, relation: Relation, scan: Scan, last: int) -> None:
         """Lends all rows that a relation ever had up to an epoch, each with the first commit as of which it was
-        present, and the first as of which it no longer was. Rows present when the view was filled: as in `events`.
+        present, and the first later one as of which it was not. Rows present when the view was filled are treated as in
+        `events`.
         """
         name, events = there_name(view, relation, last), self.events(view, relation, scan, last)
         if name in self._lent:
@@ -185,7 +186,9 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
     def newest_ever(
         self, view: Relation, relation: Relation, scan: Scan, began: int, keys: Sequence[str], moment: PastScan
     ) -> None:
-        """Lends the rows inserted into a relation since a view began, each until a newer row with equal keys."""
+        """Lends the rows inserted into a relation since a view began, each of which counts until a newer row with equal
+        keys.
+        """
         name, arrived = newest_name(view, relation, keys), self.arrived(view, relation, scan, began, moment)
         columns = (*relation.columns, *_number_fields(*AGE, *SPAN))
         if name not in self._lent:
@@ -197,8 +200,8 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
             self._lend(name, columns, [conformed(rows, _schema(columns))], 0)
 
     def present(self, view: Relation, relation: Relation, scan: Scan, last: int, commit: int | None) -> PastScan:
-        """The rows of a scan that are present as of a commit, `last`, and were inserted or last updated in `commit`;
-        None: all of them, each with that commit as the column `COMMIT`.
+        """The rows of a scan that are present as of the commit `last`, and were inserted or last updated in `commit`.
+        If that is None, all present rows, each with its commit in the column `COMMIT`.
         """
         whole = present_name(view, relation, scan, last)
         columns = tuple(Field(n, c.type) for c, n in zip(scan.outputs, scan.source_names, strict=True))
@@ -220,7 +223,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return PastScan(relation.id, name, Past("commit", str(last if commit is None else commit)), outputs, None)
 
     def check_complete(self, relation: Relation, name: str) -> None:
-        """HISTORY_GONE for lent rows whose commit of the look-up is unknown."""
+        """Raises HISTORY_GONE for lent rows for which the commit of their look-up is unknown."""
         text = f"SELECT min({quoted(COMMIT)}) FROM {quoted(name)}"
         first = (self._connection.execute(text).fetchone() or (None,))[0]
         if first is not None and first <= 0:
@@ -254,7 +257,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return PastScan(relation.id, name, moment.past, (*_outputs(rows.scan), *order), None)
 
     def _ever(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
-        """All rows that a relation that only grows had as of a moment: a prefix of its present rows."""
+        """All rows of an append-only relation as of a moment: a prefix of its current rows."""
         name = f"came up to {moment.name} {relation.id} in order"
         columns = (*relation.columns, *_number_fields(*AGE))
         if name not in self._lent:
@@ -273,7 +276,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return PastScan(relation.id, name, moment.past, (*_outputs(rows.scan), *order), None)
 
     def _own_commit(self, relation: Relation, began: int) -> int:
-        """The commit after which a relation's rows count, as `began` says."""
+        """The commit after which a relation's rows count, for `began` as in `arrived`."""
         return own_commit(self._database, relation, began, self._epoch, self._low_water)
 
     def _last_of(self, relation: Relation, epoch: Commit) -> int:
@@ -282,7 +285,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return epoch.number if relation.is_fed_by_circuit else epoch.frontier.transaction
 
     def _content(self, relation: Relation, upto: int) -> pa.Table:
-        """The rows of a relation as of a commit: its present rows without later changes."""
+        """The rows of a relation as of a commit: its current rows without later changes."""
         schema = arrow_schema(relation.columns, positional=False)
         parts = [schema.empty_table().append_column(DIFF, pa.array([], pa.int64()))]
         for number in range(upto + 1, self._last_of(relation, self._epoch) + 1):
@@ -298,7 +301,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return conformed(found.select(range(len(relation.columns))), schema)
 
     def _older(self, relation: Relation, later: Sequence[pa.Table]) -> pa.Table:
-        """The present rows of a relation without the later ones."""
+        """The current rows of a relation without later ones."""
         names = ", ".join(quoted(c.name) for c in relation.columns)
         schema = arrow_schema(relation.columns, positional=False)
         rows = pa.concat_tables([schema.empty_table(), *(t.select(schema.names) for t in later)])
@@ -308,7 +311,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return conformed(found, schema)
 
     def first(self, name: str) -> int:
-        """The first commit whose rows a view of the connection has; 0 for those with all rows."""
+        """The first commit whose rows a view of the connection has; 0 if it has all rows."""
         return self._lent.get(name, 0)
 
     def expired(self, relation: Relation) -> Error:
@@ -331,14 +334,14 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return reversed(found)
 
     def _is_first(self, epoch: Commit) -> bool:
-        """Whether an epoch is the oldest that is kept of a history that began earlier."""
+        """Whether an epoch is the oldest kept one of a history that began earlier."""
         return 0 < epoch.epoch_before <= self._low_water
 
     def _of_epoch(self, relation: Relation, epoch: Commit, after: int | None = None) -> Iterator[Commit]:
-        """The commits with changes of a relation in an epoch: those that the epoch read of a table; for other relations
-        the epoch itself.
+        """The commits with changes of a relation in an epoch: for a table those that the epoch read, for other
+        relations the epoch itself.
 
-        after: only later commits; None: all.
+        after: return only later commits; None for all.
         """
         if relation.is_fed_by_circuit:
             commits: Sequence[Commit] = [epoch]
@@ -356,7 +359,7 @@ SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP 
         return commit
 
     def _rows(self, relation: Relation, change: RelationChange, *, replaced: bool = False) -> pa.Table:
-        """The inserted rows of a change, repeated by their diff. replaced: for a relation that accepts deletions."""
+        """The inserted rows of a change, repeated by their diff. replaced: whether the relation accepts deletions."""
         parts = [arrow_schema(relation.columns, positional=False).empty_table()]
         for rows in self._changed(relation, change):
             diff = rows.column(DIFF).to_numpy()
@@ -390,12 +393,12 @@ def arrived_name(view: Relation, relation: Relation, began: int | None) -> str:
 
 
 def newest_name(view: Relation, relation: Relation, keys: Sequence[str]) -> str:
-    """The name under which `History` lends the rows inserted into a relation that newer rows replace."""
+    """The name under which `History` lends the inserted rows of a relation in which newer rows replace older ones."""
     return f"newest of {relation.id} by {', '.join(keys)} for {view.id}"
 
 
 def present_name(view: Relation, relation: Relation, scan: Scan, last: int) -> str:
-    """The name under which `History` lends the present rows of a relation with their commits."""
+    """The name under which `History` lends the current rows of a relation with their commits."""
     return f"stayed {', '.join(scan.source_names)} of {_events_name(view, relation, last)}"
 
 
@@ -413,7 +416,7 @@ def _schema(columns: Sequence[Field]) -> pa.Schema:
 
 
 def _aged(rows: pa.Table, commit: int) -> pa.Table:
-    """Rows with the columns that order the rows of all commits, newest first."""
+    """The rows, with columns that order the rows of all commits, newest first."""
     ages = (np.full(rows.num_rows, -commit, np.int64), -np.arange(rows.num_rows, dtype=np.int64))
     for name, age in zip(AGE, ages, strict=True):
         rows = rows.append_column(name, pa.array(age))
@@ -425,12 +428,12 @@ def _with_commit(rows: pa.Table, number: int) -> pa.Table:
 
 
 def _numbers(*names: str) -> tuple[Column, ...]:
-    """Number columns, with their names in a view of the connection."""
+    """Integer columns with the given names in a view of the connection."""
     return tuple(Column(n, n, BIGINT, False) for n in names)
 
 
 def _number_fields(*names: str) -> tuple[Field, ...]:
-    """The same columns as fields."""
+    """The same columns, as fields."""
     return tuple(Field(n, BIGINT, nullable=False) for n in names)
 
 
@@ -448,21 +451,21 @@ class Explaining(Protocol):
     asker: Asker
 
     def times(self, commit: int | None = None) -> dict[str, int]:
-        """The watermarks as of a commit, by default now."""
+        """The watermarks as of a commit, by default the newest."""
 
     def then(self, node: Node, past: PastScan) -> Node:
-        """A scan as of an earlier moment."""
+        """The scan as of an earlier moment."""
 
 
 def as_of_commit(view: Relation, commit: int, name: str | None = None) -> PastScan:
-    """A scan that stands for a commit of a view. name: by default that of the commit."""
+    """A scan that stands for a commit of a view. name: by default, that of the commit."""
     return PastScan(view.id, name or f"commit {commit}", Past("commit", str(commit)), (), None)
 
 
 @dataclass(frozen=True)
 class AsOf:
-    """A commit, as the scans of a view read it (`lineage.lookups.Moment`). last: the last one that counts. waited:
-    whether earlier rows may have waited.
+    """A commit as the scans of a view read it (implements `lineage.lookups.Moment`). last: the last commit that counts.
+    waited: whether earlier rows may have waited.
     """
 
     explaining: Explaining
@@ -479,11 +482,11 @@ class AsOf:
         history, relation = self.explaining.history, self.explaining.catalog.relations[scan.relation_id]
         if history.shows(self.view, int(self.moment.past.sql)):
             return history.inserted(relation, scan, self.moment)
-        return self.then(scan) if began is None else self.since(Since(scan, began))  # all rows of the fill
+        return self.then(scan) if began is None else self.since(Since(scan, began))  # all rows of the initial fill
 
     @property
     def commit(self) -> int | None:
-        """The commit in which the rows were inserted; None for the rows of all commits."""
+        """The commit in which the rows were inserted; None for rows of all commits."""
         return int(self.moment.past.sql)
 
     def present(self, scan: Scan) -> Node:
@@ -506,7 +509,7 @@ class AsOf:
 
 
 class Arrived(AsOf):
-    """All rows inserted up to now, with the commit of each. Rows that they look up are those of now."""
+    """All rows inserted so far, with the commit of each. They look up the current rows."""
 
     @property
     def commit(self) -> int | None:
@@ -522,8 +525,8 @@ class Arrived(AsOf):
 
 @dataclass(frozen=True)
 class Ever:
-    """All commits up to one, as the scans of a view read them (`lineage.lookups.Ever`). lenders: by name, the function
-    that lends all rows that a relation ever had.
+    """All commits up to one, as the scans of a view read them (implements `lineage.lookups.Ever`). lenders: by name,
+    the function that lends all rows that a relation ever had.
     """
 
     explaining: Explaining
@@ -591,7 +594,7 @@ _MADE: Final = (f"{ADDED}since", f"{ADDED}live")
 
 
 def kept_by(database: OpenDatabase, epoch: Commit, view: Relation, node: Versions) -> operators.Versions | None:
-    """The operator whose versions a view reads; None without one, and if several qualify."""
+    """The operator whose versions a view reads; None if there is none, or more than one."""
     if epoch.circuit is None:
         return None
     circuit = kept_circuit(database.layout, epoch.circuit)
@@ -605,7 +608,7 @@ def kept_by(database: OpenDatabase, epoch: Commit, view: Relation, node: Version
 
 
 def versions_scan(node: Versions, operator: operators.Versions, epoch: Commit) -> PastScan:
-    """A scan of the versions, whose rows `kept_versions` lends under its name."""
+    """A scan of the versions. `kept_versions` lends its rows under the scan's name."""
     names = (*node.scan.source_names, *_MADE)
     outputs = (Column(c.id, n, c.type, c.nullable) for c, n in zip(node.columns, names, strict=True))
     oldest = Column(f"{node.made[0].id}.oldest", OLDEST, BOOLEAN, nullable=False)
@@ -666,9 +669,9 @@ def _stored(
 
 
 def began(database: OpenDatabase, epoch: Commit, view: MaterializedView) -> int:
-    """The commit after which a view began, if it counts only later rows; else any number.
+    """The commit after which a view began, if only later rows count; otherwise any number.
 
-    It is in the view's plan. Views that it reads are older.
+    The view's plan contains it. Views that it reads are older.
     """
     if epoch.circuit is None:
         return 0

@@ -1,26 +1,26 @@
-"""Origins of rows of views that look up each row once: rows are re-evaluated as of their own commit.
+"""The origins of rows of views that look up each row once: such rows are re-evaluated as of their own commit.
 
 Such a view outputs a row in the epoch in which its left row arrives, with the right rows as of the end of that epoch.
-So the row is explained as of that commit: the left rows inserted in it, joined with the right rows then present. This
-requires the history since that commit.
+So the row is explained as of that commit: the left rows inserted in it are joined with the right rows present then.
+This requires the history since that commit.
 
 Deleting a left row also deletes its output. An update of any column is a new look-up (`whole_rows`), so a row has met
 the right rows as of the commit in which it was inserted or last updated.
 
-Where rows wait, earlier rows are candidates as of each commit: as many candidates as rows inserted in it are the rows
-themselves.
+Where rows wait, earlier rows are candidates as of each commit. If there are as many candidates as inserted rows, they
+are the inserted rows.
 
-If the right side has not changed since the view began, the view is an ordinary join with its rows.
+If the right side has not changed since the view began, the view is an ordinary join with the current right rows.
 
-Other views fix a row when it arrives: on arrival, by clocks, or by the moment at which the view began. Run again now,
-such a query returns candidates: all rows of the view, and perhaps others that were then rejected. As many candidates
-with the values of a row as there are such rows are the rows themselves. That holds if no input row of a candidate is
-ever deleted, and every operator above processes each row by itself.
+Other views decide about a row once: on its arrival, by clocks, or by the moment at which the view began. Run again now,
+such a query returns candidates: all rows of the view, and possibly others that were rejected then. If there are as many
+candidates with the values of a row as the view has such rows, the candidates are these rows. That holds if no input row
+of a candidate is ever deleted, and every operator above processes each row separately.
 
-Such decisions can also be computed as content: all output rows, from the rows inserted in each commit and those then
-present. So the view may be the input of anything: groups, windows, LIMIT, other joins. That takes the history since its
-first row. A row carries the commit in which it was inserted; the relation in which it looks up has every row that it
-ever had, with the commits as of which it was present (`MOMENT` begins the ids of these columns).
+Past decisions can also be computed as content: all output rows, from the rows inserted in each commit and the rows
+present then. So the view may be the input of any operator: groups, windows, LIMIT, other joins. That requires the
+history since its first row. Each row has the commit in which it was inserted; the relation looked up has every row that
+it ever had, with the commits as of which it was present (the ids of these columns begin with `MOMENT`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _DECIDED_ALONE: Final = (Cut, Expand, Filter, LateRowFilter, Project, Repartitio
 
 
 def decision(node: Node) -> str | None:
-    """The decision that a node makes once for each row, as the end of a sentence; None if it makes none."""
+    """The decision that a node makes once for each row, as the last part of a sentence; None if it makes none."""
     if isinstance(node, Cut) and node.keeps == "after":
         return "only rows that came after it began count"
     if isinstance(node, Cut):
@@ -88,12 +88,14 @@ def decisions(tree: Node) -> list[str]:
 
 
 def gives_candidates(node: Node) -> bool:
-    """Whether the tree, run now, may return rows that its view does not contain."""
+    """Whether the tree, if it ran now, might return rows that its view does not contain."""
     return decision(node) is not None or any(map(gives_candidates, node.inputs))
 
 
 def undecidable(tree: Node) -> str | None:
-    """Why candidates don't determine the rows of a tree, as a sentence without its period; None if they do."""
+    """The reason why candidates don't determine the rows of a tree, as a sentence without its period; None if they
+    do.
+    """
     for node in walk(tree):
         why = _undecidable(node) if gives_candidates(node) else None
         if why is not None:
@@ -125,7 +127,7 @@ def on_arrival(tree: Node) -> Node:
 
 
 def pairs_and_rows_alone(node: Join) -> Node:
-    """The candidates of a join: all pairs, and every row of the sides that an outer join preserves."""
+    """The candidates of a join: all pairs, and every row of the sides that it preserves as an outer join."""
     pairs = Join(node.left, node.right, "inner", node.keys, node.residual)
     sides = [node.left] * (node.kind in ("left", "full")) + [node.right] * (node.kind in ("right", "full"))
     if not sides:
@@ -142,9 +144,9 @@ _ROW_BY_ROW: Final = (Expand, Filter, Project, Repartition, Union, Unnest)
 
 
 def standing_still(tree: Node, began: Rule) -> Node:
-    """The tree in which all content that has not changed since its query began is the content of that moment.
+    """The tree in which content that has not changed since its query began is replaced by the content of that moment.
 
-    began: makes a `Cut` of the rows present before the scan began, if they are known.
+    began: replaces a `Cut` by the rows present when the query began, if they are known.
     """
 
     def joined(node: Node) -> Node:
@@ -172,8 +174,9 @@ def unknown_then(tree: Node) -> bool:
 
 
 def undecidable_then(tree: Node) -> str | None:
-    """The reason why the rows of a tree can't be re-evaluated as of their commits, as a sentence without its period;
-    None if they can, "" if the reason is not the relation looked up.
+    """The reason why the rows of a tree can't be re-evaluated as of their commits, as a sentence without its period.
+
+    None if they can be, "" if the reason is not in the relation looked up.
     """
     if isinstance(tree, Scan):
         taken = revision(tree)
@@ -215,7 +218,7 @@ def _looks_up(node: Node) -> bool:
 
 
 def _unknown(looked_up: Node) -> str | None:
-    """The reason why earlier content of the relation looked up is unknown."""
+    """The reason why earlier content of the relation looked up is unknown; None if it is known."""
     if isinstance(looked_up, TimeFilter) and any(term.source != NOW for term in looked_up.bound):
         return "What it looks up depends on watermarks, and how far they had come when it was looked up is not told"
     if _since(looked_up) is not None:
@@ -235,7 +238,7 @@ def _orders_what_was_there(node: TopN) -> bool:
 
 
 def _since(node: Node) -> Since | None:
-    """The rows inserted since the query began, if that is what a node reads."""
+    """The rows inserted since the query began, if a node reads exactly these; otherwise None."""
     if isinstance(node, Arrivals):
         return Since(node.scan, node.moment, node.age, replaced=True)
     if not isinstance(node, Cut) or node.keeps != "after":
@@ -247,8 +250,8 @@ def _since(node: Node) -> Since | None:
 class Since(NamedTuple):
     """The rows inserted into a relation after a commit. age: the columns that order them, if any.
 
-    replaced: include rows present at that commit, and rows replaced since. For a relation that only grows these are
-    all.
+    replaced: also include rows present at that commit, and rows replaced since. For an append-only relation, these are
+    all rows.
     """
 
     scan: Scan
@@ -258,11 +261,11 @@ class Since(NamedTuple):
 
 
 class Moment(Protocol):
-    """A commit, as scans read it."""
+    """A commit, as the scans of a view read it."""
 
     @property
     def times(self) -> Mapping[str, int]:
-        """The watermarks then, by source, for `watermarks.value`."""
+        """The watermarks as of the commit, by source, for `watermarks.value`."""
         ...
 
     def inserted(self, scan: Scan, began: int | None) -> Node:
@@ -272,24 +275,24 @@ class Moment(Protocol):
         ...
 
     def present(self, scan: Scan) -> Node:
-        """The present rows of a scan that looked up in this commit: those inserted or last updated in it."""
+        """The present rows of a scan that were looked up in this commit: those inserted or last updated in it."""
         ...
 
     def before(self, node: Node) -> Node:
-        """The scan of earlier rows, if these may still wait; other nodes unchanged."""
+        """For a scan whose earlier rows may still wait, the scan of these rows; other nodes unchanged."""
         ...
 
     def then(self, node: Node) -> Node:
-        """The scan of the rows present then; other nodes unchanged."""
+        """For a scan, the scan of the rows present as of the commit; other nodes unchanged."""
         ...
 
     def since(self, rows: Since) -> Node:
-        """The rows inserted up to then."""
+        """The rows inserted up to the commit."""
         ...
 
 
 def reevaluated(tree: Node, moment: Moment, began: int | None = None) -> Node:
-    """The tree as of a commit, with its decisions as a query over content only. began: as in `Moment`."""
+    """The tree as of a commit, with its decisions as a query that only reads content. began: as in `Moment`."""
     if isinstance(tree, Scan):
         return moment.inserted(tree, began)
     if isinstance(tree, Cut):
@@ -310,8 +313,8 @@ def reevaluated(tree: Node, moment: Moment, began: int | None = None) -> Node:
 
 
 def _with_those_that_waited(join: TemporalJoin, right: Node, moment: Moment, began: int | None) -> Node:
-    """The output of a look-up in which rows wait. All earlier rows that match now are candidates: some may have matched
-    before.
+    """The output of a look-up in which rows wait. All earlier rows that match now are candidates, because some may have
+    matched earlier.
     """
     left = reevaluated(join.left, moment, began)
     now = Join(left, right, join.kind, join.keys, join.residual, span=join.span)
@@ -330,7 +333,9 @@ def as_of(node: Node, moment: Moment) -> Node:
 
 
 def looking_up(tree: Node, conditions: Sequence[Scalar]) -> list[Node]:
-    """The inputs of a tree of `reevaluated` whose rows are looked up, filtered by the conditions that apply to them."""
+    """The inputs of a tree of `reevaluated` in which rows are looked up, filtered by the conditions that apply to
+    them.
+    """
     return _first_inputs(push_filters(filtered(tree, conditions)))
 
 
@@ -342,7 +347,7 @@ def _first_inputs(tree: Node) -> list[Node]:
     return _first_inputs(tree.inputs[0])
 
 
-#: The prefix of ids of columns with commits.
+#: The prefix of the ids of columns with commits.
 MOMENT: Final = "#moment"
 
 _NUMBER_KEEPING: Final = (Expand, Filter, Repartition, Unnest)
@@ -354,31 +359,31 @@ class CantTellError(Exception):
 
 
 class Ever(Protocol):
-    """All commits up to one, as scans read them."""
+    """All commits up to one, as the scans of a view read them."""
 
     def inserted(self, scan: Scan, began: int | None, number: Column) -> Node:
-        """All rows of a relation that only grows, with the commit in which each was read. began: as in `Moment`."""
+        """All rows of an append-only relation, with the commit in which each was read. began: as in `Moment`."""
         ...
 
     def present(self, scan: Scan, number: Column) -> Node:
-        """The rows of a scan that are present, with the commit in which each looked up, as in `Moment`."""
+        """The present rows of a scan, with the commit in which each was looked up, as in `Moment`."""
         ...
 
     def there(self, scan: Scan, since: Column, until: Column) -> Node:
-        """All rows that a relation ever had, with the first commit as of which each was present, and the first as of
-        which it was no longer.
+        """All rows that a relation ever had, with the first commit as of which each was present, and the first later
+        one as of which it was not.
         """
         ...
 
     def newest(self, rows: Arrivals, began: int, keys: Sequence[Column], since: Column, until: Column) -> Node:
-        """The same for an append-only relation: each row is valid until a newer row with equal keys arrived."""
+        """The same for an append-only relation in which each row is valid until a newer row with equal keys arrives."""
         ...
 
 
 def with_what_was_decided(tree: Node, ever: Ever) -> Node:
-    """A tree with the rows of `tree` that reads stored content only, including matches that were decided on arrival.
+    """A tree with the rows of `tree` that only reads stored content, including matches that were decided on arrival.
 
-    CantTellError.
+    Raises CantTellError.
     """
     return _Teller(ever).content(tree)
 
@@ -390,7 +395,7 @@ class _Teller:
         self._present: dict[Scan, _Numbered] = {}
 
     def content(self, node: Node) -> Node:
-        """A tree with its decisions as content."""
+        """The tree with its decisions as content."""
         if not gives_candidates(node):
             return node
         if decision(node) is None:
@@ -398,7 +403,7 @@ class _Teller:
         return exactly(self.numbered(node)[0], node.columns)
 
     def numbered(self, node: Node) -> _Numbered:
-        """The rows of a tree, with the commit in which each was output or looked up."""
+        """The rows of a tree, and the column with the commit in which each was output or looked up."""
         if isinstance(node, Scan) and node in self._present:
             return self._present[node]
         if isinstance(node, Scan):
@@ -430,7 +435,7 @@ class _Teller:
         return self._ever.inserted(scan, began, number), number
 
     def _together(self, parts: Sequence[_Numbered], node: Node) -> _Numbered:
-        """Rows of several parts, each with the columns of a node in their order."""
+        """The rows of several parts, with the columns of a node in their order."""
         number = self._column()
         made = []
         for (part, own), before in zip(parts, node.inputs, strict=True):
@@ -438,7 +443,7 @@ class _Teller:
         return Union(tuple(made), (*node.columns, number)), number
 
     def _looked_up(self, node: Join | TemporalJoin) -> _Numbered:
-        """Each left row, joined with the right rows present as of its commit."""
+        """The left rows, each joined with the right rows present as of its commit."""
         if isinstance(node, TemporalJoin) and (node.waits or node.ttl_us is not None):
             raise CantTellError(_why(node))
         if not isinstance(node, TemporalJoin) and (node.partners is not None or node.keeps_right):
@@ -456,7 +461,7 @@ class _Teller:
         if why is not None:
             raise CantTellError(why)
         if any(isinstance(n, TemporalJoin) for n in walk(node.left)):
-            return  # its own left rows are read this way
+            return  # the left rows of that join are read this way
         (scan,) = [n for n in walk(node.left) if isinstance(n, Scan)]
         number = self._column()
         self._present[scan] = self._ever.present(scan, number), number
@@ -507,7 +512,9 @@ class _Teller:
         return self._ever.newest(rows, cut.moment, keys, since, until), since, until
 
     def _met(self, node: Join) -> _Numbered:
-        """A join on arrival: all pairs, in the commit of their second row, and rows that had no partner then."""
+        """The rows of a join on arrival: all pairs, each in the commit of its second row, and rows that had no partner
+        on arrival.
+        """
         (left, inserted), (right, other) = map(self.numbered, node.inputs)
         number = self._column()
         newest = exp.func("greatest", column_ref(inserted.id), column_ref(other.id))

@@ -1,4 +1,4 @@
-"""EXPLAIN ROW: the input rows of a row, operator by operator."""
+"""EXPLAIN ROW shows the input rows of a row, operator by operator."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from watersmeet.lineage.subqueries import of_round
 from watersmeet.lineage.trees import Explained, Wide, bound_cell, on_the_right_side, ordered_whole, plain
 from watersmeet.values.types import BIGINT
 
-#: A statement explains at most this many rows.
+#: The maximum number of rows that a statement explains.
 MOST_ROWS: Final = 1000
 #: The prefix of the names of columns that a scan of the past adds to those of its relation.
 ADDED: Final = "#"
@@ -75,14 +75,15 @@ JOINS: Final = {
 class Read:
     """A relation as the explained query reads it.
 
-    what: its kind, as messages name it: `materialized view`. view: the query of a view. columns: the columns of that
-    query's tree which the scan reads, in its order. untold: columns of the scan that the query can't compute again,
-    such as arrival times. late: the number of dropped late rows.
-    inserted: for a view whose rows can be re-evaluated: the commits in which the rows of a scan that meet conditions
-    were inserted, if there are as many as given. reconstructed: for a view that returns candidates: its query with past
-    decisions as content; None if they can't be reconstructed. missing: for a view whose rows are all re-evaluated: the
-    newest commits as of which no row of its query meets conditions, and the number of further ones. went: for changes:
-    the ids of the column that is true for a deleted row, and of the column that identifies the row.
+    what: the name of its kind in messages, like `materialized view`. view: for a view, its query. columns: the columns
+    of that query's tree that the scan reads, in the scan's order. untold: columns of the scan that the query can't
+    compute again, such as arrival times. late: the number of dropped late rows. inserted: if the rows of a view can be
+    re-evaluated, returns the commits in which the rows of a scan that meet conditions were inserted, provided that
+    there are as many as given. reconstructed: if the query of a view returns candidates, returns the query with past
+    decisions as content, or None if these can't be reconstructed. missing: if all rows of a view are re-evaluated,
+    returns the newest commits as of which no row of its query meets conditions, and the number of further ones. went:
+    for a relation of changes, the ids of the column that is true for a deleted row, and of the column that identifies
+    the row.
     """
 
     what: str
@@ -101,7 +102,8 @@ class Read:
 class Insertion:
     """Equal rows of a view that were, or could have been, inserted in one commit.
 
-    view: its query as of that commit; as of now for commit 0. before: of changes, the query as of the epoch before.
+    view: the view's query as of that commit; for commit 0 the current query. before: for changes, the query as of the
+    previous epoch.
     """
 
     view: Explained
@@ -155,7 +157,7 @@ class Origins:
         )
 
     def undecided(self, explained: Explained, what: str, hint: str) -> Error:
-        """The error for a row of which it is not recorded which of several candidates it is."""
+        """The error for a row that can't be identified among several candidates."""
         return error(
             "HISTORY_GONE",
             f"a row of {explained.name} can't be explained",
@@ -173,7 +175,7 @@ class Origins:
 
 @dataclass(frozen=True)
 class Found:
-    """Rows of a tree. total: their number. cut: the text about rows that are not shown."""
+    """Rows of a tree. total: the number of all rows. cut: the text about rows that are not shown."""
 
     rows: list[Row]
     tree: Node
@@ -182,7 +184,7 @@ class Found:
 
     @property
     def steps(self) -> list[Step]:
-        """One step for each row, with its input rows below it."""
+        """A step for each row, with the row's input rows below it."""
         return self.extended()
 
     def extended(
@@ -202,7 +204,7 @@ class Found:
 class Row:
     """One row with all its input rows, down to the nodes that combine several rows.
 
-    copies: how often it is present. was_output: as in `Origins.found`.
+    copies: the number of equal rows. was_output: as in `Origins.found`.
     """
 
     origins: Origins
@@ -220,11 +222,11 @@ class Row:
         return self.origins.names(self.explained)
 
     def within(self, tree: Node, conditions: Sequence[Scalar]) -> Found:
-        """The input rows of a row, within a subtree."""
+        """The row's input rows within a subtree."""
         return self.origins.found(self.explained, tree, conditions, was_output=self.was_output)
 
     def with_values(self, part: Scalar) -> str:
-        """A condition with the values for which it was true."""
+        """The text of a condition, with the values for which it was true."""
         own = sorted(part.columns & self.cells.keys())
         values = ", ".join(f"{self.names.get(i, i)} = {self.cells[i].shown}" for i in own)
         text = conditions_text([part], self.names)
@@ -271,7 +273,7 @@ class Row:
             raise
 
     def _now(self, read: Read, view: Explained, row: str, node: Scan | PastScan, there: int) -> list[Step]:
-        """The origin of a view's row by the present content. there: how often the row is present."""
+        """The origin of a view's row, from current content. there: the number of equal rows that are present."""
         found = self._found(read, view, node, there)
         if found.total > there and (view.decisions or read.untold):
             what = f"{counted(found.total)} could be the row {row}, which is there {_times(there)}"
@@ -283,8 +285,8 @@ class Row:
         return found.steps
 
     def _found(self, read: Read, view: Explained, node: Scan | PastScan, rows: int) -> Found:
-        """The rows of a view's query with the values of this row, which a scan reads. rows: the expected number; if the
-        number differs and the row has floats, nearly equal rows count.
+        """The rows of a view's query with the values of this row of the scan. rows: the expected number. If the number
+        differs and the row has floats, nearly equal rows also count.
         """
         reconstructed = [(c, o) for c, o in zip(read.columns, node.outputs, strict=True) if o.id not in read.untold]
         columns, values = [c for c, _ in reconstructed], picked([o for _, o in reconstructed], self.cells)
@@ -294,7 +296,7 @@ class Row:
         return found
 
     def _reconstructed(self, read: Read, node: Scan | PastScan, there: int) -> list[Step] | None:
-        """The origin of a view's row by past decisions as content; None if they can't be reconstructed."""
+        """The origin of a view's row, from past decisions as content; None if these can't be reconstructed."""
         view = None if read.reconstructed is None else read.reconstructed()
         found = None if view is None else self._found(read, view, node, there)
         return found.steps if found is not None and found.total == there else None
@@ -381,7 +383,7 @@ class Row:
     # -- joins ------------------------------------------------------------------------------------------------------
 
     def has(self, side: Node) -> bool:
-        """Whether the row has a row of a side of a join, instead of NULLs."""
+        """Whether the row contains a row of the join's side, not NULLs instead."""
         marker = self.wide.present.get(id(side))
         return marker is None or self.cells[marker.id].text == "true"
 
@@ -400,8 +402,8 @@ class Row:
         return ", ".join([*map(self._pair, node.keys), *map(self.with_values, self._residual(node))])
 
     def _residual(self, node: Join) -> list[Scalar]:
-        """The parts of a semi join's condition that only right rows show; none of them says as of which commit a row
-        was present.
+        """The parts of a semi join's condition on values of right rows, without those about the commits as of which a
+        row was present.
         """
         shown = [p for p in conjuncts(node.residual) if not all(i.startswith(MOMENT) for i in p.columns)]
         return [p for p in shown if node.kind != "semi" or p.columns <= node.left.ids]
@@ -411,7 +413,7 @@ class Row:
         return f"{conditions_text([as_predicate(pair)], self.names)} ({value.shown})"
 
     def _sought(self, node: Join, side: Node) -> tuple[list[Scalar], list[Cell], list[Scalar]]:
-        """The requirements on a partner on `side`: keys with their values, and further conditions."""
+        """The requirements for a partner on `side`: keys with their values, and further conditions."""
         own = [k.right if side is node.right else k.left for k in node.keys]
         others = [k.left if side is node.right else k.right for k in node.keys]
         values = self.origins.asker.values(others, self.cells)
@@ -426,7 +428,7 @@ class Row:
         return None
 
     def _without(self, node: Join, side: Node) -> Step:
-        """The step for a side without a row."""
+        """The step for a side that has no row."""
         counting: list[Scalar] = []
         if node.partners is not None:
             own = {i: c for i, c in self.cells.items() if i not in side.ids}
@@ -446,7 +448,7 @@ class Row:
         return Step("partners", detail=f"with {sought}", below=partners.steps)
 
     def lacking(self, node: Join, side: Node, more: Sequence[Scalar] = ()) -> Step:
-        """The step with the reason why a side has no partner. more: further conditions on the partner."""
+        """The step with the reason why a side has no partner. more: further conditions for the partner."""
         keys, values, rest = self._sought(node, side)
         rest = [*rest, *more]
         asker = self.origins.asker
@@ -523,8 +525,8 @@ class Row:
         return Step("no partner", detail=why)
 
     def _check_older(self, node: AsofJoin, later: Sequence[Scalar], value: Cell) -> None:
-        """HISTORY_GONE for a row without version, if it may have had one. later: the condition on versions after its
-        time.
+        """Raises HISTORY_GONE for a row without version, if it may have had one. later: the condition for versions
+        after its time.
         """
         tree = node.right
         oldest = next((c for c in tree.columns if c.name == OLDEST), None) if isinstance(tree, PastScan) else None
@@ -559,12 +561,12 @@ class Row:
 
     @step.register
     def _(self, node: Named) -> Step:
-        """A row of the round before the explained one."""
+        """A row of the previous round."""
         return _OfRound("row", row=row_json(node.outputs, self.cells), values=tuple(picked(node.outputs, self.cells)))
 
     @step.register
     def _(self, node: Recursion) -> Step:
-        """The row with its inputs in its round, then, round by round, the inputs of these."""
+        """The row with its inputs in its round; then, round by round, the inputs of these."""
         last = int(self.cells[self.wide.rounds[id(node)].id].text or 0)
         steps, wanted = list[Step](), [tuple(picked(node.outputs, self.cells))]
         for number in range(last, 0, -1):
@@ -632,7 +634,7 @@ def ranked(
 
 @dataclass(frozen=True)
 class _OfRound(Step):
-    """A row of a round of a recursion. values: by column."""
+    """A row of a round of a recursion. values: those of its columns."""
 
     values: tuple[Cell, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Rows of each round of a recursive query, lent to the connection that explains a row."""
+"""Lends the rows of each round of a recursive query to the connection that explains a row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from watersmeet.lineage.trees import Explained, plain
 from watersmeet.store.changes import quoted
 from watersmeet.values.types import BIGINT, Field, arrow_schema
 
-#: The limit of rounds of one recursion.
+#: The maximum number of rounds of one recursion.
 MOST_ROUNDS: Final = 1000
 
 _NUMBER: Final = Field("round", BIGINT, nullable=False)
@@ -28,7 +28,7 @@ _NUMBER: Final = Field("round", BIGINT, nullable=False)
 def lend_rounds(explained: Explained, asker: Asker, connection: duckdb.DuckDBPyConnection, entered: ExitStack) -> None:
     """Lends the rows of each round of all recursions of a query until `entered` ends.
 
-    FEATURE_NOT_SUPPORTED for a recursion of more than `MOST_ROUNDS`.
+    Raises FEATURE_NOT_SUPPORTED for a recursion of more than `MOST_ROUNDS`.
     """
     done = set()
     for node in reversed(list(walk(explained.tree))):

@@ -1,7 +1,7 @@
-"""The answer of EXPLAIN ROW and EXPLAIN MISSING ROW: steps, drawn as a tree, with values and names.
+"""The answer of EXPLAIN ROW and EXPLAIN MISSING ROW: steps with values and names, drawn as a tree.
 
 Columns and expressions have the names of the view's own SQL where possible. `Asker` runs trees of the algebra in
-DuckDB: their first rows, and the keys nearest to a missing one.
+DuckDB; it returns their first rows, and the keys nearest to a missing key.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from watersmeet.values.types import BOOLEAN, VARCHAR, SqlType
 
 @dataclass(frozen=True)
 class Step:
-    """One step: an operator, a row of a relation, or something that is missing.
+    """One step: an operator, a row of a relation, or a missing row.
 
-    relation: the relation of the row. row: as JSON. detail: in words.
+    relation: the relation of the row. row: the row as JSON. detail: a text.
     """
 
     what: str
@@ -46,7 +46,7 @@ class Step:
 
 
 class Line(NamedTuple):
-    """A step as it is shown. step: drawn as a line of the tree."""
+    """A step as it is shown. step: its line of the drawn tree."""
 
     step: str
     relation: str | None
@@ -68,7 +68,7 @@ def _lines(step: Step) -> Iterator[Line]:
             yield line._replace(step=lead + line.step)
 
 
-#: Sums of floating-point numbers differ in the last digits with the order in which they are added.
+#: Sums of floating-point numbers depend, in their last digits, on the order of addition.
 _NEAR: Final = "1e-9"
 
 _RAW: Final = frozenset({"boolean", "jsonb"})
@@ -76,7 +76,7 @@ _RAW: Final = frozenset({"boolean", "jsonb"})
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One value. text: as DuckDB's VARCHAR, None for NULL. nested: of arrays and structs, as JSON."""
+    """One value. text: its text as DuckDB's VARCHAR, None for NULL. nested: for arrays and structs, the JSON text."""
 
     text: str | None
     type: SqlType
@@ -84,7 +84,7 @@ class Cell:
 
     @property
     def json(self) -> str:
-        """As JSON. Numbers have all their digits."""
+        """The value as JSON. Numbers have all their digits."""
         if self.text is None:
             return "null"
         if self.nested is not None:
@@ -103,14 +103,14 @@ class Cell:
 
     @property
     def _plain(self) -> str:
-        """A number without the digits that its type adds."""
+        """The text of a number without the trailing zeros of its type."""
         assert self.text is not None
         endless = self.type.name == "numeric" and self.type.precision is None
         return self.text.rstrip("0").rstrip(".") if endless and "." in self.text else self.text
 
     @property
     def literal(self) -> Scalar:
-        """As a constant of the algebra."""
+        """The value as a constant of the algebra."""
         if self.text is None:
             return null_of(self.type)
         return Scalar(exp.cast(exp.Literal.string(self.text), self.type.duckdb, dialect="duckdb"), self.type, False)
@@ -121,7 +121,9 @@ Cells = Mapping[str, Cell]
 
 
 def row_json(columns: Sequence[Column], cells: Cells, names: Sequence[str] | None = None) -> str:
-    """The row as a JSON object. names: of the columns, if they differ from their own. Duplicate names get numbers."""
+    """The row as a JSON object. names: those of the columns, if they differ from their own. Duplicate names are
+    numbered.
+    """
     found: dict[str, str] = {}
     for column, wanted in zip(columns, names or [c.name for c in columns], strict=True):
         name, number = wanted, 1
@@ -133,7 +135,7 @@ def row_json(columns: Sequence[Column], cells: Cells, names: Sequence[str] | Non
 
 
 def equal(value: Scalar, cell: Cell, *, nearly: bool = False) -> Scalar:
-    """The condition that an expression has that value, NULL included. nearly: except for the last digits of a float."""
+    """The condition that an expression has this value, which may be NULL. nearly: ignore the last digits of a float."""
     left = value.expression.copy() if value.column else exp.paren(value.expression)
     if cell.text is None:
         return Scalar(exp.Is(this=left, expression=exp.null()), BOOLEAN, False)
@@ -175,7 +177,7 @@ _UNNAMED: Final = "?column?"
 
 
 def names_of(tree: Node, past: Mapping[str, str]) -> dict[str, str]:
-    """The names of all columns in a tree, by their ids. past: by id, the relations of its scans of the past."""
+    """The names of all columns in a tree, by their ids. past: by id, the relations of the tree's scans of the past."""
     found: dict[str, str] = {}
     for node in reversed(list(walk(tree))):
         found.update(_own(node, found, past))
@@ -241,7 +243,7 @@ def expression_text(scalar: Scalar, names: Names) -> str:
 
 
 def conditions_text(parts: Sequence[Scalar], names: Names) -> str:
-    """A conjunction as text."""
+    """The text of a conjunction."""
     flat = [c for p in parts for c in conjuncts(p)]
     return " AND ".join(_in_parentheses(c, expression_text(c, names)) for c in flat)
 
@@ -251,7 +253,7 @@ def _in_parentheses(part: Scalar, text: str) -> str:
 
 
 def order_text(keys: Sequence[SortKey], names: Names) -> str:
-    """The keys of an order."""
+    """The text of the keys of an order."""
     return ", ".join(f"{expression_text(k.value, names)}{' DESC' if k.descending else ''}" for k in keys)
 
 
@@ -264,8 +266,8 @@ _NESTED = ("array", "struct")
 
 
 class Asker:
-    """Runs queries on one connection, which shows relations at one moment. relation_name: the name of a relation id on
-    it.
+    """Runs queries on one connection, which shows relations as of one moment. relation_name: returns the name of a
+    relation id on it.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, relation_name: Callable[[str], str]) -> None:
@@ -293,7 +295,7 @@ class Asker:
         return dict(self._run(f"SELECT {quoted(column.id)}, count(*) FROM ({self.text(tree)}) GROUP BY ALL"))
 
     def some(self, tree: Node) -> bool:
-        """Whether a plain tree has rows."""
+        """Whether a plain tree has any row."""
         return self.count(tree, 1) > 0
 
     def values(self, scalars: Sequence[Scalar], cells: Cells) -> list[Cell]:
@@ -313,7 +315,7 @@ class Asker:
         return Cell(low, value.type), Cell(high, value.type)
 
     def text(self, tree: Node) -> str:
-        """A plain tree as a query of the connection."""
+        """The SQL text of a plain tree, for the connection."""
         writer = Writer(self._relation_name)
         return writer.text(push_filters(tree))
 
@@ -328,7 +330,7 @@ def picked(columns: Sequence[Column], cells: Cells) -> list[Cell]:
 
 
 def key_text(keys: Sequence[Scalar], values: Sequence[Cell], names: Names) -> str:
-    """`orders.id = 7 AND …`."""
+    """A text like `orders.id = 7 AND …`."""
     pairs = zip(keys, values, strict=True)
     return " AND ".join(
         f"{expression_text(k, names)} {'IS NULL' if v.text is None else '= ' + v.shown}" for k, v in pairs
@@ -336,9 +338,9 @@ def key_text(keys: Sequence[Scalar], values: Sequence[Cell], names: Names) -> st
 
 
 def nearest_text(asker: Asker, tree: Node, keys: Sequence[Scalar], values: Sequence[Cell], names: Names) -> str:
-    """The existing keys in a plain tree that are nearest to a missing one, as text.
+    """The text of the existing keys in a plain tree that are nearest to a missing key.
 
-    The longest prefix of keys that exists counts as found; the key after it is the missing one.
+    The longest existing prefix of key columns counts as found; the column after it is the missing one.
     """
     if not asker.some(tree):
         return "there are no rows at all"

@@ -1,9 +1,9 @@
 """Named queries, scalar subqueries and recursion as parts of a plain tree, whose rows are explained like those of a
 join.
 
-Only queries that end have these. A recursion is explained round by round. The first round is the result of the anchor;
-each later one is the result of the step over the round before. So no row is its own origin. The rows of the rounds are
-lent to the connection, under the names made here.
+Only batch queries have these. A recursion is explained round by round. The first round is the result of the anchor;
+each later round is the result of the step over the previous round. So no row is its own origin. The rows of the rounds
+are lent to the connection under the names that this module creates.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NO_IDS: Final = frozenset({"clock", "name", "relation_id", "relation_name", "so
 
 
 def inlined(tree: Node) -> Node:
-    """The tree with named queries inlined wherever they are read, each time with new column ids."""
+    """The tree in which named queries are inlined wherever they are read, each time with new column ids."""
     copies = count(1)
 
     def in_place(node: Node) -> Node:
@@ -77,12 +77,12 @@ def _with_ids(tree: Node, end: str) -> Node:
 
 
 def has_single_values(tree: Node) -> bool:
-    """Whether the query fails if one of its subqueries returns several rows. As a join it would not."""
+    """Whether the query fails if one of its subqueries returns several rows, unlike a join."""
     return any(isinstance(n, Apply) and n.kind == "scalar" for n in walk(tree))
 
 
 def with_joined_values(tree: Node) -> Node:
-    """The same rows if each scalar subquery returns at most one row.
+    """A tree with joins for scalar subqueries; it has the same rows if each subquery returns at most one row.
 
     Apply(scalar, a, b)  ->  Project(a.*, b.x, Apply(left, a, b))
     Apply(array, a, b)   ->  Project(a.*, coalesce(l, []), Apply(left, a, Aggregate([], array_agg(b.x) AS l, b)))
@@ -104,7 +104,7 @@ def with_joined_values(tree: Node) -> Node:
 
 
 def _collected(node: Apply, name: str) -> Node:
-    """One row: the array of the values of the right side, in its order."""
+    """One row with the array of the values of the right side, in its order."""
     assert node.mark is not None
     right, (column,) = node.right, node.right.columns
     value, order = read(column), tuple[SortKey, ...]()
@@ -135,19 +135,19 @@ def all_rounds(recursion: Recursion) -> Node:
 
 
 def numbered_rounds(recursion: Recursion, number: Column) -> Node:
-    """The same rows, each with the number of its round."""
+    """The lent rows of all rounds, each with the number of its round."""
     return Named(all_name(recursion), None, (*recursion.outputs, number))
 
 
 def of_round(recursion: Recursion, number: int) -> Node:
-    """The query of a round. The first round is 1."""
+    """The query of one round. Rounds are counted from 1."""
     if number == 1:
         return recursion.anchor
     return _over(recursion, round_name(recursion, number - 1))
 
 
 def of_all_rounds(recursion: Recursion) -> Node | None:
-    """The query of all rounds except the first; None unless the step can be computed over all rows at once."""
+    """The query of all rounds except the first; None if the step can't be computed over all rows at once."""
     alone = all(
         isinstance(n, _ROW_BY_ROW) or (isinstance(n, Join) and n.kind in ("inner", "semi"))
         for n in walk(recursion.step)

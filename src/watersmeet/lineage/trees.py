@@ -1,14 +1,13 @@
-r"""The tree of a query in the forms in which a row is explained.
+r"""The tree of a query, in the forms used to explain a row.
 
-`prepared`: as EXPLAIN (LOGICAL) shows it: without subqueries, and with conditions where they cost least. It still has
-all columns.
-`plain`: the same rows, in nodes that can be written as SQL.
-`Wide`: plain, but each row also has the columns of all nodes below from which it is computed: one query returns a row
-and its inputs, down to the nodes that combine several rows.
+`prepared` is the form that EXPLAIN (LOGICAL) shows: without subqueries, and with conditions where they cost least; but
+with all columns. `plain` has the same rows, in nodes that can be written as SQL. `Wide` is plain, but each row also has
+the columns of all nodes below from which it is computed: one query returns a row and its inputs, down to the nodes that
+combine several rows.
 
-If an expression fails for a row of a view, its innermost failing part is NULL (docs/SEMANTICS.md); in a query that ends
-it is an error. So `guarded` puts each part of a view's expressions that can fail inside of TRY, as
-`kernel.evaluation.recovery` does.
+If an expression fails for a row of a view, its innermost failing part is NULL (docs/SEMANTICS.md); in a batch query it
+is an error. So `guarded` puts each part of a view's expressions that can fail inside TRY, like
+`kernel.evaluation.recovery`.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ _RULES: Final[tuple[Rule, ...]] = (
     fold_projects,
 )
 
-#: Functions whose value depends on the order of rows that are equal in the ORDER BY.
+#: The functions whose value depends on the order of rows that are equal in the ORDER BY.
 _BY_ROWS: Final = frozenset({"row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"})
 
 _RANKS: Final = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
@@ -102,13 +101,13 @@ _Order = tuple[tuple[Scalar, ...], tuple[SortKey, ...]]
 
 @dataclass(frozen=True)
 class Explained:
-    """The query of a view, or an explained query, and the known facts about its moment.
+    """The query of a view, or an explained query, as of a moment.
 
     name: for messages. tree: prepared. ties: for each order of a node, the columns that break its ties. times: the
     watermarks of sources at the moment, for `watermarks.value`. then: the tree from which each row can be re-evaluated
-    as of its own commit (`lookups`); None if that is impossible. looks_back: each row has to be, as candidates don't
-    determine their origin. changes: each row is a change of the query's content, reconstructed as of its epoch. once:
-    for a query that returns candidates: the tree with its past decisions.
+    as of its own commit (`lookups`); None if that is impossible. looks_back: each row must be re-evaluated, because
+    candidates don't determine its origin. changes: each row is a change of the query's content, reconstructed as of its
+    epoch. once: for a query that returns candidates, the tree with its past decisions.
     """
 
     name: str
@@ -124,9 +123,11 @@ class Explained:
     def of(
         cls, name: str, tree: Node, times: Mapping[str, int], began: Rule, then: Rule, ever: Ever | None
     ) -> Explained:
-        """began: as in `lookups.standing_still`. then: unless rows are re-evaluated, replaces scans by those of an
-        earlier moment, and versions of rows by the kept ones. ever: reconstructs decisions that are below nodes that
-        combine rows; None: that is impossible. FEATURE_NOT_SUPPORTED for results that can't be computed again.
+        """The query with this tree.
+
+        began: as in `lookups.standing_still`. then: unless rows are re-evaluated, replaces scans by those of an earlier
+        moment, and versions of rows by the kept ones. ever: reconstructs decisions below nodes that combine rows; None
+        if that is impossible. Raises FEATURE_NOT_SUPPORTED for results that can't be computed again.
         """
         _check(name, map(_forgotten, walk(tree)))
         joined = with_joined_values(inlined(tree))
@@ -146,7 +147,9 @@ class Explained:
 
     @classmethod
     def of_changes(cls, name: str, tree: Node, times: Mapping[str, int]) -> Explained:
-        """A relation whose rows are the changes of a query's content. FEATURE_NOT_SUPPORTED as `of`."""
+        """The query of a relation whose rows are the changes of a query's content. Raises FEATURE_NOT_SUPPORTED as
+        `of`.
+        """
         _check(name, map(_forgotten, walk(tree)))
         joined = with_joined_values(inlined(tree))
         made = prepared(joined)
@@ -155,20 +158,22 @@ class Explained:
         return cls(name, made, _ties(joined), times, made, looks_back=True, changes=True)
 
     def as_of(self, moment: Moment) -> Explained:
-        """The output of one commit, for a query whose rows can be re-evaluated; for changes, the content then."""
+        """For a query whose rows can be re-evaluated, its output in one commit; for changes, the content as of the
+        commit.
+        """
         assert self.then is not None
         if self.changes:
             return Explained(self.name, as_of(self.then, moment), self.ties, moment.times)
         return Explained(self.name, reevaluated(self.then, moment), self.ties, moment.times)
 
     def reconstructed(self, ever: Ever) -> Explained:
-        """The same query with past decisions as content. CantTellError."""
+        """The same query with past decisions as content. Raises CantTellError."""
         assert self.once is not None
         return Explained(self.name, with_what_was_decided(self.once, ever), self.ties, self.times)
 
     @cached_property
     def waits(self) -> bool:
-        """Whether rows wait in it, so that earlier rows are candidates as of each commit."""
+        """Whether rows wait in the query, so that earlier rows are candidates as of each commit."""
         return self.then is not None and any(isinstance(n, TemporalJoin) and n.waits for n in walk(self.then))
 
     @cached_property
@@ -178,13 +183,13 @@ class Explained:
 
     @cached_property
     def decisions(self) -> str:
-        """The decisions that it made once, when rows arrived; empty if there are none."""
+        """The decisions that the query made once, when rows arrived; empty if it made none."""
         return "; ".join(decisions(self.tree))
 
 
 def _reconstructed(name: str, tree: Node, ever: Ever, why: str | None) -> Node:
-    """The tree with past decisions as content. why: the reason, in the relation looked up, for which its rows can't be
-    re-evaluated one by one.
+    """The tree with past decisions as content. why: the reason, in the relation looked up, why its rows can't be
+    re-evaluated separately.
     """
     try:
         made = with_what_was_decided(tree, ever)
@@ -196,7 +201,7 @@ def _reconstructed(name: str, tree: Node, ever: Ever, why: str | None) -> Node:
 
 
 def prepared(tree: Node) -> Node:
-    """The tree as it is explained: the same rows."""
+    """The tree that is explained, with the same rows."""
     for rule in _RULES:
         tree = rule(tree)
     by_place = [i.ids for n in walk(tree) if isinstance(n, (Recursion, Union)) for i in n.inputs]
@@ -209,7 +214,7 @@ def _ids(columns: Sequence[Column]) -> frozenset[str]:
 
 
 def _ties(tree: Node) -> dict[_Order, tuple[str, ...]]:
-    """The columns that break ties of each order: those that are read there or above."""
+    """The columns that break the ties of each order: those that its node or a node above reads."""
     if not any(isinstance(n, (AsofJoin, TopN, Window)) for n in walk(tree)):
         return {}
     found: dict[_Order, tuple[str, ...]] = {}
@@ -226,7 +231,7 @@ def _ties(tree: Node) -> dict[_Order, tuple[str, ...]]:
 
 # -- what can't be computed again -------------------------------------------------------------------------------------
 def _check(name: str, reasons: Iterable[str | None]) -> None:
-    """FEATURE_NOT_SUPPORTED for a query with decisions that can't be repeated."""
+    """Raises FEATURE_NOT_SUPPORTED for a query with decisions that can't be repeated."""
     why = next((r for r in reasons if r is not None), None)
     if why is not None:
         raise error(
@@ -256,7 +261,7 @@ def _replaced(node: Node) -> str | None:
 
 # -- plain ------------------------------------------------------------------------------------------------------------
 def plain(tree: Node, explained: Explained) -> Node:
-    """The same rows, in nodes that can be written as SQL."""
+    """A tree with the same rows, in nodes that can be written as SQL."""
     if isinstance(tree, Recursion):
         return all_rounds(tree)
     node = with_inputs(tree, [plain(i, explained) for i in tree.inputs])
@@ -297,7 +302,7 @@ def time_condition(node: TimeFilter, explained: Explained) -> Scalar:
 
 
 def bound_cell(bound: Watermark, times: Mapping[str, int], column: Column) -> Cell | None:
-    """The value of a bound at the moment, to compare with a column; None if it is not known yet."""
+    """The value of a bound at the moment, for a comparison with a column; None if it is not known yet."""
     time_us = value(bound, times)
     if time_us is None:
         return None
@@ -314,7 +319,7 @@ def _tied(node: Node, key: _Order, explained: Explained, skip: Sequence[SortKey]
 
 
 def ordered_whole(node: TopN, below: Node, explained: Explained) -> TopN:
-    """A TopN over other rows, with a total order."""
+    """The TopN over the given rows, with a total order."""
     if node.with_ties:
         return replace(node, input=below)
     ties = _tied(node.input, (node.partition, node.order), explained, node.order)
@@ -334,7 +339,7 @@ def _window(node: Window, below: Node, explained: Explained) -> Window:
 
 
 def _candidates(node: Join | AsofJoin) -> Node:
-    """The rows that a join may have output, over plain inputs."""
+    """The rows that a join over plain inputs may have output."""
     if isinstance(node, AsofJoin):
         near = conjunction([_compared(node), *conjuncts(node.residual)])
         node = Join(node.left, node.right, node.kind, node.keys, near)
@@ -376,9 +381,9 @@ def _values(node: AsofJoin) -> _Order:
 class Wide:
     """The wide form of a tree.
 
-    present: by the identity of a side of an outer join, the column that is true where it has a row. parts: by the
-    identity of a Union, the column with the number of a row's part. rounds: by the identity of a Recursion, the column
-    with the number of a row's round.
+    present: for each side of an outer join (by identity), the column that is true where the side has a row. parts: for
+    each Union (by identity), the column with the number of a row's part. rounds: for each Recursion (by identity), the
+    column with the number of a row's round.
     """
 
     explained: Explained
@@ -395,7 +400,7 @@ class Wide:
         return Column(f"#w{next(self._numbers)}", "", BOOLEAN if kind is bool else INTEGER, False)
 
     def _marked(self, node: Node, made: Node, *, padded: bool) -> Node:
-        """A side of a join, with a column that distinguishes its rows from padded NULLs."""
+        """A side of a join, with a column that distinguishes its rows from NULLs for a missing row."""
         if not padded:
             return made
         column = self.present[id(node)] = self._column(bool)
@@ -475,7 +480,7 @@ class Wide:
 _PARTS: Final = (AggregateCall, KeyPair, Node, SortKey, WindowCall, WindowFrame)
 _NEVER_FAILS: Final = (exp.Column, exp.Literal, exp.Null, exp.Boolean)
 
-#: Nodes that can't fail by themselves, or have no value.
+#: Nodes that can't raise an error themselves, or have no value.
 _OPEN: Final = (exp.Paren, exp.Connector, exp.Not, exp.If, exp.PropertyEQ, exp.Query)
 
 _COMPARES: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is)
@@ -493,7 +498,7 @@ def guarded(explained: Explained) -> Explained:
 
 
 def _guarded(value: Any) -> Any:
-    """A node or a part of one with all its expressions inside of TRY."""
+    """A node, or a part of one, with all its expressions inside TRY."""
     if isinstance(value, Scalar):
         return _guard(value)
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
@@ -509,9 +514,9 @@ def _guard(scalar: Scalar) -> Scalar:
 
 
 def _tried(node: exp.Expression) -> exp.Expression:
-    """The expression with each part that can fail inside of TRY."""
+    """The expression, in which each part that can fail is inside TRY."""
     root = exp.Paren(this=node.copy())
-    for part in list(root.this.walk())[::-1]:  # operands before what is computed from them
+    for part in list(root.this.walk())[::-1]:  # operands precede what is computed from them
         if _can_fail(part):
             made = exp.Anonymous(this=TRY)
             part.replace(made)

@@ -1,4 +1,6 @@
-"""The queries of the views whose rows are explained, now and in earlier commits, with the rounds of recursive ones."""
+"""The queries of the views whose rows are explained, as of now and of earlier commits, with the rounds of recursive
+ones.
+"""
 
 from __future__ import annotations
 
@@ -60,13 +62,13 @@ from watersmeet.values.watermarks import NOW
 
 _NO_CONTENT: Final = "It is not the content of a query, but what a query has written"
 
-#: One answer shows at most this many moments at which a row is missing.
+#: The maximum number of moments at which a row is missing that an answer shows.
 MOST_MOMENTS: Final = 10
 
 
 @dataclass
 class Views:
-    """The views whose rows are explained: by relation and moment, their queries."""
+    """The views whose rows are explained, with their queries by relation and moment."""
 
     session: Session
     catalog: Catalog
@@ -78,7 +80,7 @@ class Views:
     _found: dict[tuple[str, str], Explained] = field(default_factory=dict)
     _names: dict[int, tuple[Explained, Names]] = field(default_factory=dict)
     lacks_past: bool = False
-    """Whether the last answer lacks rows that have to be read as of moments that it has found."""
+    """Whether the last answer lacks rows as of moments that only became known during its search."""
     _as_of: dict[tuple[str, int, int, bool], Explained] = field(default_factory=dict)
     _versions: dict[str, tuple[PastScan, operators.Versions]] = field(default_factory=dict)
     """The scans of stored versions, with the operators that store them, by name."""
@@ -94,7 +96,7 @@ class Views:
     def answering(
         self, connection: duckdb.DuckDBPyConnection, asker: Asker, past: Container[str], root: Explained
     ) -> Iterator[None]:
-        """Within the block, queries can be run on a connection that has the scans of the past with these names."""
+        """A context in which queries can run on a connection that has the scans of the past with these names."""
         self.lacks_past = False
         with ExitStack() as entered:
             self.history = History(self.session.database, self.epoch, connection, entered)
@@ -124,7 +126,7 @@ class Views:
     def explained(self, name: str, tree: Node, then: Rule = lambda node: node, ever: Ever | None = None) -> Explained:
         """An explained query. then, ever: as in `Explained.of`.
 
-        FEATURE_NOT_SUPPORTED, with the statement's text; PERMISSION_DENIED.
+        Raises FEATURE_NOT_SUPPORTED with the statement's text, and PERMISSION_DENIED.
         """
         self._check_read(tree)
         try:
@@ -134,7 +136,7 @@ class Views:
             raise
 
     def times(self, commit: int | None = None) -> dict[str, int]:
-        """The watermarks as of a commit, by default now."""
+        """The watermarks as of a commit, by default the newest."""
         log = self.session.database.log
         is_past = commit is not None and commit < self.epoch.number and log.find(commit) is not None
         epoch = (log.last_epoch(commit) if is_past else None) or self.epoch
@@ -161,7 +163,7 @@ class Views:
         return Read(relation.role, relation.shown, view, columns, untold, 0, inserted, reconstructed, missing, went)
 
     def _reconstructed(self, relation: Relation, view: Explained) -> Explained | None:
-        """As in `Read`. HISTORY_GONE."""
+        """See `Read`. Raises HISTORY_GONE."""
         ever = Ever(self, relation, self.epoch.number, {})
         try:
             made = view.reconstructed(ever)
@@ -180,8 +182,8 @@ class Views:
         conditions: Sequence[Scalar],
         there: int,
     ) -> list[Insertion]:
-        """The commits in which rows of a view were inserted, as in `Read`. Empty, with `lacks_past` set, if such a
-        commit can't be read yet.
+        """The commits in which rows of a view were inserted, as in `Read`. If such a commit can't be read yet, sets
+        `lacks_past` and returns nothing.
         """
         last = self._last(relation, scan)
         if view.revises and not view.changes:
@@ -197,8 +199,8 @@ class Views:
     def _present(
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int, there: int
     ) -> list[Insertion]:
-        """As `_inserted`, for a view with deletions: its own changes don't determine which of several equal rows was
-        deleted.
+        """Like `_inserted`, for a view with deletions, whose own changes don't determine which of several equal rows
+        was deleted.
         """
         _, commits = self._candidates(relation, view, conditions, last)
         possible = sorted((commit, rows) for commit, rows in commits.items() if commit > 0)
@@ -223,8 +225,8 @@ class Views:
         *,
         waited: bool = False,
     ) -> list[Insertion]:
-        """The query of a view as of commits with their numbers of rows. Empty, with `lacks_past` set, if a commit can't
-        be read yet. waited: as in `AsOf`.
+        """The query of a view as of each commit, with its number of rows. If a commit can't be read yet, sets
+        `lacks_past` and returns nothing. waited: as in `AsOf`.
         """
         found = [
             Insertion(
@@ -238,9 +240,7 @@ class Views:
         return found
 
     def _before(self, relation: Relation, view: Explained, commit: int) -> Explained | None:
-        """For changes, the query as of the epoch before a commit; None if its first content was inserted in that
-        commit.
-        """
+        """For changes, the query as of the epoch before a commit; None if that commit inserted its first content."""
         if not view.changes or not self.history.shows(relation, commit):
             return None
         before = self.history.epoch_before(relation, commit)
@@ -257,9 +257,7 @@ class Views:
     def _missing(
         self, relation: Relation, view: Explained, scan: Scan | PastScan, conditions: Sequence[Scalar]
     ) -> tuple[list[Insertion], int]:
-        """The commits as of which rows of a view are missing, as in `Read`. Empty, with `lacks_past` set, as from
-        `_inserted`.
-        """
+        """The commits as of which rows of a view are missing, as in `Read`. Uses `lacks_past` like `_inserted`."""
         last = self._last(relation, scan)
         if view.changes:
             return self._missing_change(relation, view, conditions, last), 0
@@ -275,7 +273,9 @@ class Views:
     def _missing_change(
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
     ) -> list[Insertion]:
-        """As `_missing`, for a view whose rows are changes: rows are never deleted, so the last commit decides."""
+        """Like `_missing`, for a view whose rows are changes: rows are never deleted, so only the last commit
+        counts.
+        """
         untold = {c.id for c in view.tree.columns if c.name in (RECORD_NUMBER, RECORD_TIME, TOMBSTONE)}
         if untold & frozenset[str]().union(*(c.columns for c in conditions)):
             raise self._refused(
@@ -286,8 +286,8 @@ class Views:
     def _candidates(
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
     ) -> tuple[Explained, Counter[int]]:
-        """A re-evaluated view as if it looked all rows up now, and the number of its rows in each commit that may meet
-        conditions; commit 0 stands for rows older than the history.
+        """A re-evaluated view, as if it looked up all rows now, and for each commit the number of its rows that may
+        meet conditions. Commit 0 stands for rows older than the history.
         """
         now = as_of_commit(relation, self.epoch.number, "now")
         every, commits = view.as_of(Arrived(self, relation, now, last)), Counter[int]()
@@ -297,9 +297,9 @@ class Views:
         return every, commits
 
     def _view_as_of(self, relation: Relation, view: Explained, commit: int, last: int, waited: bool) -> Explained:
-        """The output of a view in a commit, if it was still present as of another commit."""
+        """The output of a view in a commit, as far as it was still present as of another commit."""
         then = as_of_commit(relation, commit)
-        made = view.as_of(AsOf(self, relation, then, last, waited))  # also if known: each connection needs its rows
+        made = view.as_of(AsOf(self, relation, then, last, waited))  # even if known: each connection needs its rows
         key = (relation.id, commit, last, waited)
         if key not in self._as_of:
             self._as_of[key] = made
@@ -344,7 +344,7 @@ class Views:
     def _of_processor(self, view: Processor, query: BoundQuery) -> tuple[Node, bool]:
         """The query of a processor, with the columns of its records, and whether these are the changes of a table.
 
-        Record times and numbers are NULL: they tell when a record was written, not its origin.
+        Record times and numbers are NULL, because they describe when a record was written, not its origin.
         """
         kept = rules_of(view.dialect).records_kept(query)
         if kept is None:
@@ -361,8 +361,8 @@ class Views:
         return Explained.of_changes(view.title, tree, self.times())
 
     def _when_it_began(self, node: Node) -> Node:
-        """The rows present when a query began, instead of the Cut that keeps them (`lookups.standing_still`). Rows of a
-        relation that only grows can be candidates if history is missing.
+        """The scan of the rows present when a query began, instead of the Cut that keeps them
+        (`lookups.standing_still`). Rows of a relation that only grows can be candidates if history is missing.
         """
         if not isinstance(node, Cut) or node.keeps != "before" or not isinstance(node.input, Scan):
             return node
@@ -395,7 +395,7 @@ class Views:
         return scan
 
     def then(self, node: Node, past: PastScan) -> Node:
-        """A scan as of an earlier moment."""
+        """The scan as of an earlier moment."""
         if not isinstance(node, Scan):
             return node
         relation = self.catalog.relations[node.relation_id]
@@ -406,7 +406,9 @@ class Views:
         return found
 
     def _check_read(self, tree: Node) -> None:
-        """FEATURE_NOT_SUPPORTED for rows that are not stored; PERMISSION_DENIED without the right to read them."""
+        """Raises FEATURE_NOT_SUPPORTED for rows that are not stored; PERMISSION_DENIED without the right to read
+        them.
+        """
         for node in walk(tree):
             if isinstance(node, TopicScan) or not isinstance(node, (Scan, PastScan)):
                 continue
@@ -431,7 +433,7 @@ class Views:
 
 
 def _is_commit(scan: PastScan) -> bool:
-    """Whether the moment of a scan is a commit named by its number."""
+    """Whether the moment of a scan is given as a commit's number."""
     return scan.past.by == "commit" and scan.past.sql.isdecimal()
 
 

@@ -1,10 +1,11 @@
 """Background maintenance: refreshing dictionaries and external tables, filling caches, writing views to streams.
 
-If epochs run in the background, a thread does this regularly. Otherwise it happens when views are updated.
+If epochs run in the background, a thread does this regularly; otherwise it is done when views are updated.
 
-CREATE MATERIALIZED VIEW … INTO stream writes each row once. A transaction writes the new rows together with the commit
-of the view that they reach, in one step, so it continues there after a crash. Deletions are not written: a stream's
-rows are events, and in keyed streams the next row of a key replaces the one before. A changelog stream gets both.
+CREATE MATERIALIZED VIEW … INTO stream writes each row once. A transaction writes the new rows, together with the number
+of the view's commit up to which they are written, so that writing resumes after this commit even after a crash.
+Deletions are not written, because a stream's rows are events, and in keyed streams the next row of a key replaces the
+previous one. A changelog stream receives both.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ class Maintenance(Service):
     """Refreshes dictionaries, writes their cache streams, and writes the streams that views feed. Safe for several
     threads.
 
-    A cache stream is written by transactions of its own, so it is a stream like any other. Until the transaction that
-    writes a found row, epochs query the source again. Existing rows are never overwritten, only missing keys are added.
+    Separate transactions write a cache stream, so it is a stream like any other. Until the transaction that writes a
+    found row, epochs query the source again. Existing rows are never overwritten, only missing keys are added.
     """
 
     def __init__(self, session: Session) -> None:
-        """session: a session of its own, without transactions."""
+        """session: a separate session, without transactions."""
         self._session = session
         self._following: dict[str, Changes] = {}
         self._lock = lock("maintenance")
@@ -94,7 +95,7 @@ class Maintenance(Service):
                     refresh(self._session, relation)
 
     def after_epochs(self) -> bool:
-        """Writes rows found in sources to the caches that lack them, and the output of views to their streams. Returns
+        """Writes rows found in sources to the caches that lack them, and the output of views to streams. Returns
         whether it has written any since the last call.
 
         Rows that a stream rejects stay in the database's `unwritten`, and the next round tries again. Other views are
@@ -156,14 +157,14 @@ class Maintenance(Service):
                     )
 
     def _is_delivered(self, view: Relation) -> bool:
-        """Whether its rows go to a stream or a topic outside of the database, as those of a sink do."""
+        """Whether a view's rows go to a stream or a topic outside of the database, like those of a sink."""
         if isinstance(view, TopicWriter):
             return True
         stream = self._session.catalog.relations.get(view.feeds)
         return stream is not None and stream.is_written_externally
 
     def _is_staged(self, relation: Relation) -> bool:
-        """Whether an open transaction has created the relation; then nothing is written for it yet."""
+        """Whether an open transaction has created the relation, so that nothing is written for it yet."""
         owner = self._session.catalog.relations.get(relation.owner, relation)
         return owner.staged
 
@@ -180,7 +181,7 @@ class Maintenance(Service):
     def _fetched(self) -> list[ExternalTable]:
         external = [r for r in self._relations() if isinstance(r, ExternalTable)]
         followed = self._session.database.plans.followed if external else set()
-        # A dictionary of networks is not itself looked up: queries read its address ranges.
+        # Queries don't look up a dictionary of networks itself, but its address ranges.
         looked_up = (r for r in external if r.dictionary is not None and not r.dictionary.by_address)
         return [*looked_up, *(r for r in external if r.dictionary is None and r.id in followed)]
 
@@ -189,7 +190,7 @@ class Maintenance(Service):
 
     def _round(self) -> None:
         if self._fetched() or any(r.dictionary is not None or r.feeds for r in self._relations()):
-            with contextlib.suppress(Error):  # the next round tries again; statements report the error
+            with contextlib.suppress(Error):  # the next round tries again, and statements report the error
                 self.before_epochs()
                 self._write_found()
 
@@ -214,7 +215,7 @@ class _Rounds(Worker):
 
 
 def _padded(rows: pa.Table, stream: Relation) -> pa.Table:
-    """The rows with all columns of the stream, NULL where they lack them: only keys matter."""
+    """The rows with all columns of the stream, of which missing ones are NULL, because only keys matter."""
     arrays = [
         rows.column(c.name) if c.name in rows.column_names else pa.nulls(rows.num_rows, c.type.arrow)
         for c in stream.columns
@@ -225,7 +226,7 @@ def _padded(rows: pa.Table, stream: Relation) -> pa.Table:
 def changes_of(database: OpenDatabase, view: Relation) -> Changes:
     """The unwritten output of the view: since the newest transaction that wrote it, or since its beginning.
 
-    Commits are deleted only after they were written: if a commit is missing, it and all earlier ones were written.
+    Commits are only deleted after they were written, so a missing commit and all earlier ones were written.
     """
     number = database.log.head()
     while number and storage.exists(database.layout.commit(number)):
@@ -239,7 +240,7 @@ def changes_of(database: OpenDatabase, view: Relation) -> Changes:
 def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -> bool:
     """Writes the output of the view since the last call. Returns whether there was any.
 
-    INVALID_VALUE for rows that the stream rejects.
+    Raises INVALID_VALUE for rows that the stream rejects.
     """
     database = session.database
     with database.guard:
@@ -310,10 +311,10 @@ def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, 
 def _accepted(
     session: Session, view: SinkQuery, table: Relation, taken: Sequence[Change]
 ) -> list[tuple[int, pa.Table]]:
-    """The output of a sink by commit, as `_signed`, without rejected rows.
+    """The output of a sink by commit, in the form of `_signed`, without rejected rows.
 
-    NOT_NULL_VIOLATION or INVALID_VALUE for a rejected row that no later change deletes, unless the sink sets such rows
-    aside.
+    Raises NOT_NULL_VIOLATION or INVALID_VALUE for a rejected row that no later change deletes, unless the sink sets
+    such rows aside.
     """
     pieces = [(c.commit, _signed(session, view, table, c)) for c in taken]
     masks = [refused_rows(table, rows) for _, rows in pieces]
@@ -332,7 +333,7 @@ def _accepted(
 
 def _set_aside(session: Session, view: SinkQuery, table: Relation, commit: int, refused: pa.Table) -> None:
     """Writes the rejected insertions of a commit as dead letters of the sink. The same commit always produces the same
-    ones.
+    dead letters.
     """
     came = refused.filter(pc.greater(refused.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
     names, types = [c.name for c in table.columns], tuple(c.type for c in table.columns)
@@ -348,7 +349,7 @@ def _set_aside(session: Session, view: SinkQuery, table: Relation, commit: int, 
 
 def _signed(session: Session, view: SinkQuery, table: Relation, change: Change) -> pa.Table:
     """The rows of a change with the table's columns and `_tp_delta`: deletions (if the sink deletes) before insertions,
-    each repeated by its diff. INVALID_VALUE for rows that can't be computed.
+    each repeated by its diff. Raises INVALID_VALUE for rows that can't be computed.
     """
     diff = change.diff if view.deletes else np.maximum(change.diff, 0)
     order = np.argsort(diff > 0, kind="stable")
@@ -359,7 +360,7 @@ def _signed(session: Session, view: SinkQuery, table: Relation, change: Change) 
 
 
 def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Table:
-    """The inserted rows, repeated by their diffs; for a changelog stream also the deleted ones, with signs."""
+    """The inserted rows, repeated by their diffs; for a changelog stream also the deleted rows, all with signs."""
     rows = rows.rename_columns([c.name for c in view.columns])
     times = np.abs(diff) if stream.takes_signs else np.maximum(diff, 0)
     repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), times)))
@@ -369,8 +370,8 @@ def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Tab
 
 
 def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table) -> pa.Table:
-    """The rows with the stream's columns. A column that the view lacks gets the value that an INSERT without it would
-    write; so does NULL in a NOT NULL column of a view INTO a stream.
+    """The rows with the stream's columns. A column that the view lacks has the value that an INSERT without it would
+    write. So has a NULL in a column of a view INTO a stream that is NOT NULL in the stream.
     """
     now_us = session.database.clock.now_us()
     types = {c.name: c.type for c in view.columns}

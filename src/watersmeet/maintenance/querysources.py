@@ -1,4 +1,4 @@
-"""Sources of one query: copies of the sources that it names, read from the moment at which the query starts."""
+"""The sources of one query: copies of the sources that it names, which are read from the start of the query."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from watersmeet.errors import error
 
 
 def with_own_sources(session: Session, bound: Bound) -> tuple[Bound, set[str]]:
-    """The view with its own copies of the sources that each query reads by itself, and their ids. They are then in the
-    catalog, and are read from the start of the query.
+    """The view with its own copies of the sources that each query reads by itself, and their ids. The copies are added
+    to the catalog, and are read from the start of the query.
     """
     scans = reopened_scans(bound.tree)
     if not scans:
@@ -75,8 +75,8 @@ def _own_source(session: Session, node: Reopened, owner: str, source_id: str, re
 def queried_options(session: Session, text: str) -> dict[str, str]:
     """The options that the query `text` returns now: the non-NULL columns of its row, by name. Empty without a row.
 
-    CONNECTOR_OPTION for several rows; FEATURE_NOT_SUPPORTED for a query that runs until it is stopped; errors of the
-    query.
+    Raises CONNECTOR_OPTION for several rows; FEATURE_NOT_SUPPORTED for a query that runs until it is stopped; errors of
+    the query.
     """
     language = language_named(session.dialect)
     tree = read_tree(tokenize(text, language), text, language.grammar)
@@ -99,7 +99,7 @@ def queried_options(session: Session, text: str) -> dict[str, str]:
 def begins_now(session: Session, connector: Mapping[str, str], text: str) -> dict[str, str]:
     """The connector options of a topic for a query that starts reading it now.
 
-    text: the value of OPTIONS_QUERY; empty for none. CONNECTOR_OPTION; errors of the query.
+    text: the value of OPTIONS_QUERY; empty for none. Raises CONNECTOR_OPTION; errors of the query.
     """
     found = starting_options(queried_options(session, text)) if text else {}
     return restarted(connector, found) if found else dict(connector)

@@ -1,6 +1,6 @@
-"""Refreshes external tables and dictionaries: commits the difference between their sources and the stored content.
+"""Refreshes external tables and dictionaries by committing the difference between their sources and the stored content.
 
-An external table is read when a statement names it; a dictionary also whenever views are updated. The difference is a
+An external table is read when a statement names it, a dictionary also whenever views are updated. The difference is a
 transaction, so that tasks, other processes and a restart see it like any other change.
 
 The layout `ip_trie` (ClickHouse, "ip_trie") stores networks of IP addresses as disjoint ranges, each with the row of
@@ -36,16 +36,16 @@ FIRST: Final = "~first"
 LAST: Final = "~last"
 PLACES: Final[Schema] = tuple(Field(name, VARCHAR, nullable=False) for name in (NETWORK, FIRST, LAST))
 
-"""The columns of ranges before those of the dictionary: `network_sql`, and `rest_sql` of both ends."""
+"""The columns of ranges that precede those of the dictionary: `network_sql`, and `rest_sql` of both ends."""
 
 _BITS: Final = 128
 
-#: Addresses: rows of two numbers of 64 bits, the higher one first.
+#: Addresses, each as two numbers of 64 bits, the higher one first.
 Addresses = npt.NDArray[np.uint64]
 
 Ints = npt.NDArray[np.int64]
 
-#: The same in hexadecimal, in the same order.
+#: Addresses as hexadecimal texts, which have the same order.
 Digits = npt.NDArray[np.bytes_]
 
 _ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
@@ -55,17 +55,17 @@ _ONE: Final = np.uint64(1)
 #: The first address of IPv4, and the address after the last.
 _IPV4: Final = np.array([[0, 0xFFFF_0000_0000], [0, 0x1_0000_0000_0000]], np.uint64)
 
-#: The number of address bits after the key: for IPv4, and for other addresses.
+#: The number of address bits after the key, for IPv4 and for other addresses.
 _REST_4: Final = np.uint64(16)
 
 _REST_6: Final = np.uint64(48)
 
 
 def address_ranges(relation: AddressRanges, rows: pa.Table) -> pa.Table:
-    """The content of `relation` computed from the rows of its source: `PLACES`, and their columns.
+    """The content of `relation`, computed from the rows of its source: `PLACES` and the source's columns.
 
-    Of several rows of one network the last one counts. All addresses of a range have one key, so a prefix that is
-    shorter than a key becomes many ranges. INVALID_VALUE for invalid networks.
+    Of several rows of one network, the last one counts. All addresses of a range have one key, so a prefix that is
+    shorter than a key becomes many ranges. Raises INVALID_VALUE for invalid networks.
     """
     (column,) = relation.networks
     prefixes = rows.column(column)
@@ -104,7 +104,7 @@ def _networks(relation: AddressRanges, prefixes: pa.ChunkedArray) -> tuple[Addre
 
 
 def _mask(lengths: Ints) -> Addresses:
-    """The bits of prefixes of these lengths."""
+    """The masks of prefixes with these lengths."""
     halves = [np.clip(lengths - begin, 0, 64).astype(np.uint64) for begin in (0, 64)]
     return np.stack([np.where(h == 0, 0, _ALL << (np.uint64(64) - np.maximum(h, _ONE))) for h in halves], axis=1)
 
@@ -149,7 +149,7 @@ def _split(begins: Addresses, ends: Addresses) -> tuple[Addresses, Addresses, In
 
 
 def _spread(begin: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """The numbers begin, begin + 1, … of each range, `counts` of them, and the index of the range of each."""
+    """For each range `counts` numbers, from its begin upwards, and for each number the index of its range."""
     of = np.repeat(np.arange(len(counts)), counts)
     offsets = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
     return begin[of] + offsets, of
@@ -183,7 +183,7 @@ _INCOMING = "_incoming"
 
 
 def columns_to_read(relation: Relation) -> Schema:
-    """The columns to read from the source: nullable if `with_defaults` replaces NULL."""
+    """The columns to read from the source; they are nullable if `with_defaults` replaces NULL."""
     defaults = () if relation.dictionary is None else relation.dictionary.defaults
     columns = relation.columns[len(PLACES) :] if isinstance(relation, AddressRanges) else relation.columns
     return tuple(replace(c, nullable=c.nullable or c.name in defaults) for c in columns)
@@ -205,9 +205,9 @@ def with_defaults(session: Session, relation: Relation, rows: pa.Table) -> pa.Ta
 
 
 def check_content(session: Session, relation: Relation, rows: pa.Table) -> None:
-    """INVALID_VALUE for a key that the layout does not support, or for overlapping ranges of one key.
+    """Raises INVALID_VALUE for a key that the layout does not support, or for overlapping ranges of one key.
 
-    rows: one for each primary key.
+    rows: each primary key has one.
     """
     dictionary = relation.dictionary
     assert dictionary is not None
@@ -231,7 +231,7 @@ def _check_flat(relation: Relation, rows: pa.Table, below: int) -> None:
 
 
 def _check_ranges(session: Session, relation: Relation, rows: pa.Table) -> None:
-    """INVALID_VALUE if a date is in two ranges of one key."""
+    """Raises INVALID_VALUE if a date is in two ranges of one key."""
     dictionary = relation.dictionary
     assert dictionary is not None
     *key, first = (quoted(n) for n in relation.primary_key)
@@ -258,9 +258,9 @@ def _check_ranges(session: Session, relation: Relation, rows: pa.Table) -> None:
 
 
 def refresh(session: Session, relation: ExternalTable) -> bool:
-    """Fetches the current content of an external table or dictionary. Returns whether it has changed.
+    """Fetches the current content of an external table or dictionary.
 
-    Errors of the reader, NOT_NULL_VIOLATION.
+    Returns whether it has changed. Raises errors of the reader and NOT_NULL_VIOLATION.
     """
     readers = session.database.external_readers
     with readers.lock:
@@ -282,17 +282,17 @@ def refresh(session: Session, relation: ExternalTable) -> bool:
 
 
 def is_due(session: Session, relation: ExternalTable) -> bool:
-    """Whether it is time to check the source of a relation that is looked up."""
+    """Whether the source of a looked-up relation is due to be checked."""
     checked_us = session.database.external_readers.checked_us.get(relation.id)
     if checked_us is None:
         return True
-    # After a clock was set back the age is unknown.
+    # After the clock was set back, the age is unknown.
     return not 0 <= session.database.clock.now_us() - checked_us < relation.external.max_age_us
 
 
 def needed_rows(session: Session, pushdowns: Iterable[Pushdown]) -> dict[str, pa.Table]:
-    """By relation id, the rows and columns that a query needs of external tables, if it needs only a part and the
-    stored content may be older. `refresh_read` refreshes the others.
+    """For each external table of which a query only needs a part, and whose stored content may be older, the rows and
+    columns that it needs, by relation id. `refresh_read` refreshes the other tables.
     """
     if session.database.read_only:
         return {}
@@ -309,7 +309,9 @@ def needed_rows(session: Session, pushdowns: Iterable[Pushdown]) -> dict[str, pa
 
 
 def _needed(session: Session, relation: ExternalTable, part: Pushdown) -> pa.Table | None:
-    """None if the reader can't read a part, or the stored content is current. Errors as those of `refresh`."""
+    """Returns None if the reader can't read a part, or the stored content is current. Raises the errors of
+    `refresh`.
+    """
     readers = session.database.external_readers
     reader = readers.reader(relation.external)
     if not reader.takes_pushdown:
@@ -332,7 +334,7 @@ def _needed(session: Session, relation: ExternalTable, part: Pushdown) -> pa.Tab
 
 
 def sent(session: Session, part: Pushdown) -> str | None:
-    """The SQL that `needed_rows` sends to the server; None if it sends none."""
+    """The SQL text that `needed_rows` sends to the server; None if it sends none."""
     relation = session.catalog.relations[part.relation_id]
     assert isinstance(relation, ExternalTable)
     reader = session.database.external_readers.reader(relation.external)
@@ -348,8 +350,8 @@ def _named_there(relation: ExternalTable, part: Pushdown) -> tuple[Schema, list[
 
 
 def refresh_read(session: Session, relation_ids: Iterable[str]) -> bool:
-    """Calls `refresh` for all external tables and dictionaries among these, including those that plain views among them
-    read.
+    """Calls `refresh` for all external tables and dictionaries among the relations, including those that their plain
+    views read.
 
     When it returns, views created by the open transaction reflect their inputs.
     """

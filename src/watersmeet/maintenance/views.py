@@ -55,8 +55,10 @@ def make_writing(session: Session, bound: Bound) -> None:
 
 
 def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
-    """Makes a view that feeds a stream. Rows of a stream outside of the database are delivered as those of a sink."""
-    if isinstance(stream, Source) and not stream.connector:  # of a session that does without connectors
+    """Creates a view that feeds a stream. Rows of a stream outside of the database are delivered like those of a
+    sink.
+    """
+    if isinstance(stream, Source) and not stream.connector:  # the session uses no connectors
         make(session, bound)
         return
     if not stream.is_written_externally:
@@ -88,11 +90,11 @@ def _make(session: Session, bound: Bound) -> None:
         n.scan.relation_id for n in walk(bound.tree) if isinstance(n, Arrivals) and not n.scan.append_only
     )
     if replaced:
-        database.settle(replaced)  # when a query starts, only present rows count as inserted
+        database.settle(replaced)  # when a query starts, only current rows count as inserted
     try:
         made = _filled(session, bound)
     except LateRowsError:
-        made = _filled(session, bound)  # now without the late rows: more of them can't fail it again
+        made = _filled(session, bound)  # late rows are now left out, so further ones can't make it fail again
     if any(isinstance(o, operators.TemporalJoin) and o.memo and o.owner == bound.relation.id for o in made):
         session.notice(_MEMO)
     try:
@@ -105,8 +107,8 @@ def _make(session: Session, bound: Bound) -> None:
 
 
 def _check_order(session: Session, bound: Bound) -> None:
-    """FEATURE_NOT_SUPPORTED for a query that starts now over relations that the open transaction has written: their
-    rows are committed after its start.
+    """Raises FEATURE_NOT_SUPPORTED for a query that starts now and reads relations that the open transaction has
+    written, because their rows are committed after its start.
     """
     transaction = session.transaction
     if transaction is None or not any(isinstance(n, (Arrivals, Cut)) for n in walk(bound.tree)):
@@ -123,7 +125,7 @@ def _check_order(session: Session, bound: Bound) -> None:
 
 
 def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
-    """The operators of a view, compiled and filled. LateRowsError, with nothing done."""
+    """The operators of a view, compiled and filled. If it raises LateRowsError, nothing is changed."""
     database = session.database
     compiling = partial(
         compile_view,
@@ -143,7 +145,7 @@ def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
 
 
 def _filling(session: Session, view: Relation, found: Fill, number: int) -> Bound:
-    """The hidden view of the rows that a view looks up and the cache of a dictionary lacks."""
+    """The hidden view of those rows that a view looks up and that are not in the cache of a dictionary."""
     dictionary = session.catalog.relations[found.dictionary]
     assert dictionary.dictionary is not None
     columns = tuple(
@@ -170,7 +172,9 @@ def rows_left_out(session: Session) -> frozenset[str]:
 
 
 def moment(session: Session) -> int:
-    """The newest commit that a query starting now follows: of table rows, or of any kind if there are other inputs."""
+    """The newest commit that a query starting now follows: one of table rows, or of any kind if there are other
+    inputs.
+    """
     log = session.database.log
     head = log.head()
     if not head or any(r.connector or isinstance(r, Source) for r in session.catalog.relations.values()):
@@ -179,7 +183,9 @@ def moment(session: Session) -> int:
 
 
 def _current(session: Session, bind: Callable[[int], BoundQuery]) -> BoundQuery:
-    """The result of `bind`, over the current content of external relations. bind: takes what `moment` returns."""
+    """The result of `bind`, over the current content of external relations. bind: called with the result of
+    `moment`.
+    """
     found = session.cancellation.computing(bind, moment(session))
     if not refresh_read(session, found.depends_on):
         return found
@@ -191,7 +197,7 @@ def bind_running(
 ) -> Bound:
     """The output of a running query as a hidden view `name`.
 
-    log: show its output as its dialect shows changes. Errors of `DialectRules.running_output`.
+    log: show its output in the dialect's form of changes. Raises the errors of `DialectRules.running_output`.
     """
     text = statement.text
     bound = _current(session, lambda now: requested(request, readable(session.catalog), text, session.dialect, now))
@@ -216,7 +222,7 @@ def bind_running(
 
 
 def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
-    """The view that the statement would create. Errors of the binder, with their positions."""
+    """The view that the statement would create. Raises errors of the binder, with their positions."""
     if other := statement.options.keys() - {JOIN_ROWS_SETTING}:
         name = min(other)
         raise error_at(
@@ -257,7 +263,7 @@ def _most_join_rows(session: Session, query: BoundQuery) -> int:
 
 
 def _optional_rows(statement: CreateMaterializedView, otherwise: int) -> int:
-    """The limit in WITH on the rows that a join may make in one epoch. INVALID_PARAMETER."""
+    """The limit in WITH on the rows that a join may make in one epoch. Raises INVALID_PARAMETER."""
     value = statement.options.get(JOIN_ROWS_SETTING)
     if value is None:
         return otherwise

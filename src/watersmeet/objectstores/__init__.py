@@ -1,1 +1,1 @@
-"""Object stores and HDFS: their contract, the stores, and the files of databases in them."""
+"""Object stores and HDFS: their contract, their implementations, and the files of databases in them."""

@@ -1,8 +1,8 @@
 """The contract of object stores: S3 and compatible stores, Google's and Azure's storage, and HDFS.
 
-Objects can't be renamed, and directories are parts of names. An object always exists completely or not at all, and can
-be created only if its name is free (`Store.create`): of several attempts one succeeds. The module `stores` implements
-the stores. The durations and failures of this process's requests for files of databases are counted for metrics.
+Objects can't be renamed, and directories are parts of names. An object always exists completely or not at all.
+`Store.create` only succeeds if the name is free: of several attempts, one succeeds. The module `stores` implements the
+stores. The durations and failures of this process's requests for files of databases are counted for metrics.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from watersmeet.errors import Error, error
 
 HDFS: Final = "hdfs"
 
-"""The scheme of URLs of HDFS: their bucket is the address of a NameNode, or the name of a nameservice."""
+"""The scheme of URLs of HDFS. Their bucket is the address of a NameNode, or the name of a nameservice."""
 
 WHAT: Final = {"s3": "bucket", "gs": "bucket", "az": "container", HDFS: "HDFS"}
 
-"""The kind of store of a scheme, for messages."""
+"""The kind of store of each scheme, for messages."""
 
 ENDPOINTS: Final = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -36,7 +36,7 @@ ENDPOINTS: Final = {
 
 
 class ObjectStat(NamedTuple):
-    """An object. etag: of its content; it changes with every write."""
+    """An object. etag: the tag of its content, which changes with every write."""
 
     size_bytes: int
     modified_ns: int
@@ -67,7 +67,7 @@ class ObjectReplacedError(OSError):
 class Location:
     """A bucket or container. url: `s3://bucket`, `gs://bucket`, `az://container` or `hdfs://namenode:port`.
 
-    settings: of the library, sorted; values may refer to secrets. They are never shown.
+    settings: those of the library, sorted; values may refer to secrets. Settings are never shown.
     """
 
     url: str
@@ -83,7 +83,7 @@ class Location:
 
     @property
     def bucket(self) -> str:
-        """Its name."""
+        """The name of the bucket."""
         return self.url.partition("://")[2]
 
     @property
@@ -93,15 +93,15 @@ class Location:
 
     @property
     def shown(self) -> str:
-        """Its name in messages."""
+        """The location's name in messages."""
         endpoint = next((v for n, v in self.settings if n == "endpoint"), None)
         where = f" at {endpoint}" if endpoint else ""
         return f'{self.kind} "{self.bucket}"{where}'
 
 
 class _Names(NamedTuple):
-    """The names of options in statements. settings: the library's names by those of the options. keys: the options with
-    credentials, all or none of which are set.
+    """The names of options in statements. settings: the library's names, by the names of options. keys: the options
+    with credentials; either all or none of them are set.
     """
 
     bucket: str
@@ -116,7 +116,7 @@ ENVIRONMENT: Final = "enable_config_load"
 
 ANONYMOUS: Final = "anonymous"
 
-"""The option that sends no credentials: for public objects."""
+"""The option that sends no credentials, for public objects."""
 
 #: RisingWave, "Ingest data from S3 buckets", "Google Cloud Storage", "Azure Blob Storage", and the sinks of that name.
 _OPTIONS: Final = {
@@ -146,7 +146,7 @@ _OPTIONS: Final = {
 
 CONNECTORS: Final = {"s3": "s3", "s3_v2": "s3", "gcs": "gs", "azblob": "az"}
 
-"""The scheme of a connector's URLs, by connector."""
+"""The scheme of the URLs of each connector."""
 
 CREDENTIALS: Final = tuple(name for names in _OPTIONS.values() for name in names.keys)
 
@@ -159,7 +159,7 @@ _NEEDED: Final = {"az": ("azblob.endpoint_url",)}
 class ObjectPath:
     """A path in a store: of a directory, an object or a pattern; an empty path is the whole bucket.
 
-    space: the database that it belongs to, for caches: an earlier database may have had the same path.
+    space: the id of its database, for caches, because an earlier database may have had the same path.
     """
 
     location: Location
@@ -185,14 +185,14 @@ class ObjectPath:
 
     @property
     def parent(self) -> ObjectPath:
-        """Its directory."""
+        """The path of its directory."""
         return replace(self, path=self.path.rpartition("/")[0])
 
 
 def location_at(url: str) -> Location:
-    """A bucket or container with the settings of the environment, under the names of the store's own tools.
+    """A bucket or container, with settings from environment variables, which have the names of the store's own tools.
 
-    INVALID_PARAMETER for a variable that is not an address.
+    Raises INVALID_PARAMETER for a variable that is not an address.
     """
     names = ENDPOINTS.get(url.partition("://")[0], ())
     name = next((name for name in names if os.environ.get(name)), None)
@@ -211,7 +211,9 @@ def is_url(path: str) -> bool:
 
 
 def check_endpoint(url: str) -> None:
-    """CONNECTOR_OPTION if a non-empty text is not the URL of a server: the libraries panic at some invalid ones."""
+    """Raises CONNECTOR_OPTION if a non-empty text is not the URL of a server, because the libraries panic at some
+    invalid URLs.
+    """
     if url and not _is_endpoint(url):
         raise error(
             "CONNECTOR_OPTION", "the endpoint of an object store is no URL", hint="Write http://host:port, or https://."
@@ -227,7 +229,7 @@ def _is_endpoint(url: str) -> bool:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is on this machine, or may be: a path, or a name."""
+    """Whether a path is, or may be, on this machine."""
     scheme, _, rest = path.partition("://")
     return not rest or scheme.lower() == "file"
 
@@ -242,7 +244,7 @@ def option_names(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def object_path(options: Mapping[str, str]) -> ObjectPath | None:
-    """The path of the objects that the options of a connector name; None for files. CONNECTOR_OPTION.
+    """The path of the objects in the options of a connector; None for files. Raises CONNECTOR_OPTION.
 
     RisingWave's connectors (s3, gcs, azblob) have options for the bucket and the path in it. The connector `file` has a
     URL as its path.
@@ -291,7 +293,7 @@ class Store(Protocol):
     """Objects by name, with `/` within names. Thread-safe. All methods raise StoreProblem."""
 
     def create(self, name: str, data: bytes) -> bool:
-        """Create an object; False if the name is taken, possibly by an earlier attempt of this call whose answer was
+        """Create an object. False if the name is taken, possibly by an earlier attempt of this call whose answer was
         lost.
         """
 
@@ -299,15 +301,15 @@ class Store(Protocol):
         """Write an object of the joined `pieces`. Memoryviews must be of plain bytes."""
 
     def get(self, name: str) -> bytes:
-        """The content. FileNotFoundError."""
+        """The content. Raises FileNotFoundError."""
 
     def range(self, name: str, begin: int, end: int, etag: str | None = None) -> bytes:
-        """Bytes [begin, end), within the object and not empty. FileNotFoundError; ObjectReplacedError if the content
-        has another tag.
+        """Bytes [begin, end), a non-empty range within the object. Raises FileNotFoundError, and ObjectReplacedError if
+        the content has another tag.
         """
 
     def stat(self, name: str) -> ObjectStat:
-        """The object's properties. FileNotFoundError."""
+        """The object's properties. Raises FileNotFoundError."""
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectStat]]:
         """The objects below the directories `prefix` with names greater than `after`, in the order of their names."""
@@ -316,8 +318,8 @@ class Store(Protocol):
         """Delete objects; missing ones are no error."""
 
     def discard_unfinished(self, prefix: str) -> int:
-        """Delete files left by crashed writes in the directory `prefix`, and count them; for the only writer, before it
-        starts. 0 for stores that leave none.
+        """Delete files of crashed writes in the directory `prefix`, and return their number; for the only writer,
+        before it starts. 0 for stores in which none remain.
         """
 
 
@@ -327,13 +329,15 @@ T = TypeVar("T")
 #: Upper bounds of the classes of durations, in seconds.
 BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-#: Errors that don't count as failed requests: they only report that a file exists, or is missing.
+#: Errors that don't count as failed requests, because they only report that a file exists or is missing.
 _ANSWERS: Final = (FileNotFoundError, FileExistsError)
 
 
 @dataclass
 class Times:
-    """counts: by class of `BOUNDS_S`, the last one for longer requests. seconds: in total."""
+    """The durations of requests. counts: the number in each class of `BOUNDS_S`, the last for longer requests. seconds:
+    their sum.
+    """
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     seconds: float = 0.0
@@ -368,7 +372,7 @@ def timed(operation: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def request_times() -> dict[str, Times]:
-    """The counts so far, by kind of request."""
+    """The durations so far, by kind of request."""
     with _LOCK:
         return {name: Times([*t.counts], t.seconds, t.failures) for name, t in _TIMES.items()}
 

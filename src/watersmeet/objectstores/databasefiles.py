@@ -1,12 +1,12 @@
 """The files of a database in an object store, with copies of them on the local disk.
 
-After any answer other than success it is unknown whether an object was created: a repeated request may find the name
-taken by its own first attempt. So the object is read after each such answer.
+After any answer other than success, it is unknown whether an object was created: its own first attempt may have taken
+the name of a repeated request. So the object is read after each such answer.
 
 Copies are shared by all processes of a user on a machine, and limited in bytes. Only immutable objects are copied,
 under names that are never reused, so a copy is never stale. A copy appears under its name when it is complete. A loss
-of power could damage one: the directory of copies is named by the boot of the machine, and those of earlier boots are
-deleted.
+of power could damage a copy, so the directory of copies is named after the boot of the machine, and those of earlier
+boots are deleted.
 """
 
 from __future__ import annotations
@@ -42,33 +42,35 @@ from watersmeet.system.process import bytes_of, seconds_of
 
 DIRECTORY: Final = "WATERSMEET_CACHE_DIR"
 
-"""Environment: the directory of the copies; without it, one in the directory of temporary files."""
+"""Environment variable: the directory of the copies; by default, one in the directory of temporary files."""
 
 SIZE: Final = "WATERSMEET_CACHE_BYTES"
 
-"""Environment: how many bytes all copies may take."""
+"""Environment variable: the maximum bytes of all copies."""
 
 DEFAULT_BYTES: Final = 10 << 30
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
-#: When the copies exceed the limit, the oldest are deleted until this part of it is free.
+#: When the copies exceed the limit, the oldest are deleted until this part of the limit is free.
 _FREED: Final = 0.1
 
-#: Other processes also add copies: all are counted again after this process has added that many bytes (or a part of the
-#: limit).
+#: All copies are counted again after this process has added this many bytes (or a part of the limit), because other
+#: processes also add copies.
 _COUNT_BYTES: Final = 256 << 20
 
-#: Unfinished copies are those of processes that died.
+#: The age from which on unfinished copies are those of processes that died.
 _UNFINISHED_S: Final = 3600
 
 _IN_PARTS: Final = ".blocks"
 
-#: The unit of the file system, also for files with holes.
+#: The unit in which file systems count blocks, also for files with holes.
 _DISK_BLOCK_BYTES: Final = 512
 
 
 class ObjectCache:
-    """Thread-safe. Failing to keep a copy, for example on a full disk, is no error."""
+    """The local copies of objects. Thread-safe. If a copy can't be kept, for example on a full disk, no error is
+    raised.
+    """
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
         self.directory = directory
@@ -108,7 +110,7 @@ class ObjectCache:
             self._added(sum(len(p) for p in pieces))
 
     def _make(self) -> None:
-        """Make the directory again if it was deleted."""
+        """Create the directory again if it was deleted."""
         if not self.directory.is_dir():
             _make(self.directory)
 
@@ -123,7 +125,7 @@ class ObjectCache:
                 self._left_bytes = min(self._make_room(), _COUNT_BYTES, max(1, self._max_bytes // 8))
 
     def _make_room(self) -> int:
-        """Delete the least recently used copies if all exceed the limit; returns the bytes left."""
+        """Delete the least recently used copies if all exceed the limit. Returns the remaining bytes."""
         found = []
         for entry in os.scandir(self.directory):
             with contextlib.suppress(OSError):
@@ -146,13 +148,16 @@ class BlockCopy:
     """Some blocks of an object that never changes. Thread-safe.
 
     buffer: as long as the object; missing blocks are undefined. path: a file with holes, shared with other processes;
-    None: in memory. Blocks that can't be written there, on a full disk or after the file was deleted, stay in memory.
+    None to use memory. Blocks that can't be written to the file, because the disk is full or the file was deleted, stay
+    in memory.
     """
 
     def __init__(
         self, size_bytes: int, block_bytes: int, path: Path | None = None, added: Callable[[int], None] | None = None
     ) -> None:
-        """added: is called with the bytes added to the file. OSError if it can't be made or mapped."""
+        """added: called with the number of bytes added to the file. Raises OSError if the file can't be created or
+        mapped.
+        """
         self._block_bytes = block_bytes
         self._path = path
         self._added = added
@@ -174,7 +179,7 @@ class BlockCopy:
         self._marks = np.frombuffer(whole, np.uint8, offset=self._marks_at)
 
     def there(self, blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """The blocks of a set that exist in the cache."""
+        """The blocks of a set that are in the copy."""
         found: npt.NDArray[np.bool_] = self._marks[blocks] != 0
         return found
 
@@ -189,13 +194,13 @@ class BlockCopy:
             self._added(len(data))
 
     def used(self) -> None:
-        """Mark it as recently used."""
+        """Mark the copy as recently used."""
         if self._path is not None:
             with contextlib.suppress(OSError):
                 os.utime(self._path)
 
     def _written(self, begin: int, data: bytes, marks_at: int, marks: bytes) -> bool:
-        """Whether it could be written to the file."""
+        """Write a block to the file. Returns whether that succeeded."""
         if self._path is None:
             return False
         try:
@@ -212,7 +217,7 @@ class BlockCopy:
 
 def _set_aside(fd: int, begin: int, end: int) -> None:
     """Allocate bytes [begin, end) of a file on the disk, so that they can be read when mapped: a file system in memory
-    allocates a hole when it is read, and kills the process (SIGBUS) if it is full. OSError for that.
+    allocates a hole when it is read, and kills the process (SIGBUS) if it is full. Raises OSError if it is full.
     """
     if hasattr(os, "posix_fallocate"):
         try:
@@ -225,7 +230,7 @@ def _set_aside(fd: int, begin: int, end: int) -> None:
 class _Pages:
     """Mapped pages of a file: they follow the file until `write` makes them private to this process.
 
-    Python's own maps keep a descriptor of the file, and Arrow's are read-only. fd: -1 for memory. OSError.
+    (Python's own mappings keep a descriptor of the file, and Arrow's are read-only.) fd: -1 for memory. Raises OSError.
     """
 
     def __init__(self, fd: int, size_bytes: int) -> None:
@@ -237,7 +242,7 @@ class _Pages:
         self._size_bytes = size_bytes
 
     def write(self, begin: int, data: bytes) -> None:
-        """Write to the memory of this process only."""
+        """Write only to the memory of this process."""
         assert begin + len(data) <= self._size_bytes
         ctypes.memmove(self.address + begin, data, len(data))
 
@@ -260,7 +265,7 @@ _MAP_NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0
 
 
 def cache() -> ObjectCache:
-    """The copies shared by processes of this user and machine. DATABASE_ACCESS, INVALID_PARAMETER."""
+    """The copies shared by processes of this user and machine. Raises DATABASE_ACCESS, INVALID_PARAMETER."""
     max_bytes = bytes_of(SIZE, least=0)
     return _cache(os.environ.get(DIRECTORY, ""), DEFAULT_BYTES if max_bytes is None else max_bytes)
 
@@ -278,7 +283,7 @@ def _cache(directory: str, max_bytes: int) -> ObjectCache:
 
 
 def _make(own: Path) -> None:
-    """Make the directory of this boot, and its parent. DATABASE_ACCESS."""
+    """Create the directory of this boot, and its parent. Raises DATABASE_ACCESS."""
     root = own.parent
     try:
         root.mkdir(0o700, parents=True, exist_ok=True)
@@ -306,7 +311,7 @@ Result = TypeVar("Result")
 Given = ParamSpec("Given")
 PATIENCE: Final = "WATERSMEET_STORE_PATIENCE_SECONDS"
 
-"""Environment variable: how long an unanswered request is repeated."""
+"""Environment variable: the time for which an unanswered request is repeated."""
 
 _PATIENCE_S: Final = 60.0
 _FIRST_PAUSE_S: Final = 0.1
@@ -317,7 +322,7 @@ _AT_ONCE: Final = 16
 
 
 class _Patience:
-    """The time limit of repeated requests. INVALID_PARAMETER."""
+    """The time limit of repeated requests. Raises INVALID_PARAMETER."""
 
     def __init__(self) -> None:
         given_s = seconds_of(PATIENCE)
@@ -325,7 +330,7 @@ class _Patience:
         self._pause_s = _FIRST_PAUSE_S
 
     def wait(self, problem: StoreProblem) -> None:
-        """Wait for the next attempt. DATABASE_ACCESS without one."""
+        """Wait for the next attempt. Raises DATABASE_ACCESS if there is none."""
         if not problem.passes or time.monotonic() + self._pause_s > self._end:
             raise failure(problem) from problem
         time.sleep(self._pause_s * random.uniform(0.5, 1))  # noqa: S311 - so that many don't come at once
@@ -334,8 +339,8 @@ class _Patience:
 
 @dataclass
 class Requests:
-    """The number of requests. hits, misses: unchanging objects, or blocks of large ones, found on the local disk or
-    not. fetched_bytes: of the misses.
+    """The number of requests. hits, misses: the immutable objects, or blocks of large ones, that were on the local disk
+    or were not. fetched_bytes: the bytes of the misses.
     """
 
     count: int = 0
@@ -345,7 +350,7 @@ class Requests:
 
 
 class _Here(threading.local):
-    """requests: the counts of this thread; None: those of the process."""
+    """The counts of a thread. requests: None if its requests are counted for the process."""
 
     requests: Requests | None = None
 
@@ -357,7 +362,7 @@ _OF_PROCESS: Final[dict[str, int]] = {}
 
 @contextlib.contextmanager
 def counting() -> Iterator[Requests]:
-    """Count the requests of this thread inside, and exclude them from `requests`."""
+    """A context that counts the requests of this thread, and excludes them from `requests`."""
     before, _HERE.requests = _HERE.requests, Requests()
     try:
         yield _HERE.requests
@@ -394,7 +399,9 @@ def failure(problem: StoreProblem) -> Error:
 
 
 def create(path: ObjectPath, data: Bytes) -> None:
-    """Create an object; FileExistsError if it exists with other content. After DATABASE_ACCESS it may exist or not."""
+    """Create an object. Raises FileExistsError if it exists with other content. After DATABASE_ACCESS, it may exist or
+    not.
+    """
     patience = _Patience()
     while True:
         try:
@@ -419,8 +426,8 @@ def put(path: ObjectPath, pieces: Sequence[Bytes]) -> None:
 
 
 def publish(path: ObjectPath, pieces: Sequence[Bytes], *, direct: bool = False) -> None:
-    """As `put`, for an object that never changes: also kept on the local disk, unless `direct`: not expected to be read
-    soon.
+    """Like `put`, for an object that never changes. It is also kept on the local disk, unless `direct`: then it is not
+    expected to be read soon.
     """
     put(path, pieces)
     if not direct:
@@ -428,12 +435,12 @@ def publish(path: ObjectPath, pieces: Sequence[Bytes], *, direct: bool = False) 
 
 
 def read(path: ObjectPath) -> bytes:
-    """The content; FileNotFoundError."""
+    """The content. Raises FileNotFoundError."""
     return _again(lambda: _sent(path).get(path.path))
 
 
 def mapped(path: ObjectPath) -> pa.Buffer:
-    """The content of an object that never changes, from the local disk if possible. FileNotFoundError."""
+    """The content of an object that never changes, from the local disk if possible. Raises FileNotFoundError."""
     found = cache().get(path)
     if found is not None:
         looked_up(hits=1)
@@ -442,7 +449,7 @@ def mapped(path: ObjectPath) -> pa.Buffer:
     data = read(path)
     looked_up(fetched_bytes=len(data))
     cache().put(path, [data])
-    # Mapped, it is not memory of the process: the system can reclaim its pages.
+    # Mapped content is not memory of the process, because the system can reclaim its pages.
     found = cache().get(path)
     return pa.py_buffer(data) if found is None else found
 
@@ -471,7 +478,7 @@ def is_here(path: ObjectPath) -> bool:
 
 
 def in_parts(path: ObjectPath, size_bytes: int, block_bytes: int) -> BlockCopy:
-    """A copy of an object of that size which is to be filled block by block."""
+    """A copy of an object of that size that will be filled block by block."""
     return cache().in_parts(path, size_bytes, block_bytes)
 
 
@@ -504,7 +511,7 @@ def _at_once(request: Callable[[Item], Result], paths: Sequence[Item]) -> list[R
 
 
 def counted(request: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The function for another thread: its requests are counted with those of this one."""
+    """The function, for another thread, whose requests are then counted with those of this thread."""
     here = _HERE.requests
 
     def requested(*args: Given.args, **kwargs: Given.kwargs) -> Result:
@@ -540,7 +547,7 @@ def names(directory: ObjectPath, *, after: str = "") -> list[str]:
 
 
 def remove_unfinished(directory: ObjectPath) -> int:
-    """Delete files left by crashed writes in a directory, and count them."""
+    """Delete files of crashed writes in a directory, and return their number."""
     return _again(lambda: open_store(directory.location).discard_unfinished(directory.path))
 
 
@@ -550,7 +557,7 @@ def is_empty(directory: ObjectPath) -> bool:
 
 
 def delete(paths: Iterable[ObjectPath]) -> int:
-    """Delete objects, in order if a request is not answered; returns their number, with missing ones."""
+    """Delete objects; in order, if a request is not answered. Returns their number, including missing ones."""
     found = list(paths)
     if found:
         _again(lambda: _sent(found[0]).delete([p.path for p in found]))

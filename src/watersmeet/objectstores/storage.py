@@ -1,9 +1,9 @@
 """The files of a database, in a directory or in an object store: one set of functions for both.
 
-A path is one of the file system or of an object. All functions do the same for both: a file appears completely under
-its name or not at all, of several attempts to create it one succeeds, and afterwards everyone sees it. `durable`:
-whether a file of a file system also survives a loss of power; objects do. `BackgroundWrites` writes
-several files at a time.
+A path belongs to the file system or to an object. All functions do the same for both: a file appears completely under
+its name or not at all; of several attempts to create it, one succeeds; and afterwards all readers see it. `durable`:
+whether a file of a file system also survives a loss of power; objects do. `BackgroundWrites` writes several files at a
+time.
 
 `system.files` and `objectstores.databasefiles` are the two implementations, with details of each function.
 """
@@ -31,7 +31,7 @@ from watersmeet.system.files import Bytes
 #: The number of files written at a time, …
 _AT_ONCE: Final = 4
 
-#: … and the bytes that wait for it in memory at most, or one file.
+#: … and the maximum bytes that wait for it in memory, unless one file has more.
 _WAITING_BYTES: Final = 64 << 20
 
 
@@ -47,7 +47,7 @@ class BackgroundWrites:
         self._bytes = 0
 
     def begin(self, write: Callable[[], None], size_bytes: int) -> None:
-        """Call `write` soon, in another thread. size_bytes: the memory that it holds until then.
+        """Call `write` soon, in another thread. size_bytes: the memory that it needs until then.
 
         Raises the error of an earlier write.
         """
@@ -77,17 +77,17 @@ class BackgroundWrites:
 AnyPath = Path | ObjectPath
 _FILE: Final = "file"
 
-#: A mistyped URL, which would be taken for a relative path.
+#: A pattern for a mistyped URL, which would be regarded as a relative path.
 _HALF_URL: Final = re.compile(r"(?:s3|gs|az|hdfs|file):/", re.IGNORECASE)
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
-#: Files of a file system from this size on are written in the background, because they wait for the disk.
+#: Files of a file system are written in the background from this size on, because they wait for the disk.
 _SOON_BYTES: Final = 1 << 20
 
 
 def path_at(path: str | Path) -> AnyPath:
-    """The path of a text or URL. INVALID_PARAMETER; FEATURE_NOT_SUPPORTED for unknown stores."""
+    """The path that a text or URL names. Raises INVALID_PARAMETER; FEATURE_NOT_SUPPORTED for unknown stores."""
     if isinstance(path, Path) or "://" not in path:
         if _HALF_URL.match(str(path)):
             raise error(
@@ -130,7 +130,7 @@ def path_at(path: str | Path) -> AnyPath:
 
 @timed("create")
 def create_file(path: AnyPath, data: Bytes, *, durable: bool, private: bool = False) -> None:
-    """Create a file in one step; FileExistsError if the name is taken. Of several callers one succeeds.
+    """Create a file in one step. Raises FileExistsError if the name is taken. Of several callers, one succeeds.
 
     private: see `files.create_file`; access to objects is a setting of the bucket.
     """
@@ -151,7 +151,7 @@ def replace_file(path: AnyPath, data: Bytes, *, durable: bool) -> None:
 
 @timed("put")
 def publish_content(path: AnyPath, pieces: Sequence[Bytes], *, durable: bool, direct: bool = False) -> None:
-    """Write the joined `pieces` under a name made from the content.
+    """Write the joined `pieces` under a name derived from the content.
 
     direct: don't cache it, because it won't be read soon; as in `files.publish_content` and `databasefiles.publish`.
     """
@@ -175,7 +175,7 @@ class Publisher:
         """Publish content, now or in the background. Raises the error of an earlier background write.
 
         pieces: must not change afterwards. direct: as in `publish_content`. held: whether the caller keeps the pieces
-        in memory anyway; then they don't count towards the limit of waiting bytes.
+        in memory anyway, so that they don't count as waiting bytes.
         """
         size_bytes = sum(map(len, pieces))
         write = partial(publish_content, path, pieces, durable=self._durable, direct=direct)
@@ -190,7 +190,7 @@ class Publisher:
 
 
 def sync_directory(directory: AnyPath) -> None:
-    """Flush the names of a directory."""
+    """Flush the entries of a directory."""
     if not isinstance(directory, ObjectPath):
         files.sync_directory(directory)
 
@@ -224,14 +224,15 @@ def fetch(paths: Iterable[AnyPath]) -> None:
 
 @timed("read")
 def map_file(path: AnyPath) -> pa.Buffer:
-    """The content of a file that never changes, mapped into memory. It stays valid after the file is deleted.
+    """The content of a file that never changes, mapped into memory.
 
-    FileNotFoundError; OSError for a file that can't be mapped, such as an empty one.
+    It stays valid after the file is deleted. Raises FileNotFoundError, and OSError for a file that can't be mapped,
+    such as an empty one.
     """
     if isinstance(path, ObjectPath):
         return databasefiles.mapped(path)
     with pa.memory_map(str(path)) as file:
-        # The buffer keeps the map alive after the file is closed, so no descriptor is held.
+        # The buffer keeps the mapping after the file is closed, so no descriptor stays open.
         return file.read_buffer()
 
 
@@ -242,7 +243,7 @@ def is_here(path: AnyPath) -> bool:
 
 @timed("exists")
 def exists(path: AnyPath) -> bool:
-    """Whether there is a file of that name."""
+    """Whether there is a file with that name."""
     return databasefiles.exists(path) if isinstance(path, ObjectPath) else files.exists(path)
 
 
@@ -257,7 +258,7 @@ def missing(paths: Sequence[AnyPath]) -> list[AnyPath]:
 def list_names(directory: AnyPath, *, after: str = "") -> list[str]:
     """The names of the finished files in a directory that are greater than `after`, sorted.
 
-    FileNotFoundError if a file system has no such directory.
+    Raises FileNotFoundError if a file system has no such directory.
     """
     if isinstance(directory, ObjectPath):
         return databasefiles.names(directory, after=after)
@@ -266,7 +267,7 @@ def list_names(directory: AnyPath, *, after: str = "") -> list[str]:
 
 @timed("delete")
 def remove_files(paths: Iterable[AnyPath]) -> int:
-    """Delete files in order, missing ones included; returns the number of deleted files."""
+    """Delete files in order, ignoring missing ones. Returns the number of deleted files."""
     found = list(paths)
     objects = [p for p in found if isinstance(p, ObjectPath)]
     return databasefiles.delete(objects) + files.remove_files(p for p in found if isinstance(p, Path))
@@ -289,7 +290,7 @@ def remove_temporaries(directory: AnyPath) -> int:
 
 
 def make_directory(directory: AnyPath) -> None:
-    """Make a directory, where needed."""
+    """Create a directory, if the file system needs one."""
     if not isinstance(directory, ObjectPath):
         files.make_directory(directory)
 

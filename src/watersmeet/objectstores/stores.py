@@ -1,9 +1,9 @@
-"""The object stores: S3 and compatible ones, Google's, Azure's, HDFS; opening them, and reading objects as files.
+"""The object stores (S3 and compatible ones, Google's, Azure's, HDFS), and objects read as files.
 
 obstore, the library of cloud stores, and hdfs-native are extras. hdfs-native needs no Java, reads `core-site.xml` and
 `hdfs-site.xml` in HADOOP_CONF_DIR, and takes the user from HADOOP_USER_NAME or Kerberos tickets, as Hadoop's own tools
-do. HDFS shows unfinished files. So an object is written under another name and then renamed, which the NameNode does
-atomically, and, if requested, only if the name is free.
+do. HDFS shows unfinished files. So an object is written under another name and then renamed. The NameNode renames
+atomically and, if requested, only if the name is free.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from watersmeet.objectstores.base import (
 from watersmeet.system.process import library
 from watersmeet.system.secretvalues import revealed
 
-#: An object up to this size is one request; a larger one is sent in parts, which takes two more …
+#: An object up to this size takes one request; a larger one is sent in parts, which takes two more, …
 _WHOLE_BYTES: Final = 64 << 20
 
 #: … and one for each part of this size.
@@ -48,10 +48,10 @@ _PART_BYTES: Final = 16 << 20
 #: processor time of sending, and an encrypted connection already detects changes.
 _UNSIGNED: Final = "AWS_UNSIGNED_PAYLOAD"
 
-#: By the scheme of a URL: the class of obstore.
+#: obstore's class for each scheme of a URL.
 _CLASSES: Final = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 
-#: The prefixes of the environment variables that it reads.
+#: The prefixes of the environment variables that obstore reads.
 _VARIABLES: Final = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 
 _CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
@@ -62,7 +62,7 @@ _RETRIES: Final = {
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=1), "base": 2},
 }
 
-#: Names of the library's exceptions: some are its own classes, some Python's.
+#: The names of exceptions that the library raises: some are its own classes, some Python's.
 _DENIED: Final = ("PermissionDeniedError", "PermissionError", "UnauthenticatedError")
 
 _CODE: Final = re.compile(r"<Code>([^<]*)</Code>")
@@ -70,7 +70,7 @@ _SAID: Final = re.compile(r"<Message>([^<]*)</Message>")
 _STATUS: Final = re.compile(r"status code: (\d{3}[^:\n]*)")
 _ADDRESS: Final = re.compile(r"https?://\S+")
 
-#: Words of servers for a missing bucket, and for unknown keys.
+#: The words of servers for a missing bucket, and for unknown keys.
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
 _REFUSED: Final = (
@@ -87,7 +87,7 @@ _REFUSED: Final = (
     "403 Forbidden",
 )
 
-#: Words of answers for a bucket in another region.
+#: The words of answers for a bucket in another region.
 _ELSEWHERE: Final = (
     "AuthorizationHeaderMalformed",
     "PermanentRedirect",
@@ -97,10 +97,11 @@ _ELSEWHERE: Final = (
 
 _BAD_REQUEST: Final = "400 Bad Request"
 
-#: Messages of obstore without credentials in the environment.
+#: The messages of obstore if the environment has no credentials.
 _NO_CREDENTIALS: Final = ("instance metadata", "credential", "Account must be specified")
 
-#: The addresses of cloud metadata at which it then searches for credentials. After any answer, there are none.
+#: The addresses of cloud metadata at which obstore then searches for credentials. If one of these answers, there are
+#: none.
 _OF_MACHINE: Final = ("169.254.169.254", "metadata.google.internal")
 
 
@@ -123,7 +124,7 @@ class CloudStore:
             options["unsigned_payload"] = True
         try:
             self._store: Any = make(location.bucket, **options)
-        except Exception as cause:  # obstore's own errors have no common public base; none contains a value
+        except Exception as cause:  # obstore's own errors have no common public base; their texts contain no secret
             if any(word in str(cause) for word in _NO_CREDENTIALS):
                 raise _problem(cause, location) from None
             raise error(
@@ -144,7 +145,7 @@ class CloudStore:
     def put(self, name: str, *pieces: bytes | memoryview) -> None:
         with self._translated():
             whole = sum(map(len, pieces)) <= _WHOLE_BYTES
-            # An iterator is sent as it is, without being copied into one piece.
+            # An iterator is sent without being copied into one piece.
             data = pieces[0] if len(pieces) == 1 else iter(pieces)
             self._library.put(self._store, name, data, use_multipart=not whole, chunk_size=_PART_BYTES)
 
@@ -182,7 +183,7 @@ class CloudStore:
                     self._library.delete(self._store, part)
             except (
                 FileNotFoundError
-            ):  # Azure does not report which object was missing, and whether the others were deleted
+            ):  # Azure does not report which object was missing, or whether the others were deleted
                 for name in part:
                     with contextlib.suppress(FileNotFoundError), self._translated(FileNotFoundError):
                         self._library.delete(self._store, name)
@@ -193,8 +194,8 @@ class CloudStore:
 
     @contextmanager
     def _translated(self, *expected: type[OSError]) -> Iterator[None]:
-        """Raise errors of the library as those of `Store`. expected: possible answers about the object; after any other
-        answer about it (409 to a replacement, for example) the request is repeated.
+        """A context that raises errors of the library as those of `Store`. expected: possible answers about the object;
+        after any other answer about it (for example 409 to a replacement), the request is repeated.
         """
         try:
             yield
@@ -208,7 +209,9 @@ class CloudStore:
 
 
 def _check_environment(scheme: str, endpoint: str) -> None:
-    """INVALID_PARAMETER for an environment variable at which obstore would panic, or which its error would not name."""
+    """Raises INVALID_PARAMETER for an environment variable at which obstore would panic, or that its error would not
+    name.
+    """
     empty = [name for name in ENDPOINTS.get(scheme, ()) if os.environ.get(name) == ""]
     if empty and not endpoint:
         raise error("INVALID_PARAMETER", f"{empty[0]} is empty", hint="Write http://host:port, or unset it.")
@@ -233,7 +236,7 @@ def _stat(found: dict[str, Any]) -> ObjectStat:
 
 
 def _problem(cause: Exception, location: Location) -> Exception:
-    """The meaning of an error of the library. It contains only the code and the message of the server's answer."""
+    """The meaning of an error of the library. It only contains the code and the message of the server's answer."""
     kind, text = type(cause).__name__, str(cause)
     if any(word in text for word in _NO_BUCKET):
         return StoreProblem(
@@ -296,13 +299,14 @@ def _said(text: str) -> str | None:
     )
 
 
-#: The prefix of unfinished files, which `list` leaves out.
+#: The prefix of unfinished files, which `list` omits.
 _UNFINISHED: Final = ".unfinished-"
 
-#: The attempts to reach a NameNode, with growing pauses. Callers retry for longer, and report the problem meanwhile.
+#: The number of attempts to reach a NameNode, with growing pauses. Callers retry for longer, and report the problem
+#: meanwhile.
 _HDFS_CONFIG: Final = {"dfs.client.failover.max.attempts": "3"}
 
-#: Words of errors without a class.
+#: The words of errors that have no class.
 _HDFS_DENIED: Final = ("AccessControlException", "Permission denied", "SASL", "GSSAPI")
 
 
@@ -342,7 +346,7 @@ class HdfsStore:
 
     def range(self, name: str, begin: int, end: int, etag: str | None = None) -> bytes:
         with self._translated():
-            # Opened first: later reads are of the content with this tag, or fail.
+            # The file is opened first, so that later reads return the content with this tag, or fail.
             found = self._client.read(f"/{name}")
             if etag is not None and self.stat(name).etag != etag:
                 raise ObjectReplacedError("the object was replaced")
@@ -372,7 +376,7 @@ class HdfsStore:
             return len(unfinished)
 
     def _below(self, directory: str, after: str) -> Iterator[tuple[str, ObjectStat]]:
-        """As `list`, directory by directory: reading the first names reads no others."""
+        """Like `list`, directory by directory, so that the first names can be read without the others."""
         statuses = [(s.path.lstrip("/") + "/" * s.isdir, s) for s in self._inside(directory)]
         for name, status in sorted(statuses, key=lambda found: found[0]):
             if not status.isdir:
@@ -395,7 +399,7 @@ class HdfsStore:
         return True
 
     def _written(self, name: str, data: bytes) -> str:
-        """The path of a new file in the same directory, with the data on the disks of the DataNodes."""
+        """Writes a new file in the same directory, with its data on the disks of the DataNodes. Returns its path."""
         directory, _, last = f"/{name}".rpartition("/")
         path = f"{directory}/{_UNFINISHED}{last}-{secrets.token_hex(8)}"
         with self._client.create(path, self._library.WriteOptions(create_parent=True)) as file:
@@ -409,7 +413,7 @@ class HdfsStore:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Raise errors of the library as those of `Store`."""
+        """A context that raises errors of the library as those of `Store`."""
         try:
             yield
         except (GeneratorExit, StoreProblem, ObjectReplacedError):
@@ -458,7 +462,7 @@ _KEPT_BLOCKS: Final = 8
 
 
 def open_store(location: Location) -> Store:
-    """The store of a location; it connects later. LIBRARY_MISSING, CONNECTOR_OPTION, UNDEFINED_OBJECT."""
+    """The store of a location; it connects later. Raises LIBRARY_MISSING, CONNECTOR_OPTION, UNDEFINED_OBJECT."""
     return _opened(location, tuple((name, revealed(value)) for name, value in location.settings))
 
 
@@ -468,7 +472,7 @@ def _opened(location: Location, settings: tuple[tuple[str, str], ...]) -> Store:
 
 
 def check_objects(options: Mapping[str, str]) -> None:
-    """Check access to the store that the options name, if any. CONNECTOR_OPTION, RUNTIME_UNAVAILABLE."""
+    """Check access to the store that the options name, if any. Raises CONNECTOR_OPTION, RUNTIME_UNAVAILABLE."""
     path = object_path(options)
     if path is not None:
         try:
@@ -480,7 +484,7 @@ def check_objects(options: Mapping[str, str]) -> None:
 class ObjectFile(io.RawIOBase, BinaryIO):
     """The content of an object as a file for reading. etag: None for an object that never changes. Not thread-safe.
 
-    Reading raises FileNotFoundError, ObjectReplacedError after a new write of the object, StoreProblem.
+    Reading raises FileNotFoundError, StoreProblem, and ObjectReplacedError after a new write of the object.
     """
 
     def __init__(self, location: Location, name: str, size_bytes: int, etag: str | None) -> None:
@@ -490,7 +494,7 @@ class ObjectFile(io.RawIOBase, BinaryIO):
         self.size_bytes = size_bytes
         self.etag = etag
         self.problem: OSError | None = None
-        """The error of a read, which readers of formats may take for a damaged file."""
+        """The error of a read. Readers of formats may regard it as a damaged file."""
         self._position = 0
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
@@ -538,7 +542,7 @@ class ObjectFile(io.RawIOBase, BinaryIO):
 
 
 class _Blocks:
-    """The last blocks read by this process: slices are often cut and read by the same one. Thread-safe."""
+    """The last blocks read by this process, because the process that cuts slices often also reads them. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,1 +1,1 @@
-"""Sink writers: the changes of relations, in batches, to targets outside of the database."""
+"""Sink writers deliver the changes of relations, in batches, to targets outside of the database."""

@@ -1,7 +1,7 @@
-"""Batches of limited size that a sink takes: the content of a relation at one commit, then its changes.
+"""Batches of limited size for a sink: the content of a relation at one commit, then its changes.
 
-The rows of a commit are always in the same order: content and commits never change. Where batches end may differ, as a
-offset counts the rows before it. Dead letters of a topic are batches, too.
+The rows of a commit are always in the same order, because content and commits never change. Batches may end at
+different rows, because an offset counts the rows before it. Dead letters of a topic are also delivered in batches.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from watersmeet.system import duckdbs
 from watersmeet.system.process import scratch_folder
 from watersmeet.values.types import arrow_schema
 
-#: No batch has more rows, but for one whose rows are all of one key …
+#: The maximum rows of a batch, unless all of its rows have one key, …
 BATCH_ROWS: Final = 1 << 16
 
-#: … or more bytes, in memory and without the keys of one batch.
+#: … and its maximum bytes in memory, not counting keys.
 BATCH_BYTES: Final = 32 << 20
 
 
 class SinkBatches:
-    """The batches of a delivery. One thread."""
+    """The batches of a delivery. For one thread."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class SinkBatches:
         position: Delivered,
         most_rows: Callable[[], int],
     ) -> None:
-        """relation: whose changes they are, from the catalog. position: where to begin. most_rows: of a batch; above
-        0.
+        """relation: the relation, from the catalog, whose changes are delivered. position: where to begin. most_rows:
+        the maximum rows of a batch, above 0.
         """
         self._database = database
         self._delivery = delivery
@@ -69,11 +69,13 @@ class SinkBatches:
 
     @property
     def since(self) -> int:
-        """All commits above it are needed to resume after the last batch that was complete."""
+        """The commit above which all are needed to resume after the last complete batch."""
         return self._position.since if self._changes is None else self._since
 
     def content(self, after: SinkOffset | None) -> Iterator[SinkBatch]:
-        """The content that is delivered first, after offset `after`; nothing if that is past it."""
+        """The batches of the content, which is delivered first, after offset `after`; none if `after` is beyond the
+        content.
+        """
         position = self._position
         if position.start is None or (after is not None and (after.commit > position.start or after.last)):
             return
@@ -84,7 +86,7 @@ class SinkBatches:
         yield from map(self._completed, batches)
 
     def changes(self, after: SinkOffset | None) -> Generator[SinkBatch | None]:
-        """The batches of the changes after the content and after offset `after`; None while no more exist.
+        """The batches of the changes after the content and after offset `after`; yields None while no more exist.
 
         Never ends.
         """
@@ -110,7 +112,9 @@ class SinkBatches:
             changes.close()
 
     def _cut(self, rows: pa.Table, diff: Diff, time_us: int, skipped: int) -> Iterator[SinkBatch]:
-        """A change in batches. skipped: the number of first rows to omit. If cut between keys, in their order."""
+        """A change in batches; if batches may only end between keys, the rows are ordered by key. skipped: the number
+        of first rows to omit.
+        """
         assert self._changes is not None
         rows = self._named(rows)
         keys, most_rows = None, self._most_rows
@@ -120,12 +124,12 @@ class SinkBatches:
                 order = np.argsort(keys, kind="stable")
                 rows, diff, keys = rows.take(pa.array(order)), diff[order], keys[order]
             else:
-                most_rows = whole  # whatever the limit becomes
+                most_rows = whole  # even if the limit is altered
         pieces = iter([(rows, diff)])
         return placed(pieces, self._delivery.generation, self._changes.taken, skipped, time_us, most_rows, keys)
 
     def _completed(self, batch: SinkBatch) -> SinkBatch:
-        """The batch with one form of equal keys, and with the parts of messages that follow from its rows."""
+        """The batch with equal keys in one form, and with the parts of messages that are computed from its rows."""
         delivery = self._delivery
         rows = batch.rows
         for name in delivery.key:
@@ -135,7 +139,7 @@ class SinkBatches:
         return replace(batch, rows=rows)
 
     def _named(self, rows: pa.Table) -> pa.Table:
-        """Rows of a commit with the columns of the delivery."""
+        """The rows of a commit, with the columns of the delivery."""
         rows = fitted(rows, self._schema, self._stored.fills).select(range(len(self._names)))
         if self._casts:
             try:
@@ -147,16 +151,17 @@ class SinkBatches:
         return rows.rename_columns(self._names)
 
     def _conversions(self) -> list[str]:
-        """Conversions of stored columns to those of the delivery; None for the same types."""
+        """The conversions of stored columns to those of the delivery; None if the types are equal."""
         pairs = [*zip(self._stored.columns, self._delivery.columns, strict=False)]
         if all(stored.type == wanted.type for stored, wanted in pairs):
             return []
         return [converted(f"t{i}", stored.type, wanted.type) for i, (stored, wanted) in enumerate(pairs)]
 
     def _pieces(self, start: int, base: int) -> Iterator[tuple[pa.Table, Diff]]:
-        """The content at commit `start`. base: the checkpoint from which it is read.
+        """The content at commit `start`.
 
-        Rows that only came are in the order in which they came, others in the order of their values.
+        base: the checkpoint from which it is read. Append-only rows are in the order of arrival, others in the order of
+        their values.
         """
         database, relation_id = self._database, self._delivery.relation
         checkpoint = load_checkpoint(database.layout, base) if base else Checkpoint()
@@ -179,7 +184,7 @@ class SinkBatches:
 
 
 def whole() -> int:
-    """The limit for `placed` if only the size of a batch is limited."""
+    """A limit for `placed` that only limits the size of a batch."""
     return BATCH_ROWS
 
 
@@ -192,8 +197,8 @@ def placed(
     most_rows: Callable[[], int],
     keys: npt.NDArray[np.uint64] | None = None,
 ) -> Iterator[SinkBatch]:
-    """The pieces of a commit in batches, which know the last. skipped: so many rows are left out. keys: of the only
-    piece, sorted; equal ones are in one batch.
+    """The pieces of a commit in batches, of which the last is marked. skipped: the number of first rows to omit. keys:
+    those of the only piece, sorted; rows with equal keys are in one batch.
     """
     following = _next(pieces)
     before = 0
@@ -214,7 +219,7 @@ def _next(pieces: Iterator[tuple[pa.Table, Diff]]) -> tuple[pa.Table, Diff] | No
 
 
 def _limit(rows: pa.Table) -> int:
-    """The number of rows of such a table in one batch."""
+    """The number of rows of a table like this in one batch."""
     size_bytes = int(rows.nbytes)
     if size_bytes <= BATCH_BYTES:
         return BATCH_ROWS
@@ -222,9 +227,9 @@ def _limit(rows: pa.Table) -> int:
 
 
 def _end(count: int, first: int, limit: int, keys: npt.NDArray[np.uint64] | None) -> int:
-    """Where a batch of `count` rows ends that begins at `first`, with at most `limit` rows, or those of one key.
+    """The end of a batch that begins at `first` of `count` rows: it has at most `limit` rows, or those of one key.
 
-    keys: sorted; equal ones are not parted.
+    keys: sorted; rows with equal keys stay together.
     """
     end = min(count, first + limit)
     if keys is not None and end < count and keys[end] == keys[end - 1]:
@@ -257,10 +262,10 @@ def _summed(parts: Iterator[tuple[pa.Table, Diff]], schema: pa.Schema) -> Iterat
 
 
 class DeadLetterBatches:
-    """The messages that each commit has set aside, in the order in which they were read. One thread.
+    """The messages that each commit has set aside, in the order in which they were read. For one thread.
 
-    Which they are follows from the commit: a slice that is read again sets the same messages aside. Ranges of lost
-    messages are left out, as there is nothing to deliver.
+    The commit determines them, because a slice that is read again sets aside the same messages. Ranges of lost messages
+    are omitted, because they have nothing to deliver.
     """
 
     def __init__(self, database: OpenDatabase, delivery: Delivery, position: Delivered) -> None:
@@ -269,15 +274,15 @@ class DeadLetterBatches:
         self._delivery = delivery
         self._schema = arrow_schema(delivery.columns, positional=False)
         self.since = position.since
-        """All commits above it are needed to resume after the last batch that was complete."""
+        """The commit above which all are needed to resume after the last complete batch."""
 
     def content(self, after: SinkOffset | None) -> Iterator[SinkBatch]:
-        """Nothing: it begins with the topic."""
+        """No content: the dead letters begin with the topic."""
         del after
         return iter(())
 
     def changes(self, after: SinkOffset | None) -> Generator[SinkBatch | None]:
-        """The batches after offset `after`; None while no more exist. Never ends."""
+        """The batches after offset `after`; yields None while no more exist. Never ends."""
         log = self._database.log
         if after is not None:
             self.since = max(self.since, after.commit - (not after.last))
@@ -316,7 +321,7 @@ class DeadLetterBatches:
 
 
 def _row(letter: dict[str, Any]) -> dict[str, Any]:
-    """A letter with the columns of `connectors.base.targets.dead_letter_delivery`."""
+    """A dead letter with the columns of `connectors.base.targets.dead_letter_delivery`."""
     key, value = (base64.b64decode(letter[part]) if part in letter else None for part in ("key", "value"))
     said = {name: str(letter[name]) for name in ("topic", "partition", "offset", "reason")}
     return {"key": key, "value": value, **said}

@@ -1,4 +1,4 @@
-"""The changes of a view, commit by commit, and how a running query emits them."""
+"""The changes of a view, commit by commit, and the form in which a running query emits them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _VERSION: Final = "emit_version()"
 
 @dataclass(frozen=True)
 class Change:
-    """The changes of one commit, by column. time_us: of its epoch. commit: its number, or the first if there are
-    several.
+    """The changes of one commit, by column. time_us: the time of its epoch. commit: its number, or the first one of
+    several commits.
     """
 
     time_us: int
@@ -36,12 +36,10 @@ class Change:
 
 @dataclass
 class Emitter:
-    """Turns changes into the rows that a running query gives.
+    """Converts changes into the rows that a running query returns.
 
-    empty: a table of its columns without rows.
-    started_us: when the query started; periods count from it.
-    rowtime: the column by which rows are ordered.
-    emitted: the rows so far; None: nothing yet.
+    empty: a table of its columns without rows. started_us: the start of the query, from which periods are counted.
+    rowtime: the column by which rows are ordered. emitted: the output so far; None for none.
     """
 
     request: Request
@@ -57,26 +55,26 @@ class Emitter:
 
     @property
     def so_far(self) -> Emitted:
-        """The rows so far."""
+        """The output so far."""
         return self._so_far
 
     @property
     def waits_from(self) -> int | None:
-        """The commit of the first change that was taken but not returned; None without any."""
+        """The commit of the first change that was taken but not returned yet; None if there is none."""
         return min((c.commit for c in self._waiting), default=None)
 
     @property
     def ended(self) -> bool:
-        """True once LIMIT rows have been given."""
+        """True once LIMIT rows were returned."""
         return self._so_far.left == 0
 
     def take_back(self, changes: Iterable[Change]) -> None:
-        """Restores changes that were taken before. They are given again, except those of periods that had ended."""
+        """Restores changes that were taken before. They are returned again, except those of periods that had ended."""
         self._waiting += [c for c in changes if self._period(c) >= self._so_far.period]
 
     def emit(self, changes: Iterable[Change], now_us: int) -> tuple[pa.Table, Diff]:
-        """The rows to give now, in the order of commits, each with the number of its emission as last column, and how
-        often each was inserted or deleted.
+        """The rows to return now, in the order of commits, with the number of the emission as last column, and for each
+        row how often it was inserted or deleted.
         """
         given = [self._said(c) for c in self._due(changes, now_us)]
         none = self.empty.append_column(_VERSION, pa.array([], pa.int64()))
@@ -105,7 +103,7 @@ class Emitter:
         return max(0, change.time_us - self.started_us) // self.request.emission.length_us
 
     def _said(self, change: Change) -> Change:
-        """The change in the form that EMIT asks for, with its number. Deleted rows come before those that
+        """The change in the form that EMIT requires, with the number of the emission. Deleted rows precede those that
         replace them.
         """
         order = np.argsort(change.diff > 0, kind="stable")
@@ -143,7 +141,7 @@ def part(rows: pa.Table, diff: Diff, first: int, last: int) -> tuple[pa.Table, D
 
 
 def added_up(changes: list[Change]) -> Change:
-    """One change with the effect of all, and the time of the last."""
+    """One change that is the sum of all, with the time of the last."""
     rows, diff = pa.concat_tables([c.rows for c in changes]), np.concatenate([c.diff for c in changes])
     if (diff > 0).all():
         return Change(changes[-1].time_us, rows, diff, changes[0].commit)
@@ -152,10 +150,12 @@ def added_up(changes: list[Change]) -> Change:
 
 
 class Changes:
-    """The views that change in each commit from now on. Pins the commits until they are taken."""
+    """The changes of views in each commit from now on. Pins the commits until they are taken."""
 
     def __init__(self, database: OpenDatabase, since: int | None = None, held: str = ACTIVE) -> None:
-        """since: the commit after which to begin; None: the newest one. held: how the commits are (`store.readers`)."""
+        """since: the commit after which to begin; None for the newest one. held: the state of the lease on the commits
+        (`store.readers`).
+        """
         self._log, self._segments = database.log, database.segments
         self._reader = Reader(database.layout)
         self._taken = database.log.head() if since is None else since
@@ -166,7 +166,7 @@ class Changes:
 
     @property
     def any(self) -> bool:
-        """Whether there is a commit that was not taken."""
+        """Whether there is a commit that was not taken yet."""
         return self._log.head() > self._taken
 
     @property
@@ -175,11 +175,10 @@ class Changes:
         return self._taken
 
     def take(self, relation_id: str, upto: int | None = None) -> list[Change]:
-        """The changes of a view since the last call, by commit; none is empty. Never waits. upto: the last commit to
-        read.
+        """The non-empty changes of a view since the last call, by commit. Never waits. upto: the last commit to read.
 
-        History that a new view reads in several epochs is one change, once all of it is read: the view never showed the
-        steps.
+        History that a new view reads in several epochs is one change, after all of it was read, because the view never
+        showed the steps.
         """
         head = self._log.head() if upto is None else upto
         found = []
@@ -191,14 +190,14 @@ class Changes:
     def take_next(self, relation_id: str, *, by_transaction: bool = False) -> Change | None:
         """The next change of a relation, which ends with the commit `taken`; None while it does not exist. Never waits.
 
-        by_transaction: each transaction is a change of its own: of a table that the circuit does not write.
+        by_transaction: whether each transaction is a separate change, for a table that the circuit does not write.
         """
         found = self._next(relation_id, self._log.head(), by_transaction=by_transaction)
         self._reader.pin(self._taken, self._held)
         return found
 
     def _next(self, relation_id: str, head: int, *, by_transaction: bool = False) -> Change | None:
-        pieces: list[Commit] = []  # read when all exist
+        pieces: list[Commit] = []  # read once all exist
         before = head
         for number in range(self._taken + 1, head + 1):
             commit = self._log.read(number)
@@ -227,7 +226,7 @@ class Changes:
         return Change(commit.moment_us, pa.concat_tables([t for t, _ in parts]), diff, commit.number)
 
     def back(self, commit: int) -> None:
-        """Gives the changes after `commit` again. It must not be before the last call."""
+        """Returns the changes after `commit` again from now on. It must not be before the last call."""
         self._taken = commit
         self._reader.pin(commit, self._held)
 
@@ -237,5 +236,5 @@ class Changes:
 
 
 def _goes_on(commit: Commit) -> bool:
-    """Whether new views still have history to read after the commit. Transactions in between make no difference."""
+    """Whether new views still have history to read after the commit. Transactions in between don't matter."""
     return commit.kind == "transaction" or (commit.frontier is not None and commit.frontier.backfill is not None)

@@ -1,4 +1,4 @@
-"""Sinks are delivered: a thread for each reads the changes of its relation commit by commit and writes them to the
+"""Sink writers: for each sink, a thread reads the changes of its relation commit by commit and writes them to the
 target.
 
 The database never waits for a target. The commit log keeps all unacknowledged changes, up to the limits
@@ -29,37 +29,39 @@ from watersmeet.store.readers import Reader
 from watersmeet.system.process import fault
 from watersmeet.system.threads import Worker, Workers
 
-#: starting: the target is being opened. filling: the content goes out. running: changes do. paused: the rate limit is
-#: 0. retrying: the target can't be reached, and is tried again. stopped: until ALTER SINK … START, by an error that
-#: does not pass. lost: changes that were not delivered are no longer kept. fenced: another writer delivers.
+#: The states of a sink writer. starting: it opens the target. filling: it writes the content. running: it writes
+#: changes. paused: the rate limit is 0. retrying: the target can't be reached, and is tried again. stopped: after a
+#: permanent error, until ALTER SINK … START. lost: undelivered changes are no longer kept. fenced: another writer
+#: delivers.
 State = Literal["starting", "filling", "running", "paused", "retrying", "stopped", "lost", "fenced"]
 
-#: The state after a permanent error, by condition; for other conditions it is "stopped".
+#: The state after a permanent error, for some conditions; for others it is "stopped".
 _STATES: Final[dict[str, State]] = {"DELIVERY_LOST": "lost", "WRITER_FENCED": "fenced"}
 
-#: States in which a sink stays until ALTER SINK … START.
+#: The states that only ALTER SINK … START ends.
 _ENDED: Final = ("stopped", "lost", "fenced")
 
 #: If available, consecutive batches with up to this many rows are passed to the target together.
 _GROUP_ROWS: Final = 4 * BATCH_ROWS
 #: The interval at which a thread that waits for commits checks whether it should end.
 _LOOK_S: Final = 0.1
-#: After a failure the target is tried again after times from this …
+#: After a failure, the target is tried again after times from this …
 _FIRST_RETRY_S: Final = 0.1
 #: … to this; see `Worker`.
 _LAST_RETRY_S: Final = 30.0
-#: How long FLUSH waits for the topic of a processor.
+#: The maximum time that FLUSH waits for the topic of a processor.
 _FLUSH_S: Final = 10.0
-#: While nothing is to be delivered, a position is saved again after so many commits, so that they can go.
+#: While there is nothing to deliver, the position is saved after this many commits, so that they can be deleted.
 _SAVED_COMMITS: Final = 256
 
 
 @dataclass(frozen=True)
 class Status:
-    """state: see `State`. problem: why it is not running, if it is not. offset: the newest that was acknowledged.
+    """The status of a sink writer. state: see `State`. problem: the reason if it is not running. offset: the newest
+    acknowledged one.
 
-    commits, rows, size_bytes: of the changes that are in the commit log and not delivered yet. seconds: the age of the
-    oldest of them. delivered_rows: since the process opened the database.
+    commits, rows, size_bytes: the size of the undelivered changes in the commit log. seconds: the age of the oldest of
+    these. delivered_rows: the rows delivered since the process opened the database.
     """
 
     state: str
@@ -73,7 +75,7 @@ class Status:
 
 
 class SinkWriters(Service):
-    """The deliveries of an open database. Safe for several threads."""
+    """The sink writers of an open database. Safe for several threads."""
 
     def __init__(self, database: OpenDatabase) -> None:
         self._database = database
@@ -83,18 +85,18 @@ class SinkWriters(Service):
         self._status_file.discard()
 
     def start(self) -> None:
-        """Deliver what the catalog says, until the database is closed."""
+        """Deliver the sinks of the catalog, until the database is closed."""
         self._database.at_close(self._workers.end)
         self.follow()
 
     def follow(self) -> None:
-        """Start and end deliveries as the sinks of the catalog want."""
+        """Start and stop sink writers, so that each sink of the catalog has one."""
         found = deliveries(self._database.catalog)
         self._workers.reconcile({d.id: partial(_SinkWriter, self._database, d, self._tell) for d in found})
 
     def delivered(self, *, wait: bool) -> dict[str, int]:
-        """The records of each processor in its topic, since the process opened the database. wait: also those that it
-        has given so far, except where the topic can't be written.
+        """The number of records that each processor has written to its topic since the process opened the database.
+        wait: first wait until all current records are written, except where the topic can't be written.
         """
         found: dict[str, int] = {}
         for relation in list(self._database.catalog.relations.values()):
@@ -107,7 +109,7 @@ class SinkWriters(Service):
         return found
 
     def restart(self, delivery_id: str) -> None:
-        """Let a delivery that was stopped go on where it was, and one that waits try at once."""
+        """Let a stopped delivery resume at its offset, and let a waiting one retry at once."""
         delivering = self._workers.get(delivery_id)
         if delivering is not None:
             delivering.try_again()
@@ -118,14 +120,14 @@ class SinkWriters(Service):
         return None if delivering is None else delivering.status()
 
     def wait(self, delivery_id: str, seconds: float) -> bool:
-        """Wait until everything that is committed now is acknowledged, or the delivery is stopped; False if neither is
-        so after that time.
+        """Wait until everything committed so far is acknowledged, or the delivery is stopped. False if neither happens
+        within that time.
         """
         delivering = self._workers.get(delivery_id)
         return delivering is None or delivering.wait(self._database.log.head(), seconds)
 
     def _tell(self) -> None:
-        """Tell other processes the states."""
+        """Report the states to other processes."""
         with self._telling:
             self._status_file.write(
                 {i: {"state": d.state, "problem": d.problem} for i, d in self._workers.all().items()}
@@ -133,9 +135,10 @@ class SinkWriters(Service):
 
 
 def begin(database: OpenDatabase, delivery_id: str, generation: int, *, snapshot: bool) -> None:
-    """Notes that a new delivery begins with the content as it is now; without `snapshot` with the changes after now.
+    """Records that a new delivery begins with the current content, or (without `snapshot`) with the changes from now
+    on.
 
-    Call it before the catalog has the delivery. Its relation must be there, with its content.
+    Call it before the delivery is in the catalog. Its relation must already have its content.
     """
     start = database.log.head()
     if not snapshot:
@@ -154,7 +157,7 @@ def begin(database: OpenDatabase, delivery_id: str, generation: int, *, snapshot
 
 
 class _SinkWriter(Worker):
-    """Delivers one delivery until it is stopped."""
+    """The sink writer of one delivery, which runs until it is stopped."""
 
     def __init__(self, database: OpenDatabase, delivery: Delivery, tell: Callable[[], None]) -> None:
         super().__init__("sink-writer", database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
@@ -167,7 +170,7 @@ class _SinkWriter(Worker):
         self._delivered_rows = 0
         self._offset: SinkOffset | None = None
         self._handed: SinkOffset | None = None
-        """The newest offset that was handed to the target, acknowledged or not."""
+        """The newest offset that was passed to the target, whether or not it is acknowledged."""
         self._limited: int | None = None
         self._allowance: Allowance | None = None
         """The allowance of the rate limit `_limited`."""
@@ -177,7 +180,7 @@ class _SinkWriter(Worker):
         self._looked_upto = 0
 
     def try_again(self) -> None:
-        """Go on at once, if it waits after a failure."""
+        """Retry at once, if it waits after a failure."""
         with self.changed:
             if self.state in _ENDED:
                 self.state, self.problem = "starting", None
@@ -192,10 +195,10 @@ class _SinkWriter(Worker):
         """The current status of the sink."""
         log, relation_id = self._database.log, self._delivery.relation
         behind: list[tuple[int, int, int, int]] = []
-        # The dead letters of a topic are known once it is delivered.
+        # The dead letters of a topic are only known once they are delivered.
         if self._position is not None and self.state != "lost" and not self._delivery.dead_letters:
             begun = max(self._reached, self._position.since, self._position.commit - (not self._position.last))
-            with self._looking, contextlib.suppress(Error):  # commits were cleaned up: it is lost, as it will notice
+            with self._looking, contextlib.suppress(Error):  # commits were deleted: its thread will detect the loss
                 for number in range(max(begun, self._looked_upto) + 1, log.head() + 1):
                     commit = log.read(number)
                     change = commit.relations.get(relation_id)
@@ -218,7 +221,7 @@ class _SinkWriter(Worker):
         except OSError as cause:
             self._retry(str(cause))
         except Error as cause:
-            if cause.condition == "RUNTIME_UNAVAILABLE":  # a secret that is elsewhere
+            if cause.condition == "RUNTIME_UNAVAILABLE":  # a secret whose value is outside of the database
                 self._retry(f"{cause.message}. {cause.detail or ''}".rstrip())
                 return
             lost = self._database.sink_positions.since(self._delivery.id) is None
@@ -227,12 +230,12 @@ class _SinkWriter(Worker):
             self._fail(error("INTERNAL_ERROR", f"{type(cause).__name__}: {cause}"))
 
     def _retry(self, problem: str) -> None:
-        """Wait, longer each time, until it is tried again."""
+        """Wait until the next attempt, longer each time."""
         self._show("retrying", self.failed(problem))
         self.back_off()
 
     def _fail(self, cause: Error) -> None:
-        """Wait until it is resumed."""
+        """Wait until the sink writer is resumed."""
         if self.stopping.is_set() or self._database.is_closed:
             return
         explained = self._database.log.explain(cause)
@@ -247,7 +250,7 @@ class _SinkWriter(Worker):
             self._tell()
 
     def _deliver(self) -> None:
-        """Opens the target and delivers until it is stopped, or an error comes."""
+        """Opens the target, and delivers until it is stopped or fails."""
         database, delivery = self._database, self._delivery
         position = self._resumed()
         self._position = position
@@ -283,7 +286,7 @@ class _SinkWriter(Worker):
             self._database.log.check()
             if group:
                 if self._position is not None and self._position.bound:
-                    self._save(replace(self._position, bound=0))  # before: the target may acknowledge, and we not know
+                    self._save(replace(self._position, bound=0))  # first: the process may miss an acknowledgement
                 self._handed = group[-1].offset
                 fault("sink.deliver")
                 target.deliver(group)
@@ -291,7 +294,7 @@ class _SinkWriter(Worker):
                 self._acknowledge(group, flow.since)
                 fault("sink.acknowledged")
             self.succeeded()
-            self._show("filling" if flow.in_content else "running")  # first: callers that wait for the rows see it
+            self._show("filling" if flow.in_content else "running")  # first: waiting callers read it
             if flow.caught_up:
                 self._reach(flow.since)
             if not group and flow.caught_up:
@@ -300,17 +303,19 @@ class _SinkWriter(Worker):
                 self._database.log.wait_past(flow.since, _LOOK_S)
 
     def _limit(self) -> int | None:
-        """The rows a second that go out at most; None for any number."""
+        """The maximum number of rows written per second; None for no limit."""
         sink = self._database.catalog.relations.get(self._delivery.id)
         return sink.rate_limit if isinstance(sink, Sink) else None
 
     def _most_rows(self) -> int:
-        """The number of rows that are passed to the target together if available; above 0."""
+        """The number of rows that are passed to the target together, if that many are available; above 0."""
         limit = self._limit()
         return _GROUP_ROWS if limit is None else max(1, min(_GROUP_ROWS, limit))
 
     def _wait_for_allowance(self) -> None:
-        """Waits until the rate limit, which may be altered meanwhile, allows a row, or until it is stopped."""
+        """Waits until the rate limit, which may be altered meanwhile, allows a row, or until the sink writer is
+        stopped.
+        """
         while not self.stopping.is_set():
             limit = self._limit()
             if limit != self._limited:
@@ -336,7 +341,7 @@ class _SinkWriter(Worker):
         self._database.sink_positions.save(self._delivery.id, position)
 
     def _reach(self, commit: int) -> None:
-        """Everything up to `commit` is delivered."""
+        """Records that everything up to `commit` is delivered."""
         assert self._position is not None
         if commit - self._position.since >= _SAVED_COMMITS:
             self._save(replace(self._position, since=commit))
@@ -345,7 +350,7 @@ class _SinkWriter(Worker):
             self.changed.notify_all()
 
     def _resumed(self) -> Delivered:
-        """The position that was saved last. DELIVERY_LOST."""
+        """The last saved position. Raises DELIVERY_LOST."""
         found = self._database.sink_positions.resume(self._delivery.id)
         if found is None:
             raise self._lost()
@@ -366,13 +371,13 @@ class _SinkWriter(Worker):
         return found
 
     def _check_relation(self) -> None:
-        """The error that stopped the view whose changes are delivered."""
+        """Raises the error that stopped the view whose changes are delivered."""
         failed = self._database.log.progress().failed.get(self._delivery.relation)
         if failed is not None:
             raise error_from_json(failed)
 
     def _agreed(self, position: Delivered, found: SinkOffset | None) -> SinkOffset | None:
-        """The offset to resume from, as the target reports. DELIVERY_MISMATCH if it can't be."""
+        """The offset that the target reports, from which to resume. Raises DELIVERY_MISMATCH if that is impossible."""
         known, generation = _offset(position), self._delivery.generation
         if found is not None and found.generation < generation:
             found = None
@@ -407,14 +412,14 @@ class _SinkWriter(Worker):
 
 
 def _offset(position: Delivered) -> SinkOffset | None:
-    """The newest offset that was acknowledged."""
+    """The newest acknowledged offset."""
     if position.commit < 0:
         return None
     return SinkOffset(position.generation, position.commit, position.rows, position.last)
 
 
 class _Flow:
-    """The batches of a delivery in groups, each of which the target takes at once."""
+    """The batches of a delivery in groups, each of which is passed to the target at once."""
 
     def __init__(
         self, batches: SinkBatches | DeadLetterBatches, offset: SinkOffset | None, most_rows: Callable[[], int]
@@ -429,11 +434,11 @@ class _Flow:
 
     @property
     def since(self) -> int:
-        """All commits above it are needed, after the last group."""
+        """The commit above which all commits are needed after the last group."""
         return self._batches.since
 
     def groups(self) -> Iterator[list[SinkBatch]]:
-        """The next batches that exist; an empty list without any. Never ends."""
+        """The next existing batches; an empty list if there are none. Never ends."""
         group: list[SinkBatch] = []
         rows = 0
         for batch in self._batches.content(self._offset):

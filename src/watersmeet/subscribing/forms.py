@@ -1,8 +1,8 @@
-"""Updates as rows: those of SUBSCRIBE, and those of a cursor over a subscription of RisingWave.
+"""Updates as rows, for SUBSCRIBE, and for cursors over subscriptions of RisingWave.
 
-Materialize, "SUBSCRIBE", "Modifying the output format": without an envelope each changed row with its diff; an upsert
-for each changed key; or Debezium's pairs of old and new row. Columns are named wm_… instead of mz_…, and the number of
-a commit replaces its timestamp.
+Materialize, "SUBSCRIBE", "Modifying the output format": without an envelope, each changed row with its diff; with one,
+an upsert for each changed key, or Debezium's pairs of old and new row. Columns are named wm_… instead of mz_…, and the
+number of a commit replaces its timestamp.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ Places = npt.NDArray[np.int64]
 class Form:
     """The columns and rows of a subscription. key: the key columns of an envelope.
 
-    progress: after the changes of each commit a row follows in which wm_progressed is true: all earlier changes were
-    returned. If there are several relations, their rows are JSON.
+    progress: whether the changes of each commit are followed by a row in which wm_progressed is true, which means that
+    all earlier changes were returned. If there are several relations, their rows are JSON.
     """
 
     relations: tuple[Relation, ...]
@@ -81,7 +81,7 @@ class Form:
 
     @property
     def title(self) -> tuple[Any, ...]:
-        """Equal for forms that produce the same rows."""
+        """A key that is equal for forms that produce the same rows."""
         return tuple(r.id for r in self.relations), self.envelope, self.key, self.progress
 
     @property
@@ -152,7 +152,7 @@ def shown_columns(relation: Relation) -> Schema:
 
 
 def row_texts(batch: ChangeBatch, columns: Sequence[Field]) -> pa.Array:
-    """The rows of a batch as objects of JSON (bytes), made once for all subscribers."""
+    """The rows of a batch as JSON objects (bytes), created once for all subscribers."""
     names = tuple(c.name for c in columns)
 
     def written(_: ChangeBatch) -> pa.Array:
@@ -176,10 +176,11 @@ _NAMES: Final = ("Delete", "UpdateDelete", "UpdateInsert", "Insert")
 
 @dataclass(frozen=True)
 class OperationForm:
-    """The columns of the relation, the operation (Insert, Delete, UpdateDelete, UpdateInsert), and when the commit was
-    made, in milliseconds since 1970 (UTC), NULL for the content. Two commits never have the same time.
+    """The columns of the relation, the operation (Insert, Delete, UpdateDelete, UpdateInsert), and the time of the
+    commit in milliseconds since 1970 (UTC), NULL for the content.
 
-    Rows of one key that go and come in a commit are an update, where the relation has a primary key.
+    Two commits never have the same time. If the relation has a primary key, a deleted and an inserted row of one key in
+    a commit are an update.
     """
 
     relation: Relation
@@ -193,11 +194,11 @@ class OperationForm:
 
     @property
     def title(self) -> tuple[Any, ...]:
-        """Equal for forms of the same rows."""
+        """A key that is equal for forms that produce the same rows."""
         return self.relation.id, "operations"
 
     def rows(self, update: Update) -> pa.Table:
-        """The changes of an update, each as often as it was made."""
+        """The changes of an update, each repeated as often as it was made."""
         schema = arrow_schema(self.columns, positional=False)
         if not update.batches:
             return schema.empty_table()
@@ -225,15 +226,15 @@ class OperationForm:
         )
 
     def progress_row(self, commit: int) -> pa.Table:
-        """Nothing: it has no progress."""
+        """No row, because this form does not report progress."""
         del commit
         return arrow_schema(self.columns, positional=False).empty_table()
 
 
 class ShownUpdates:
-    """The rows of a subscriber's updates (`result.Running`). The subscriber gives progress if the form has it.
+    """The rows of a subscriber's updates (`result.Running`). The subscriber reports progress if the form does.
 
-    An update is shown as long as the session may read what is followed: PERMISSION_DENIED otherwise.
+    Raises PERMISSION_DENIED if the session may no longer read the followed relations.
     """
 
     def __init__(self, session: Session, subscriber: Subscriber, form: Form | OperationForm) -> None:
@@ -251,8 +252,8 @@ class ShownUpdates:
         return pa.concat_tables(found)
 
     def encoded(self, update: Update, how: object, encode: Callable[[pa.Table], bytes]) -> tuple[bytes, int]:
-        """The rows of one update in the form of `encode`, and how many they are. What a commit changed is encoded once
-        for all whose `how` is equal.
+        """The rows of one update, encoded by `encode`, and their number. The changes of a commit are encoded once for
+        all callers with equal `how`.
         """
         tables = self.tables(update)
         parts = [encode(t) for t in tables[bool(update.batches) :]]
@@ -263,7 +264,7 @@ class ShownUpdates:
         return b"".join(parts), sum(t.num_rows for t in tables)
 
     def tables(self, update: Update) -> list[pa.Table]:
-        """The rows of one update, and the row of its progress."""
+        """The rows of one update, and the row that reports its progress."""
         check_followed(self._session, self._followed)
         found = [self.form.rows(update)] if update.batches else []
         if self.form.progress and update.is_complete:
@@ -277,11 +278,11 @@ class ShownUpdates:
 
     @property
     def sign(self) -> int | None:
-        """None: changes are counted, and may count above 1."""
+        """None, because changes have counts, which may be above 1."""
         return None
 
     def unread(self, rows: int) -> None:
-        """Rows that are not handed out come again after the token of before."""
+        """Rows that were not returned are returned again after the previous token."""
 
     def wait(self, seconds: float) -> None:
         """See `result.Running`."""

@@ -40,7 +40,7 @@ from watersmeet.values.types import arrow_schema
 #: The limit of the changes that wait for a subscriber, in addition to the oldest batch.
 BUFFER_BYTES: Final = 16 << 20
 
-#: A subscriber at most this many commits late receives new ones from the tailer, and reads the others itself.
+#: A subscriber that is at most this many commits behind receives new ones from the tailer, and reads the others itself.
 _NEAR_COMMITS: Final = 64
 
 #: The interval of polling for rows that depend on time, or on an epoch in this thread.
@@ -59,9 +59,9 @@ class Subscriber:
     or another one, resumes exactly there, if its commits are still kept.
 
     A subscriber may be used from several threads; each update goes to one of them. It ends when it is closed, when it
-    reached `up_to`, and by an error: HISTORY_GONE if changes that it still needs are no longer kept, SLOW_SUBSCRIBER if
-    more than `buffer_bytes` of changes were waiting, UNDEFINED_RELATION if a relation was dropped, the error of a view
-    that was stopped, CONNECTION_CLOSED with the database.
+    has reached `up_to`, or with an error: HISTORY_GONE if changes that it still needs are no longer kept,
+    SLOW_SUBSCRIBER if more than `buffer_bytes` of changes were waiting, UNDEFINED_RELATION if a relation was dropped,
+    the error of a stopped view, CONNECTION_CLOSED when the database is closed.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Subscriber:
         progress: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        """relations: stored and existing. The others: see `Connection.subscribe`."""
+        """relations: existing relations with stored rows. For the others, see `Connection.subscribe`."""
         self._database = database
         self._tailer = tailer_of(database)
         self.followed = tuple(Followed(r) for r in relations)
@@ -93,7 +93,7 @@ class Subscriber:
         self._problem: Error | None = None
         self._closed = False
         self._reads = True
-        """Whether it still reads commits itself."""
+        """Whether the subscriber still reads commits itself."""
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
         self._lease = Reader(database.layout)
         weakref.finalize(self, self._lease.close)
@@ -136,7 +136,9 @@ class Subscriber:
             return self._queued()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits until there may be an update, or it ended. False after that many seconds without one."""
+        """Waits until there may be an update, or the subscriber has ended. False after that many seconds without an
+        update.
+        """
         database = self._database
         until_s = None if seconds is None else time.monotonic() + seconds
         while True:
@@ -150,7 +152,7 @@ class Subscriber:
                 return False
 
     def next(self, timeout_seconds: float | None = None) -> Update | None:
-        """The next update. Waits at most that long (None: without limit); None at the end or after that time."""
+        """The next update. Waits at most that long (None for no limit). Returns None at the end, or after that time."""
         until_s = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while True:
             found = self.take()
@@ -174,7 +176,7 @@ class Subscriber:
             self._changed.wait_for(lambda: self._has_more() or self._reached >= head, most_s)
 
     async def arrive(self) -> None:
-        """Returns when there may be an update, or it ended."""
+        """Returns when there may be an update, or the subscriber has ended."""
         loop = asyncio.get_running_loop()
         with self._changed:
             if self._has_more():
@@ -192,7 +194,7 @@ class Subscriber:
             self._wake()
 
     async def take_async(self) -> Update | None:
-        """As `take`; slow reads run in another thread."""
+        """Like `take`; slow reads run in another thread."""
         return await asyncio.to_thread(self.take) if self.reads else self.take()
 
     def __iter__(self) -> Iterator[Update]:
@@ -217,7 +219,9 @@ class Subscriber:
             await self.arrive()
 
     def close(self) -> None:
-        """Ends it. Threads that wait for an update get None. May be called again, and from any thread."""
+        """Ends the subscriber. Threads that wait for an update receive None. May be called again, and from any
+        thread.
+        """
         self._tailer.leave(self)
         with self._changed:
             self._closed = True
@@ -309,11 +313,13 @@ class Subscriber:
             try:
                 return pin_past(self._database.layout, log, self._lease, log.head())
             except Error as cause:
-                if cause.condition != "HISTORY_GONE":  # else many commits were made meanwhile
+                if cause.condition != "HISTORY_GONE":  # otherwise there were many new commits meanwhile
                     raise
 
     def _begins(self, moment: Moment) -> None:
-        """Everything up to `moment` was returned; later commits are pinned, up to the limits for late readers."""
+        """Records that everything up to `moment` was returned; later commits stay pinned, up to the limits for late
+        readers.
+        """
         self._lease.pin(moment.transaction, KEPT)
         with self._changed:
             self._complete = True
@@ -324,7 +330,7 @@ class Subscriber:
                 self._given = moment.head
 
     def _content(self) -> Iterator[Update]:
-        """The content at one moment, then the changes since."""
+        """The content at one moment, followed by the changes since then."""
         log = self._database.log
         with contextlib.ExitStack() as entered:
             connection, catalog, moment = self._read_content(entered)
@@ -359,7 +365,7 @@ class Subscriber:
             entered.close()
 
     def _rows(self, connection: duckdb.DuckDBPyConnection, one: Followed, now: Relation) -> Iterator[ChangeBatch]:
-        """The rows of a relation. now: its present definition, maybe with another name and further columns."""
+        """The rows of a relation. now: its current definition, which may have another name and further columns."""
         schema = arrow_schema(one.relation.columns, positional=False)
         columns = ", ".join(quoted(c.name) for c in now.columns[: len(schema)])
         try:
@@ -433,14 +439,14 @@ class Subscriber:
         return sum(step.size_bytes.get(f.key, 0) for f in self.followed)
 
     def _shown(self, commit: int) -> int:
-        """The commit, or `up_to` if that is less."""
+        """The smaller one of the commit and `up_to`."""
         return commit if self._up_to is None else min(commit, self._up_to)
 
     def _is_beyond(self, commit: int) -> bool:
         return self._up_to is not None and commit > self._up_to
 
     def _has_more(self) -> bool:
-        """Whether `take` may return something, or raises."""
+        """Whether `take` may return an update, or raises an error."""
         return (
             self._reads
             or bool(self._queue)
@@ -493,7 +499,7 @@ def subscribe(
     if len({r.id for r in relations}) < len(relations):
         raise error("INVALID_PARAMETER", "a relation can be named once in a subscription")
     for relation in relations:
-        # As other sessions see it: relations made by the open transaction are staged.
+        # In the form that other sessions see: relations created by the open transaction are staged.
         if (refused := refusal(session.database.catalog.relations.get(relation.id, relation))) is not None:
             raise refused
     check_named(session, [r.id for r in relations])

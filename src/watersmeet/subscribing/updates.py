@@ -1,7 +1,7 @@
 """The updates of subscribers, commit by commit, and the tailer: one thread that reads each commit once for all of them.
 
-The tailer never waits for a subscriber. Each subscriber has a queue of batches, which are shared objects. A subscriber
-whose queue grows too long is cut off.
+The tailer never waits for a subscriber. Each subscriber has a queue of batches, which all subscribers share. A
+subscriber whose queue grows too long is ended.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ChangeBatch:
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def made(self, key: Any, make: Callable[[ChangeBatch], Any]) -> Any:
-        """The result of `make`, such as encoded text, cached by `key`."""
+        """The result of `make`, for example an encoded text, cached under `key`."""
         if key not in self._made:
             self._made[key] = make(self)
         return self._made[key]
@@ -62,9 +62,9 @@ class Update:
     """The changes of a commit in the relations of a subscriber, in the order in which these were named.
 
     commit: its number. time_us: its time, in microseconds since 1970 (UTC). batches: for each relation, deletions
-    before insertions; empty if nothing changed. is_snapshot: it is the content at that commit, or a part of it, instead
-    of a change. is_complete: False if more of the same commit follows. A subscriber that begins after the commit of a
-    complete update gets exactly what follows it.
+    before insertions; empty if nothing changed. is_snapshot: whether it is the content at that commit, or a part of it,
+    not a change. is_complete: False if more of the same commit follows. A subscriber that begins after the commit of a
+    complete update receives exactly the updates that follow it.
     """
 
     commit: int
@@ -82,11 +82,11 @@ class Followed:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for two that need the same changes."""
+        """A key that is equal for two that need the same changes."""
         return self.relation.id, self.relation.shown, self.relation.columns
 
     def batches(self, rows: pa.Table, diffs: Diff) -> tuple[ChangeBatch, ...]:
-        """Rows as batches with the columns' names."""
+        """The rows as batches with the columns' names."""
         found = []
         for start in range(0, rows.num_rows, BATCH_ROWS):
             part = rows.slice(start, BATCH_ROWS).combine_chunks()
@@ -96,7 +96,9 @@ class Followed:
 
 @dataclass(frozen=True)
 class Step:
-    """A commit with changes of followed relations. changes: by `Followed.key`. size_bytes: of them, by key."""
+    """A commit with changes of followed relations. changes: by `Followed.key`. size_bytes: the size of the changes, by
+    key.
+    """
 
     commit: int
     time_us: int
@@ -105,15 +107,15 @@ class Step:
 
 
 class CommitReader:
-    """Reads the changes of commits in sequence. The set of relations may change. One thread.
+    """Reads the changes of commits in sequence. The set of relations may change. For one thread.
 
-    A commit of an epoch changes the views, and the tables by all transactions that the epoch is the first to reflect:
-    after it, all have the content of one moment, that of a SELECT. Without views, each transaction changes its tables
-    by itself.
+    The commit of an epoch changes the views, and changes tables by all transactions that no earlier epoch reflects.
+    After it, all have the content of one moment, which a SELECT would show. Without views, each transaction changes its
+    tables separately.
     """
 
     def __init__(self, log: CommitLog, segments: SegmentFiles, moment: Moment) -> None:
-        """moment: of the commit before the first one to read."""
+        """moment: that of the commit before the first one to read."""
         self._log, self._segments = log, segments
         self._moment = moment
 
@@ -172,7 +174,7 @@ class Listener(Protocol):
 
     @property
     def followed(self) -> Sequence[Followed]:
-        """The followed relations, always the same."""
+        """The followed relations, which never change."""
         ...
 
     @property
@@ -181,11 +183,11 @@ class Listener(Protocol):
         ...
 
     def hand(self, steps: Sequence[Step], commit: int, time_us: int) -> None:
-        """Hands over all changes of its relations up to `commit`, since the last call."""
+        """Receives all changes of its relations since the last call, up to `commit`."""
         ...
 
     def fail(self, problem: Error) -> None:
-        """No updates follow."""
+        """Receives the error after which no updates follow."""
         ...
 
 
@@ -198,15 +200,15 @@ class Tailer(Service):
         self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
         self._thread: _Tailing | None = None
         self._upto = 0
-        """The commit up to which the round goes that is handed out, or was last."""
+        """The last commit of the current or previous round."""
         self._ending = False
 
     def start(self) -> None:
-        """Ends with the database."""
+        """Registers the tailer to end with the database."""
         self._database.at_close(self.close)
 
     def join(self, listener: Listener) -> int:
-        """Hands `listener` all commits after the returned one. CONNECTION_CLOSED."""
+        """From now on, passes all commits after the returned one to `listener`. Raises CONNECTION_CLOSED."""
         log = self._database.log
         with self._lock:
             if self._ending or self._database.is_closed:
@@ -222,7 +224,7 @@ class Tailer(Service):
             return self._upto
 
     def leave(self, listener: Listener) -> None:
-        """Stops handing it commits. May be called again."""
+        """Passes no further commits to the listener. May be called again."""
         with self._lock:
             self._listeners.discard(listener)
 
@@ -244,7 +246,7 @@ class Tailer(Service):
             return False
 
     def look(self, reader: CommitReader) -> None:
-        """Waits briefly for commits and hands them over."""
+        """Waits briefly for commits, and passes them to the listeners."""
         database = self._database
         if database.runtime == "inprocess" and not database.read_only and self._is_awaited:
             database.flush()
@@ -284,7 +286,7 @@ class Tailer(Service):
         return ended | {i: error_from_json(failed[i]) for i in followed if i in failed}
 
     def fail(self, problem: Error) -> None:
-        """Ends all subscribers by an error."""
+        """Ends all subscribers with an error."""
         with self._lock:
             listeners = list(self._listeners)
             self._listeners.clear()
@@ -319,7 +321,7 @@ class _Tailing(Worker):
 
 
 def dropped(relation: Relation) -> Error:
-    """The error of a subscriber whose relation was dropped."""
+    """The error for a subscriber whose relation was dropped."""
     return error("UNDEFINED_RELATION", f"{relation.title} was dropped")
 
 

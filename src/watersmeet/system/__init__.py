@@ -1,1 +1,3 @@
-"""The process and its machine: files, memory, libraries, connections of DuckDB, secrets. It knows no database."""
+"""The process and its machine: files, memory, libraries, connections of DuckDB, secrets. These modules are independent
+of databases.
+"""

@@ -26,7 +26,7 @@ Pieces = Sequence[bytes | memoryview]
 
 
 class BlobRef(NamedTuple):
-    """Bytes [offset_bytes, offset_bytes + length_bytes) of a file, with a table of `rows` rows.
+    """A reference to bytes [offset_bytes, offset_bytes + length_bytes) of a file, which contain a table of `rows` rows.
 
     file: its name in the database or the state store; "" for the segment that contains this reference.
     """
@@ -52,13 +52,13 @@ def joined(blob: Pieces) -> pa.Buffer:
 
 
 Ranges = npt.NDArray[np.int64]
-"""Ranges of bytes [begin, end), one a row."""
+"""Ranges of bytes [begin, end), one in each row."""
 
 
 class BlobParts(Protocol):
     """A blob in another store, of which only some ranges are in memory.
 
-    buffer: as long as the blob; undefined outside of the fetched ranges.
+    buffer: of the blob's length; undefined outside of the fetched ranges.
     """
 
     buffer: pa.Buffer
@@ -68,9 +68,9 @@ class BlobParts(Protocol):
         ...
 
     def fetch(self, wanted: Sequence[tuple[BlobParts, Ranges]]) -> None:
-        """Fills ranges of several blobs of one store, this one among them, with as few round trips as possible.
+        """Fills ranges of several blobs of one store, including this one, with as few round trips as possible.
 
-        STATE_DAMAGED, with the name of the file, if bytes are missing or have changed.
+        Raises STATE_DAMAGED, with the name of the file, if bytes are missing or have changed.
         """
         ...
 
@@ -81,10 +81,10 @@ _BLOCK_BYTES: Final = 4096
 #: Gaps up to this size are also read, which is faster than another request.
 _GAP_BYTES: Final = 64 << 10
 
-#: From this size on a range uses huge pages, which the kernel clears and frees faster.
+#: From this size on, a range uses huge pages, which the kernel clears and frees faster.
 _LARGE_BYTES: Final = 4 << 20
 
-#: The most bytes of one request.
+#: The maximum bytes of one request.
 _REQUEST_BYTES: Final = 2 << 20
 
 #: The number of concurrent requests.
@@ -94,7 +94,7 @@ _AT_ONCE: Final = 4
 class DirectBlob:
     """A `BlobParts` of an immutable file; the file may be deleted later.
 
-    buffer: zero outside of the fetched ranges, which take memory until `drop`. FileNotFoundError.
+    buffer: zero outside of the fetched ranges, which take memory until `drop`. Raises FileNotFoundError.
     """
 
     def __init__(self, path: Path, offset_bytes: int, length_bytes: int) -> None:
@@ -115,7 +115,7 @@ class DirectBlob:
         return sum(end - begin for begin, end in _merged(ranges + self._skipped_bytes))
 
     def fetch(self, wanted: Sequence[tuple[BlobParts, Ranges]]) -> None:
-        """Fills ranges of several blobs of files. STATE_DAMAGED if a file is too short."""
+        """Fills ranges of several blobs of files. Raises STATE_DAMAGED if a file is too short."""
         reads = []
         for blob, ranges in wanted:
             assert isinstance(blob, DirectBlob)

@@ -1,7 +1,7 @@
 """Opens all in-memory databases of DuckDB.
 
 By default DuckDB uses all cores and most of the memory, installs extensions on demand, reads variables of Python as
-tables and shows progress on the terminal. These connections do none of that, and compute in UTC.
+tables and shows progress on the terminal. These connections do none of this, and compute in UTC.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """A connection to a new database in memory.
 
-    memory_limit: in DuckDB's form, `512MB`. spill_directory: for rows beyond it; without one such a query fails.
-    keeps_order: whether rows without ORDER BY keep the order of their input. external_access: whether SQL may read
-    files and the network. optimizers: the only ones used; None: all. join_filters: whether joins filter one side by the
-    keys of the other. DuckDB also filters below LIMIT and DISTINCT ON, which changes the result (its issues 21757 and
-    22924): so not for SQL of clients. locked: settings can't change later.
+    memory_limit: in DuckDB's form, `512MB`. spill_directory: for rows beyond this limit; without it, such a query
+    fails. keeps_order: whether rows without ORDER BY keep the order of their input. external_access: whether SQL may
+    read files and the network. optimizers: the only ones used; None for all. join_filters: whether joins filter one
+    side by the keys of the other; not for SQL of clients, because DuckDB also filters below LIMIT and DISTINCT ON,
+    which changes the result (its issues 21757 and 22924). locked: whether settings can't change later.
     """
     config: dict[str, Any] = {
         **_SHUT,
@@ -50,7 +50,7 @@ def connect(
         "memory_limit": memory_limit,
         "temp_directory": spill_directory,
         "preserve_insertion_order": keeps_order,
-        "order_by_non_integer_literal": True,  # in an aggregate: without effect, as in PostgreSQL
+        "order_by_non_integer_literal": True,  # in an aggregate it has no effect, as in PostgreSQL
     }
     connection = duckdb.connect(":memory:", config=config)
     _quiet(connection)
@@ -61,14 +61,14 @@ def connect(
     if off:
         connection.execute(f"SET disabled_optimizers = '{','.join(off)}'")
     if not external_access:
-        connection.execute("SET enable_external_access = false")  # after the spill directory, which it would refuse
+        connection.execute("SET enable_external_access = false")  # last: it forbids setting the directory
     if locked:
         connection.execute("SET lock_configuration = true")
     return connection
 
 
 def another(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """A further connection to the database of one, for another thread."""
+    """A further connection to a connection's database, for another thread."""
     made = connection.cursor()
     _quiet(made)
     return made

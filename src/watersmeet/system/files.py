@@ -19,17 +19,17 @@ from typing import BinaryIO, Final
 
 from watersmeet.errors import Error, error
 
-#: Begins the names of unfinished files, which only the clean-up at start reads.
+#: The prefix of the names of unfinished files, which only the clean-up at start reads.
 TEMPORARY: Final = ".tmp-"
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _counter = itertools.count()
-#: Process ids are not unique across machines and containers.
+#: A random part of names, because process ids are not unique across machines and containers.
 _TOKEN: Final = os.urandom(6).hex()
 
-#: The most buffers of one writev on all systems.
+#: The maximum number of buffers of one writev that all systems support.
 _WRITEV_BUFFERS: Final = 512
-#: The size of one direct write, past the page cache.
+#: The size of one direct write, which bypasses the page cache.
 _DIRECT_BYTES: Final = 1 << 20
 
 Bytes = bytes | memoryview
@@ -64,9 +64,9 @@ def replace_file(path: Path, data: Bytes, *, durable: bool) -> None:
 
 
 def create_file(path: Path, data: Bytes, *, durable: bool, private: bool = False) -> None:
-    """Creates a file atomically; FileExistsError if the name is taken. Exactly one of several callers succeeds.
+    """Creates a file atomically. Raises FileExistsError if the name is taken. Exactly one of several callers succeeds.
 
-    private: only the user of this process can read it. The caller flushes the directory (`sync_directory`), to
+    private: whether only the user of this process can read it. The caller flushes the directory (`sync_directory`), to
     distinguish a missing file from one that is not yet durable.
     """
     temporary = temporary_path(path.parent)
@@ -77,7 +77,7 @@ def create_file(path: Path, data: Bytes, *, durable: bool, private: bool = False
 
 
 def write_new(path: Path, data: Bytes) -> None:
-    """Creates the file `path`, not atomically: readers may see it unfinished. OSError."""
+    """Creates the file `path`, but not atomically: readers may see it unfinished. Raises OSError."""
     _write(path, [data], durable=False)
 
 
@@ -102,8 +102,8 @@ def rights(directory: Path) -> int:
 def publish_content(path: Path, pieces: Sequence[Bytes], *, durable: bool, direct: bool = False) -> None:
     """Writes the joined `pieces` to `path`, whose name is derived from the content.
 
-    An existing file of that name and size is kept: it has that content, from an earlier attempt. The caller flushes the
-    directory. direct: past the page cache where possible, for content that is not read soon.
+    An existing file with that name and size is kept, because it has that content from an earlier attempt. The caller
+    flushes the directory. direct: bypass the page cache where possible, for content that is not read soon.
     """
     with contextlib.suppress(OSError):
         if os.stat(path).st_size == sum(len(p) for p in pieces):
@@ -132,7 +132,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def remove_files(paths: Iterable[Path]) -> int:
-    """Deletes the existing files of `paths`, in order; their number."""
+    """Deletes the existing files of `paths`, in order. Returns their number."""
     removed = 0
     for path in paths:
         try:
@@ -156,7 +156,7 @@ def remove_temporaries(directory: Path) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """The content of `path`. FileNotFoundError."""
+    """The content of `path`. Raises FileNotFoundError."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -167,7 +167,7 @@ def read_file(path: Path) -> bytes:
 
 
 def try_lock(handle: int, *, shared: bool = False) -> bool:
-    """Locks an open file, without waiting, until the handle is closed; False if another handle holds the lock."""
+    """Locks an open file, without waiting, until the handle is closed. False if another handle holds the lock."""
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
@@ -186,7 +186,7 @@ def exists(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _cleaning(temporary: Path, path: Path) -> Iterator[None]:
-    """Converts OSError to `Error` and deletes the unfinished file."""
+    """A context that converts OSError to `Error`, and deletes the unfinished file after an error."""
     try:
         yield
     except FileExistsError:
@@ -218,8 +218,8 @@ def _write(
 
 
 def _written_direct(handle: int, pieces: Sequence[Bytes]) -> memoryview:
-    """Writes all whole blocks past the page cache; the rest of `pieces`."""
-    block, used = memoryview(mmap.mmap(-1, _DIRECT_BYTES)), 0  # begins at a page, as it has to
+    """Writes all whole blocks, bypassing the page cache. Returns the rest of `pieces`."""
+    block, used = memoryview(mmap.mmap(-1, _DIRECT_BYTES)), 0  # this begins at a page, which is required
     _set_direct(handle, wanted=True)
     for piece in pieces:
         left = memoryview(piece).cast("B")
@@ -235,7 +235,7 @@ def _written_direct(handle: int, pieces: Sequence[Bytes]) -> memoryview:
 
 
 def _write_block(handle: int, block: memoryview) -> None:
-    """Writes a block of whole pages, past the page cache if the file system accepts it."""
+    """Writes a block of whole pages, bypassing the page cache if the file system accepts it."""
     try:
         written = os.write(handle, block)
     except OSError as cause:
@@ -256,7 +256,7 @@ def _set_direct(handle: int, *, wanted: bool) -> None:
 
 
 def _write_all(handle: int, pieces: Sequence[Bytes]) -> None:
-    """Writes everything: one call may write only a part (2 GiB at most, or the last free blocks)."""
+    """Writes everything, although one call may only write a part (at most 2 GiB, or the last free blocks)."""
     views = [memoryview(p).cast("B") for p in pieces if len(p)]
     while views:
         written = os.writev(handle, views[:_WRITEV_BUFFERS])
@@ -268,7 +268,7 @@ def _write_all(handle: int, pieces: Sequence[Bytes]) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file, or the entries of a directory, survive a loss of power. OSError."""
+    """Makes the content of a file, or the entries of a directory, survive a loss of power. Raises OSError."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -277,7 +277,7 @@ def sync_file(path: Path) -> None:
 
 
 def copy_bytes(source: BinaryIO, target: BinaryIO, size_bytes: int) -> None:
-    """Copies the first bytes of a file. DATABASE_DAMAGED if it is shorter."""
+    """Copies the first bytes of a file. Raises DATABASE_DAMAGED if it is shorter."""
     while size_bytes:
         block = source.read(min(size_bytes, 1 << 20))
         if not block:

@@ -1,6 +1,6 @@
 """Verifiers of passwords and the exchange of messages by SCRAM-SHA-256 (RFC 5802, RFC 7677).
 
-With a verifier a server can check a password without knowing it. PostgreSQL writes it as
+With a verifier, a server can check a password without knowing it. PostgreSQL writes it as
 `SCRAM-SHA-256$iterations:salt$stored key:server key`.
 """
 
@@ -28,7 +28,7 @@ _MOST_ITERATIONS: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Verifier:
-    """Checks a password."""
+    """A verifier, which checks passwords."""
 
     iterations: int
     salt: bytes
@@ -45,7 +45,7 @@ class Verifier:
 
     @classmethod
     def read(cls, text: str) -> Verifier:
-        """Reads PostgreSQL's form. INVALID_PARAMETER."""
+        """Parses PostgreSQL's form of a verifier. Raises INVALID_PARAMETER."""
         try:
             mechanism, numbers, keys = text.split("$")
             iterations, salt = numbers.split(":")
@@ -62,9 +62,10 @@ class Verifier:
 
     @classmethod
     def given(cls, text: str) -> Verifier:
-        """The verifier of the text after PASSWORD: of a password, or the verifier itself, which psql sends.
+        """The verifier for the text after PASSWORD: that of a password, or the text itself, because psql sends
+        verifiers.
 
-        FEATURE_NOT_SUPPORTED for MD5.
+        Raises FEATURE_NOT_SUPPORTED for MD5.
         """
         if text.startswith(f"{MECHANISM}$"):
             return cls.read(text)
@@ -73,7 +74,7 @@ class Verifier:
         return cls.of(text)
 
     def accepts(self, password: str) -> bool:
-        """Whether a password is right, for clients that send it in clear text over an encrypted connection."""
+        """Whether a password is correct, for clients that send it in clear text over an encrypted connection."""
         made = self.of(password, salt=self.salt, iterations=self.iterations)
         return hmac.compare_digest(made.stored_key, self.stored_key)
 
@@ -83,7 +84,7 @@ class Verifier:
 
 
 class Exchange:
-    """The four messages of SCRAM, without channel binding. PROTOCOL_VIOLATION."""
+    """The four messages of SCRAM, without channel binding. Raises PROTOCOL_VIOLATION."""
 
     def __init__(self, verifier: Verifier, client_first: str) -> None:
         flag, _, rest = client_first.partition(",")
@@ -134,7 +135,7 @@ def encoded(data: bytes) -> str:
 
 
 def decoded(text: str) -> bytes:
-    """The inverse of `encoded`. ValueError."""
+    """The inverse of `encoded`. Raises ValueError."""
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as cause:
@@ -142,7 +143,7 @@ def decoded(text: str) -> bytes:
 
 
 def _prepared(password: str) -> str:
-    """RFC 4013 (SASLprep); a password that it prohibits stays unchanged, as in PostgreSQL."""
+    """The password prepared by RFC 4013 (SASLprep). A prohibited password stays unchanged, as in PostgreSQL."""
     mapped = "".join(" " if stringprep.in_table_c12(c) else c for c in password if not stringprep.in_table_b1(c))
     normal = unicodedata.normalize("NFKC", mapped)
     forbidden = (

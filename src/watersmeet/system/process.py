@@ -1,8 +1,8 @@
 """This process: its cores, memory, environment variables and temporary folders; libraries that are imported at their
 first use (those of extras, and slow ones that a command may not need); points at which tests inject failures.
 
-A killed process can't remove its folders. So each folder has a file that its process keeps locked, and a process that
-creates its first folder removes those of ended processes. A module that is imported at its first use:
+A killed process can't remove its folders. So each folder contains a file that its process keeps locked, and a process
+that creates its first folder removes the folders of ended processes. A module that is imported at its first use:
 
 ```python
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ def cores() -> int:
 
 
 def memory_bytes() -> int:
-    """The memory of the machine, or the lower limit of the container."""
+    """The memory of the machine, or the limit of the container if that is lower."""
     return container_bytes() or _machine_bytes()
 
 
 def container_bytes() -> int | None:
-    """The least limit of the control group of this process and its parents, of version 1 or 2; None without one below
-    the memory of the machine.
+    """The least memory limit of the control group (version 1 or 2) of this process and of its parents; None without a
+    limit below the memory of the machine.
     """
     least = min(_limits(), default=0)
     return least if 0 < least < _machine_bytes() else None
@@ -75,18 +75,18 @@ def _limits() -> Iterator[int]:
         else:
             continue
         place = top / group.strip("/")
-        # A container may see its own group as the root, though /proc names it by its path on the machine.
+        # A container may see its own group as the root, although /proc names it by its path on the machine.
         for directory in (place, *(p for p in place.parents if p.is_relative_to(top))):
             try:
                 limit = (directory / name).read_text().strip()
             except OSError:
                 continue
-            if limit.isdigit():  # else "max": unlimited
+            if limit.isdigit():  # otherwise "max", which means unlimited
                 yield int(limit)
 
 
 def bytes_of(name: str, *, least: int = 1) -> int | None:
-    """The number of bytes of an environment variable; None if it is not set. INVALID_PARAMETER."""
+    """The number of bytes of an environment variable; None if it is not set. Raises INVALID_PARAMETER."""
     text = os.environ.get(name, "")
     if not text:
         return None
@@ -96,7 +96,7 @@ def bytes_of(name: str, *, least: int = 1) -> int | None:
 
 
 def seconds_of(name: str) -> float | None:
-    """The number of seconds, 0 or more, of an environment variable; None if it is not set. INVALID_PARAMETER."""
+    """The number of seconds, 0 or more, of an environment variable; None if it is not set. Raises INVALID_PARAMETER."""
     text = os.environ.get(name, "")
     if not text:
         return None
@@ -117,7 +117,7 @@ _PREFIX: Final = "watersmeet-"
 _LOCK: Final = ".owner"
 _guard: Final = threading.Lock()
 
-#: By folder of this process, the file that it keeps locked.
+#: For each folder of this process, the file that it keeps locked.
 _locks: Final[dict[Path, int]] = {}
 
 #: Directories that were searched for folders of ended processes.
@@ -135,7 +135,7 @@ def make_folder(what: str) -> Path:
     new = folder / f"{_LOCK}.new"
     lock = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    new.rename(folder / _LOCK)  # it is never visible unlocked
+    new.rename(folder / _LOCK)  # so the folder is never visible without a lock
     with _guard:
         _locks[folder] = lock
     return folder
@@ -152,7 +152,7 @@ def remove_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def scratch_folder(what: str) -> Iterator[Path]:
-    """A folder of `make_folder`, removed at the end of the block."""
+    """A context with a folder of `make_folder`, which is removed at the end."""
     folder = make_folder(what)
     try:
         yield folder
@@ -170,7 +170,7 @@ def _sweep(place: str) -> None:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Removes the folder of an ended process. OSError if its process still runs."""
+    """Removes the folder of an ended process. Raises OSError if the process still runs."""
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
         if os.fstat(lock).st_uid == os.getuid():
@@ -180,7 +180,7 @@ def _remove_abandoned(folder: Path) -> None:
         os.close(lock)
 
 
-#: By library: the extra that installs it, and the name of its distribution.
+#: For each library, the extra that installs it, and the name of its distribution.
 _EXTRAS: Final = {
     "aiohttp": ("serve", "aiohttp"),
     "confluent_kafka": ("kafka", "confluent-kafka"),
@@ -200,7 +200,7 @@ _EXTRAS: Final = {
 
 
 def library(module: str, user: str) -> ModuleType:
-    """A module of an optional library. LIBRARY_MISSING, with the command that installs it.
+    """A module of an optional library. Raises LIBRARY_MISSING, with the command that installs it.
 
     user: the feature that needs it, in the plural, for the message.
     """
@@ -223,7 +223,7 @@ def lazy_import(name: str) -> ModuleType:
 def block_import(name: str) -> None:
     """Makes later imports of `name` fail as if it were not installed.
 
-    A None in sys.modules is not enough: compiled modules use it as the module.
+    None in sys.modules would not suffice, because compiled modules use it as the module.
     """
     sys.meta_path.insert(0, _Missing(name))
 
@@ -249,7 +249,7 @@ _hook: Callable[[str], None] | None = None
 
 
 def fault(point: str) -> None:
-    """Calls the hook of a test, if one is set, with the name of a point of the program."""
+    """Calls the hook of a test, if one is set, with the name of a point in the program."""
     if _hook is not None:
         _hook(point)
 

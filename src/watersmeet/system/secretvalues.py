@@ -1,9 +1,9 @@
 """References to secrets, which replace their values in options, and the values for clients of other systems.
 
 A reference names the secret and its database, so that catalogs, plans and intents can take it to any process that has
-opened the database. The database stores the value in a file that only its user can read, or stores only the name of an
-environment variable or the path of a file, which each use reads again. A secret that a statement contains in clear text
-gets a generated name.
+opened the database. The database stores the value in a file that only its user can read, or it only stores the name of
+an environment variable or the path of a file, which each use reads again. A secret that a statement contains in clear
+text gets a generated name.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from watersmeet.errors import error
 from watersmeet.errors.secretnames import is_secret
 
 HIDDEN: Final = "[HIDDEN]"
-#: Begins references. Statements can't contain a zero byte.
+#: The prefix of references. Statements can't contain its zero byte.
 _MARK: Final = "\0secret "
-#: Begins generated names.
+#: The prefix of generated names.
 _NAMELESS: Final = "\1"
-#: Begin the stored form of secrets whose values are outside of the database.
+#: The prefixes of the stored form of secrets whose values are outside of the database.
 _PLACES: Final = {"env": "\0env ", "file": "\0file "}
-#: By the id of each database that this process has opened: reads the value of a secret.
+#: The function that reads the value of a secret, by the id of each database that this process has opened.
 _READERS: dict[str, Callable[[str], str]] = {}
 
 
@@ -50,7 +50,8 @@ def referred(text: str) -> str | None:
 def revealed(text: str) -> str:
     """The value of the secret that a text refers to; any other text unchanged. Never store or show the result.
 
-    UNDEFINED_OBJECT for a dropped secret, RUNTIME_UNAVAILABLE if this process lacks the variable or file of its value.
+    Raises UNDEFINED_OBJECT for a dropped secret, RUNTIME_UNAVAILABLE if this process lacks the variable or file of its
+    value.
     """
     name = referred(text)
     if name is None:

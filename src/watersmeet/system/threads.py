@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from watersmeet.errors import error
 
-#: A thread that holds one of these may take only later ones, or one that it already holds.
+#: A thread that holds one of these locks may only take later ones, or one that it already holds.
 ORDER: Final = ("connection", "ddl", "maintenance", "external", "guard")
 
 _checked = False
@@ -23,13 +23,13 @@ _held = threading.local()
 
 
 def lock(name: str) -> Any:
-    """A reentrant lock, one of ORDER. If made inside `checked`, it asserts the order."""
+    """A reentrant lock, one of ORDER. If created within `checked`, it asserts the order."""
     return _Checked(name) if _checked else threading.RLock()
 
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """For tests: locks made inside the block assert their order."""
+    """A context for tests, in which created locks assert their order."""
     global _checked
     before, _checked = _checked, True
     try:
@@ -69,7 +69,7 @@ class Clock:
     """The time of a database's epochs, which now() and PROCTIME() return, in microseconds since 1970 (UTC): that of the
     machine, until a test sets it. Safe for several threads.
 
-    tick_us: the shortest time between epochs in which only time passes.
+    tick_us: the minimum time between epochs in which only time passes.
     """
 
     def __init__(self, tick_us: int = TICK_US) -> None:
@@ -81,26 +81,26 @@ class Clock:
         return time.time_ns() // 1000 if self._set_us is None else self._set_us
 
     def wait(self, condition: threading.Condition, is_over: Callable[[], bool], seconds: float) -> None:
-        """Wait for a notification after which `is_over` is true, or that long. The caller holds the condition."""
+        """Wait until `is_over` is true after a notification, or for that long. The caller holds the condition."""
         condition.wait_for(is_over, seconds)
 
     def set(self, time_us: int) -> None:
-        """Stop the clock at `time_us` until the next call. INVALID_PARAMETER if that would set it back."""
+        """Stop the clock at `time_us` until the next call. Raises INVALID_PARAMETER if that would set it back."""
         if self._set_us is not None and time_us < self._set_us:
             raise error("INVALID_PARAMETER", "a clock can't be set back")
         self._set_us = time_us
 
 
-#: The shortest pause, as a part of the longest: workers that wait for one server retry at different moments.
+#: The shortest pause as a part of the longest, so that workers that wait for one server retry at different moments.
 _LEAST_SHARE: Final = 0.5
-#: How long `Workers.end` waits for a thread to release external systems.
+#: The time that `Workers.end` waits for a thread to release external systems.
 _CLOSE_S: Final = 10.0
 
 
 class Worker(threading.Thread):
     """One background thread, which calls `work` until it is stopped. Any thread may read its fields.
 
-    state: a word for users. problem: why it isn't running, if so. title: of the object that it works for, for users.
+    state: a word for users. problem: the reason if it isn't running. title: the object that it works for, for users.
     """
 
     state: str = "starting"
@@ -111,7 +111,7 @@ class Worker(threading.Thread):
         super().__init__(name=f"watersmeet-{name}", daemon=True)
         self.problem: str | None = None
         self.changed = threading.Condition()
-        """Notified whenever `state`, or what a subclass protects by it, changes."""
+        """A condition that is notified whenever `state`, or a field that a subclass protects by it, changes."""
         self.stopping = threading.Event()
         self._clock = clock
         self._first_s = self._pause_s = first_s
@@ -135,13 +135,13 @@ class Worker(threading.Thread):
             self.changed.notify_all()
 
     def wake(self) -> None:
-        """Try again at once, if it waits after a failure."""
+        """Retry at once, if the worker waits after a failure."""
         with self.changed:
             self._woken = True
             self.changed.notify_all()
 
     def show(self, state: str, problem: str | None = None) -> bool:
-        """Set the state. Returns whether it is another one."""
+        """Set the state. Returns whether it has changed."""
         with self.changed:
             if (state, problem) == (self.state, self.problem):
                 return False
@@ -150,11 +150,11 @@ class Worker(threading.Thread):
             return True
 
     def succeeded(self) -> None:
-        """Note a success: the next failure is a first one."""
+        """Record a success, so that the next failure is a first one."""
         self._pause_s, self._since_us = self._first_s, None
 
     def failed(self, why: str) -> str:
-        """Note a failure. Returns the reason, and the time of the first failure in a row."""
+        """Record a failure. Returns the reason, and the time of the first failure in a row."""
         if self._since_us is None:
             self._since_us = self._clock.now_us()
         since = dt.datetime.fromtimestamp(self._since_us // 1_000_000, dt.UTC)
@@ -213,7 +213,9 @@ class Workers(Generic[W]):
         self._found: dict[str, W] = {}
 
     def reconcile(self, wanted: Mapping[str, Callable[[], W]]) -> None:
-        """Stop workers that are not wanted any more, and start missing ones. wanted: makes each worker, by id."""
+        """Stop workers that are no longer wanted, and start missing ones. wanted: by id, the function that creates each
+        worker.
+        """
         with self._lock:
             stopped = [self._found.pop(i) for i in self._found.keys() - wanted.keys()]
             for worker in stopped:
@@ -234,7 +236,7 @@ class Workers(Generic[W]):
             return dict(self._found)
 
     def end(self, relation_ids: Iterable[str] | None = None) -> None:
-        """Stop these workers (None: all), and wait a while for their threads."""
+        """Stop these workers (by default all), and wait a while for their threads."""
         with self._lock:
             ids = list(self._found if relation_ids is None else relation_ids)
             stopped = [self._found.pop(i) for i in ids if i in self._found]

@@ -1,4 +1,4 @@
-"""The algebra as SQL of DuckDB: how batch queries run."""
+"""Writes the algebra as SQL of DuckDB, in which batch queries run."""
 
 from __future__ import annotations
 

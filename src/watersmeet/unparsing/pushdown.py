@@ -1,4 +1,4 @@
-"""Pushdown of batch queries: the columns and comparisons with constants that a query needs from its tables.
+"""Pushdown of batch queries: the columns, and the comparisons with constants, that a query needs of its tables.
 
 External tables read only these; for stored tables they determine the columns of look-ups. The query itself is unchanged
 and evaluates its filters again, so conditions may be omitted, and a server may return too many rows.
@@ -39,7 +39,7 @@ _NUMBER: Final = re.compile(r"\d{1,28}(\.\d{1,10})?")
 
 def pushed_down(tree: Node, sql: str, catalog: Catalog) -> tuple[Pushdown, ...]:
     """The pushdown to each external table that a query reads once. A table that it reads twice is read as a whole,
-    because both scans have to show the same moment.
+    because both scans must show the same moment.
 
     sql: the SQL of the query.
     """
@@ -83,7 +83,7 @@ def _looked_up(tree: Node, catalog: Catalog) -> list[tuple[str, str]]:
 
 
 def found_by_key(filter_: Filter) -> Scalar | None:
-    """The condition by which a filter over a relation keeps at most one row: its key equals a constant."""
+    """The condition, a key equal to a constant, by which a filter over a relation keeps at most one row."""
     scan = filter_.input
     if not isinstance(scan, Scan) or len(scan.key) != 1:
         return None
@@ -96,7 +96,7 @@ def found_by_key(filter_: Filter) -> Scalar | None:
 
 
 def _evaluated_once(tree: Node) -> list[Node]:
-    """A query and its queries of WITH, each as a separate tree in which the others are leaves.
+    """A query and its WITH queries, each as a separate tree in which the others are leaves.
 
     The whole query contains a definition once for each reader, so walking it may take exponential time.
     """
@@ -158,7 +158,7 @@ def _compared(
 
 
 def _column(node: exp.Expression, known: Callable[[str], Field | None]) -> Field | None:
-    """The column in an expression, possibly below lossless casts of numbers."""
+    """The column of an expression, possibly within lossless casts of numbers."""
     node, casts = _within(node), list[exp.DataType]()
     while isinstance(node, exp.Cast):
         casts.append(node.to)
@@ -191,7 +191,7 @@ def _class(kind: SqlType) -> tuple[type, ...] | None:
 
 
 def _constant(node: exp.Expression) -> Constant | None:
-    """The value of a literal, maybe cast; None if another system could interpret it differently."""
+    """The value of a literal, which may be cast; None if another system could interpret it differently."""
     node = _within(node)
     if isinstance(node, exp.Neg):
         value = _constant(node.this)

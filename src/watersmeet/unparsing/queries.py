@@ -1,4 +1,6 @@
-"""Batch queries: from a parsed query to SQL of DuckDB over the current content; its limits and errors."""
+"""Batch queries: the translation of a parsed query to DuckDB SQL over the current content, its limits and its
+errors.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from watersmeet.values.types import Field, Schema
 
 @dataclass(frozen=True)
 class QuerySql(QueryFacts):
-    """DuckDB SQL of a batch query. topics: with the columns that it reads, at least one.
+    """The DuckDB SQL of a batch query. topics: the topics that it reads, with at least one column each.
 
     pushdowns: columns and conditions for external tables. lookups: the columns by which it looks up rows, as (relation
     id, column).
@@ -51,11 +53,11 @@ def to_duckdb(
     relation_name: Callable[[Relation], str] = lambda r: r.shown,
     files: bool = True,
 ) -> QuerySql:
-    """DuckDB SQL of a batch query.
+    """The DuckDB SQL of a batch query.
 
-    text: the text that the spans in `query` are in. relation_name: the DuckDB relation with the content of a table or
-    materialized view, under the relation's column names. files: whether it may read files. The result's columns have
-    the names (maybe repeated) and types of `columns`. Raises the errors of `bind_query`.
+    text: the text to which the spans in `query` refer. relation_name: returns the DuckDB relation with the content of a
+    table or materialized view, which has the relation's column names. files: whether the query may read files. The
+    result's columns have the names (which may repeat) and types of `columns`. Raises the errors of `bind_query`.
     """
     found = bind_batch_query(query, catalog, text, dialect, files=files)
     columns = tuple(Field(o.column.name, o.column.type, o.column.nullable) for o in found.bound.outputs)
@@ -68,17 +70,17 @@ def to_duckdb(
 
 
 def _read_in(sql: str, scan: TopicScan) -> TopicScan:
-    """The scan with the columns that a query reads, found from its SQL."""
+    """The scan with the columns that a query reads, determined from its SQL."""
     read = tuple(c for c in scan.outputs if sql.count(quoted(c.id)) > 1)
     return replace(scan, outputs=read or scan.outputs[:1])
 
 
-#: Limits of characters and joins: the planning of larger SQL can't be interrupted soon enough.
+#: The limits of characters and joins: planning of larger SQL can't be interrupted soon enough.
 _MOST_CHARACTERS: Final = 1 << 20
 
 _MOST_JOINS: Final = 40
 
-#: The maximum growth of one row in a function call: DuckDB computes 2,048 rows at once.
+#: The maximum growth of one row in a function call, because DuckDB computes 2,048 rows at once.
 _MOST_REPEATED: Final = 1000
 
 _MOST_SERIES: Final = 10_000
@@ -99,7 +101,7 @@ _SERIES: Final = (exp.GenerateSeries, exp.ExplodingGenerateSeries)
 def needs_isolation(sql: str, *, columns_are_small: bool = False) -> bool:
     """Whether DuckDB may not be interruptible while it runs the SQL, or exceed its memory limit.
 
-    columns_are_small: numbers in columns are small, as in the catalog.
+    columns_are_small: whether numbers in columns are small, as in the catalog.
     """
     if len(sql) > _MOST_CHARACTERS or _SLOW.search(sql) or sum(1 for _ in _JOIN.finditer(sql)) > _MOST_JOINS:
         return True
@@ -123,7 +125,7 @@ def _is_small(call: exp.Expression, *, columns_are_small: bool) -> bool:
         low, high = map(_number, bounds)
         return low is not None and high is not None and not call.args.get("step") and abs(high - low) <= _MOST_SERIES
     times = call.args["times"] if isinstance(call, exp.Repeat) else call.expression
-    # The translation guards the number: CASE WHEN … THEN … ELSE number END.
+    # The translation checks the number: CASE WHEN … THEN … ELSE number END.
     count = _number(times.args.get("default") if isinstance(times, exp.Case) else times)
     return count is not None and count <= _MOST_REPEATED
 
@@ -180,8 +182,8 @@ _TYPES: Final = {
 def map_duckdb_error(exc: duckdb.Error, text: str, span: Span | None = None) -> Error:
     """The Watersmeet error for an error of DuckDB in a translated query.
 
-    INVALID_VALUE for values (casts, overflow), SCALAR_SUBQUERY_ROWS, OUT_OF_MEMORY, FEATURE_NOT_SUPPORTED for queries
-    that DuckDB can't plan; INTERNAL_ERROR for errors of the translation.
+    It is INVALID_VALUE for values (casts, overflow), SCALAR_SUBQUERY_ROWS, OUT_OF_MEMORY, FEATURE_NOT_SUPPORTED for
+    queries that DuckDB can't plan, or INTERNAL_ERROR for errors of the translation.
     """
     message = first_line(exc)
     if "More than one row returned by a subquery" in str(exc):

@@ -1,5 +1,5 @@
-"""Each node of the algebra as SQL of DuckDB. Columns are named by their ids, which are unique in a tree, so that an
-expression has the same text in every place.
+"""Writes each node of the algebra as DuckDB SQL. Columns are named by their ids, which are unique in a tree, so that an
+expression has the same text everywhere.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ class Select:
 
     @property
     def item(self) -> str:
-        """As an item of FROM."""
+        """The SELECT as an item of FROM."""
         return self.source if self.is_bare and not self.where else f"({self.text})"
 
     @property
     def is_bare(self) -> bool:
-        """Whether it selects all columns of its source, maybe filtered."""
+        """Whether it selects all columns of its source, and at most filters rows."""
         return self.items is None and not (self.more or self.distinct or self.qualify or self.tail)
 
     @property
     def bare(self) -> Self:
-        """The same rows as a SELECT to which a clause may be added."""
+        """A SELECT with the same rows, to which a clause may be added."""
         return self if self.is_bare else self.around()
 
     def around(self) -> Self:
@@ -82,7 +82,7 @@ class Select:
         return type(self)(f"({self.text})")
 
     def filtered(self, *conditions: str) -> Self:
-        """Only the rows for which the conditions are true."""
+        """The SELECT with only the rows for which the conditions are true."""
         found = self.bare
         return replace(found, where=(*found.where, *conditions))
 
@@ -92,23 +92,22 @@ class Select:
         return replace(found, items=tuple(items))
 
     def beside(self, more: Sequence[str]) -> Self:
-        """The relation with these items after its columns; they must not read columns of `more`."""
+        """The relation with these items after its columns. The items must not read columns of `more`."""
         found = self.bare
         return replace(found, more=tuple(more))
 
 
-#: Keeps all rows of a SELECT by a window, below which DuckDB pushes no filter.
+#: A condition that keeps all rows, but has a window function, below which DuckDB pushes no filter.
 _WINDOW: Final = "QUALIFY row_number() OVER () >= 1"
 
 
 @dataclass
 class Writer:
-    """Writes one query. relation_name: the DuckDB relation with the content of a relation (id).
+    """Writes one query. relation_name: returns the DuckDB relation with the content of a relation id. named: the WITH
+    queries, which precede all others.
 
-    named: the queries of WITH, which precede all others.
-
-    DuckDB pushes filters of a join also below LIMIT and DISTINCT ON, which changes their rows (`join_filters` of
-    `duckdbs.connect`). So below joins these are written as windows, or below one.
+    DuckDB also pushes filters of a join below LIMIT and DISTINCT ON, which changes their rows (`join_filters` of
+    `duckdbs.connect`). So below joins, these are written as window functions, or within one.
     """
 
     relation_name: Callable[[str], str]
@@ -119,15 +118,15 @@ class Writer:
 
     @contextmanager
     def _joined(self) -> Iterator[None]:
-        """SQL written in the block may be below a join."""
+        """A context in which the SQL being written may be below a join."""
         self._joins += 1
         yield
         self._joins -= 1
 
     def query(self, tree: Node, names: Sequence[str]) -> str:
-        """The rows of `tree`, its columns under these names."""
+        """A query of the rows of `tree`, with these names for its columns."""
         found = self.select(tree)
-        if any(n.startswith("#") for n in names):  # they could be mistaken for ids
+        if any(n.startswith("#") for n in names):  # such names could be mistaken for ids
             found = found.around().listed(_picked(tree.columns, names))
         elif isinstance(tree, Project):
             found = replace(found, items=tuple(_called(sql(x), n) for x, n in zip(tree.exprs, names, strict=True)))
@@ -143,7 +142,7 @@ class Writer:
 
     @singledispatchmethod
     def select(self, node: Node) -> Select:
-        """The rows of `node`, with columns named by their ids."""
+        """A SELECT of the rows of `node`, with columns named by their ids."""
         raise AssertionError(type(node).__name__)
 
     # -- what is stored ---------------------------------------------------------------------------------------------
@@ -187,7 +186,7 @@ class Writer:
             with self._joined():
                 text = self.text(node.definition)
             if node.definition.free or self._rounds(node.definition):
-                return Select(f"({text}) AS {alias(node.columns)}")  # it must stay in this place
+                return Select(f"({text}) AS {alias(node.columns)}")  # it must stay at this point
             self.named[node.name] = text
         return Select(_table(node.name, node.columns))
 
@@ -224,7 +223,7 @@ class Writer:
     def _(self, node: Project) -> Select:
         below = self.select(node.input)
         if not below.source and not node.reads & node.input.ids:
-            below = Select("")  # the single row of a query without FROM
+            below = Select("")  # this is the single row of a query without FROM
         texts = [sql(x) for x in node.exprs]
         found = below.listed([as_column(t, c) for t, c in zip(texts, node.outputs, strict=True)])
         if isinstance(node.input, TopN) and _is_ending(node.input) and not self._is_held(node.input):
@@ -366,17 +365,19 @@ class Writer:
         return replace(below, qualify=f"QUALIFY {' AND '.join(parts)}" if parts else "", tail=order)
 
     def _is_held(self, node: TopN) -> bool:
-        """Whether it selects some of its rows, before which a join could remove others."""
+        """Whether it selects some of its rows, so that a filter must not remove rows first."""
         return bool(self._joins) and (node.limit is not None or bool(node.offset))
 
 
 def _is_ending(node: TopN) -> bool:
-    """Whether it is only ORDER BY, LIMIT and OFFSET."""
+    """Whether it only adds ORDER BY, LIMIT and OFFSET."""
     return not node.partition and not node.with_ties
 
 
 def _ending(node: TopN, items: Sequence[str] = ()) -> str:
-    """ORDER BY, LIMIT and OFFSET. Keys that are also in `items` become their positions, to be evaluated once."""
+    """The clauses ORDER BY, LIMIT and OFFSET. Sort keys that are also in `items` become positions, so that they are
+    evaluated once.
+    """
     ends = [order_by(node.order, items), "" if node.limit is None else f"LIMIT {node.limit}"]
     return " ".join(e for e in (*ends, f"OFFSET {node.offset}" if node.offset else "") if e)
 

@@ -27,7 +27,7 @@ def sql(scalar: Scalar) -> str:
 
 
 def cast(text: str, kind: SqlType) -> str:
-    """`CAST(text AS kind)`."""
+    """The text `CAST(text AS kind)`."""
     return f"CAST({text} AS {kind.duckdb})"
 
 
@@ -43,7 +43,9 @@ def alias(columns: Sequence[Column]) -> str:
 
 
 def order_by(keys: Sequence[SortKey], items: Sequence[str] = ()) -> str:
-    """`ORDER BY …`; empty without keys. items: of the select list, whose positions may replace them."""
+    """The text `ORDER BY …`; empty without keys. items: the items of the select list, whose positions may replace
+    keys.
+    """
     return f"ORDER BY {', '.join(sort_key(k, items) for k in keys)}" if keys else ""
 
 
@@ -55,7 +57,9 @@ def sort_key(key: SortKey, items: Sequence[str] = ()) -> str:
 
 
 def key_text(scalar: Scalar) -> str:
-    """The text of a sort or partition key. A constant is cast, as DuckDB reads a bare one as a select-list position."""
+    """The text of a sort or partition key. A constant is cast, because DuckDB reads a bare one as a position in the
+    select list.
+    """
     constant = isinstance(scalar.expression, (exp.Literal, exp.Neg))
     return cast(sql(scalar), scalar.type) if constant else sql(scalar)
 
@@ -67,7 +71,7 @@ _LISTED: Final = frozenset({"array_agg", "first_value", "last_value", "jsonb_agg
 
 
 def aggregate(call: AggregateCall, over: str = "") -> str:
-    """The call, of exactly its type. over: its window, if any."""
+    """The text of an aggregate call, of exactly its type. over: its window, if any."""
     made = _text(call, over)
     return made if call.function == "count" else cast(made, call.type)
 
@@ -96,9 +100,9 @@ def _text(call: AggregateCall, over: str) -> str:
 
 
 def _order(call: AggregateCall, own: str, over: str) -> str:
-    """The order of the values: that of the call, and then `own`, so that it does not depend on the rows' order.
+    """The order of the values: that of the call, followed by `own`, so that it does not depend on the order of rows.
 
-    DuckDB orders DISTINCT values only by arguments. Over a window they are in its order.
+    DuckDB only orders DISTINCT values by arguments. Over a window, values have the window's order.
     """
     keys = [sort_key(k) for k in call.order]
     if call.function in _LISTED and not over and not any(sql(k.value) == own for k in call.order):
@@ -123,7 +127,7 @@ def _percentile_disc(call: AggregateCall, argument: str, over: str) -> str:
 
 
 def _exact_average(total: str, count: str) -> str:
-    """Sum / count with ten decimals, rounded half away from zero."""
+    """The average: sum / count with ten decimals, rounded half away from zero."""
     scaled = f"CAST({total} * 10000000000 AS HUGEINT)"
     quotient = f"({scaled} * 2 + sign({scaled}) * {count}) // ({count} * 2)"
     return f"CAST({quotient} AS DECIMAL(38, 0)) * 0.0000000001"
@@ -134,7 +138,7 @@ _FRAMED: Final = ("first_value", "last_value", "nth_value")
 
 
 def window(call: WindowCall, partition: Sequence[str]) -> str:
-    """`call` OVER the rows that are equal in `partition`, of exactly its type."""
+    """The text of `call` OVER the rows with equal values in `partition`, of exactly the call's type."""
     return cast(_call(call, partition), call.type)
 
 
@@ -159,7 +163,7 @@ def _frame(frame: WindowFrame) -> str:
 
 
 def _bound(place: int | None, distance: Scalar | None, side: str) -> str:
-    """A bound of a frame. place: negative before the row, positive after it, None without end."""
+    """The text of a frame's bound. place: negative before the row, positive after it, None for unbounded."""
     if place is None:
         return f"UNBOUNDED {side}"
     if place == 0:

@@ -1,8 +1,8 @@
-"""Columns in fewer bytes, for rows that are compressed and written, or sent: numbers and times as differences from the
-minimum, in as few bytes as possible; strings as their lengths and one buffer with the bytes of all.
+"""Columns in fewer bytes, for rows that are compressed and written, or sent. Numbers and times become differences from
+the minimum, in as few bytes as possible; strings become their lengths and one buffer with the bytes of all.
 
-Compression dominates the time of writing rows, in proportion to their bytes, and finds little of this redundancy
-itself; and Spark's Java copies sent bytes several times. Packing is one pass over each column.
+Compression dominates the time of writing rows, in proportion to their bytes, and removes little of this redundancy
+itself; and Spark's Java copies sent bytes several times. Packing takes one pass over each column.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import pyarrow.compute as pc
 _PACKED: Final = b"watersmeet.packed"
 _SCHEMA: Final = b"watersmeet.schema"
 
-#: By the number of bits.
+#: Unsigned integer types by their number of bits.
 _SIGNED: Final[dict[int, np.dtype[Any]]] = {16: np.dtype(np.int16), 32: np.dtype(np.int32), 64: np.dtype(np.int64)}
 _UNSIGNED: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
 
 
 def pack_columns(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """The rows in a batch whose schema describes the packing, and a batch of one row with the bytes of strings, if
-    there are any. Other metadata of the schema stays. The bytes of packed columns depend only on the rows; other
-    columns are unchanged.
+    """The rows in a batch whose schema describes the packing, and a batch of one row with the bytes of strings, if any.
+    Other metadata of the schema is kept. The bytes of packed columns depend only on the rows; other columns are
+    unchanged.
     """
     lows: dict[int, int] = {}
     texts: dict[int, pa.Buffer] = {}
@@ -49,12 +49,12 @@ def pack_columns(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 
 def is_packed(schema: pa.Schema) -> bool:
-    """Whether `pack_columns` made a batch of this schema."""
+    """Whether a batch with this schema is from `pack_columns`."""
     return _PACKED in (schema.metadata or {})
 
 
 def has_texts(schema: pa.Schema) -> bool:
-    """Whether a second batch follows one of this schema."""
+    """Whether a batch with this schema is followed by a second one."""
     return bool(json.loads(schema.metadata[_PACKED])["texts"])
 
 
@@ -87,7 +87,7 @@ def _words(kind: pa.DataType) -> np.dtype[Any] | None:
 
 
 def _low(array: pa.Array) -> tuple[int, int] | None:
-    """The least and the greatest value as numbers, 0 if all are NULL; None if they are not packed."""
+    """The least and the greatest value as numbers, both 0 if all values are NULL; None if the column is not packed."""
     words = _words(array.type)
     if words is None:
         return None

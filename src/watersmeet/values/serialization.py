@@ -1,8 +1,8 @@
 """The JSON form of all stored and sent dataclasses.
 
-A dataclass is an object of its fields, without those that have their default; tuples and named tuples are lists.
-Missing, unknown and mistyped fields are errors. A class with its own `to_json` and `from_json` has that form. `kinds`
-distinguishes the subclasses of a base.
+A dataclass becomes an object of its fields, without those that have their default; tuples and named tuples become
+lists. Missing, unknown and mistyped fields are errors. A class with its own `to_json` and `from_json` has that form.
+`kinds` distinguishes the subclasses of a base.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: type[T], value: Any) -> T:
-    """The inverse of `to_json`. ValueError if `value` is not the form of a `kind`."""
+    """The inverse of `to_json`. Raises ValueError if `value` is not the form of a `kind`."""
     try:
         return _CONVERTER.structure(value, kind)
     except StructureHandlerNotFoundError:
@@ -42,7 +42,7 @@ def from_json(kind: type[T], value: Any) -> T:
 
 
 def prepare(*, read: Iterable[type] = (), written: Iterable[type] = ()) -> None:
-    """Creates the readers and writers of classes and their parts in advance: each takes a millisecond."""
+    """Creates the readers and writers of classes and their parts in advance, because each takes a millisecond."""
     for cls in _parts(read):
         _CONVERTER.get_structure_hook(cls)
     for cls in _parts(written):
@@ -50,7 +50,7 @@ def prepare(*, read: Iterable[type] = (), written: Iterable[type] = ()) -> None:
 
 
 def _parts(kinds_of_values: Iterable[Any]) -> list[Any]:
-    """All types of the parts of some types."""
+    """The types of all parts of some types."""
     found: dict[Any, None] = {}
     pending = list(kinds_of_values)
     while pending:
@@ -66,9 +66,9 @@ def _parts(kinds_of_values: Iterable[Any]) -> list[Any]:
 
 
 def kinds(base: type, classes: Mapping[str, type], *, by: str = _KIND) -> None:
-    """Registers each of `classes` by its `kind`, under which values are read as a `base` or an intermediate class.
+    """Registers each of `classes` by its `kind`, so that values are read as a `base` or an intermediate class.
 
-    classes: by the class variable `by`; may grow later.
+    classes: by the class variable `by`; classes may be added later.
     """
     _KINDS[base] = classes
 

@@ -1,7 +1,7 @@
 """Slices: the pieces of input that epochs read, one class for each kind.
 
-The driver cuts slices, tasks read them; intents, jobs and commits store them by `serialization`. A slice always gives
-the same rows with the same ordinals, or the same dead letters. Slices of the database's own files are read by
+The driver cuts slices, tasks read them; intents, jobs and commits store them by `serialization`. A slice always
+contains the same rows with the same ordinals, or the same dead letters. Slices of the database's own files are read by
 `runtime.slices`, others by `connectors.registry`.
 """
 
@@ -13,13 +13,15 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 from watersmeet.values.serialization import kinds
 
 Print = tuple[int, str]
-"""(length in bytes, fingerprint of the bytes)."""
+"""A fingerprint: (length in bytes, hash of the bytes)."""
 
 Aside = Literal["vanished", "damaged", "replaced"]
-"""Why a file is a dead letter: it was deleted, it is incomplete or of another format, another file has its name."""
+"""The reason why a file is a dead letter: it was deleted, it is incomplete or of another format, or another file has
+its name.
+"""
 
 Segments = tuple[tuple[int, int], ...]
-"""(first event, its time in microseconds); the following events have the pace of the source."""
+"""(first event, its time in microseconds). The following events have the rate of the source."""
 
 #: The classes of slices by their kind.
 KINDS: Final[dict[str, type[Slice]]] = {}
@@ -27,10 +29,10 @@ KINDS: Final[dict[str, type[Slice]]] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Slice:
-    """Base: a piece of input.
+    """The base class of slices, which are pieces of input.
 
     relation: the id of the relation of its rows. rows, size_bytes: estimates; rows is never too low. seq: its position
-    in the epoch's order of arrival, set by the intent; all changes of one transaction to a relation share one.
+    in the epoch's order of arrival, set by the intent; all changes of one transaction to a relation have the same.
     """
 
     kind: ClassVar[str]
@@ -62,15 +64,15 @@ class ChangeSlice(Slice):
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSlice(Slice):
-    """Base of the slices of connectors.
+    """The base class of the slices of connectors.
 
-    ordinal: 0, 1, 2 … over the life of the source: the order of arrival. Histories count separately.
+    ordinal: 0, 1, 2 … over the life of the source, in the order of arrival; histories count separately.
     """
 
     ordinal: int = 0
 
     def at(self, ordinal: int) -> Self:
-        """The same slice with that ordinal."""
+        """The same slice with the given ordinal."""
         return replace(self, ordinal=ordinal)
 
 
@@ -86,15 +88,14 @@ class FileVersion(NamedTuple):
 class FileSlice(SourceSlice):
     """Part of a file.
 
-    path: relative to the source's directory. version: that of the file when the slice was cut.
-    begin, end: in a text file the bytes, in a Parquet file the row groups, in a gzip file 0 and 1.
-    line: the number of the first line (Parquet: row), from 1. lines: the number of newlines (Parquet: rows).
-    total: the number of row groups of a Parquet file, 1 for a gzip file; None if the file may grow.
-    head, tail: fingerprints of the first and the last bytes up to `end`, or of the whole file if `total` is set; the
-    head of an object is its size and its tag.
-    header: the names in the header of a CSV file. lacks: in a file's first slice, the declared columns that the file
-    lacks. unterminated: whether the last line has no newline. long: whether the slice is a line beyond the limit of a
-    record. again: the number of earlier reads of the whole file.
+    path: relative to the source's directory. version: that of the file when the slice was cut. begin, end: bytes of a
+    text file, row groups of a Parquet file, 0 and 1 for a gzip file. line: the number of the first line (Parquet: row),
+    from 1. lines: the number of newlines (Parquet: rows). total: the number of row groups of a Parquet file, 1 for a
+    gzip file; None if the file may grow. head, tail: fingerprints of the first and the last bytes up to `end`, or of
+    the whole file if `total` is set; the head of an object is its size and its tag. header: the names in the header of
+    a CSV file. lacks: in a file's first slice, the declared columns that the file lacks. unterminated: whether the last
+    line has no newline. long: whether the slice is a line that exceeds the size limit of a record. again: the number of
+    earlier reads of the whole file.
     """
 
     kind: ClassVar[str] = "file"
@@ -142,7 +143,8 @@ class MessageSlice(SourceSlice):
     """
 
     kind: ClassVar[str] = "messages"
-    #: The ordinals of rows that are changes (`SourceRows.kept`): the number of their message times this.
+    #: The ordinal of a row that is a change (`SourceRows.kept`) is the number of its message times this, plus its
+    #: number in the message.
     ROWS_OF_CHANGE: ClassVar[int] = 2
     topic: str
     topic_id: str
@@ -159,8 +161,8 @@ class MessageSlice(SourceSlice):
 class JumpSlice(SourceSlice):
     """A gap of lost messages in a topic: no rows, a dead letter for each partition.
 
-    topic_id: the new id of the topic. offsets: (partition, the next offset before, the next offset after), sorted; for
-    a recreated topic all partitions, each after from its first message.
+    topic_id: the new id of the topic. offsets: (partition, next offset before the gap, next offset after the gap),
+    sorted; for a recreated topic all partitions, each with the offset of its first message as the last number.
     """
 
     kind: ClassVar[str] = "jump"
@@ -181,8 +183,8 @@ class LakeFile(NamedTuple):
 
 
 LakeRole = Literal["removed", "deleted", "added", "inserted"]
-"""How a version of a lake table uses a file: all its rows are removed or added; or it is a file of changes, which marks
-its rows as deleted or inserted.
+"""The use of a file in a version of a lake table: all its rows are removed or added, or it is a file of changes, which
+marks rows as deleted or inserted.
 """
 
 
@@ -190,7 +192,7 @@ its rows as deleted or inserted.
 class LakeSlice(SourceSlice):
     """The row groups [begin, end), of `total`, of a data file in a version of a lake table.
 
-    version: its number, or the id of the snapshot. print: the fingerprint of its entry in the log; empty: unknown.
+    version: its number, or the id of the snapshot. print: the fingerprint of its entry in the log; empty if unknown.
     line: the number of the first row, from 1.
     """
 
@@ -209,8 +211,8 @@ class LakeSlice(SourceSlice):
 class VersionSlice(SourceSlice):
     """The end of a version of a lake table, without rows. print: as in `LakeSlice`.
 
-    left, came: files that it removed and added without changing rows, as compaction does. skipped: it was not read, as
-    it removes rows.
+    left, came: files that it removed and added without changing rows, as compaction does. skipped: whether it was not
+    read because it removes rows.
     """
 
     kind: ClassVar[str] = "version"
@@ -225,7 +227,7 @@ class VersionSlice(SourceSlice):
 class EventSlice(SourceSlice):
     """The events [begin, end) of a generator. started_us: the start of the source.
 
-    segments: the times of the events: the last segment that begins at or before the first event, and all later ones.
+    segments: the times of the events, as the last segment that begins at or before the first event, and all later ones.
     """
 
     kind: ClassVar[str] = "events"

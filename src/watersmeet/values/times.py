@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-#: By seconds east of UTC, the abbreviations that always have that offset (PostgreSQL 18, appendix B.4, the set
-#: `Default`).
+#: The abbreviations with a fixed offset, by seconds east of UTC (PostgreSQL 18, appendix B.4, the set `Default`).
 _BY_OFFSET: Final = {
     -36000: "HST TAHT",
     -34200: "MART",
@@ -52,7 +51,7 @@ _BY_OFFSET: Final = {
     49500: "CHADT",
 }
 
-#: Seconds east of UTC by abbreviation, in capitals.
+#: The seconds east of UTC of each abbreviation, in upper case.
 ABBREVIATIONS: Final = {name: offset for offset, names in _BY_OFFSET.items() for name in names.split()}
 
 #: Names of the time zone database without a slash, except abbreviations.
@@ -68,10 +67,10 @@ _NAMED: Final = re.compile(ZONE_NAME)
 _AT_END: Final = rf"[0-9]\s*{ZONE_NAME}\s*$"
 _NAMED_AT_END: Final = re.compile(_AT_END)
 
-#: Appended to a text, so that DuckDB rejects it as a time.
+#: A suffix for texts that DuckDB must reject as times.
 NO_TIME: Final = " is no time"
 
-#: A zone without a slash at the end of a text.
+#: A pattern for a zone without a slash at the end of a text.
 _SUFFIX: Final = r"[0-9]\s*([A-Za-z]+(?:[+-][0-9:]+)?)\s*$"
 
 _IN_TEXT: Final = re.compile(_SUFFIX)
@@ -85,7 +84,9 @@ def is_zone_name(text: str) -> bool:
 
 
 def with_offset(text: str) -> str:
-    """The text of a timestamptz with an offset instead of an abbreviation; invalid for an unknown abbreviation."""
+    """The text of a timestamptz, with an offset instead of an abbreviation; an invalid text for an unknown
+    abbreviation.
+    """
     found = _IN_TEXT.search(text)
     if found is None or _NAMED_AT_END.search(text):
         return text
@@ -94,8 +95,8 @@ def with_offset(text: str) -> str:
 
 
 def zone_sql(zone: str) -> str:
-    """SQL of DuckDB's name for a zone. It is invalid for unknown zones, and for abbreviations whose offset is not whole
-    hours.
+    """SQL for DuckDB's name of a zone. It is an invalid name for unknown zones, and for abbreviations whose offset is
+    not whole hours.
     """
     names = {s: f"Etc/GMT{-s // 3600:+d}" for s in _BY_OFFSET if s % 3600 == 0}
     return (
@@ -105,7 +106,7 @@ def zone_sql(zone: str) -> str:
 
 
 def with_offset_sql(text: str) -> str:
-    """SQL of `with_offset` for a column of texts, where texts without a zone also get the offset of UTC."""
+    """SQL that applies `with_offset` to a column of texts, and appends the offset of UTC to texts without a zone."""
     name = f"regexp_extract({text}, '{_SUFFIX}', 1)"
     return (
         f"CASE WHEN regexp_matches({text}, '{_SUFFIX}') AND NOT regexp_matches({text}, '{_AT_END}') THEN "
@@ -118,8 +119,8 @@ def with_offset_sql(text: str) -> str:
 
 
 def _found(name: str, values: Mapping[int, str]) -> str:
-    """SQL of the value for the offset of an abbreviation, or NULL. A CASE with a branch for each offset would take long
-    to plan, so all values are in one text.
+    """SQL for the value that belongs to the offset of an abbreviation, or NULL. All values are in one text, because a
+    CASE with a branch for each offset would take long to plan.
     """
     table = "".join(f"|{n}={value}" for s, value in values.items() for n in _BY_OFFSET[s].split())
     return f"nullif(regexp_extract('{table}|', concat('[|]', upper({name}), '=([^|]*)'), 1), '')"
@@ -131,10 +132,10 @@ def _offset_text(seconds: int) -> str:
 
 
 SECOND_US: Final = 1_000_000
-#: A day of UTC, in which all times are computed.
+#: The length of a day, which is always the same, because all times are computed in UTC.
 DAY_US: Final = 86_400_000_000
 
-#: The length of a unit in microseconds.
+#: The length of each unit in microseconds.
 UNITS_US: Final = {
     "microsecond": 1,
     "millisecond": 1_000,
@@ -173,7 +174,7 @@ def unit_us(word: str) -> int | None:
 
 
 def length_us(text: str) -> int | None:
-    """The length of `1 hour 30 minutes`, `1h30m`, `-5s` …; None for other texts."""
+    """The length of a text like `1 hour 30 minutes`, `1h30m` or `-5s` in microseconds; None for other texts."""
     text = text.strip().lower()
     total, at = 0, 0
     while at < len(text):
@@ -187,7 +188,7 @@ def length_us(text: str) -> int | None:
 
 
 def length_text(length_us: int) -> str:
-    """A length, 0 or more, as a whole number of the largest possible unit: `90 minutes`."""
+    """The text of a length (0 or more) as a whole number of the largest possible unit: `90 minutes`."""
     unit, size_us = next((u, n) for u, n in sorted(UNITS_US.items(), key=lambda p: -p[1]) if length_us % n == 0)
     if not length_us:
         unit, size_us = "second", SECOND_US

@@ -1,4 +1,4 @@
-"""SQL types, shared by all layers: with their RisingWave spelling, their Arrow type in the circuit, and their DuckDB
+"""SQL types, which all layers share, with their RisingWave spelling, their Arrow type in the circuit, and their DuckDB
 type in expressions. Event times and timestamps are microseconds; `timestamptz` is UTC.
 """
 
@@ -15,7 +15,7 @@ DEFAULT_PRECISION: Final = 38
 DEFAULT_SCALE: Final = 10
 
 JSON_MAX_DEPTH: Final = 650
-"""The most levels of objects and arrays of a jsonb value: Python and DuckDB read them by recursion."""
+"""The maximum depth of objects and arrays in a jsonb value, because Python and DuckDB read them by recursion."""
 JSON_DEPTH_RULE: Final = f"a value of type jsonb can't nest more than {JSON_MAX_DEPTH} levels"
 
 _JSON_NESTING: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|[\]}]')
@@ -141,7 +141,7 @@ class SqlType:
         return self.name in ("array", "struct")
 
     def to_json(self) -> Any:
-        """The JSON form: for most types only their name."""
+        """The JSON form; for most types just the name."""
         if self.name == "numeric":
             return ["numeric", self.precision, self.scale]
         if self.name == "array":
@@ -199,7 +199,7 @@ class Field:
 
 
 Schema = tuple[Field, ...]
-#: (relation id, column) from which a column of a query is taken unchanged; see `Result.origins`.
+#: The origin (relation id, column) of a column that a query returns unchanged; see `Result.origins`.
 Origin = tuple[str, str]
 
 

@@ -1,9 +1,9 @@
 """Watermarks of all operators, as static functions of the watermarks of sources.
 
 A watermark is a lower bound of a column: later inserted and deleted rows always have values at or above it. The
-watermark of a source with WATERMARK FOR is its greatest event time less its delay. The plan derives the watermark of
-each operator: the least of some terms, each a source's watermark after some steps. So tasks only exchange the sources'
-watermarks, and all buckets know all watermarks in the same epoch.
+watermark of a source with WATERMARK FOR is its greatest event time minus its delay. The plan derives the watermark of
+each operator, which is the least of some terms; each term is a source's watermark after some steps. So tasks only
+exchange the sources' watermarks, and all buckets have all watermarks in the same epoch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def within(time_us: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`add`: adds `amount_us`. `floor`: rounds down to a multiple of `amount_us` (> 0), counted from `origin_us`."""
+    """A step on a time. `add`: adds `amount_us`. `floor`: rounds down to a multiple of `amount_us` (> 0), counted from
+    `origin_us`.
+    """
 
     kind: Literal["add", "floor"]
     amount_us: int
@@ -47,13 +49,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MonthStep:
-    """`add_months`: adds months. `floor_months`: rounds down to a multiple of months, counted from 1970."""
+    """A step of months on a time. `add_months`: adds months. `floor_months`: rounds down to a multiple of months,
+    counted from 1970.
+    """
 
     kind: Literal["add_months", "floor_months"]
     months: int
 
     def apply(self, time_us: int) -> int:
-        """The time after the step. The order of times always stays."""
+        """The time after the step. Steps always keep the order of times."""
         month = (
             int(np.datetime64(time_us, "us").astype("datetime64[M]").astype(np.int64)) if _is_finite(time_us) else None
         )
@@ -64,7 +68,7 @@ class MonthStep:
         start_us, target_us = _start_of(month), _start_of(month + self.months)
         days, most = _start_of(month + 1) - start_us, _start_of(month + self.months + 1) - target_us
         passed_us = time_us - start_us
-        # Days that the target month lacks become the midnight of its last day.
+        # Times on days that the target month lacks become the midnight of its last day.
         return within(target_us + (most - DAY_US if days > most and passed_us >= most - DAY_US else passed_us))
 
 
@@ -73,7 +77,7 @@ def _is_finite(time_us: int) -> bool:
 
 
 def _start_of(month: int) -> int:
-    """The start of a month, counted from January 1970, in microseconds, also beyond 64 bits."""
+    """The start of a month, counted from January 1970, in microseconds; it may exceed 64 bits."""
     return int(np.datetime64(month, "M").astype("datetime64[D]").astype(np.int64)) * DAY_US
 
 
@@ -85,7 +89,7 @@ class Term:
     steps: tuple[Step | MonthStep, ...] = ()
 
     def value(self, sources: Mapping[str, int]) -> int | None:
-        """In microseconds; None if the source has no watermark yet."""
+        """The watermark in microseconds; None if the source has none yet."""
         time_us = sources.get(self.source)
         if time_us is None:
             return None
@@ -102,11 +106,13 @@ class Term:
 
 
 Watermark = tuple[Term, ...]
-"""The least of its terms; empty: no watermark."""
+"""The least of its terms; empty for no watermark."""
 
 
 def value(watermark: Watermark, sources: Mapping[str, int]) -> int | None:
-    """In microseconds, from the sources' watermarks; None while one of them is unknown, or without terms."""
+    """The watermark in microseconds, computed from the sources' watermarks; None while one of them is unknown, or
+    without terms.
+    """
     values = [t.value(sources) for t in watermark]
     known = [v for v in values if v is not None]
     return min(known) if known and len(known) == len(values) else None
@@ -118,7 +124,7 @@ def shifted(watermark: Watermark, amount_us: int) -> Watermark:
 
 
 def delayed(watermark: Watermark, delay_us: int) -> Watermark:
-    """The watermark with those of all sources reduced by `delay_us`: windows close that much later."""
+    """The watermark for sources' watermarks reduced by `delay_us`, so that windows close that much later."""
     return least(reduce(Term.after, t.steps, Term(t.source).after(Step("add", -delay_us))) for t in watermark)
 
 
