@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from watersmeet.catalog import External, MessageFormat
@@ -128,18 +128,40 @@ FILE_PART_TYPES: Final = {
 
 _ENCODINGS: Final[dict[str, Encoding]] = {"JSON": "json", "CSV": "csv", "AVRO": "avro", "XML": "xml"}
 
-#: Options that only affect the speed of the product.
-_TUNING: Final = (
-    "MAX_POLL_RECORDS",
-    "BUFFER_SIZE",
-    "FETCH_SIZE",
-    "PARSER_QUEUE_SIZE",
-    "TRANSACTION_ROWTIME_LIMIT",
-    "PUMP.NAME",
-    "FORMATTER_CHARSET",
-)
+_SPEED: Final = "how fast rows are read and written follows from the machine"
+_ONCE: Final = "each row is delivered once, in batches of commits"
+_OF_CLIENT: Final = "Watersmeet's client of Kafka decides about it"
 
-_LACKING: Final = ("INDEX_TOPIC_NAME", "CLIENT_ID_QUERY", "ESCAPE_ALL")
+#: Options of the product without effect, with the reason.
+IDLE: Final[dict[str, str]] = {
+    **dict.fromkeys(("MAX_POLL_RECORDS", "POLL_TIMEOUT", "BUFFER_SIZE", "FETCH_SIZE", "PARSER_QUEUE_SIZE"), _SPEED),
+    **dict.fromkeys(("QUEUE_SIZE", "INGRESS_DELAY_INTERVAL", "INGRESS_FILE_SCAN_WAIT", "MAX_BYTES_PER_FETCH"), _SPEED),
+    **dict.fromkeys(("FILE_COMPRESSION_BUFFER", "FORMATTER_QUEUE_SIZE", "WRITE_BUFFER_SIZE"), _SPEED),
+    **dict.fromkeys(("TRANSACTION_ROW_LIMIT", "TRANSACTION_ROWCOUNT_LIMIT", "TRANSACTION_ROWTIME_LIMIT"), _ONCE),
+    **dict.fromkeys(("HA_ROLLOVER_TIMEOUT", "COMMIT_METADATA_COLUMN_NAME", "PUMP.NAME", "GROUP_ID"), _ONCE),
+    "FORMATTER_CHARSET": "texts are written in UTF-8",
+    "METRICS_PER_PARTITION": "SHOW JOBS has the state of each source",
+    "STRICT_PARSING": "a field that can't be read is NULL, a record that can't be decoded is counted",
+}
+
+#: Options that would change which rows there are, with what to do instead.
+_LACKING: Final[dict[str, str]] = {
+    **dict.fromkeys(
+        ("INDEX_TOPIC_NAME", "INDEX_TOPIC_NAME_SUFFIX", "INDEX_TOPIC_SEED_BROKERS", "PARTITION_OFFSET_QUERY"),
+        "STARTING_TIME and STARTING_OFFSET say where reading begins; it resumes after a restart.",
+    ),
+    "CLIENT_ID_QUERY": "CLIENT_ID is a text.",
+    "ESCAPE_ALL": "Write FORMATTER 'JSON' or 'CSV', which escape what their readers need.",
+    "QUOTED_COLUMNS": "CSV quotes the fields that need it.",
+    "FILE_TYPE": "Files whose names end in .gz are read compressed.",
+    **dict.fromkeys(
+        ("DATE_FORMAT", "TIME_FORMAT", "TIMESTAMP_FORMAT", "PARSER_TIMESTAMP_FORMAT"),
+        "Declare the column as VARCHAR, and convert it with CHAR_TO_TIMESTAMP.",
+    ),
+    **dict.fromkeys(
+        ("ERROR_POLICY", "PARSER_ERROR_POLICY"), "Records that can't be decoded are set aside: SHOW DEAD LETTERS."
+    ),
+}
 
 #: The option with a query that gives others.
 OPTIONS_QUERY: Final = "OPTIONS_QUERY"
@@ -161,6 +183,9 @@ _JAVA: Final = (
     "acks",
     "max.poll.records",
     "buffer.memory",
+    "send.buffer.bytes",
+    "receive.buffer.bytes",
+    "max.in.flight.requests.per.connection",
 )
 
 #: A path that is only the name of a member: after `$.` at the top level, after `$..` at any level.
@@ -175,7 +200,7 @@ class Foreign:
 
     connector: options of connector kafka, file or, to write files, rotating_file. format: of messages, and of files
     that are written. members: by column, the member of a message that it is, where that has another name. is_read:
-    whether it has a parser. rowtime_written: whether ROWTIME goes out, too.
+    whether it has a parser. rowtime_written: whether ROWTIME goes out, too. notices: about options without effect.
     """
 
     connector: dict[str, str]
@@ -183,6 +208,7 @@ class Foreign:
     members: dict[str, str] = field(default_factory=dict)
     is_read: bool = True
     rowtime_written: bool = True
+    notices: tuple[str, ...] = ()
 
 
 class _Given:
@@ -191,6 +217,7 @@ class _Given:
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {name.upper(): (name, value) for name, value in given.items()}
         self._known: list[str] = []
+        self.notices: list[str] = []
 
     def take(self, *names: str) -> str | None:
         self._known += names
@@ -215,12 +242,19 @@ class _Given:
         found = [self._given.pop(n) for n in list(self._given) if "." in n]
         return {name.lower(): value for name, value in found}
 
+    def idle(self, name: str, reason: str) -> None:
+        """Notes that an option has no effect."""
+        self.notices.append(f"option {name} has no effect: {reason}")
+
     def finish(self) -> None:
-        for name in _TUNING:
-            self.take(name)
-        for name in _LACKING:
-            if (self.take(name) or "").lower() not in ("", "false", "0"):
-                raise error("FEATURE_NOT_SUPPORTED", f"option {name} of a foreign stream is not supported")
+        for name, reason in IDLE.items():
+            if (self.take(name) or "") != "":
+                self.idle(name, reason)
+        for name, instead in _LACKING.items():
+            if (self.take(name) or "").lower() not in ("", "false", "0", "none"):
+                raise error(
+                    "FEATURE_NOT_SUPPORTED", f"option {name} of a foreign stream is not supported", hint=instead
+                )
         for name, _ in self._given.values():
             hint = did_you_mean(name, self._known)
             refuse(f'there is no option "{name}" of this foreign stream', hint=hint)
@@ -232,21 +266,22 @@ def foreign_options(kind: str, options: Mapping[str, str], columns: Sequence[str
     columns: the names of those that messages or records have. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED.
     """
     given = _Given(options)
-    return _topic(given, columns) if kind == "KAFKA10" else _files(given, columns)
+    meant = _topic(given, columns) if kind == "KAFKA10" else _files(given, columns)
+    return replace(meant, notices=tuple(given.notices))
 
 
 def _topic(given: _Given, columns: Sequence[str]) -> Foreign:
     topic = given.take("TOPIC")
-    servers = given.take("SEED_BROKERS", "bootstrap.servers")
+    servers, port = given.take("SEED_BROKERS", "bootstrap.servers"), given.take("PORT")
+    if servers and port:
+        servers = ",".join(s if ":" in s else f"{s.strip()}:{port}" for s in servers.split(","))
     for name, value in (("TOPIC", topic), ("SEED_BROKERS", servers)):
         if not value:
             refuse(f'a foreign stream of Kafka needs the option "{name}"', hint=f"Write \"{name}\" '…'.")
     form, members, is_read = _form(given, columns)
     connector = {"connector": "kafka", "topic": topic or "", "properties.bootstrap.server": servers or ""}
-    if (level := given.take("isolation.level")) not in (None, "read_committed"):
-        raise error(
-            "FEATURE_NOT_SUPPORTED", f'isolation.level "{level}" is not supported', hint="It is read_committed here."
-        )
+    if given.take("isolation.level") not in (None, "read_committed"):
+        given.idle("isolation.level", "only messages of committed transactions are read")
     if partitions := given.take("PARTITION"):
         connector["shards"] = partitions
     connector |= _start(given) or starting_at("latest")
@@ -256,9 +291,11 @@ def _topic(given: _Given, columns: Sequence[str]) -> Foreign:
         properties |= properties_file(option, path) if path is not None else {}
     if (client := given.take("CLIENT_ID", "client.id")) is not None:
         properties["client.id"] = client
-    given.take("GROUP_ID")
-    given.take("pump.name")
+    if given.take("pump.name"):
+        given.idle("pump.name", IDLE["PUMP.NAME"])
     properties |= given.lower()
+    for name in properties.keys() & {*_JAVA}:
+        given.idle(name, _OF_CLIENT)
     rowtime = given.flag("FORMATTER_INCLUDE_ROWTIME", default=True)
     given.finish()
     connector |= {f"properties.{n}": v for n, v in _of_client(properties).items()}
@@ -268,7 +305,7 @@ def _topic(given: _Given, columns: Sequence[str]) -> Foreign:
 def _start(given: _Given) -> dict[str, str]:
     """The options of the connector that say where reading begins; empty if none does."""
     start, offset = given.take("STARTING_TIME"), given.take("STARTING_OFFSET")
-    if offset is not None:
+    if offset is not None and offset.strip() != "-1":
         if not offset.isdecimal():
             refuse(f'option STARTING_OFFSET can\'t be "{offset}"', hint="It must be a whole number.")
         return {"scan.startup.offsets": offset}
@@ -352,9 +389,21 @@ def _csv_options(given: _Given) -> dict[str, str]:
     _encoded(given)
     if (quote := given.take("QUOTE_CHARACTER")) not in (None, '"'):
         raise error("FEATURE_NOT_SUPPORTED", f"QUOTE_CHARACTER {quote} of messages is not supported")
-    given.take("ROW_SEPARATOR")
+    rows = _sign(given.take("ROW_SEPARATOR") or "\n")
+    if rows not in ("\n", "\r\n"):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "this ROW_SEPARATOR is not supported",
+            hint="A row is a line: it ends with \\n or \\r\\n.",
+        )
     without_header = "false" if given.flag("SKIP_HEADER") else "true"
-    return {"delimiter": given.take("SEPARATOR") or ",", "without_header": without_header}
+    return {"delimiter": _sign(given.take("SEPARATOR") or ","), "without_header": without_header}
+
+
+def _sign(text: str) -> str:
+    r"""A separator, where `\t`, `\n`, `\r` and `\u0009` stand for the characters that they name."""
+    plain = {"t": "\t", "n": "\n", "r": "\r"}
+    return re.sub(r"\\(?:([tnr])|u([0-9A-Fa-f]{4}))", lambda m: plain.get(m[1] or "") or chr(int(m[2], 16)), text)
 
 
 def _avro_options(given: _Given) -> dict[str, str]:
@@ -418,6 +467,8 @@ def _written_files(given: _Given, columns: Sequence[str], directory: str, name: 
     """A stream that pumps write to files, which get their names by its options."""
     if given.take("PARSER") is not None:
         refuse("a foreign stream of files has a PARSER or a FORMATTER", hint="Declare one stream for each.")
+    if given.take("FILENAME_PATTERN"):
+        given.idle("FILENAME_PATTERN", "it is about files that are read")
     connector = {"connector": "rotating_file", "path": directory}
     seconds, size = given.take("FILE_ROTATION_TIME"), given.take("FILE_ROTATION_SIZE")
     if seconds is not None:
@@ -505,7 +556,15 @@ SYS_JDBC: Final = "SYS_JDBC"
 #: The database system by the prefix of a JDBC driver's class name.
 _DRIVERS: Final = {"org.postgresql.": "postgres", "com.mysql.": "mysql", "org.mariadb.": "mysql"}
 
-_NO_EFFECT: Final = "Accepted without effect: how fast rows are read or written."
+_NO_EFFECT: Final = "Accepted with a notice: connections and batches are handled in another way."
+
+#: Options of wrapper SYS_JDBC without effect.
+IDLE_OF_TABLES: Final = (
+    "fetch_size", "transaction_row_limit", "transaction_rowcount_limit", "transaction_rowtime_limit", "autocommit",
+    "dialect", "jndi_writeback", "pollinginterval", "txinterval", "login_timeout", "validation_query",
+    "max_idle_connections", "eviction_timer_period_millis", "min_eviction_idle_millis", "extended_catalog",
+    "use_schema_name_as_foreign_qualifier", "table_prefix_present", "type_substitution", "pump.name",
+)  # fmt: skip
 
 TABLE_OPTIONS: Final = OptionSet(
     "foreign tables",
@@ -516,10 +575,7 @@ TABLE_OPTIONS: Final = OptionSet(
         OptionSpec("driver_class", "The class of the driver, which has to match the URL."),
         OptionSpec("schema_name", "The schema of the table."),
         OptionSpec("table_name", "The table; that of the same name if missing."),
-        *(
-            OptionSpec(name, _NO_EFFECT, is_idle=True)
-            for name in ("fetch_size", "transaction_rowcount_limit", "transaction_rowtime_limit", "autocommit")
-        ),
+        *(OptionSpec(name, _NO_EFFECT, is_idle=True) for name in IDLE_OF_TABLES),
     ),
 )
 

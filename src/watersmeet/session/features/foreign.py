@@ -27,6 +27,7 @@ from watersmeet.connectors.foreignstreams import (
     EARLIER_KINDS,
     FILE_PART_TYPES,
     FILE_PROVENANCE,
+    IDLE_OF_TABLES,
     KINDS,
     LACKING_KINDS,
     LACKING_SERVERS,
@@ -222,8 +223,17 @@ def create_server(session: Session, statement: CreateServer) -> Result:
             f"servers of type {statement.kind} are not supported",
             hint=did_you_mean(statement.kind, KINDS) or f"The types are {', '.join(KINDS)}.",
         )
+    if statement.kind == SYS_JDBC:
+        _tell_idle(session, statement.options)
     add(session, new_relation(session, statement, Server, (), adapter=statement.kind, options=dict(statement.options)))
     return Result("CREATE SERVER")
+
+
+def _tell_idle(session: Session, options: Mapping[str, str]) -> None:
+    """Adds a notice for each option of a database that has no effect."""
+    for name in options:
+        if name.lower() in IDLE_OF_TABLES:
+            session.notice(f"option {name} has no effect: connections and batches are handled in another way")
 
 
 @handles(CreateForeignStream)
@@ -246,6 +256,8 @@ def create_foreign_stream(session: Session, statement: CreateForeignStream) -> R
         options |= queried_options(session, asked) if asked else {}
         meant = foreign_options(kind, options, values)
         relation = replace(_stream(session, statement, meant, parts, depends_on), options_query=asked)
+    for notice in meant.notices:
+        session.notice(notice)
     add(session, relation)
     return Result("CREATE FOREIGN STREAM")
 
@@ -336,6 +348,7 @@ def create_foreign_table(session: Session, statement: CreateForeignTable) -> Res
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE FOREIGN TABLE")
     server = _server_of_table(session, statement)
+    _tell_idle(session, statement.options)
     with located(statement, statement.name_span, statement.spans):
         options = {**revealed_options(server.options), **statement.options}
         max_age_us = taken_max_age_us(options)
