@@ -15,15 +15,15 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import KEY_COLUMN, DropWord
 from watersmeet.dialects.lenses.grammar import RecordSelect
-from watersmeet.dialects.statements import ddl
+from watersmeet.dialects.statements import alter, ddl
 from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic
 from watersmeet.dialects.tree.queries import query_of
 from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import Name, Refused, StartProcessor, Statement, StopProcessor
+from watersmeet.dialects.tree.statements import Accepted, Name, Refused, Show, StartProcessor, Statement, StopProcessor
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_value, span_of
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.formats.payloads import split_window, windowed_key
-from watersmeet.values.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
+from watersmeet.values.types import BIGINT, INTEGER, SMALLINT, TIMESTAMP, VARCHAR, Field, SqlType
 
 #: Storage formats of a key or a value. For topics in the database only their names matter: joined keys must have the
 #: same (LS-31).
@@ -146,7 +146,7 @@ def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
         path = []
         while cursor.take("."):
             path.append(cursor.name(reserved=True))
-        kind = BIGINT if cursor.take("LONG") else read_type(cursor)
+        kind = _type(cursor)
         nullable = cursor.take("NULL")
         if not nullable:
             cursor.take("NOT", "NULL")
@@ -164,6 +164,57 @@ def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
             break
     cursor.expect(")")
     return columns, places
+
+
+#: Types of Lenses that other dialects lack.
+_TYPES: Final = {"LONG": BIGINT, "DATETIME": TIMESTAMP, "BYTE": SMALLINT, "SHORT": SMALLINT}
+
+
+def _type(cursor: Cursor) -> SqlType:
+    """Reads the type of a field, such as `long`, `datetime`, `int[]` or `array<string>`."""
+    known = next((kind for word, kind in _TYPES.items() if cursor.take(word)), None)
+    if known is None and cursor.at("ARRAY", "<"):
+        cursor.expect("ARRAY", "<")
+        element = _type(cursor)
+        cursor.expect(">")
+        known = SqlType("array", element=element)
+    if known is None:
+        return read_type(cursor)
+    while cursor.take("[", "]"):
+        known = SqlType("array", element=known)
+    return known
+
+
+def read_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
+    """Reads a field of ALTER TABLE ADD: `name type [null]`."""
+    name = cursor.name(reserved=True)
+    kind = _type(cursor)
+    return Field(name.name, kind, cursor.take("NULL")), {}
+
+
+def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads ALTER TABLE; the cursor stands after ALTER."""
+    if cursor.take("TABLE"):
+        found = alter.altered(cursor, base, "topic", "TABLE", read_column)
+        if found is not None:
+            return found
+    hint = "ALTER TABLE topic ADD field type is supported. INSERT INTO other SELECT STREAM … changes the other fields."
+    span = span_of(cursor.tokens[: min(cursor.index + 2, len(cursor.tokens))])
+    return Refused(**base, error=not_supported("ALTER of a topic", cursor.text, span, hint=hint))
+
+
+def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """Reads SHOW VIEW name, which shows its definition; None for other SHOW. The cursor stands after SHOW."""
+    if not cursor.take("VIEW"):
+        return None
+    return Show(**base, what="create view", name=_last_name(cursor))
+
+
+def read_use(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads USE, which selects a connection in Lenses; the cursor stands after USE."""
+    cursor.relation_name()
+    cursor.end()
+    return Accepted(**base, command="USE", notice="USE changes nothing: all topics are in one place")
 
 
 def _with_field(kind: SqlType, path: Sequence[Name], leaf: SqlType, cursor: Cursor) -> SqlType:
@@ -315,16 +366,18 @@ def _no_other(cursor: Cursor, base: dict[str, Any]) -> Statement:
     word = cursor.current.text.upper() if cursor.current else ""
     span = span_of(cursor.tokens[: cursor.index + 1])
     hint = "CREATE TABLE makes a topic; INSERT INTO … SELECT STREAM a processor."
+    if word == "SYNONYM":
+        hint = "Write CREATE VIEW name AS SELECT * FROM topic, or use the name of the topic."
     return Refused(**base, error=not_supported(f"CREATE {word}".strip(), cursor.text, span, hint=hint))
 
 
 LACKING: Final[ddl.Lacking] = {
     **ddl.LACKING,
+    "DROP SYNONYM": "There are no synonyms: a view is dropped by DROP VIEW.",
     "DROP TOPIC": "DROP TABLE drops a topic.",
-    "USE": "All topics are in one place: leave it out.",
 }
 #: The empty tuple stands for all other objects.
-CREATES: Final[Mapping[str, ddl.Reader]] = {"TABLE": _read_topic, "": _no_other}
+CREATES: Final[Mapping[str, ddl.Reader]] = {"TABLE": _read_topic, "VIEW": ddl.CREATES["VIEW"], "": _no_other}
 DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {
     **ddl.DROPS,
     "TABLE": "topic",

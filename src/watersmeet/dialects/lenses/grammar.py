@@ -399,6 +399,9 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return made
 
 
+#: Types of Lenses that other dialects lack.
+_TYPES: Final = {exp.DType.DATETIME: exp.DType.TIMESTAMP, exp.DType.TINYINT: exp.DType.SMALLINT}
+
 #: The windows of Lenses 2 and 3 in GROUP BY, each with its later form.
 _OLD_WINDOWS: Final = {
     "TUMBLE": "WINDOW BY TUMBLE 1m",
@@ -427,6 +430,8 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
         elif isinstance(node, exp.Anonymous):
             if not adapt_aggregate(node, sql):
                 adapt_call(node, sql)
+        elif isinstance(node, exp.DataType) and node.this in _TYPES:
+            node.set("this", _TYPES[node.this])
         elif isinstance(node, exp.Bracket):
             _adapt_selection(node, sql)
         elif isinstance(node, exp.Insert) and node.args.get("with_"):

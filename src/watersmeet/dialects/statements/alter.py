@@ -88,7 +88,7 @@ def read_alter(
     of_dialect = {words: kind for words, kind in _KINDS.items() if words[0] in kinds}
     for words, kind in of_dialect.items():
         if cursor.take(*words):
-            found = _altered(cursor, base, kind, " ".join(words), read_column)
+            found = altered(cursor, base, kind, " ".join(words), read_column)
             return found or _refused(cursor, base, f"ALTER {' '.join(words)} …", _supported("", clauses))
     return _refused(cursor, base, "ALTER", _supported("ALTER ", [" ".join(words) for words in of_dialect]))
 
@@ -118,7 +118,7 @@ def read_rename(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return _renamed(cursor, {**base, "kind": "stream", "name": name})
 
 
-def _altered(
+def altered(
     cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, read_column: ColumnReader
 ) -> Statement | None:
     """The statement after the kind; None, with the cursor at it, for another clause."""
