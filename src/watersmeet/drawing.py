@@ -40,7 +40,9 @@ class Layered:
 
 
 def layered(diagram: Diagram) -> Layered:
-    """The diagram in columns: every arrow goes from one column to the next. The long arrows of a box share slots."""
+    """The diagram in columns, in which every arrow leads from one column to the next. The long arrows of a box share
+    slots.
+    """
     numbers = _numbers(diagram)
     slots = {b.id: Slot(numbers[b.id], b.id) for b in diagram.boxes}
     columns: list[list[Slot]] = [[] for _ in range(max(numbers.values(), default=-1) + 1)]

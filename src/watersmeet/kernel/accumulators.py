@@ -67,7 +67,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Accumulators:
-    """All accumulators. The first one counts the rows of the group."""
+    """The accumulators of an aggregate. The first one counts the rows of the group."""
 
     parts: tuple[Part, ...]
 
@@ -324,7 +324,7 @@ def result(
 
 
 def floats_of(call: AggregateSpec, sums: Floats, count: Ints, kind: pa.DataType) -> pa.Array:
-    """SUM or AVG of floats from the sums and numbers of values."""
+    """The results of SUM or AVG of floats, from the sums and numbers of values."""
     return _floats(sums / np.maximum(count, 1) if call.function == "avg" else sums, kind, count > 0)
 
 

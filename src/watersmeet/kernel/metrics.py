@@ -93,7 +93,7 @@ class Orphan:
 class OperatorMetrics:
     """The metrics of one operator in one bucket in one epoch. state_rows, state_bytes: after the epoch.
 
-    waits_for_us, made_rows, busiest: as in `Counters`. took_ns: by `Stopwatch`.
+    waits_for_us, made_rows, busiest: as in `Counters`. took_ns: measured by `Stopwatch`.
     """
 
     rows_in: int = 0

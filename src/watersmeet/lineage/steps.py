@@ -286,7 +286,7 @@ class Asker:
         return [{c.id: Cell(r[2 * i], c.type, r[2 * i + 1]) for i, c in enumerate(columns)} for r in found]
 
     def count(self, tree: Node, most: int | None = None) -> int:
-        """The number of rows of a plain tree. most: stop counting there."""
+        """The number of rows of a plain tree. most: the number at which to stop counting."""
         limit = "" if most is None else f" LIMIT {most}"
         return int(self._run(f"SELECT count(*) FROM (SELECT 1 FROM ({self.text(tree)}){limit})")[0][0])
 

@@ -96,7 +96,7 @@ class Maintenance(Service):
 
     def after_epochs(self) -> bool:
         """Writes rows found in sources to the caches that lack them, and the output of views to streams. Returns
-        whether it has written any since the last call.
+        whether any rows were written since the last call.
 
         Rows that a stream rejects stay in the database's `unwritten`, and the next round tries again. Other views are
         not affected.

@@ -157,7 +157,7 @@ _NEEDED: Final = {"az": ("azblob.endpoint_url",)}
 
 @dataclass(frozen=True)
 class ObjectPath:
-    """A path in a store: of a directory, an object or a pattern; an empty path is the whole bucket.
+    """The path of a directory, an object or a pattern in a store; an empty path is the whole bucket.
 
     space: the id of its database, for caches, because an earlier database may have had the same path.
     """

@@ -171,13 +171,13 @@ def _closed(node: Window | TopN, below: _Input) -> tuple[int | None, Watermark]:
 
 
 def _read(spec: operators.WindowSpec) -> set[int]:
-    """The columns of other rows that a function reads, and of its own row."""
+    """(the columns of other rows that a function reads, the columns of its row)."""
     frame = spec.frame
     return {p for p in (*spec.arguments, spec.filter, frame.value, frame.low, frame.high) if p is not None}
 
 
 def _still_needed(node: Window, calls: Sequence[WindowCall]) -> tuple[Scalar | None, Watermark]:
-    """The time that orders the rows of ranges, and the watermark below which no later row needs them."""
+    """(the time by which the rows of ranges are ordered, the watermark below which later rows don't need them)."""
     frames = [c.frame for c in calls]
     value = frames[0].value
     marks = watermarks(node.input)
@@ -190,7 +190,7 @@ def _still_needed(node: Window, calls: Sequence[WindowCall]) -> tuple[Scalar | N
 
 
 def _depth(calls: Sequence[WindowCall]) -> int | None:
-    """The number of earlier rows of a partition that a new row reads; None: any number, or those of a range."""
+    """The number of earlier rows of a partition that a new row reads; None for any number, or for those of a range."""
     found = []
     for call in calls:
         frame = call.frame

@@ -97,7 +97,7 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late:
     later = {o.id for o in circuit.operators if isinstance(o, Cut) and o.keeps == "after"}  # these output no history
     looked_up = {i for o in circuit.operators for i in _first(o)}
     live = circuit.upstream({s.id for s in circuit.sinks if s.relation_id not in filled})
-    history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # only they have it
+    history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # only these have it
     replayed = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live and o.keeps_all} | history
     if any(_first(circuit.by_id[i]) for i in circuit.upstream(tops, ends.keys())):
         replayed = replayed & looked_up | history  # these rows are only looked up after all have arrived

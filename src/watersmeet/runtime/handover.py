@@ -39,7 +39,8 @@ States = Mapping[str, StateManifest]
 
 
 def rescaled_segments(db: Database, before: Commit, circuit: Circuit, epoch: int, mode: Rescale) -> dict[str, str]:
-    """Write a segment with the state for `circuit`. Returns its name, by "stage/bucket". before: the previous epoch.
+    """Write a segment with the state for `circuit`. Returns the segment's name for each "stage/bucket". before: the
+    previous epoch.
 
     Raises STATE_MISMATCH if the state lacks an operator.
     """

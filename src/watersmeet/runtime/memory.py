@@ -25,7 +25,7 @@ _PROC: Final = Path("/proc")
 _INTERVAL_S: Final = 1.0
 
 
-#: Of glibc (malloc.h): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD.
+#: Parameters of glibc (malloc.h): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD.
 _KEEPING: Final = ((-3, 1 << 30), (-1, (1 << 31) - 1), (-2, 64 << 20))
 _RETURNING: Final = ((-3, 1 << 20), (-1, 4 << 20), (-2, 1 << 20))
 
@@ -140,7 +140,7 @@ def give_back() -> None:
 
 
 class IdleTimer:
-    """Calls `action` after `after_s` seconds without work since `begin`, in a thread of its own.
+    """Calls `action` after `after_s` seconds without work since `begin`, in a separate thread.
 
     It is for `give_back`: a task that starts soon can reuse the freed memory. For one thread.
     """

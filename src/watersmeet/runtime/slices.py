@@ -38,7 +38,7 @@ from watersmeet.values.types import Field, arrow_schema
 
 Diff = npt.NDArray[np.int64]
 
-#: The milliseconds since 1970 that are a time in microseconds.
+#: The limits of milliseconds since 1970 that can be converted to microseconds.
 _MOST_MS: Final = np.iinfo(np.int64).max // 1000
 
 

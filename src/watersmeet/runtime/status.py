@@ -185,7 +185,7 @@ class SourceStatus:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON, including the source's own report."""
+        """The source as JSON, including its own report."""
         own = _plain(self)
         named = {n: own.pop(n) for n in ("id", "name", "connector")}
         return {**named, **own.pop("reported"), "rows": own.pop("rows"), "bytes": own.pop("size_bytes"), **own}
@@ -240,7 +240,7 @@ class TableStatus:
 
 @dataclass(frozen=True)
 class SinkStatus:
-    """A sink, its target, and how far it is behind: the columns of SHOW SINKS.
+    """A sink, its target, and its lag: the columns of SHOW SINKS.
 
     state: None if unknown. In a process that only reads, and for a sink INTO a table, only the state and the detail are
     known.
@@ -328,7 +328,7 @@ class Status:
         return next((s for s in self.sources if s.id == relation_id), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON, for users: `Connection.status`."""
+        """The status as JSON, for users of `Connection.status`."""
         own = {f.name: getattr(self, f.name) for f in fields(self)}
         metrics = own.pop("metrics")
         counts = ("duration_us", "rows", "requests", "cache_hits", "cache_misses", "fetched_bytes")

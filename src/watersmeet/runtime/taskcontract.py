@@ -24,7 +24,7 @@ _TASK_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True)
 class InputSpec:
-    """How to read the slices of one relation.
+    """The rules for reading the slices of one relation.
 
     fills: the values of columns that were added later. source: for slices of a connector. arrivals: columns with the
     time of the epoch (AS PROCTIME()), which slices lack. generated: the other columns that slices lack.

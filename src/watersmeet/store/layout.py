@@ -299,7 +299,7 @@ class Layout:
         return found
 
     def _is_free(self) -> bool:
-        """Whether a database can be created here."""
+        """Whether a database can be created at this path."""
         if isinstance(self.root, ObjectPath):
             return databasefiles.is_empty(self.root)
         return not (self.root.exists() and files.list_names(self.root))

@@ -142,7 +142,7 @@ FREE: Final = "F"
 
 
 class Lease(NamedTuple):
-    """What a reader needs. state: one of the letters above. commit: all commits above it are needed."""
+    """The commits that a reader needs. state: one of the letters above. commit: all commits above it are needed."""
 
     state: str
     commit: int

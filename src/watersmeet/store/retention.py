@@ -442,7 +442,7 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
         return
     checkpoints = list(checkpoints_from(layout, newest)) if in_whole else []
     needed = needed.union(*(c.files for c in checkpoints))
-    log.check()  # As in `Cleaner.run`.
+    log.check()  # Like in `Cleaner.run`.
     for directory in (
         layout.commits,
         layout.low_waters,
@@ -507,7 +507,7 @@ def _waited_for(
 
 
 def _within(log: CommitLog, head: int, leases: Iterable[int], most_commits: int, most_bytes: int) -> Iterator[int]:
-    """Those of the commits that are followed by at most the given numbers of commits and bytes."""
+    """The commits, among those given, that are followed by at most these numbers of commits and bytes."""
     total_bytes, number = 0, head
     for commit in sorted((c for c in leases if head - c <= most_commits), reverse=True):
         total_bytes += changed_bytes(log, commit, number)

@@ -179,7 +179,7 @@ class Listener(Protocol):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it waits in a thread where no epoch can run."""
+        """Whether the subscriber waits in a thread where no epoch can run."""
         ...
 
     def hand(self, steps: Sequence[Step], commit: int, time_us: int) -> None:

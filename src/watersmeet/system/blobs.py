@@ -1,4 +1,4 @@
-"""References to parts of stored files, and direct reads of large files, past the page cache.
+"""References to parts of stored files, and direct reads of large files, which bypass the page cache.
 
 Blobs that are read once would evict pages that are read often, and mapping their pages costs as much as comparing their
 rows.

@@ -231,7 +231,7 @@ class Workers(Generic[W]):
             return self._found.get(relation_id)
 
     def all(self) -> dict[str, W]:
-        """All workers."""
+        """All workers of the service."""
         with self._lock:
             return dict(self._found)
 

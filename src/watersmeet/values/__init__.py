@@ -1,5 +1,5 @@
-"""Types, times, watermarks and slices that all layers share, and their stored form. Also the names of the dialects, for
-code that does not load the grammars.
+"""Types, times, watermarks and slices that all layers share, and their stored form. The package also has the names of
+the dialects, for code that does not load the grammars.
 """
 
 from __future__ import annotations

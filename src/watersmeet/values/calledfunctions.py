@@ -20,7 +20,8 @@ from typing import Any, Final, Literal
 from watersmeet.values.serialization import from_json, to_json
 from watersmeet.values.types import SqlType
 
-#: How a body receives its arguments: one row at a time, as Arrow arrays, as lists of values, or as Series of pandas.
+#: The form in which a body receives its arguments: one row at a time, as Arrow arrays, as lists of values, or as Series
+#: of pandas.
 Form = Literal["rows", "arrow", "lists", "pandas"]
 Shape = Literal["scalar", "table", "aggregate"]
 
@@ -38,10 +39,9 @@ class CalledFunction:
     """A function of another language.
 
     entry: the name of the function, class or object in `code`; with `pickled`, `code` is a pickled callable in base64.
-    parameters: the types of the arguments of one row. names: of the parameters. returns: the type of the value; for
-    a table the type of a row.
-    strict: NULL if an argument is NULL. ordered: the caller determines the order of the rows of an aggregate; otherwise
-    they are sorted by their values.
+    parameters: the types of the arguments of one row. names: those of the parameters. returns: the type of the value;
+    for a table, the type of a row. strict: NULL if an argument is NULL. ordered: the caller determines the order of the
+    rows of an aggregate; otherwise they are sorted by their values.
     """
 
     name: str
@@ -67,8 +67,8 @@ class CalledFunction:
 
     @property
     def arguments(self) -> tuple[SqlType, ...]:
-        """The types that the expression passes: an aggregate takes the array of the rows of its group. A function
-        without parameters takes a number, so that the number of rows is known.
+        """The types that the expression passes. An aggregate receives the array of the rows of its group. A function
+        without parameters receives a number, so that the number of rows is known.
         """
         if self.shape == "aggregate":
             return (SqlType("array", element=self.row),)
@@ -76,7 +76,7 @@ class CalledFunction:
 
     @property
     def row(self) -> SqlType:
-        """The type of a row of an aggregate: of its argument, or a struct of several."""
+        """The type of a row of an aggregate: that of its argument, or a struct of several arguments."""
         if len(self.parameters) == 1:
             return self.parameters[0]
         return SqlType("struct", fields=tuple((f"a{i}", kind) for i, kind in enumerate(self.parameters)))
@@ -119,7 +119,7 @@ def called_in(sql: str) -> Iterator[tuple[str, CalledFunction]]:
 
 
 def readable(sql: str) -> str:
-    """An expression, or a message of DuckDB about it, with the names that users know."""
+    """An expression, or a message of DuckDB about it, with the names that users see."""
 
     def shown(match: re.Match[str]) -> str:
         function = decoded(match[0].lower())
@@ -130,7 +130,7 @@ def readable(sql: str) -> str:
 
 
 def wired(kind: SqlType) -> SqlType:
-    """The type as which DuckDB passes values: jsonb as text."""
+    """The type in which DuckDB passes values; jsonb is passed as text."""
     if kind.name == "jsonb":
         return SqlType("varchar")
     if kind.name == "array":

@@ -195,7 +195,7 @@ class Digits:
 
     @staticmethod
     def concat(parts: list[Digits]) -> Digits:
-        """All triples."""
+        """The triples of all parts."""
         return Digits(
             *(
                 np.concatenate([getattr(p, name) for p in parts] or [np.zeros(0, np.int64)])
@@ -230,7 +230,7 @@ def stored(first: pa.Array, lists: pa.Array) -> Digits:
 
 @dataclass(frozen=True)
 class Table:
-    """The sums of the rows [start, start + n) in normal form. digits: of shape (bins, n), beginning with bin
+    """The sums of the rows [start, start + n) in normal form. digits: an array of shape (bins, n), beginning with bin
     `first`.
     """
 

@@ -1,9 +1,10 @@
-"""Sums and extremes over stretches of places: for each of many pairs, the values at the places [low, high).
+"""Sums and extremes over stretches: for each of many pairs, the values at the positions ("places") [low, high).
 
 A frame is one or more disjoint stretches for each result. Sums are differences of running sums of integers, so a sum
-depends only on the values of its own frame: nothing drifts, however long the column is and however it was cut. Floats
-are added as integers, too: as two integers of a common unit if they span less than about 80 bits, as most columns do,
-otherwise digit by digit (`exact_sum`). Either way a sum is rounded once. Extremes use stretches of doubling length.
+depends only on the values of its own frame: it does not drift, however long the column is and however it is cut. Floats
+are also added as integers: as two integers of a common unit if they span less than about 80 bits, which most columns
+do, otherwise digit by digit (`exact_sum`). In both cases a sum is rounded once. Extremes use stretches of doubling
+length.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from watersmeet.kernel.arrays.hashing import order_keys
 
 Ints = npt.NDArray[np.int64]
 
-#: Stretches of places: [low, high) of each result, empty unless low < high.
+#: A stretch of places [low, high) for each result, empty unless low < high.
 Stretch = tuple[Ints, Ints]
 
 _GREATEST: Final = np.iinfo(np.int64).max
 
-#: The most bits of one of the two integers of a float, and the fewest that are worth it.
+#: The maximum bits of one of the two integers of a float, and the minimum for which they are worthwhile.
 _MOST_BITS: Final = 42
 _LEAST_BITS: Final = 30
 
@@ -36,14 +37,14 @@ _RANGE: Final = 900
 
 
 def pick(values: pa.Array, at: Ints, there: col.Mask) -> pa.Array:
-    """The values at places `at`; NULL where not `there`."""
+    """The values at the places `at`; NULL where `there` is false."""
     if there.all():
         return col.gather(values, at)
     return values.take(pa.array(np.where(there, at, 0), mask=~there))
 
 
 def counts(weights: col.Mask, frame: Sequence[Stretch]) -> Ints:
-    """The number of places of each frame with a weight."""
+    """The number of places with a weight in each frame."""
     if weights.all():
         found: Ints = np.sum([np.maximum(high - low, 0) for low, high in frame], axis=0)
         return found
@@ -66,7 +67,7 @@ def limb_sums(limbs: exact_sum.Limbs, weights: col.Mask, frame: Sequence[Stretch
 
 
 def digit_sums(kind: str, values: Floats, weights: col.Mask, frame: Sequence[Stretch]) -> list[pa.Array]:
-    """Columns as in `accumulators`, of kind `float` or `squares`."""
+    """The columns of an accumulator of kind `float` or `squares`, with a row for each frame."""
     rows = np.flatnonzero(weights & np.isfinite(values) & (values != 0))
     ones = np.ones(len(rows), np.int64)
     if kind == "squares":
@@ -80,7 +81,7 @@ def _special(values: Floats) -> tuple[col.Mask, col.Mask, col.Mask]:
 
 
 def _digits(digits: exact_sum.Digits, count: int, frame: Sequence[Stretch], bins: int) -> list[pa.Array]:
-    """First bin and digits of each frame's sum."""
+    """The first bin and the digits of each frame's sum."""
     results = len(frame[0][0])
     found = []
     for number in np.unique(digits.bins):
@@ -138,8 +139,8 @@ def _two_integers(values: Floats) -> tuple[np.int64, int, Ints, Ints] | None:
 
 
 def _to_odd(total: Floats, near: Floats, rest: Floats) -> Floats:
-    """Near + rest, rounded for a second rounding to fewer bits: where inexact, to the neighbor with an odd last bit, so
-    that the result is that of a single rounding.
+    """The sum near + rest, rounded such that a second rounding to fewer bits gives the result of a single rounding: if
+    inexact, to the neighbor with an odd last bit.
     """
     back = total - near
     lost = (near - (total - back)) + (rest - back)
@@ -168,7 +169,7 @@ def extremes(values: pa.Array, weights: col.Mask, frame: Sequence[Stretch], *, l
 
 
 def _of_keys(keys: Ints, kind: pa.DataType, there: col.Mask) -> pa.Array:
-    """The values of that fixed-width type with these `order_keys`."""
+    """The values of a fixed-width type with these `order_keys`."""
     keys = np.where(there, keys, 0)
     mask = None if there.all() else ~there
     if pa.types.is_floating(kind):
@@ -184,8 +185,8 @@ def _best(values: Ints, frame: Sequence[Stretch]) -> Ints:
 
 
 def _least(values: Ints, low: Ints, high: Ints) -> Ints:
-    """The smallest of values[low:high] for each pair, by stretches of doubling length; the greatest integer for empty
-    ones.
+    """The smallest of values[low:high] for each pair, computed by stretches of doubling length; the greatest integer if
+    it is empty.
     """
     result = np.full(len(low), _GREATEST)
     lengths = high - low

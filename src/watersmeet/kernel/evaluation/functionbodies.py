@@ -1,6 +1,6 @@
-"""Bodies of functions in Python: how arguments and values pass between Arrow columns and a body.
+"""Bodies of functions in Python, and the conversion of their arguments and values from and to Arrow columns.
 
-A failing row fails alone: if a batch fails, each of its rows is computed by itself.
+A failing row does not affect other rows: if a batch fails, each of its rows is computed separately.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from watersmeet.values.types import SqlType
 
 #: For each failed row its number and the reason.
 Failures = list[tuple[int, str]]
-#: The values of a batch of rows, NULL for failed ones.
+#: The values of a batch of rows, with NULL for failed rows.
 Body = Callable[[Sequence[pa.Array], int], tuple[pa.Array, Failures]]
 
 _MOST_CHARACTERS: Final = 300
@@ -194,7 +194,7 @@ def _converted(row: Sequence[Any], converters: Sequence[tuple[int, Callable[[Any
 
 
 def _of_states(namespace: dict[str, Any]) -> Callable[[Sequence[tuple[Any, ...]]], Any]:
-    """`create_state`, `accumulate` and `finish` over the rows of a group."""
+    """The value of a group, from `create_state`, `accumulate` and `finish` over its rows."""
     create, accumulate, finish = namespace["create_state"], namespace["accumulate"], namespace.get("finish")
 
     def compute(rows: Sequence[tuple[Any, ...]]) -> Any:
@@ -207,7 +207,7 @@ def _of_states(namespace: dict[str, Any]) -> Callable[[Sequence[tuple[Any, ...]]
 
 
 def _of_objects(cls: Callable[[], Any], function: CalledFunction) -> Callable[[Sequence[tuple[Any, ...]]], Any]:
-    """`process`, with columns as lists, and `finalize` of an object for each group."""
+    """The value of a group, from `process` (with columns as lists) and `finalize` of an object for the group."""
     for name in ("process", "finalize"):
         if not callable(getattr(cls, name, None)):
             raise Unsuitable(f"the class {function.entry} has no method {name}")
@@ -225,19 +225,19 @@ def _of_objects(cls: Callable[[], Any], function: CalledFunction) -> Callable[[S
 
 
 def in_order(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Rows in an order that depends on their values only."""
+    """The rows in an order that only depends on their values."""
 
     def key(row: tuple[Any, ...]) -> list[tuple[bool, bool, Any, str]]:
         return [(v is None, v != v, 0 if v is None or v != v else v, repr(v)) for v in row]  # noqa: PLR0124 - NaN
 
     try:
         return sorted(rows, key=key)
-    except TypeError:  # nested values
+    except TypeError:  # these are nested values
         return sorted(rows, key=repr)
 
 
 class Fields(dict[str, Any]):
-    """A struct: its fields by subscripts and as attributes."""
+    """A struct, whose fields are available by subscripts and as attributes."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -308,7 +308,7 @@ def _fields(value: Any, names: Sequence[str]) -> Sequence[Any]:
 
 
 def converted(values: list[Any], function: CalledFunction, failures: Failures) -> pa.Array:
-    """Values of a body as a column; values of other types become failures."""
+    """The values of a body as a column. Values of other types become failures."""
     kind = wired(function.value).arrow
     convert = outgoing(function.value)
     try:
@@ -332,7 +332,7 @@ def converted(values: list[Any], function: CalledFunction, failures: Failures) -
 
 
 def with_failures_of_rows(compute: Compute, function: CalledFunction) -> Body:
-    """`compute`; the rows of a batch that fails are computed one by one."""
+    """A function like `compute` that computes the rows of a failing batch one by one."""
 
     def body(columns: Sequence[pa.Array], count: int) -> tuple[pa.Array, Failures]:
         try:
@@ -354,7 +354,7 @@ def with_failures_of_rows(compute: Compute, function: CalledFunction) -> Body:
 
 
 def strict(body: Body) -> Body:
-    """The body for rows without NULL; other rows are NULL."""
+    """A function that calls the body for rows without NULL; the value of other rows is NULL."""
 
     def full_rows(columns: Sequence[pa.Array], count: int) -> tuple[pa.Array, Failures]:
         full = pa.array([True] * count)

@@ -1,7 +1,8 @@
 """Calls of functions of other languages by DuckDB: each batch of rows goes to a process in which the body runs.
 
-An exception of a body is an error of its row, as that of any expression. A body that doesn't return in time, exceeds
-its memory or ends its process is stopped, and so is the work that called it: all its rows would fail again.
+An exception of a body is an error of its row, like an error of any expression. A body that doesn't return in time,
+exceeds its memory or ends its process is stopped. The work that called it also stops, because all its rows would fail
+again.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from watersmeet.kernel.evaluation.functionhost import LENGTH
 from watersmeet.system.process import cores, memory_bytes, seconds_of
 from watersmeet.values.calledfunctions import CalledFunction, called_in, wired
 
-#: The environment variable with the most seconds that a batch of rows may take, and its default.
+#: The environment variable with the maximum seconds that a batch of rows may take, and its default.
 SECONDS: Final = "WATERSMEET_FUNCTION_SECONDS"
 _DEFAULT_S: Final = 30.0
-#: How long a new process may take before it reads its first request.
+#: The time that a new process may take before it reads its first request.
 _START_S: Final = 120.0
 _MEMORY_SHARE: Final = 0.25
 _LEAST_MEMORY_BYTES: Final = 256 << 20
 
-#: Rows of a batch, as DuckDB cuts them.
+#: The number of rows of DuckDB's batches.
 _BATCH_ROWS: Final = 2048
 
-#: Idle processes that stay for later calls.
+#: The number of idle processes kept for later calls.
 _MOST_IDLE: Final = 2
 
 #: The beginning of DuckDB's message about `Stopped`.
@@ -58,8 +59,8 @@ class Stopped(Exception):  # noqa: N818
 class Functions:
     """The functions that one connection of DuckDB calls.
 
-    lenient: the value of a row that fails is NULL, instead of an error of the query. stopped: the error of a function
-    that was stopped.
+    lenient: whether the value of a failing row is NULL, instead of an error of the query. stopped: the error of a
+    function that was stopped.
     """
 
     lenient = False
@@ -70,7 +71,7 @@ class Functions:
         self.stopped: Error | None = None
 
     def register(self, *sql: str) -> None:
-        """Makes the functions that these expressions call known to DuckDB."""
+        """Registers the functions that these expressions call in DuckDB."""
         for text in sql:
             for name, function in called_in(text):
                 if name in self._known:
@@ -85,13 +86,13 @@ class Functions:
             raise found
 
 
-#: Names that a connection can't use again: a transaction that failed has created them.
+#: Names that a connection can't use again, because a failed transaction has created them.
 _lost: Final[weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, set[str]]] = weakref.WeakKeyDictionary()
 
 
 @contextmanager
 def registered(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
-    """The SQL of a query whose functions of other languages DuckDB knows inside the block.
+    """A context with the SQL of a query, in which DuckDB knows the functions of other languages that it calls.
 
     The functions are created and dropped within the transaction of the connection.
     """
@@ -161,7 +162,7 @@ def functions_of(connection: duckdb.DuckDBPyConnection) -> Functions:
 
 
 def check_body(function: CalledFunction) -> str | None:
-    """Loads a body. The reason why it is not suitable, or None. FUNCTION_STOPPED."""
+    """Loads a body. Returns the reason why it is not suitable, or None. Raises FUNCTION_STOPPED."""
     empty = [pa.array([], type=wired(kind).arrow) for kind in function.arguments]
     found = _asked(function.encoded, function, empty, check=True)
     return found if isinstance(found, str) else None
@@ -170,7 +171,7 @@ def check_body(function: CalledFunction) -> str | None:
 def called_in_batches(
     name: str, function: CalledFunction, columns: Sequence[pa.ChunkedArray], count: int
 ) -> tuple[pa.ChunkedArray, list[tuple[int, str]]]:
-    """As `called`, for any number of rows."""
+    """Like `called`, for any number of rows."""
     whole = [c.combine_chunks() for c in columns]
     pieces: list[pa.Array] = []
     failures: list[tuple[int, str]] = []
@@ -182,7 +183,7 @@ def called_in_batches(
 
 
 def called(name: str, function: CalledFunction, columns: Sequence[pa.Array]) -> tuple[pa.Array, list[tuple[int, str]]]:
-    """The values for a batch of rows, and the numbers and reasons of those that failed. FUNCTION_STOPPED."""
+    """The values for a batch of rows, and the numbers and reasons of those that failed. Raises FUNCTION_STOPPED."""
     found = _asked(name, function, columns, check=False)
     if isinstance(found, str):
         raise _stopped(function, found)
@@ -235,7 +236,7 @@ class _Host:
             raise error("RUNTIME_UNAVAILABLE", "the process for functions of other languages did not start") from cause
 
     def _head(self, seconds: float) -> dict[str, Any]:
-        """The next head that the process writes. TimeoutError; OSError if the process ends."""
+        """The next head that the process writes. Raises TimeoutError, and OSError if the process ends."""
         stdout = self._process.stdout
         assert stdout is not None
         waiting = select.poll()
@@ -264,7 +265,7 @@ class _Host:
     def ask(
         self, head: dict[str, Any], batch: pa.RecordBatch, seconds: float
     ) -> tuple[dict[str, Any], pa.Array | None]:
-        """The head and the values of the answer. TimeoutError; OSError if the process ends."""
+        """The head and the values of the answer. Raises TimeoutError, and OSError if the process ends."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -281,13 +282,13 @@ class _Host:
 
 
 _guard: Final = threading.Lock()
-#: Idle processes, by the process that started them: those of a parent are not used after a fork.
+#: Idle processes, by the process that started them, because those of a parent are not used after a fork.
 _idle: Final[dict[int, list[_Host]]] = {}
 
 
 @contextmanager
 def _host() -> Iterator[_Host]:
-    """A process for one call. It stays for the next one unless it was ended."""
+    """A process for one call. It is kept for the next call unless it was ended."""
     with _guard:
         idle = _idle.setdefault(os.getpid(), [])
         host = idle.pop() if idle else None

@@ -1,8 +1,8 @@
-"""The process in which functions of other languages run: it ends, or is ended, without the process that calls them.
+"""The process in which functions of other languages run, so that its end does not end the process that calls them.
 
 `python -m watersmeet.kernel.evaluation.functionhost` reads requests from its standard input and writes answers to its
-standard output: the length of a JSON head, the head, and rows as an Arrow stream. A request has one batch of arguments,
-an answer the values and the rows that failed. The first head says that the process is ready.
+standard output: the length of a JSON head, the head, and rows as an Arrow stream. A request has one batch of arguments;
+an answer has the values and the failed rows. The first head reports that the process is ready.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from watersmeet.values.calledfunctions import CalledFunction, decoded
 #: The length of a head.
 LENGTH: Final = struct.Struct(">I")
 
-#: The values of a batch may have this size.
+#: The maximum size of the values of a batch.
 _MOST_BYTES: Final = 256 << 20
 
 _KEPT: Final = 64
@@ -59,7 +59,7 @@ def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[tuple[dict[str,
                 while next(reader, None) is not None:
                     pass
             requests.put((head, batch))
-    os._exit(0)  # also while a body runs
+    os._exit(0)  # ends the process even while a body runs
 
 
 def _answer(head: dict[str, Any], batch: pa.RecordBatch, bodies: OrderedDict[str, Body], answers: BinaryIO) -> None:

@@ -1,7 +1,7 @@
-"""Bodies of functions in JavaScript, in V8 by mini-racer: they reach no file, network or module.
+"""Bodies of functions in JavaScript, run by mini-racer (V8): they can't access files, the network or modules.
 
-A batch of rows is one call, with the arguments and the values as JSON. Integers that a number of JavaScript can't
-represent are BigInt; numeric, dates and times are texts.
+A batch of rows is one call, with the arguments and the values as JSON. Integers that JavaScript's numbers can't
+represent are BigInt; numeric values, dates and times are texts.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def computing(function: CalledFunction) -> Compute:
 
 
 def _source(function: CalledFunction) -> str:
-    """The text with a declaration of the function: a text without one is its body."""
+    """The text with a declaration of the function; a text without declaration is the function's body."""
     code = function.code
     if function.shape == "aggregate":
         return code if function.form == "rows" else f"const __object = ({code.strip().rstrip(';')});"

@@ -263,7 +263,9 @@ class _Parts:
 
 
 def _innermost_call(node: Tree) -> Tree | None:
-    """The first call of a function of another language whose arguments have none; not within lambdas and queries."""
+    """The first call of a function of another language whose arguments contain no such call, except within lambdas and
+    queries.
+    """
     if node["class"] in ("LAMBDA", "SUBQUERY"):
         return None
     for child in _children(node):
@@ -279,7 +281,7 @@ def _replaced(tree: Tree, node: Tree, other: Tree) -> Tree:
     return _with_children(tree, lambda child: _replaced(child, node, other))
 
 
-#: In the names of the columns of calls.
+#: A part of the names of columns with the values of calls.
 _FIRST: Final = 900
 _PLANS: Final = 128
 _SOURCE: Final = " when casting from source column "
@@ -306,8 +308,8 @@ class _Plan:
 class _Call:
     """A call of a function of another language, computed before the expression around it, as the column `column`.
 
-    name: in expressions. arguments: their plans. reached: of the condition for rows whose value depends on the call.
-    written: the SQL of the call.
+    name: the function's name in expressions. arguments: their plans. reached: the plan of the condition for rows whose
+    value depends on the call. written: the SQL of the call.
     """
 
     column: str
@@ -450,7 +452,7 @@ class Recovery:
         return _Steps(tuple(calls), self._planned(names, types, kind, tree))
 
     def _called(self, step: _Call, given: _Given) -> _Given:
-        """The rows with the values of a call; rows that fail are NULL, and counted."""
+        """The rows with the values of a call, which are NULL for failing rows. Counts these."""
         rows = np.arange(given.count)
         if step.reached is not None:
             rows = np.flatnonzero(self._values(step.reached, given).fill_null(False).to_numpy())

@@ -11,8 +11,8 @@ computed again for the groups that the epoch changes. Their arguments are arrang
 the epoch by the call's order, then by the arguments themselves, so that the order of arrival never has an effect.
 
 min and max: a group keeps its extremes. If the input can retract, all values are kept as well, in runs sorted by a word
-that has the top half of the group's hash above 32 bits that rise with the value. When an extreme is deleted, the next
-one is searched from that end of the group, only as far as needed.
+of the top half of the group's hash, followed by 32 bits that increase with the value. When an extreme is deleted, the
+next one is searched from that end of the group, only as far as needed.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ class Candidates:
     def nearest(self, groups: col.Positions, values: pa.Array, comparison: AsofComparison) -> col.Positions:
         """For each (group, value) the nearest candidate among those with `value comparison candidate`, or NONE.
 
-        values: of the candidates' type. A NULL has no partner. Of two equally near candidates the smaller counts.
+        values: these have the candidates' type. A NULL has no partner. Of two equally near candidates the smaller
+        counts.
         """
         if not len(self._rows) or not len(values):
             return np.full(len(values), NONE)

@@ -386,7 +386,7 @@ def _newest(op: Versions, content: Content | None, bound: int, count: int) -> In
 
 
 def _among(groups: Ints, since: Ints, said: _Said) -> col.Mask:
-    """The mask of pairs of group and time that occur in `said`."""
+    """The mask of pairs (group, time) that occur in `said`."""
     ranks = np.unique(np.concatenate((since, said.since)), return_inverse=True)[1].astype(np.int64)
     width = len(ranks) + 1
     return np.isin(groups * width + ranks[: len(since)], said.groups * width + ranks[len(since) :])

@@ -1,10 +1,10 @@
 """Sliding windows over a stream: each row is output once, with the values of its window functions.
 
 Rows arrive in the order of the functions and are never deleted, so the window of a row is complete when it arrives. The
-state has the rows that later windows still need, and only the columns that functions read. For the keys of an epoch
-these rows and the new ones are brought into one order; the new ones are output. Sums are differences of running sums of
+state has the rows that later windows still need, and only the columns that functions read. For the keys of an epoch,
+these rows and the new ones are ordered together; only the new ones are output. Sums are differences of running sums of
 exact integers that begin again in each epoch, so they don't drift, and no value depends on how rows were cut into
-epochs (`arrays.stretches`). EXP_AVG adds up the rows of each window by itself.
+epochs (`arrays.stretches`). EXP_AVG adds up the rows of each window separately.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from watersmeet.values.types import Schema
 #: The trace of the rows that later windows need.
 ROWS: Final = "rows"
 
-#: About as many pairs of a row and a row of its window are made at a time.
+#: The approximate number of pairs of a row and a row of its window that are created at a time.
 _PAIRS: Final = 1 << 20
 
 
 def step(op: SlidingWindow, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
-    """The new rows with their values, by key and order."""
+    """The new rows with their values, ordered by key and then by the functions' order."""
     delta, trace = inputs[0], state.trace(op.id, ROWS)
     bound = watermarks.value(op.retain, ctx.watermarks)
     retention = None if bound is None or op.time is None else Retention(op.kept.index(op.time), bound)
@@ -76,7 +76,7 @@ def _take_in(op: SlidingWindow, trace: Trace, new: Run, retention: Retention | N
 
 
 def _placed(op: SlidingWindow, arrays: Sequence[pa.Array], diff: Ints, trace: Trace) -> tuple[Places, Run]:
-    """The places of the kept rows and the new rows of the touched keys; and the new rows as a run, for the state."""
+    """(the places of the kept rows and the new rows of the changed keys, the new rows as a run for the state)."""
     keys = [key_form(arrays[i]) for i in op.keys]
     hashes = hash_columns(keys, len(diff))
     groups, rows = group(keys, hashes), np.arange(len(diff))
@@ -86,7 +86,7 @@ def _placed(op: SlidingWindow, arrays: Sequence[pa.Array], diff: Ints, trace: Tr
     narrow = _beside(kept, [arrays[i] for i in op.kept])
     ranking = rank(np.concatenate([owners, groups.of_row]), narrow, order)
     if not ranking.leads.all():
-        # Rows that are equal in the order follow their values, then the canonical order of whole rows.
+        # Rows that are equal in the order are ordered by their values, then in the canonical order of whole rows.
         rows, diff = canonical_rows(arrays, diff, hashes, whole_row=False)
         narrow = _beside(kept, [col.gather(arrays[i], rows) for i in op.kept])
         ranking = rank(np.concatenate([owners, groups.of_row[rows]]), narrow, order)
@@ -110,7 +110,7 @@ def _carried(
 ) -> tuple[Ints, list[pa.Array], Ints]:
     """The rows of the state with keys of the epoch: their groups, columns, and numbers of copies.
 
-    A range leaves out those that are too old for all new rows: the state may still have them.
+    A range omits rows that are too old for all new rows, which the state may still have.
     """
     owners, tables, weights = [np.zeros(0, np.int64)], [], [np.zeros(0, np.int64)]
     oldest = None if op.time is None else _oldest(op, new)
@@ -128,7 +128,7 @@ def _carried(
 
 
 def _oldest(op: SlidingWindow, new: Sequence[pa.Array]) -> int:
-    """The least time that a window of the new rows begins with."""
+    """The least time at which a window of the new rows begins."""
     begins = []
     for frame in dict.fromkeys(f.frame for f in op.functions):
         assert frame.value is not None
@@ -145,11 +145,11 @@ def _beside(kept: Sequence[pa.Array], new: Sequence[pa.Array]) -> list[pa.Array]
 
 
 class Places:
-    """The rows of some partitions, partition after partition in the order of the functions, and the new ones of them.
+    """The rows of some partitions, partition after partition in the order of the functions; some of them are new.
 
-    kept: the positions of the columns in the operator's input. columns: of the rows, first `carried` ones of the state,
-    then the new ones. members: the row at each place. partition: the partition of each place. origins: for each new
-    row, its row in the input.
+    kept: the positions of the columns in the operator's input. columns: those of the rows; the first `carried` rows are
+    from the state, the others are new. members: the row at each place. partition: the partition of each place. origins:
+    for each new row, its row in the input.
     """
 
     def __init__(
@@ -173,11 +173,11 @@ class Places:
 
     @property
     def rows(self) -> Ints:
-        """For each result, its row in the input."""
+        """The row of the input for each result."""
         return self._origins[self._members[self._here] - self._carried]
 
     def value(self, spec: WindowSpec, schema: Schema, kind: pa.DataType) -> tuple[pa.Array, col.Mask]:
-        """The function's value for each new row, and the mask of values that are too large, and so NULL."""
+        """The function's value for each new row, and the mask of values that are NULL because they are too large."""
         low, high = self._frame(spec.frame)
         none = np.zeros(len(low), np.bool_)
         if spec.function == "lag":
@@ -237,7 +237,9 @@ class Places:
         return col.microseconds(self._array(position))[0]
 
     def _reached(self, values: Ints, targets: Ints, side: Literal["left", "right"]) -> Ints:
-        """For each new row, the first place of its partition with a value not below (side: right: above) the target."""
+        """For each new row, the first place of its partition whose value is not below the target (with side "right",
+        above it).
+        """
         least, owner = int(values.min()), self._partition[self._here]
         span = int(values.max()) - least + 2
         if span * (int(self._partition[-1]) + 1) >= 1 << 62:
@@ -251,7 +253,7 @@ class Places:
     # -- functions --------------------------------------------------------------------------------------------------
 
     def _nth(self, spec: WindowSpec, low: Ints, high: Ints, number: int) -> pa.Array:
-        """The value of row `number` of each window, from 1; below 0: counted from the end."""
+        """The value of row `number` (from 1) of each window; a negative number is counted from the end."""
         values = self._array(spec.arguments[0])
         valid = col.validity(values) if spec.skips_nulls else None
         if valid is not None:
@@ -262,7 +264,7 @@ class Places:
         return nth(values, [(low, high)], abs(number), backwards=number < 0)
 
     def _lag(self, spec: WindowSpec, low: Ints, high: Ints) -> pa.Array:
-        """The value of the row that is `number` rows before, or the default outside of the window."""
+        """The value of the row that is `number` rows earlier, or the default if that is outside of the window."""
         found = self._nth(spec, low, self._here if spec.number else high, -max(1, spec.number))
         if len(spec.arguments) == 1:
             return found
@@ -275,7 +277,9 @@ class Places:
         return col.gather(both, np.where(outside, len(found), 0) + np.arange(len(found)))
 
     def _distinct(self, position: int, condition: int | None, low: Ints, high: Ints) -> Ints:
-        """The number of different values of each window: of the values that have no equal one before them in it."""
+        """The number of different values of each window, which is that of the values without an equal one before them
+        in it.
+        """
         values = key_form(self._array(position))
         valid = col.validity(values)
         weights = np.ones(len(values), np.bool_) if valid is None else valid
@@ -285,13 +289,13 @@ class Places:
         words, owners = order_keys(values)[rows], self._partition[rows]
         order = np.lexsort((words, owners))
         same = (np.diff(words[order]) == 0) & (np.diff(owners[order]) == 0)
-        previous = np.zeros(len(rows), np.int64)  # one more than the place among `rows`; 0: none
+        previous = np.zeros(len(rows), np.int64)  # the place among `rows` plus 1; 0 if there is none
         previous[order[1:][same]] = order[:-1][same] + 1
         total = np.concatenate(([0], np.cumsum(weights)))
         return _count_up_to(previous, total[low], total[high])
 
     def _decayed(self, spec: WindowSpec, low: Ints, high: Ints) -> pa.Array:
-        """The average of each window by weights that halve with each half-life before the row."""
+        """The average of each window, weighted so that weights halve with each half-life before the row."""
         argument, times = self._array(spec.arguments[0]), self._times(spec.arguments[1])
         valid = col.validity(argument)
         values = np.asarray(argument.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
@@ -310,7 +314,7 @@ class Places:
 def _count_up_to(values: Ints, low: Ints, high: Ints) -> Ints:
     """For each pair, how many of values[low:high] are at most `low`. values: from 0 to their number.
 
-    A wavelet matrix: bit by bit, values with a 0 move to the front, and the stretch follows its half.
+    Uses a wavelet matrix: bit by bit, values with a 0 move to the front, and the stretch follows its half.
     """
     found, bound = np.zeros(len(low), np.int64), low + 1
     for bit in range(int(len(values) + 1).bit_length() - 1, -1, -1):

@@ -275,7 +275,7 @@ _MOST_BITS: Final = 25
 def without_cancelling(delta: Delta) -> Delta:
     """The same changes in which no row has diffs of both signs.
 
-    Rows stay in order, except that those with an equal row of the other sign come last, consolidated.
+    Rows stay in order, but those with an equal row of the other sign are last, consolidated.
     """
     negative = delta.diff < 0
     if not negative.any() or negative.all():

@@ -104,7 +104,7 @@ class SparkEngine:
         """The reason why the last views could not be filled."""
         self._backoffs = Backoffs()
         self._attempts = 0
-        """How often the query may still be restarted before an epoch is committed."""
+        """The number of times that the query may still be restarted before an epoch is committed."""
         self._thread: threading.Thread | None = None
 
     @property

@@ -230,7 +230,9 @@ class TaskAffinity:
         return replace(self, of=tuple(found))
 
     def of_all(self, executors: Collection[Executor]) -> Executor | None:
-        """The executor for an epoch in one task: the one on which most steps ran last. None if it is not running."""
+        """The executor for an epoch in one task: the one on which most steps ran last. None if that executor is not
+        running.
+        """
         there = {e.id: e for e in executors}
         ran = Counter(i for i in self.last.values() if i in there)
         return there[min(ran, key=lambda i: (-ran[i], i))] if ran else None

@@ -96,8 +96,8 @@ _CONTEXT: Final = {
     "spark.sql.streaming.ui.enabled": "false",
 }
 
-#: How long a task waits for the executor that has the state of its bucket, and then for one of the same machine: about
-#: the time that a start without that state costs. Spark's default of 3 s is longer than most epochs.
+#: The time that a task waits for the executor that has the state of its bucket, and then for one on the same machine:
+#: about as long as a start without that state takes. Spark's default of 3 s is longer than most epochs.
 LOCALITY_WAIT: Final = ("spark.locality.wait", "200ms")
 
 #: Environment variable of glibc's allocator. Small workers return freed memory; getting it again in large pages costs
@@ -170,7 +170,7 @@ def acquire(spark: SparkSession | None, parallelism: int) -> SparkSession:
 
 
 def release(session: SparkSession) -> None:
-    """Return one engine's session; the last one ends Spark and its processes, if they were made here."""
+    """Return one engine's session; the last one ends Spark and its processes, if this module created them."""
     with _lock:
         if not _shared or _shared[0].spark.sparkContext is not session.sparkContext:
             return  # Other code stopped this session, and the next engine created another one.

@@ -367,7 +367,7 @@ _SPECIAL: Final[dict[type[exp.Expression], str]] = {
 }
 #: Columns of functions, which contain their names.
 _FUNCTIONS: Final = ("typinput", "typoutput", "typreceive", "typsend")
-#: Functions that have another name in DuckDB, by this name.
+#: Functions that have another name in DuckDB, by their name in DuckDB.
 _RENAMED: Final = {"json_build_object": "json_object", "jsonb_build_object": "json_object"}
 _BARE: Final = {
     "user": "pg_current_user",

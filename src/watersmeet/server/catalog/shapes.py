@@ -37,7 +37,7 @@ _ARROW: Final[dict[str, pa.DataType]] = {
     "oid[]": pa.list_(pa.uint32()),
 }
 
-#: By table: its columns as `name:type=default`. The type is text if none is given. Most defaults are constants.
+#: For each table, its columns as `name:type=default`. The type is text if none is given. Most defaults are constants.
 _PG: Final[dict[str, str]] = {
     "pg_am": "oid:oid amname amhandler:oid amtype",
     "pg_attrdef": "oid:oid adrelid:oid adnum:int2 adbin",

@@ -101,8 +101,8 @@ class WebClient:
 #: The interval of comments, because proxies close silent connections.
 STILL_THERE_S: Final = 15.0
 STILL_THERE: Final = b": still here\n\n"
-#: The pause before a page gets an event without news. If a page gets no event for three pauses, it shows that the
-#: server is gone.
+#: The pause before a page gets an event without news. A page that receives no event for three pauses shows that the
+#: server is unreachable.
 ALIVE_S: Final = 5.0
 #: The error of a view for users without the privilege to see the cause.
 _BRIEF: Final = {"condition": "VIEW_FAILED", "message": "the views have stopped", "hint": None}

@@ -274,7 +274,7 @@ class History:
                 kept[_PEAKS, place] = np.fmax(before, kept[_PEAKS, place])
 
     def forget(self, known: Iterable[str]) -> None:
-        """Drops relations that are not among these."""
+        """Drops all relations that are not among the given ones."""
         with self._lock:
             kept = {DATABASE, *known}
             self._kept = {name: samples for name, samples in self._kept.items() if name in kept}

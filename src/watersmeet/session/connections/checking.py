@@ -126,7 +126,9 @@ def _check(session: Session, statement: st.Statement) -> None:
 
 
 def _place(err: Error, statement: st.Statement, text: str) -> None:
-    """Moves the span of an error into the text of the script: from a text inside it, such as the body of a function."""
+    """Moves the span of an error in a text within the script, such as the body of a function, to its position in the
+    script.
+    """
     begin = 0 if err.sql in (None, text) else text.find(err.sql or "", statement.span.start)
     if err.span is None or begin < 0:
         err.span = statement.span

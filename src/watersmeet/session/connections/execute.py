@@ -46,8 +46,8 @@ def execute(session: Session, text: str, parameters: Sequence[Any], lock: thread
 def execute_each(
     session: Session, text: str, lock: threading.RLock, name: str | None = None, *, replaces: bool = False
 ) -> Iterator[Result]:
-    """Runs the statements of `text` and yields the result of each, with its notices. If one can't be parsed, none is
-    run.
+    """Runs the statements of `text` and yields the result of each, with its notices. If one of them can't be parsed,
+    none is run.
 
     name, replaces: as in `Connection.execute_script`.
     """
@@ -199,7 +199,7 @@ def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.S
     return session.parse(text, parameters or ())
 
 
-#: Inside a transaction, what a statement that fails did is undone up to this savepoint.
+#: Within a transaction, the changes of a failed statement are undone up to this savepoint.
 _BEFORE: Final = "before a statement that may fail"
 
 

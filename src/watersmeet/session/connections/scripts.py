@@ -324,7 +324,9 @@ def _same(existing: Relation | SqlFunction, statement: df.Create, dialect: str) 
 
 
 def _form(value: Any) -> Any:
-    """A part of a statement without positions and spelling. Trees of queries compare equal without this."""
+    """A part of a statement without positions and spelling; trees of queries stay unchanged, because they compare
+    without these.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         found = [(f.name, _form(getattr(value, f.name))) for f in fields(value) if f.name not in _WRITTEN]
         return None if isinstance(value, Span) else (type(value), found)

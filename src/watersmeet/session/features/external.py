@@ -229,7 +229,7 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
 def _of_topic(
     session: Session, statement: CreateExternalStream, settings: dict[str, str], needs: tuple[str, ...]
 ) -> Relation:
-    """A stream of the messages of a topic of Kafka. Each query reads it by itself, from an offset of its own.
+    """A stream of the messages of a topic of Kafka. Each query reads it separately, from its own offset.
 
     needs: the ids of the objects that the statement names.
     """

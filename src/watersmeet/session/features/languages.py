@@ -1,7 +1,7 @@
 """Functions in Python and JavaScript: the right to create them, and the check of their bodies.
 
 A body can do everything that the process of the engine can do. So only the owner of the database, members of the role
-`admin`, and roles with `GRANT USAGE ON LANGUAGE python` create such functions. Everybody may call them.
+`admin`, and roles with `GRANT USAGE ON LANGUAGE python` may create such functions. Every role may call these functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from watersmeet.system.process import library
 from watersmeet.values.calledfunctions import CalledFunction
 from watersmeet.values.types import SqlType
 
-#: Types without a form in JSON, in which JavaScript receives values.
+#: Types that have no form in JSON, in which JavaScript receives values.
 _NOT_IN_JAVASCRIPT: Final = ("bytea", "interval")
 _ENVIRONMENT: Final = "Install it for the interpreter of Python that runs the engine, and on Spark's workers."
 

@@ -62,7 +62,7 @@ _LACKING: Final = {
     "SYSID": None,
 }
 
-#: Privileges on objects other than relations. Every role has them.
+#: Privileges, held by every role, on objects other than relations.
 _OPEN: Final = (
     ("USAGE", "SCHEMA"),
     ("CONNECT", "DATABASE"),

@@ -308,7 +308,7 @@ def _content(session: Session, schemas: Sequence[str]) -> tuple[list[Relation], 
     return [r for r in catalog.relations.values() if r.schema in schemas], functions
 
 
-#: Options that select the messages: they can't be altered, because earlier rows come from the messages selected then.
+#: Options that select the messages: they can't be altered, because earlier rows are from the messages selected then.
 _FIXED: Final = ("connector", "topic", "kafka.topic", "location", "database.name", "table.name", "snapshot")
 
 #: The option of sources for each value of the setting `recovery_policy` of views.

@@ -171,7 +171,7 @@ _FROM: Final = {
     "parquet": ("format", "on_error"),
 }
 
-#: By value of ON_ERROR: whether unreadable records are set aside.
+#: For each value of ON_ERROR, whether unreadable records are set aside.
 _ON_ERROR: Final = {"stop": False, "skip": True, "ignore": True}
 
 

@@ -243,7 +243,7 @@ def execute(session: Session, statement: Execute, nested: Nested) -> Result:
 
 
 def prepared_for(session: Session, statement: Execute) -> Prepared:
-    """The statement that EXECUTE names. Raises SYNTAX_ERROR for another number of parameters."""
+    """The statement that EXECUTE names. Raises SYNTAX_ERROR for a wrong number of parameters."""
     prepared = prepared_named(session, statement.name)
     if statement.count != len(prepared.parameters):
         raise error_at(

@@ -106,14 +106,14 @@ def _in_flow_order(catalog: Catalog, pumps: Sequence[Relation]) -> list[Relation
 
 
 def _altered(session: Session, statement: AlterPump) -> list[Relation]:
-    """The pumps of a statement, each once. UNDEFINED_RELATION, UNDEFINED_OBJECT, CATALOG_TYPE_MISMATCH."""
+    """The pumps of a statement, each once. Raises UNDEFINED_RELATION, UNDEFINED_OBJECT, CATALOG_TYPE_MISMATCH."""
     return _named(session, statement, _PUMPS, "pump")
 
 
 def _named(
     session: Session, statement: AlterPump | ResetStream, kinds: tuple[type[Relation], ...], word: str
 ) -> list[Relation]:
-    """The relations of some kinds that a statement names, each once. UNDEFINED_RELATION, UNDEFINED_OBJECT,
+    """The relations of some kinds that a statement names, each once. Raises UNDEFINED_RELATION, UNDEFINED_OBJECT,
     CATALOG_TYPE_MISMATCH.
     """
     known = [r for r in session.catalog.relations.values() if isinstance(r, kinds)]
@@ -136,9 +136,10 @@ def _named(
 
 
 def reset_stream(session: Session, statement: ResetStream) -> Result:
-    """ALTER STREAM name, … RESET: its clock begins anew, so its rows are deleted. A foreign stream stays unchanged.
+    """ALTER STREAM name, … RESET: deletes the rows of streams, whose clocks then start again. A foreign stream stays
+    unchanged.
 
-    DEPENDENT_OBJECTS for a stream with rows that others read.
+    Raises Raises DEPENDENT_OBJECTS for a stream with rows that others read.
     """
     session.require_definer("ALTER STREAM")
     with own_transaction(session):

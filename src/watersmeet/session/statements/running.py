@@ -307,13 +307,13 @@ class RunningQuery:
             time.sleep(min(left_s, _POLL_S))
 
     def kill(self) -> None:
-        """Ends it. Changes that were not taken are lost, and `take` raises QUERY_CANCELED."""
+        """Ends the query. Changes that were not taken are lost, and `take` raises QUERY_CANCELED."""
         with self._state:
             self._killed = self._killed or not self._closed
         self.close()
 
     def close(self) -> None:
-        """Ends it. May be called again."""
+        """Ends the query. May be called again."""
         with self._state:
             self._closed = True
         self._forgotten.detach()

@@ -261,7 +261,9 @@ Created = TypeVar("Created", CreateProcessor, CreateTopic)
 
 
 def with_whole_name(session: Session, statement: Created) -> Created:
-    """The statement with the dots in the name of its topic, if what precedes the first dot is not a schema."""
+    """The statement, in which the name of the topic contains the dots if the part before the first dot is not a
+    schema.
+    """
     if statement.schema is None or schema_meant(statement.schema, session.catalog) is not None:
         return statement
     return replace(statement, name=f"{statement.schema}.{statement.name}", schema=None)
@@ -416,7 +418,7 @@ _TOPICS: Final[Schema] = (
 
 
 def topics(relations: Iterable[Relation]) -> Result:
-    """A row for each relation. Those of other dialects have no formats."""
+    """A row for each relation. Relations of other dialects have no formats."""
     return typed_result("SHOW", _TOPICS, [(r.name, *_facts(r)) for r in relations])
 
 
