@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import sys
+import threading
+
+import pandas as pd
 import pytest
+from pyspark.sql.functions import pandas_udf, udf
+from pyspark.sql.types import LongType, StringType
 
 import watersmeet
 
@@ -198,3 +205,68 @@ def test_only_roles_with_usage_create_them(run, fails, connection):
     run("RESET ROLE")
     refused = fails("GRANT USAGE ON LANGUAGE perl TO w")
     assert (refused.condition, "python and javascript" in refused.hint) == ("FEATURE_NOT_SUPPORTED", True)
+
+
+RATE = 3
+
+
+def scaled(value: int, by: float | None) -> float | None:
+    return None if by is None else value * by * RATE
+
+
+def test_callables_and_objects_of_spark(tmp_path):
+    @pandas_udf(LongType())
+    def doubled(values: pd.Series) -> pd.Series:
+        return values * 2
+
+    @udf(StringType())
+    def shown(value):
+        return f"<{value}>"
+
+    path = tmp_path / "db"
+    with watersmeet.connect(path, runtime="inprocess", parallelism=1) as connection:
+        connection.create_function("scaled", scaled)
+        connection.create_function("doubled", doubled, ["bigint"])
+        connection.create_function("shown", shown, ["int"])
+        connection.create_function("root", lambda x: x**0.5, ["float8"], "float8", strict=True)
+        connection.execute("CREATE TABLE t (a int); INSERT INTO t VALUES (4)")
+        query = "SELECT scaled(a, 1.5) AS s, doubled(a) AS d, shown(a) AS t, root(NULLIF(a, 9)) AS r FROM t"
+        connection.execute(f"CREATE MATERIALIZED VIEW m AS {query}")
+    with watersmeet.connect(path, runtime="inprocess") as connection:
+        connection.execute("INSERT INTO t VALUES (9); FLUSH")
+        expected = [(18.0, 8, "<4>", 2.0), (40.5, 18, "<9>", None)]
+        assert sorted(connection.execute("SELECT * FROM m").fetchall()) == expected
+        assert sorted(connection.execute(query).fetchall()) == expected
+        ((_, text),) = connection.execute("SHOW CREATE FUNCTION scaled").fetchall()
+        assert "CREATE FUNCTION scaled(bigint, double precision) RETURNS double precision LANGUAGE python" in text
+        assert "value * by * RATE" in text
+
+
+def test_callables_that_are_refused(connection):
+    def of(condition, *arguments, **others):
+        with pytest.raises(watersmeet.Error) as caught:
+            connection.create_function("f", *arguments, **others)
+        assert caught.value.condition == condition, caught.value
+
+    of("INVALID_PARAMETER", lambda x: x)
+    of("INVALID_PARAMETER", lambda x: x, ["int"])
+    of("UNDEFINED_OBJECT", lambda x: x, ["nonsense"], "int")
+    of("INVALID_FUNCTION", 7, ["int"], "int")
+    of("INVALID_FUNCTION", functools.partial(threading.Lock().acquire), ["int"], "int")
+    connection.create_function("f", lambda: 1, [], "int")
+    of("DUPLICATE_OBJECT", lambda: 2, [], "int")
+    connection.create_function("f", lambda: 2, [], "int", replace=True)
+    assert connection.execute("SELECT f()").fetchall() == [(2,)]
+
+
+def test_javascript_needs_its_extra_and_types_of_json(run, fails, monkeypatch):
+    made = "CREATE FUNCTION f(a int) RETURNS int LANGUAGE javascript AS 'return a + 1'"
+    run(f"{made}; CREATE TABLE t (a int); CREATE MATERIALIZED VIEW m AS SELECT f(a) AS b FROM t")
+    run("INSERT INTO t VALUES (1), (NULL); FLUSH")
+    assert sorted(run("SELECT * FROM m")) == sorted(run("SELECT f(a) FROM t")) == [(1,), (2,)]
+    refused = fails("CREATE FUNCTION g(a bytea) RETURNS int LANGUAGE javascript AS 'return 1'")
+    assert (refused.condition, "bytea" in refused.message) == ("FEATURE_NOT_SUPPORTED", True)
+    monkeypatch.setitem(sys.modules, "py_mini_racer", None)
+    refused = fails(made.replace("f(", "g("))
+    assert (refused.condition, "mini-racer" in refused.message) == ("LIBRARY_MISSING", True)
+    assert "javascript" in refused.hint

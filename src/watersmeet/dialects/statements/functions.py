@@ -44,7 +44,8 @@ class CreateFunction(Create):
     """`CREATE FUNCTION name ([name] type, …) RETURNS type LANGUAGE … AS '…'`, or `RETURN expression`; CREATE AGGREGATE.
 
     returns: for a table function the struct of its columns. body: of SQL `SELECT expression`. form, shape, strict,
-    volatile: as in `CalledFunction`. ignored: options without effect.
+    volatile: as in `CalledFunction`. ignored: options without effect. is_pickled: whether `body` is a callable of
+    Python, pickled, in base64.
     """
 
     parameters: Schema
@@ -56,6 +57,7 @@ class CreateFunction(Create):
     strict: bool = False
     volatile: bool = False
     ignored: tuple[str, ...] = ()
+    is_pickled: bool = False
 
 
 def function_readers(read_type: TypeReader, aggregates: str = "", form: Form = "rows") -> dict[str, Reader]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,13 +19,15 @@ from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.statements import Recover, Select, Statement, Subscribe
 from watersmeet.errors import error
+from watersmeet.session.connections.callables import statement_of
 from watersmeet.session.connections.cursor import Cursor
-from watersmeet.session.connections.execute import execute, execute_each, execute_many, execute_whole
+from watersmeet.session.connections.execute import execute, execute_each, execute_many, execute_statement, execute_whole
 from watersmeet.session.handlers import function_named
 from watersmeet.store.layout import FilePermissions
 from watersmeet.system.process import lazy_import
 from watersmeet.system.threads import lock
 from watersmeet.values import DEFAULT_DIALECT
+from watersmeet.values.calledfunctions import Form
 
 if TYPE_CHECKING:
     from watersmeet.capture import capturing
@@ -299,6 +301,31 @@ class Connection:
             progress=progress,
             buffer_bytes=buffer_bytes,
         )
+
+    def create_function(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        parameters: Sequence[str] | None = None,
+        returns: str | None = None,
+        *,
+        form: Form = "rows",
+        volatile: bool = False,
+        strict: bool = False,
+        replace: bool = False,
+    ) -> None:
+        """Creates a function of SQL from a callable, or from what Spark's `udf` and `pandas_udf` return.
+
+        parameters, returns: types of SQL, by default those of the annotations. form: how it receives arguments: a row
+        as `rows`, or the columns of many rows, as `arrow` arrays, `lists` or `pandas` Series. volatile: whether equal
+        arguments may give other values. strict: whether it is NULL if an argument is. replace: replaces an existing
+        function. DUPLICATE_OBJECT, INVALID_FUNCTION, INVALID_PARAMETER; errors of types.
+        """
+        self._check_open()
+        statement = statement_of(
+            name, function, parameters, returns, form=form, volatile=volatile, strict=strict, replaces=replace
+        )
+        execute_statement(self._session, statement, self._lock)
 
     def status(self) -> dict[str, Any]:
         """The state of views and sources, as JSON (as in SHOW JOBS). Never waits for statements of other

@@ -105,6 +105,7 @@ def checked_function(session: Session, statement: CreateFunction) -> CalledFunct
         statement.shape,
         statement.strict,
         statement.volatile,
+        pickled=statement.is_pickled,
         names=tuple(p.name for p in statement.parameters),
     )
     if statement.language == "javascript":
