@@ -1,8 +1,8 @@
-"""The options of SQLstream's foreign streams as options of connectors.
+"""Converts the options of SQLstream's foreign streams and foreign tables to options of connectors.
 
 SQLstream, "Integrating Kafka", "Integrating Files", "CREATE FOREIGN STREAM".
 
-The options of SQLstream's servers of wrapper SYS_JDBC, and of their foreign tables.
+Foreign tables use servers of wrapper SYS_JDBC.
 
 SQLstream, "CREATE SERVER", "CREATE FOREIGN TABLE".
 """
@@ -46,9 +46,9 @@ _TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
 def date_format(text: str, option: str) -> str:
-    """A format of Java's SimpleDateFormat as one of `strftime`; `%f` stands for milliseconds.
+    """Converts a format of Java's SimpleDateFormat to one of `strftime`, where `%f` stands for milliseconds.
 
-    CONNECTOR_OPTION for one that has other parts.
+    Raises CONNECTOR_OPTION for a format with other parts.
     """
     out, place = [], 0
     for found in _TOKEN.finditer(text):
@@ -69,7 +69,7 @@ def date_format(text: str, option: str) -> str:
     return "".join(out)
 
 
-#: Predefined servers: the kind of adapter by name.
+#: The kinds of adapters of predefined servers, by server name.
 SERVERS: Final = {"KAFKA10_SERVER": "KAFKA10", "KAFKA_SERVER": "KAFKA10", "FILE_SERVER": "FILE"}
 
 #: Kinds of earlier versions: the kind that took their place.
@@ -78,7 +78,7 @@ EARLIER_KINDS: Final = {"KAFKA": "KAFKA10"}
 #: The kind of adapter by a word of the adapter's class, for wrappers that a script declares.
 CLASSES: Final = {"FileSet": "FILE", "FileSink": "FILE", "Kafka": "KAFKA10"}
 
-#: Adapters of the product that are not here.
+#: SQLstream's adapters that Watersmeet does not support.
 LACKING_SERVERS: Final = (
     "AMQP10_SERVER",
     "AMQP_LEGACY_SERVER",
@@ -100,10 +100,10 @@ LACKING_SERVERS: Final = (
 KINDS: Final = ("KAFKA10", "FILE")
 LACKING_KINDS: Final = tuple(name.removesuffix("_SERVER") for name in LACKING_SERVERS)
 
-#: How the names of columns begin that show where a row comes from.
+#: The prefix of names of columns that show the location of a row.
 PROVENANCE_PREFIX: Final = "SQLSTREAM_PROV_"
 
-#: Columns that show where a message comes from: the part of it.
+#: The columns that show the location of a message, with the part of the message.
 PROVENANCE: Final = {
     "SQLSTREAM_PROV_KAFKA_PARTITION": "partition",
     "SQLSTREAM_PROV_KAFKA_TIMESTAMP": "timestamp",
@@ -112,14 +112,14 @@ PROVENANCE: Final = {
     "SQLSTREAM_PROV_KAFKA_TOPIC": "topic",
 }
 
-#: Columns that show where in which file a row comes from.
+#: The columns that show the file of a row and the location in it.
 FILE_PROVENANCE: Final = {
     "SQLSTREAM_PROV_FILE_SOURCE_FILE": "name",
     "SQLSTREAM_PROV_FILE_LINE_NUMBER": "line",
     "SQLSTREAM_PROV_FILE_MODIFIED_TIME": "modified",
 }
 
-#: The types that they may have, by the part.
+#: The types that these columns may have, by part.
 FILE_PART_TYPES: Final = {
     "name": ("varchar",),
     "line": ("bigint", "integer"),
@@ -163,13 +163,13 @@ _LACKING: Final[dict[str, str]] = {
     ),
 }
 
-#: The option with a query that gives others.
+#: The option with a query that returns other options.
 OPTIONS_QUERY: Final = "OPTIONS_QUERY"
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES: Final = {"": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
-#: Properties of Java clients that mean nothing to others.
+#: The properties that only Java clients have.
 _JAVA: Final = (
     "key.deserializer",
     "value.deserializer",
@@ -188,7 +188,7 @@ _JAVA: Final = (
     "max.in.flight.requests.per.connection",
 )
 
-#: A path that is only the name of a member: after `$.` at the top level, after `$..` at any level.
+#: A path that consists of a member's name: after `$.` at the top level, after `$..` at any level.
 _MEMBER: Final = re.compile(r"\$(\.\.?)([\w-]+)")
 
 _JAAS: Final = re.compile(r'(username|password)\s*=\s*"([^"]*)"')
@@ -212,7 +212,9 @@ class Foreign:
 
 
 class _Given:
-    """The options of a statement, taken one by one. Their names differ by more than case, but for those of columns."""
+    """The options of a statement, which are taken one by one. Only names of columns in options may differ just in
+    case.
+    """
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {name.upper(): (name, value) for name, value in given.items()}
@@ -233,12 +235,12 @@ class _Given:
         return value == "true"
 
     def paths(self, columns: Sequence[str], suffix: str) -> dict[str, str]:
-        """By column, the path in option `"column_PATH"` or `"column_XPATH"`."""
+        """The paths in the options `"column_PATH"` or `"column_XPATH"`, by column."""
         found = {c: self.take(f"{c}_{suffix}") for c in columns}
         return {c: path for c, path in found.items() if path is not None}
 
     def lower(self) -> dict[str, str]:
-        """The options with a dot in their names: properties of the client."""
+        """The options with a dot in their names, which are properties of the client."""
         found = [self._given.pop(n) for n in list(self._given) if "." in n]
         return {name.lower(): value for name, value in found}
 
@@ -261,9 +263,9 @@ class _Given:
 
 
 def foreign_options(kind: str, options: Mapping[str, str], columns: Sequence[str]) -> Foreign:
-    """The options of a stream of a server of that kind, those of the server included.
+    """The meaning of the options of a stream, including those of its server. kind: the kind of the server.
 
-    columns: the names of those that messages or records have. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED.
+    columns: the names of columns in messages or records. Raises CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED.
     """
     given = _Given(options)
     meant = _topic(given, columns) if kind == "KAFKA10" else _files(given, columns)
@@ -303,7 +305,7 @@ def _topic(given: _Given, columns: Sequence[str]) -> Foreign:
 
 
 def _start(given: _Given) -> dict[str, str]:
-    """The options of the connector that say where reading begins; empty if none does."""
+    """The connector's options of the start offset; empty if there are none."""
     start, offset = given.take("STARTING_TIME"), given.take("STARTING_OFFSET")
     if offset is not None and offset.strip() != "-1":
         if not offset.isdecimal():
@@ -315,7 +317,8 @@ def _start(given: _Given) -> dict[str, str]:
 
 
 def starting_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of connector kafka that STARTING_TIME and STARTING_OFFSET of `options` mean; empty without them.
+    """The options of the connector kafka for STARTING_TIME and STARTING_OFFSET in `options`; empty without these.
+    Raises CONNECTOR_OPTION.
 
     CONNECTOR_OPTION.
     """
@@ -323,7 +326,7 @@ def starting_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_client(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties of Java's client as librdkafka calls them."""
+    """The properties of the Java client under librdkafka's names."""
     found = {n: v for n, v in properties.items() if n not in _JAVA and n != "sasl.jaas.config"}
     for name, value in _JAAS.findall(properties.get("sasl.jaas.config", "")):
         found[f"sasl.{name}"] = value
@@ -333,7 +336,7 @@ def _of_client(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _form(given: _Given, columns: Sequence[str]) -> tuple[MessageFormat, dict[str, str], bool]:
-    """(how messages become rows or rows messages, the members that columns are, whether there is a parser)."""
+    """The format of messages, the members of columns, and whether there is a parser."""
     parser, formatter = given.take("PARSER"), given.take("FORMATTER")
     if parser is None and formatter is None:
         refuse("a foreign stream needs a PARSER or a FORMATTER", hint="Write \"PARSER\" 'JSON'.")
@@ -346,8 +349,7 @@ def _form(given: _Given, columns: Sequence[str]) -> tuple[MessageFormat, dict[st
 
 
 def _encoding_options(given: _Given, columns: Sequence[str], name: str) -> tuple[dict[str, str], dict[str, str]]:
-    """(the options of an encoding, the members that columns are). FEATURE_NOT_SUPPORTED for an encoding that is not
-    here.
+    """The options of an encoding, and the members of columns. Raises FEATURE_NOT_SUPPORTED for unsupported encodings.
     """
     if name == "JSON":
         members, options = _json_paths(given, columns)
@@ -362,8 +364,8 @@ def _encoding_options(given: _Given, columns: Sequence[str], name: str) -> tuple
 
 
 def _json_paths(given: _Given, columns: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """(the members that columns are, where these have another name; options for paths). A column without a path is the
-    first member of its name, however deep.
+    """The members of columns that have another name, and the options for paths. A column without a path is the first
+    member with its name at any depth.
     """
     row_path = given.take("ROW_PATH") or "$"
     paths = {c: f"$..{c}" for c in columns} | given.paths(columns, "PATH")
@@ -376,9 +378,7 @@ def _json_paths(given: _Given, columns: Sequence[str]) -> tuple[dict[str, str], 
 
 
 def _members(paths: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """(the members that paths name, where these are not called as their columns; by column, the paths that are to be
-    followed).
-    """
+    """The members in paths whose names differ from those of their columns, and by column the paths to evaluate."""
     simple = {c: found for c, path in paths.items() if (found := _MEMBER.fullmatch(path.strip())) is not None}
     members = {c: found[2] for c, found in simple.items() if found[2] != c}
     deeper = {c: path for c, path in paths.items() if c not in simple or simple[c][1] == ".."}
@@ -422,7 +422,7 @@ def _avro_members(given: _Given, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _xml_options(given: _Given, columns: Sequence[str]) -> dict[str, str]:
-    """Options of `formats.xmltext` and of its writer."""
+    """The options of `formats.xmltext` and of its writer."""
     _encoded(given)
     options = {PATH + c: path for c, path in given.paths(columns, "XPATH").items()}
     if tags := given.take("PARSER_XML_ROW_TAGS"):
@@ -464,7 +464,7 @@ def _files(given: _Given, columns: Sequence[str]) -> Foreign:
 
 
 def _written_files(given: _Given, columns: Sequence[str], directory: str, name: str) -> Foreign:
-    """A stream that pumps write to files, which get their names by its options."""
+    """The meaning of a stream that pumps write to files, whose names follow from its options."""
     if given.take("PARSER") is not None:
         refuse("a foreign stream of files has a PARSER or a FORMATTER", hint="Declare one stream for each.")
     if given.take("FILENAME_PATTERN"):
@@ -510,7 +510,7 @@ def _written_files(given: _Given, columns: Sequence[str], directory: str, name: 
 
 
 def _amount(option: str, text: str, units: Mapping[str, float]) -> float:
-    """`10m` and the like. CONNECTOR_OPTION."""
+    """The number in a text such as `10m`. Raises CONNECTOR_OPTION."""
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     if found is None or found[2] not in units:
         names = ", ".join(u for u in units if u)
@@ -519,7 +519,7 @@ def _amount(option: str, text: str, units: Mapping[str, float]) -> float:
 
 
 def _which_files(given: _Given) -> dict[str, str]:
-    """Options of the file connector: which files are read, and in which order."""
+    """The options of the file connector that determine the files to read and their order."""
     found = {}
     pattern, form = given.take("FILENAME_PATTERN"), given.take("FILENAME_DATE_FORMAT")
     if pattern is not None:
@@ -533,7 +533,7 @@ def _which_files(given: _Given) -> dict[str, str]:
         found["sorted_by"] = "" if form is None else date_format(form, "FILENAME_DATE_FORMAT")
     is_static, repeat = given.flag("STATIC_FILES"), given.take("REPEAT") or "0"
     if is_static:
-        found["settle_ms"] = "0"  # they don't grow
+        found["settle_ms"] = "0"  # the files don't grow
     if repeat.upper() != "FOREVER" and re.fullmatch(r"-?\d+", repeat) is None:
         refuse(f'option REPEAT can\'t be "{repeat}"', hint="It is a whole number, or FOREVER.")
     times = -1 if repeat.upper() == "FOREVER" else max(-1, int(repeat))
@@ -543,14 +543,14 @@ def _which_files(given: _Given) -> dict[str, str]:
 
 
 def _groups(pattern: str) -> int:
-    """The number of groups of a regular expression; 0 for an invalid one, which the connector rejects."""
+    """The number of groups of a regular expression; 0 for an invalid one, which the connector will reject."""
     try:
         return re.compile(pattern).groups
     except re.error:
         return 0
 
 
-#: The kind of a server of that wrapper.
+#: The kind of servers with the wrapper SYS_JDBC.
 SYS_JDBC: Final = "SYS_JDBC"
 
 #: The database system by the prefix of a JDBC driver's class name.
@@ -581,8 +581,8 @@ TABLE_OPTIONS: Final = OptionSet(
 
 
 def foreign_table(given: Mapping[str, str], name: str) -> External:
-    """The table that options name, those of its server included. name: of the foreign table, which the table has unless
-    they say another one.
+    """The table in the options, including those of its server. name: the name of the foreign table, which is the
+    default of the table's name.
 
     CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED.
     """
@@ -626,9 +626,9 @@ def foreign_table(given: Mapping[str, str], name: str) -> External:
 
 
 def names_there(columns: Sequence[str], there: Sequence[str]) -> dict[str, str]:
-    """By column, its name there, where it differs: names are compared as they are, then without case.
+    """The external names of columns that differ. Names are compared exactly, then without case.
 
-    UNDEFINED_COLUMN for a missing or ambiguous one.
+    Raises UNDEFINED_COLUMN for a missing or ambiguous column.
     """
     found = {}
     for column in columns:

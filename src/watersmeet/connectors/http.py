@@ -1,4 +1,4 @@
-"""Documents that are read over HTTP as a whole: the content of dictionaries.
+"""Reads whole documents over HTTP, the content of dictionaries.
 
 ClickHouse, "HTTP(S)" among the sources of dictionaries.
 """
@@ -26,15 +26,15 @@ from watersmeet.system.process import scratch_folder
 from watersmeet.system.secretvalues import revealed_options
 from watersmeet.values.types import Schema
 
-#: How names of the options of headers begin: `headers.<name>`.
+#: The prefix of options that are headers: `headers.<name>`.
 HEADERS: Final = "headers."
 _TIMEOUT_S: Final = 30
-#: Answers that may be another one the next time.
+#: The status codes of temporary problems.
 _PASSING: Final = (408, 425, 429)
 
 
 class HttpReader(Reader):
-    """The rows of the document that a URL gives."""
+    """The rows of the document at a URL."""
 
     def __init__(self, external: External) -> None:
         self._name = external.name
@@ -45,7 +45,7 @@ class HttpReader(Reader):
         return None
 
     def version(self) -> Any:
-        """A digest of the document, which is got once for this and for `read`."""
+        """A digest of the document, which is fetched once for this and for `read`."""
         return hashlib.sha256(self._got()).hexdigest()
 
     def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:  # noqa: ARG002
@@ -62,7 +62,9 @@ class HttpReader(Reader):
 
 
 class HttpOptions(NamedTuple):
-    """Where a document is. headers: of the request. form: its format, as options of the file connector."""
+    """The location of a document. headers: the headers of the request. form: the format as options of the file
+    connector.
+    """
 
     url: str
     headers: dict[str, str]
@@ -117,7 +119,8 @@ def http_options(given: dict[str, str]) -> HttpOptions:
 def fetched(options: HttpOptions) -> bytes:
     """The document.
 
-    CONNECTOR_OPTION for a lasting problem, RUNTIME_UNAVAILABLE for a passing one. No message contains a secret.
+    Raises CONNECTOR_OPTION for a permanent problem, RUNTIME_UNAVAILABLE for a temporary one. No message contains a
+    secret.
     """
     request = urllib.request.Request(options.url, headers=options.headers)  # noqa: S310 -- http(s), checked
     opener = urllib.request.build_opener(_NoRedirects())
@@ -146,12 +149,12 @@ def _failure(options: HttpOptions, status: int, location: str | None) -> Excepti
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Credentials are for the server that was named."""
+    """Rejects redirects, because credentials are only for the server in the options."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> None:
-        """None makes the answer an error."""
+        """Returns None, which makes the answer an error."""
 
 
 TABLES: Final = {"http": TableConnector(HttpReader, TABLE_OPTIONS)}

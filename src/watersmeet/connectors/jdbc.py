@@ -1,4 +1,4 @@
-"""The connector `jdbc` of sinks: a table of the database that a URL names.
+"""The sink connector `jdbc`, which writes a table of the database at a URL.
 
 RisingWave, "Sink data from RisingWave to PostgreSQL", "Sink data from RisingWave to MySQL with the JDBC connector".
 """
@@ -29,7 +29,7 @@ SINK_OPTIONS: Final = OptionSet(
 
 
 def jdbc_target(delivery: Delivery, database_id: str) -> DatabaseTarget[Any]:
-    """The target that the options of a delivery name. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    """The target in the options of a delivery. Raises CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     check_form(delivery)
     options = SINK_OPTIONS.read(delivery.connector)
     url = jdbc_url(options.needed("jdbc.url"), options.given("user"), options.given("password"))

@@ -19,21 +19,21 @@ from watersmeet.formats.csvtext import Dialect, RowIndex, scan_lines, scan_rows
 from watersmeet.values.slices import Aside, AsideSlice, FileSlice, FileVersion, RenamingSlice
 
 SLICE_BYTES: Final = 8 << 20
-"""The most bytes of text in a slice, if a row isn't longer: pieces that several workers can share."""
+"""The maximum bytes of text in a slice, unless a row is longer, so that several workers can share a file."""
 GROUP_BYTES: Final = 32 << 20
-"""The most (uncompressed) bytes of row groups in a slice, if a single one isn't larger."""
+"""The maximum (uncompressed) bytes of row groups in a slice, unless a single row group is larger."""
 GZIP_ROW_BYTES: Final = 8
-"""For the estimate: bytes that a row has at least in a gzip file."""
+"""The minimum bytes of a row in a gzip file, for estimates."""
 _BACK_BYTES: Final = 1 << 20
 _BOM: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The next slice of a file (without its ordinal), or why there is none now.
+    """The next slice of a file (without its ordinal), or the reason why none is available.
 
-    piece None: nothing complete to read. waits: there is something that is not complete. needs_line_end: it is a line
-    that is read without its line end only if that stays missing.
+    piece: None if the file has nothing complete to read. waits: whether incomplete content exists. needs_line_end:
+    whether this is a line that is read without its line end only if the line end stays missing.
     """
 
     piece: FileSlice | AsideSlice | None
@@ -43,7 +43,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file as it was when it was looked at. relation: id of the relation whose source it is part of."""
+    """A file at the time of a listing. relation: the id of the source's relation."""
 
     relation: str
     name: str
@@ -51,12 +51,12 @@ class ListedFile:
 
     @property
     def version(self) -> FileVersion:
-        """Its identity in slices."""
+        """The identity of the file in slices."""
         return FileVersion(self.stat.size, self.stat.mtime_ns, self.stat.inode)
 
 
 def text_rows(data: bytes, options: FileOptions, *, final: bool) -> RowIndex:
-    """The rows of a text file's piece that begins with a row (`csvscan.scan_rows`)."""
+    """The bounds of rows in a piece of a text file that begins with a row (`csvscan.scan_rows`)."""
     if options.format == "csv":
         return scan_rows(data, Dialect(options.delimiter, options.quote, options.max_record_bytes), final=final)
     return scan_lines(data, final=final)
@@ -76,8 +76,8 @@ def next_cut(
 ) -> Cut:
     """The slice that follows `state`. Raises OSError.
 
-    settled: the file has not changed for a while, what it holds is all there is for now. The budget holds unless
-    a single row, row group or gzip file is larger. grows, given_up: as for `text_cut`.
+    settled: whether the file has not changed for a while, so that its content counts as complete. A slice exceeds the
+    budget only if a single row, row group or gzip file does. grows, given_up: see `text_cut`.
     """
     if options.format in WHOLE:
         return _document_cut(file, listed, options, settled=settled)
@@ -112,10 +112,10 @@ def text_cut(
     grows: bool = False,
     given_up: bool = True,
 ) -> Cut:
-    """The next slice of a text file, up to byte `end`.
+    """The next slice of a text file up to byte `end`.
 
-    grows: rows were appended to the file after others had been read. given_up: a line is read without its line end,
-    whatever it contains.
+    grows: whether rows were appended to the file after others had been read. given_up: whether to read a line without
+    its line end regardless of its content.
     """
     begin, line, header = state.consumed, state.lines + 1, state.header
     if not state.is_read:
@@ -129,10 +129,10 @@ def text_cut(
     elif state.unterminated:
         file.seek(begin)
         following = file.read(2)
-        # The line end of a line that was taken without it came later.
+        # The line end of a line that was read without it has been appended.
         begin += 2 if following == b"\r\n" else following.startswith(b"\n")
         if following and begin == state.consumed and not _was_complete(file, begin, options):
-            # So did the rest of a record that was set aside.
+            # So has the rest of a rejected record.
             rest = _line_end(file, begin, end, settled=False)
             if rest is None:
                 return Cut(None, waits=not given_up, needs_line_end=True)
@@ -161,7 +161,7 @@ def text_cut(
         rows, size = _within(index, budget_rows, budget_bytes)
         lines, terminated = data.count(b"\n", 0, size), data[size - 1 : size] == b"\n"
     else:
-        # Either it is not complete yet, or it is longer than it may be: then it is not read.
+        # The record is incomplete, or longer than allowed and not read.
         long = None if at_end else _line_end(file, begin + len(data), end, settled=settled)
         if long is None:
             return Cut(None, waits=True)
@@ -187,7 +187,7 @@ def text_cut(
 
 
 def is_complete(line: bytes, options: FileOptions, header: tuple[str, ...] | None, *, grows: bool) -> bool:
-    """Whether a line without a line end may be a whole record: a JSON value; a row of a CSV file that does not grow,
+    """Whether a line without line end may be a complete record: a JSON value, or in a CSV file that does not grow a row
     with a value for each name of the header.
     """
     if options.format != "csv":
@@ -203,7 +203,7 @@ def is_complete(line: bytes, options: FileOptions, header: tuple[str, ...] | Non
 
 
 def _was_complete(file: BinaryIO, end: int, options: FileOptions) -> bool:
-    """Whether the line that was read up to byte `end`, without a line end, was a whole record."""
+    """Whether the line that was read up to byte `end` without a line end was a complete record."""
     if options.format == "csv":
         return True
     begin, line = end, b""
@@ -216,7 +216,7 @@ def _was_complete(file: BinaryIO, end: int, options: FileOptions) -> bool:
 
 
 def _line_end(file: BinaryIO, offset: int, end: int, *, settled: bool) -> tuple[int, bool] | None:
-    """(end of the line at `offset`, whether a newline ends it), or None if that is not known yet."""
+    """The end of the line at `offset`, and whether a newline ends it; None if this is not known yet."""
     file.seek(offset)
     while offset < end:
         data = file.read(min(SLICE_BYTES, end - offset))
@@ -230,7 +230,7 @@ def _line_end(file: BinaryIO, offset: int, end: int, *, settled: bool) -> tuple[
 
 
 def _within(index: RowIndex, budget_rows: int, budget_bytes: int) -> tuple[int, int]:
-    """(rows, bytes) of the first complete rows within the budget, at least one row."""
+    """The numbers of rows and bytes of the first complete rows within the budget, at least one row."""
     rows = min(int(np.searchsorted(index.ends, budget_bytes, side="right")), budget_rows)
     rows = max(rows, 1)
     return rows, int(index.ends[rows - 1])
@@ -239,7 +239,9 @@ def _within(index: RowIndex, budget_rows: int, budget_bytes: int) -> tuple[int, 
 def _beginning(
     file: BinaryIO, options: FileOptions, end: int, *, settled: bool
 ) -> tuple[int, int, tuple[str, ...] | None] | None:
-    """(offset and line number of the first row, header), or None if the header isn't complete. Raises DamagedError."""
+    """The offset and line number of the first row, and the header; None if the header is incomplete. Raises
+    DamagedError.
+    """
     file.seek(0)
     skip = len(_BOM) if file.read(len(_BOM)) == _BOM else 0
     if options.format != "csv" or not options.header:
@@ -262,7 +264,7 @@ def _beginning(
 
 
 def header_names(row: bytes, options: FileOptions) -> tuple[str, ...]:
-    """The names that a header row gives. Raises DamagedError."""
+    """The names in a header row. Raises DamagedError."""
     text = row.decode("utf-8", errors="replace").rstrip("\r\n")
     if len(row) > options.max_record_bytes:
         raise DamagedError("its header is too long")
@@ -276,7 +278,7 @@ def header_names(row: bytes, options: FileOptions) -> tuple[str, ...]:
 
 
 def _gzip_cut(file: BinaryIO, listed: ListedFile, *, settled: bool) -> Cut:
-    """A gzip file is one slice; only time shows that it is complete."""
+    """The slice of a gzip file, which is read as a whole. It counts as complete when it no longer changes."""
     if not settled:
         return Cut(None, waits=True)
     size = listed.stat.size
@@ -284,7 +286,7 @@ def _gzip_cut(file: BinaryIO, listed: ListedFile, *, settled: bool) -> Cut:
 
 
 def _document_cut(file: BinaryIO, listed: ListedFile, options: FileOptions, *, settled: bool) -> Cut:
-    """A file that is read as a whole is one slice; only time shows that it is complete."""
+    """The slice of a file that is read as a whole. It counts as complete when it no longer changes."""
     if not settled:
         return Cut(None, waits=True)
     rows = document_rows(file, options.format, is_gzip=listed.name.endswith(".gz"))
@@ -294,7 +296,9 @@ def _document_cut(file: BinaryIO, listed: ListedFile, options: FileOptions, *, s
 def _parquet_cut(
     file: BinaryIO, listed: ListedFile, state: FileState, budget_rows: int, budget_bytes: int, *, settled: bool
 ) -> Cut:
-    """Row groups; rows and bytes are those of the footer. `line` is the number of the slice's first row."""
+    """The next slice of row groups, with rows and bytes from the footer. `line` is the number of the slice's first
+    row.
+    """
     footer = read_footer(file, listed.stat.size)
     if footer is None:
         if not settled:
@@ -326,7 +330,7 @@ def _whole_piece(
     line: int = 1,
     lines: int = 0,
 ) -> FileSlice:
-    """A slice of a file that does not grow: `part` of `total` parts. Its fingerprints are those of the whole file."""
+    """A slice of a file that does not grow: `part` of `total` parts. Its fingerprints cover the whole file."""
     return FileSlice(
         relation=listed.relation,
         rows=rows,
@@ -344,12 +348,12 @@ def _whole_piece(
 
 
 def aside_piece(listed: ListedFile, reason: Aside, lost_bytes: int) -> AsideSlice:
-    """A slice that puts a file aside: its reader writes the dead letter."""
+    """A slice that rejects a whole file. Its reader writes the dead letter."""
     return AsideSlice(
         relation=listed.relation, path=listed.name, version=listed.version, reason=reason, lost_bytes=lost_bytes
     )
 
 
 def renaming_piece(relation: str, names: Mapping[str, str]) -> RenamingSlice:
-    """A slice of renamed files. names: the new one by the old one."""
+    """A slice that records renamed files. names: the new names by the old ones."""
     return RenamingSlice(relation=relation, names=tuple(sorted(names.items())))

@@ -1,14 +1,13 @@
-"""Looking at a directory, cheaply.
+"""Lists a directory cheaply, and recognizes renamed files and files with several names.
 
-Which names are which files: renamed files, and files with several names.
 
-A file that was read is the same file under a new name if the old name is missing (or is another file's now) and
-- `path_identity = 'inode'`: its inode is the same, its read part is unchanged, and either its size and its
-  time stamp are too or `EVIDENCE_BYTES` were read. A number alone proves nothing: file systems give those of deleted
-  files to new ones at once.
-- `path_identity = 'content'`: its size, its time stamp and its first and last bytes are the same, with any inode.
+A file that was read is recognized under a new name if the old name is missing (or now names another file) and
+- `path_identity = 'inode'`: the inode is the same, the read part is unchanged, and either the size and the time stamp
+  are unchanged or `EVIDENCE_BYTES` were read. The inode alone proves nothing, because file systems reuse the inodes of
+  deleted files.
+- `path_identity = 'content'`: the size, the time stamp and the first and last bytes are the same, with any inode.
 - `path_identity = 'path'`: never.
-Devices are not compared with saved ones: their numbers change when a file system is mounted again.
+Device numbers are not compared with saved ones, because they change when a file system is mounted again.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from watersmeet.objectstores.stores import ObjectFile, open_store
 MIN_INTERVAL_US: Final = 200_000
 COST_FACTOR: Final = 20
 
-"""A look is repeated after this many times its own duration at the earliest: 5 % of a core at most."""
+"""The minimum pause between listings, as a multiple of their duration, so that they take at most 5 % of a core."""
 
 FULL_INTERVAL_US: Final = 10_000_000
 RECENT_NS: Final = 60_000_000_000
 TICK_NS: Final = 50_000_000
 
-"""Entries made within the tick of a directory's time stamp may not change that stamp again."""
+"""An entry made within the resolution of a directory's time stamp may not change the time stamp."""
 
 
 class FileStat(NamedTuple):
-    """A file in a listing. linked: it may have further names, by hard or symbolic links. etag: of an object;
-    its inode is a number made of that and its name.
+    """A file in a listing. linked: whether hard or symbolic links may give it more names. etag: the tag of an object,
+    whose inode is a number computed from the tag and the name.
     """
 
     mtime_ns: int
@@ -54,11 +53,11 @@ class FileStat(NamedTuple):
 
 
 class Listing:
-    """The files of a source as they were at the last look; names are relative to the root, with `/`.
+    """The files of a source at the last listing. Names are relative to the root and contain `/`.
 
-    Hidden names (`.` or `_` first) and `.tmp` are left out. A look stats everything; if the directory's own
-    time stamp shows that no name came or went, only files that may grow, until the next full look. An entry that can't
-    be looked at never keeps the others from being found.
+    Hidden names (beginning with `.` or `_`) and `.tmp` are omitted. A full listing reads the state of all files. While
+    the directory's time stamp shows that no name was added or removed, later listings only check files that may grow.
+    An inaccessible entry never prevents others from being found.
     """
 
     def __init__(self, options: FileOptions) -> None:
@@ -67,17 +66,17 @@ class Listing:
         self.files: dict[str, FileStat] = {}
         self.problem: str | None = None
         self.not_read: dict[str, str] = {}
-        """Entries that could be meant but are not files that can be read, and why: links to nothing, pipes, …"""
+        """Entries that match but are not readable files (broken links, pipes, …), with the reason."""
         self._directory_ns = 0
         self._next_us = 0
         self._next_full_us = 0
 
     def is_due(self, now_us: int) -> bool:
-        """True if it's time for another look."""
+        """True if the next listing is due."""
         return now_us >= self._next_us
 
     def look(self, now_us: int, open_files: set[str], *, full: bool) -> set[str]:
-        """The names whose entry is new, changed or gone."""
+        """Lists the directory and returns the names whose entry is new, changed or deleted."""
         began = time.perf_counter_ns()
         full = full or self._options.recursive or now_us >= self._next_full_us
         try:
@@ -94,7 +93,7 @@ class Listing:
         if full:
             changed |= before.keys() - found.keys()
             self.files = found
-            # If the directory has just changed, its time stamp may already cover an entry that the walk missed.
+            # If the directory has just changed, its time stamp may already include an entry that the walk missed.
             self._directory_ns = directory_ns if now_us * 1000 - directory_ns > TICK_NS else 0
         else:
             self.files = {**before, **found} if changed else before
@@ -105,7 +104,7 @@ class Listing:
         return changed
 
     def _all(self) -> dict[str, FileStat]:
-        """The existing files; those that could not be read as they were before. Raises OSError."""
+        """The existing files; inaccessible ones have their previous state. Raises OSError."""
         walk = _Walk(self._options, self._pattern)
         walk.run()
         self.not_read = walk.not_read
@@ -117,7 +116,7 @@ class Listing:
         return walk.files
 
     def _recent(self, now_us: int, open_files: set[str]) -> dict[str, FileStat]:
-        """The files that may have grown, as they are now."""
+        """The present state of the files that may have grown."""
         oldest_ns = now_us * 1000 - RECENT_NS
         found = {}
         for name, stat in self.files.items():
@@ -132,10 +131,10 @@ class Listing:
 
 
 class _Walk:
-    """One walk through the directories. It enters each directory once, real directories before links.
+    """A walk through the directories. It enters each directory once, real directories before links.
 
-    So it ends even if links form a circle, and a file with several paths gets a name that doesn't depend on the order
-    of a directory's entries.
+    So it ends even if links form a cycle, and the name of a file with several paths doesn't depend on the order of
+    entries.
     """
 
     def __init__(self, options: FileOptions, pattern: re.Pattern[str] | None) -> None:
@@ -146,12 +145,12 @@ class _Walk:
         self._links: list[tuple[str, str]] = []
         self.files: dict[str, FileStat] = {}
         self.not_read: dict[str, str] = {}
-        """Entries that could be meant and are not read, and why."""
+        """Entries that match but are not read, with the reason."""
         self.unknown: list[str] = []
-        """Those of them that could not be read now: they, and files below, may still exist."""
+        """Those of them that are inaccessible now, so that they and files below them may still exist."""
 
     def run(self) -> None:
-        """Walks. Raises OSError if the root itself can't be listed."""
+        """Runs the walk. Raises OSError if the root itself can't be listed."""
         self._enter(self._options.root, "")
         while self._to_enter or self._links:
             if not self._to_enter:
@@ -212,7 +211,7 @@ class _Walk:
         return self._pattern is None or self._pattern.fullmatch(name) is not None
 
     def _looks_like_a_file(self, name: str) -> bool:
-        """True if the name is asked for, or ends as those of the source's format do."""
+        """True if the options name the file, or if its name has an ending of the source's format."""
         return (
             self._pattern is not None or self._options.explicit is not None or name.endswith(f".{self._options.format}")
         )
@@ -224,14 +223,14 @@ def _stat(result: os.stat_result, *, linked: bool) -> FileStat:
     )
 
 
-#: The time after which a store that can't be reached is asked again.
+#: The delay after which an unavailable store is listed again.
 _RETRY_US: Final = 2_000_000
 
 
 class ObjectListing:
-    """The objects of a source as they were at the last look; see `Listing`, whose rules for names these follow.
+    """The objects of a source at the last listing; the rules for names are those of `Listing`.
 
-    Names are relative to the root. Objects in directories whose names begin with `.` or `_` are left out, too.
+    Names are relative to the root. Objects in directories whose names begin with `.` or `_` are also omitted.
     """
 
     def __init__(self, options: FileOptions) -> None:
@@ -247,18 +246,18 @@ class ObjectListing:
         self._inquiry: Inquiry[dict[str, FileStat] | OSError] = Inquiry("objects", self._location.shown)
 
     def listen(self, notification: Notification) -> None:
-        """Sets the notification for the end of each listing."""
+        """Registers the notification that the end of each listing sets."""
         self._inquiry.listen(notification)
 
     def is_due(self, now_us: int) -> bool:
-        """True if a listing is over, or it's time for another one."""
+        """True if a listing has finished or the next one is due."""
         return self._inquiry.is_answered or (self._inquiry.is_idle and now_us >= self._next_us)
 
     def look(self, now_us: int, open_files: set[str], *, full: bool) -> set[str]:  # noqa: ARG002
         """The names whose entry is new, changed or deleted.
 
-        full: list now, and wait for the result. Otherwise take the result of a finished listing, and start the next one
-        if none is running.
+        full: whether to list now and wait for the result. Otherwise the result of a finished listing is used, and the
+        next one is started unless one is running.
         """
         if full:
             found = self._inquiry.now(self._asked)
@@ -272,7 +271,7 @@ class ObjectListing:
         return self._taken(found, now_us)
 
     def fail(self, problem: StoreProblem, now_us: int) -> None:
-        """The store does not give what it has listed: it is asked again soon."""
+        """Schedules another listing soon, because the store did not return an object that it had listed."""
         self.problem = str(problem)
         self._next_us = now_us + _RETRY_US
 
@@ -290,11 +289,11 @@ class ObjectListing:
             return self.listed()
         except OSError as problem:
             return problem
-        except Exception as problem:  # of the library, for a name that it can't read
+        except Exception as problem:  # raised by the library for a name that it can't read
             return OSError(f"{type(problem).__name__}: {problem}")
 
     def listed(self) -> dict[str, FileStat]:
-        """The objects that there are now. StoreProblem."""
+        """The present objects. Raises StoreProblem."""
         options, found = self._options, {}
         for key, stat in open_store(self._location).list(options.root.rstrip("/")):
             name = key.removeprefix(options.root)
@@ -315,14 +314,14 @@ class ObjectListing:
 
 
 def open_listed(options: FileOptions, name: str, stat: FileStat) -> BinaryIO:
-    """A file or object that was listed so, for reading; see `open_file`. An object is read as it was then, or not."""
+    """Opens a listed file or object; see `open_file`. An object is only read if it is unchanged."""
     if options.store is not None:
         return ObjectFile(options.store, options.root + name, stat.size, stat.etag)
     return open_file(options.root, name)
 
 
 def present_stat(file: BinaryIO, listed: FileStat) -> FileStat:
-    """The state of an open file: it may have changed since it was listed. An object has not, or can't be read."""
+    """The present state of an open file, which may have changed since it was listed. An object can't have changed."""
     if isinstance(file, ObjectFile):
         return listed
     now = os.fstat(file.fileno())
@@ -330,13 +329,13 @@ def present_stat(file: BinaryIO, listed: FileStat) -> FileStat:
 
 
 def check_read(file: BinaryIO) -> None:
-    """Raises why something of an object could not be read, if a reader has taken that for a damaged file."""
+    """Raises the reason why an object could not be read if a reader took this for a damaged file."""
     if isinstance(file, ObjectFile):
         file.check()
 
 
 def open_file(root: str, name: str) -> BinaryIO:
-    """The file, opened for reading. Raises OSError if it is not a regular file; never blocks, even on a named pipe."""
+    """Opens a file for reading. Raises OSError if it is not a regular file. It never blocks, even for a named pipe."""
     handle = os.open(os.path.join(root, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -346,7 +345,7 @@ def open_file(root: str, name: str) -> BinaryIO:
 
 EVIDENCE_BYTES: Final = 8192
 
-"""The bytes that must have been read of a file to recognize it by its inode and these bytes after a change."""
+"""The minimum number of read bytes by which, with the inode, a changed file is recognized."""
 
 
 def key_of(options: FileOptions, stat: FileStat) -> Key | None:
@@ -368,9 +367,9 @@ def _bytes_read(state: FileState) -> int:
 
 
 def other_names(options: FileOptions, files: Mapping[str, FileStat], seen: SeenFiles) -> dict[str, str]:
-    """Names of files that have several (hard and symbolic links), each with the name by which the file is read.
+    """The names of files with several names (hard and symbolic links), each with the name by which the file is read.
 
-    That is the one by which it was read before, else the first.
+    This is the name by which the file was read before, else the first one.
     """
     if options.path_identity != "inode" or not any(stat.linked for stat in files.values()):
         return {}
@@ -389,10 +388,11 @@ def other_names(options: FileOptions, files: Mapping[str, FileStat], seen: SeenF
 def renamed_files(
     options: FileOptions, changed: Iterable[str], files: Mapping[str, FileStat], seen: SeenFiles
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """(the files of `seen` that have another name now: the new name by the old one; names that can't be judged: why).
+    """The files of `seen` that have a new name, as new names by old ones; and the names that can't be compared, with
+    the reason.
 
-    changed: names whose entry is new or another one. A name whose own file was read, and is not known under a new name
-    itself, stays with that file.
+    changed: the names whose entry is new or changed. A name whose own file was read stays the name of this file, unless
+    the file itself has a new name.
     """
     found: dict[str, str] = {}
     undecided: dict[str, str] = {}

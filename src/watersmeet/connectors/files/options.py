@@ -33,35 +33,35 @@ _FORMATS: Final[dict[str, Format]] = {
     "xml": "xml",
     "avro": "avro",
 }
-#: Formats of which a file is read as a whole, once it no longer grows.
+#: The formats whose files are read as a whole once they no longer grow.
 WHOLE: Final[tuple[Format, ...]] = ("xml", "avro")
-#: Options of the readers of JSON and XML (`formats.jsonpayloads`, `formats.xmltext`).
+#: The options of the readers of JSON and XML (`formats.jsonpayloads`, `formats.xmltext`).
 _READERS: Final = (ROW_PATH, ROW_TAGS, ATTRIBUTES)
 _MAGIC: Final = re.compile(r"[*?\[]")
 DEFAULT_SETTLE_MS: Final = 2000
 DEFAULT_INCOMPLETE_MS: Final = 60_000
 DEFAULT_REFRESH_S: Final = 60
-"""RisingWave's."""
+"""RisingWave's default."""
 DEFAULT_MAX_RECORD_BYTES: Final = 16 << 20
 _MOST_RECORD_BYTES: Final = 1 << 30
-"""Places in a text are 32 bits wide."""
+"""The limit of offsets in a text, which have 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
     """The options of a file source.
 
-    root: the directory, absolute. pattern: glob of the names below it (`/` separates), None for all.
-    explicit: the source is one file of that name. null: CSV text that means NULL if not quoted.
-    path_identity: how a file with a new name is identified (`identity`).
-    max_record_bytes: a longer record of text is set aside without being read; a quoted field that isn't closed within
-    so many bytes of its row's beginning never will be. name_regex: what the names below `root` match as a whole, None
-    for `pattern`. sorted_by: how the first group of `name_regex` is read as a time, by which files are then in order
-    and no longer by the time at which they changed; empty: as text; None: they are not sorted so. null_for_bad: a field
-    that can't be read is NULL. repeat: how often all files are read once more after all were read; -1: for ever.
-    reader: options of the format's reader. store: where the files are objects; then root is what their names begin with
-    there: empty, or directories with `/` at the end. refresh_s: how often objects are listed. incomplete_ms: how long
-    the last line of a text file waits for its line end if it is not a complete record, or if the file grows.
+    root: the absolute path of the directory. pattern: a glob for the names below it (`/` separates); None for all.
+    explicit: whether the source is a single file of this name. null: the unquoted CSV text that means NULL.
+    path_identity: the way in which a renamed file is recognized (`listing`). max_record_bytes: the limit above which a
+    record of text is rejected unread; a quoted field must also close within this distance from the start of its row.
+    name_regex: the regular expression that whole names below `root` must match; None for `pattern`. sorted_by: the
+    format of the time in the first group of `name_regex`, by which files are ordered instead of by their change times;
+    empty: ordered as text; None: not ordered by names. null_for_bad: whether an unreadable field becomes NULL. repeat:
+    the number of times that all files are read again; -1: endlessly. reader: the options of the format's reader. store:
+    the object store if files are objects; then root is the prefix of their names: empty, or directories with `/` at the
+    end. refresh_s: the interval between listings of objects. incomplete_ms: the time for which the last line of a text
+    file waits for its line end if it is not a complete record, or if the file grows.
     """
 
     root: str
@@ -89,7 +89,7 @@ class FileOptions:
 
     @property
     def names(self) -> re.Pattern[str] | None:
-        """The pattern of the names of files that are read; None for all."""
+        """The pattern for the names of files that are read; None for all."""
         if self.name_regex is not None:
             return re.compile(self.name_regex)
         return glob_regex(self.pattern) if self.pattern else None
@@ -99,11 +99,11 @@ class FileOptions:
 class FileSpec(SourceSpec):
     """The specification of a source of files.
 
-    columns: all columns of the files. key: the names of the primary key's columns. parts: for each additional column,
-    the part of a row's origin that it shows. `name`: the path of the file below the source's directory; `file`: the
-    same, for an object its whole name; `base`: the name without directories; `modified`: when the file changed; `line`:
-    the number of the line; `offset`: the first byte of the line in the uncompressed file, or the number of earlier
-    rows in formats without lines.
+    columns: all columns of the files. key: the names of the primary key's columns. parts: the part of a row's location
+    in each additional column. `name`: the path of the file below the source's directory; `file`: the same, or the whole
+    name of an object; `base`: the name without directories; `modified`: the time of the file's last change; `line`: the
+    line number; `offset`: the first byte of the line in the uncompressed file, or the number of earlier rows in formats
+    without lines.
     """
 
     kind: ClassVar[str] = "file"
@@ -113,7 +113,7 @@ class FileSpec(SourceSpec):
     parts: Mapping[str, str] = field(default_factory=dict)
 
 
-#: The options that specify where objects are, and how they are reached.
+#: The options that specify the location of objects and the access to them.
 _STORE_DOCS: Final = {
     "s3.bucket_name": "The bucket.",
     "s3.path": "The directory or pattern in the bucket.",
@@ -135,11 +135,11 @@ _STORE_DOCS: Final = {
 
 
 def store_specs(connector: Mapping[str, str]) -> tuple[OptionSpec, ...]:
-    """The options of the object store that the options of a connector name; none for files."""
+    """The options of the object store that a connector's options specify; none for files."""
     return tuple(OptionSpec(n, _STORE_DOCS[n], secret=is_secret(n, "")) for n in option_names(connector))
 
 
-#: RisingWave, "Ingest data from S3 buckets"; ours are those with underscores.
+#: RisingWave, "Ingest data from S3 buckets"; names with underscores are extensions.
 _SPECS: Final = (
     OptionSpec("path", "The directory, file or pattern, or the URL of objects.", aliases=("posix_fs.root",)),
     OptionSpec("match_pattern", "A pattern of names below the path; of objects, of whole names."),
@@ -219,7 +219,7 @@ _SPECS: Final = (
 
 @functools.cache
 def source_options(connector: str, names: tuple[OptionSpec, ...] = ()) -> OptionSet:
-    """The options of a source. connector: its name. names: of the object store."""
+    """The options of a source. connector: the connector's name. names: the names of the object store's options."""
     return OptionSet(connector, (*names, *_SPECS))
 
 
@@ -253,7 +253,7 @@ def file_options(relation: Relation) -> FileOptions:
     name_regex, sorted_by = options.given("name_regex"), options.given("sorted_by")
     _check_names(name_regex, sorted_by)
     if objects is not None:
-        # An object is complete, and keeps its name.
+        # An object is complete and keeps its name.
         settle_ms, identity = 0, "path"
         if pattern is not None and connector.get("match_pattern"):
             name_regex, pattern, recursive = glob_regex(pattern, crosses=True).pattern, None, True
@@ -292,8 +292,8 @@ def file_options(relation: Relation) -> FileOptions:
 
 
 def files_begun(relation: Relation) -> dict[str, str]:
-    """The options that CREATE keeps: with absolute paths. CONNECTOR_OPTION, RUNTIME_UNAVAILABLE if objects can't be
-    listed.
+    """The options that CREATE stores, with absolute paths. Raises CONNECTOR_OPTION, and RUNTIME_UNAVAILABLE if objects
+    can't be listed.
     """
     check_objects(relation.connector)
     paths = {n: absolute_path(v) for n, v in relation.connector.items() if n in ("path", "posix_fs.root")}
@@ -301,14 +301,14 @@ def files_begun(relation: Relation) -> dict[str, str]:
 
 
 def _refuse_given(options: Options, names: tuple[str, ...], why: str) -> None:
-    """CONNECTOR_OPTION for options that are given."""
+    """Raises CONNECTOR_OPTION if one of some options is set."""
     for name in names:
         if options.given(name) is not None:
             refuse(f'connector file has no option "{name}" here', hint=f"Only {why}.")
 
 
 def _check_names(name_regex: str | None, sorted_by: str | None) -> None:
-    """CONNECTOR_OPTION for an invalid regular expression, or one without a group for the time."""
+    """Raises CONNECTOR_OPTION for an invalid regular expression, or one without a group for the time."""
     try:
         groups = 0 if name_regex is None else re.compile(name_regex).groups
     except re.error as problem:
@@ -318,12 +318,12 @@ def _check_names(name_regex: str | None, sorted_by: str | None) -> None:
 
 
 def absolute_path(path: str) -> str:
-    """The path or pattern, independent of the directory in which the process was started; a URL as it is."""
+    """The path or pattern made independent of the process's working directory. A URL stays unchanged."""
     return path if is_url(path) else os.path.abspath(os.path.expanduser(path))
 
 
 def _place(options: Options) -> tuple[str, str | None, str | None]:
-    """(root directory, pattern, name of a single file)."""
+    """The root directory, the pattern, and the name of a single file."""
     path = options.text("path")
     pattern = options.given("match_pattern")
     if not path:
@@ -346,9 +346,10 @@ def _place(options: Options) -> tuple[str, str | None, str | None]:
 
 
 def _object_place(options: Options, objects: ObjectPath) -> tuple[str, str | None, str | None]:
-    """(what names begin with, pattern, name of a single object). A path that ends as files do is one object.
+    """The prefix of names, the pattern, and the name of a single object. A path with the ending of a file is a single
+    object.
 
-    A `match_pattern` is one of whole names in the bucket, in which `*` and `?` stand for `/`, too.
+    A `match_pattern` applies to whole names in the bucket, where `*` and `?` also match `/`.
     """
     path, pattern = objects.path, options.given("match_pattern")
     if pattern is not None and path:
@@ -364,7 +365,7 @@ def _object_place(options: Options, objects: ObjectPath) -> tuple[str, str | Non
 
 
 def _format(options: Options, name: str | None) -> Format:
-    """The format that is said, or else the one that the name of the files shows."""
+    """The format in the options, else the one that follows from the name of the files."""
     said = options.given("format")
     encode = options.given("encode")
     if encode is not None:
@@ -385,9 +386,10 @@ def _format(options: Options, name: str | None) -> Format:
 
 
 def glob_regex(pattern: str, *, crosses: bool = False) -> re.Pattern[str]:
-    """The regular expression of a glob over relative paths: `**/` any directories, `*` and `?` within a name.
+    """The regular expression of a glob over relative paths, where `**/` matches any directories, and `*` and `?` match
+    within a name.
 
-    crosses: `*` and `?` stand for `/`, too.
+    crosses: whether `*` and `?` also match `/`.
     """
     out = []
     within = "." if crosses else "[^/]"

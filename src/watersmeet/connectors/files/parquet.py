@@ -1,4 +1,4 @@
-"""Reading row groups of Parquet files."""
+"""Reads row groups of Parquet files."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ from watersmeet.values.types import Field
 
 ROWS_PER_BYTE: Final = 1 << 16
 
-"""More rows than that for each byte of the file are a lie."""
+"""The maximum number of rows per byte of the file; a footer with more is invalid."""
 
 UNREADABLE: Final = (pa.ArrowException, OSError, ValueError)
 
-"""Errors of Arrow for damaged files; ValueError also for names that are not UTF-8."""
+"""Arrow's errors for damaged files; ValueError is also raised for names that are not UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """rows, sizes: of each row group (sizes in bytes, uncompressed). names: of the file's columns."""
+    """The content of a footer. rows, sizes: the number of rows and the uncompressed bytes of each row group. names: the
+    names of the file's columns.
+    """
 
     rows: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -44,7 +46,7 @@ class Footer:
 
 
 def read_footer(file: BinaryIO, size: int) -> Footer | None:
-    """The footer of a file of `size` bytes, or None if it has no valid one."""
+    """The footer of a file of `size` bytes; None if it is invalid."""
     if size < 12:
         return None
     file.seek(size - 4)
@@ -58,10 +60,11 @@ def read_footer(file: BinaryIO, size: int) -> Footer | None:
 
 
 def checked_footer(metadata: Any, size: int) -> Footer | None:
-    """The footer as Arrow decoded it, or None if its numbers contradict each other or the file's size in bytes.
+    """The decoded footer; None if its numbers contradict each other or the file's size in bytes.
 
-    Column chunks are not looked at: `RowGroupMetaData.column` of pyarrow ends the process if the chunk's statistics of
-    sizes are damaged (parquet::ParquetException, "Definition level histogram size mismatch"). Readers raise instead.
+    It does not check column chunks, because pyarrow's `RowGroupMetaData.column` ends the process if the chunk's size
+    statistics are damaged (parquet::ParquetException, "Definition level histogram size mismatch"). Readers raise an
+    error instead.
     """
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     rows = tuple(group.num_rows for group in groups)
@@ -77,8 +80,8 @@ _FIELD_ID: Final = b"PARQUET:field_id"
 
 
 class RowGroups(NamedTuple):
-    """The row groups [begin, end) of a file of that size. rows: about how many they have. line: the number of the first
-    one, from 1.
+    """The row groups [begin, end) of a file with a size. rows: the estimated number of rows. line: the number of the
+    first row, from 1.
     """
 
     size_bytes: int
@@ -90,9 +93,9 @@ class RowGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class ParquetReader:
-    """How row groups of a source's files become rows. fields: all declared columns. See `TextReader`. may_lack: whether
-    a file may have none of them. ids: by column, its field id in the files, if that is how they are found, and not by
-    their names. place: of the file, if columns show it.
+    """The conversion of row groups of a source's files to rows. fields: all declared columns (see `TextReader`).
+    may_lack: whether a file may have none of them. ids: the field ids of columns in the files, if columns are found by
+    ids instead of names. place: the location of the file, if columns show it.
     """
 
     fields: Sequence[Field]
@@ -105,14 +108,14 @@ class ParquetReader:
     ids: Mapping[str, int] | None = None
 
     def read(self, file: BinaryIO, piece: RowGroups) -> SourceRows:
-        """The rows of row groups, which are a slice.
+        """The rows of the row groups of a slice.
 
-        All declared columns are decoded, whatever is requested: what is wrong with a record is the same for all who
-        read it. A row group that can't be decoded is set aside as a whole, so that how a file is cut into slices makes
-        no difference either. Raises DamagedError if that is so of the file.
+        All declared columns are decoded regardless of the request, so that all readers reject the same records. A row
+        group that can't be decoded is rejected as a whole, so that the result doesn't depend on the slices. Raises
+        DamagedError for a file that can't be decoded.
         """
         try:
-            # Nanoseconds in 64 bits, the default for INT96, end in the years 1677 and 2262.
+            # Nanoseconds in 64 bits, the default for INT96, only cover the years 1677 to 2262.
             parquet = pq.ParquetFile(
                 file, pre_buffer=False, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
             )
@@ -151,8 +154,8 @@ class ParquetReader:
     ) -> SourceRows:
         """The rows of a row group.
 
-        present: the file's names of the declared columns that it has. count: its rows. first: the rows of the slice
-        before. line: the number of the slice's first row. Raises DamagedError.
+        present: the file's names of the declared columns that it has. count: the number of rows of the row group.
+        first: the number of earlier rows in the slice. line: the number of the slice's first row. Raises DamagedError.
         """
         fields = [f for f in self.fields if f.name in present]
         raw = _decode(parquet, group, list(present.values()), count)
@@ -181,7 +184,7 @@ class ParquetReader:
 def _match_ids(
     fields: Sequence[Field], ids: Mapping[str, int], schema: pa.Schema, not_null: set[str]
 ) -> tuple[dict[str, int], str | None]:
-    """As `match_names`, by field ids."""
+    """Like `match_names`, but by field ids."""
     found = {}
     for place, field in enumerate(schema):
         text = (field.metadata or {}).get(_FIELD_ID)
@@ -195,7 +198,7 @@ def _match_ids(
 def _decode(parquet: pq.ParquetFile, group: int, names: list[str], count: int) -> list[pa.Array]:
     """The columns `names` of a row group, without dictionaries. Raises DamagedError.
 
-    In batches: a reader allocates as many rows as the file claims, which may be wrong.
+    It reads batches, because a reader allocates as many rows as the file claims, which may be wrong.
     """
     try:
         batches = list(
@@ -223,7 +226,7 @@ def _joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
 
 
 def _shown(array: pa.Array, row: int) -> Any:
-    """A value for messages: also of text that is not UTF-8, and of times that Python lacks."""
+    """A value for messages, also a text that is not UTF-8, or a time that Python can't represent."""
     try:
         return array[row].as_py()
     except UnicodeDecodeError:
@@ -234,7 +237,7 @@ def _shown(array: pa.Array, row: int) -> Any:
 
 
 def type_problem(column: Field, found: pa.DataType) -> str | None:
-    """Why a file's column of type `found` can't be read as the declared one, or None."""
+    """The reason why a file's column of type `found` can't be read as the declared type, or None."""
     if can_read(found, column.type):
         return None
     return f'schema: column "{column.name}" is {found}, declared as {column.type.sql}'

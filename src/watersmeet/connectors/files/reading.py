@@ -1,7 +1,4 @@
-"""Reading slices of files.
-
-Reading CSV and JSON lines from memory.
-"""
+"""Reads slices of files, and parses CSV and JSON lines from memory."""
 
 from __future__ import annotations
 
@@ -53,15 +50,15 @@ _ARRAY: Final = "json: an array; a file of JSON has one object in each line, wit
 _JSON_SPACE: Final = b" \t\r\n"
 LETTER_BYTES: Final = 4 * MAX_TEXT
 
-"""The bytes of a record that are read for its dead letter."""
+"""The maximum bytes of a record that are read for its dead letter."""
 
 
 @dataclass(frozen=True)
 class TextReader:
     """The conversion of the text of a source's files to rows.
 
-    fields: all declared columns; each is converted, so that which rows are set aside doesn't depend on
-    `requested`. header: the file's own column names, or None. place: of the file.
+    fields: all declared columns. All of them are converted, so that the rejected rows don't depend on `requested`.
+    header: the file's own column names, or None. place: the location of the file.
     """
 
     options: FileOptions
@@ -73,22 +70,22 @@ class TextReader:
     dead_letters: DeadLetterSink
 
     def schema_problem(self) -> str | None:
-        """The problem of the whole file, if any."""
+        """The problem of the whole file, or None."""
         return self._places[1]
 
     def read(self, data: bytes, first_line: int, first_ordinal: int = 0, first_byte: int = 0) -> tuple[SourceRows, int]:
-        """(the rows of `data`, which holds whole rows; how many rows it holds, good or bad).
+        """The valid rows of `data`, which consists of whole rows, and the number of all its rows.
 
-        first_byte: where it begins in the file.
+        first_byte: the offset of `data` in the file.
 
-        Any problem of a record, also an unexpected error, sets aside only that record.
+        Any problem of a record, even an unexpected error, rejects only this record.
         """
         text = _Text(data, first_line, self.options, first_byte)
         problems = Problems()
         try:
             found = self._decode(text, problems, first_ordinal)
         except (OSError, Error, duckdb.InterruptException):
-            raise  # of the machine, the options and the user, not of a record
+            raise  # an error of the machine, the options or the user, not of a record
         except Exception as cause:
             if len(text.index) > 1:
                 return self._halves(text, first_ordinal), text.count
@@ -110,13 +107,13 @@ class TextReader:
         )
         keep = ~wrong if wrong.any() else None
         ordinals = rows
-        if self.options.reader:  # a line may have several rows
+        if self.options.reader:  # a line may contain several rows
             ordinals = np.arange(len(rows), dtype=np.int64)
             text.count = max(text.count, len(rows))
         return gather(self.requested, done, keep, ordinals + first_ordinal, self._missing)
 
     def _halves(self, text: _Text, first_ordinal: int) -> SourceRows:
-        """The rows, read half by half."""
+        """Reads the rows in two halves."""
         middle = len(text.index) // 2
         parts = [
             self.read(part.data, part.line(0), first_ordinal + first, part.first_byte)[0]
@@ -125,7 +122,7 @@ class TextReader:
         return concat(parts, self.requested)
 
     def set_aside_long(self, beginning: bytes, size: int, line: int) -> None:
-        """Sets aside a record that is too long to be read."""
+        """Rejects a record that is too long to be read."""
         self.dead_letters.add(self.place.name, line, _too_long(size, self.options), _readable(beginning))
 
     @cached_property
@@ -144,7 +141,7 @@ class TextReader:
         return [f for f in self.fields if f.name in self._places[0]]
 
     def _csv(self, text: _Text, problems: Problems) -> tuple[Rows, list[Converted]]:
-        """(numbers of the rows that have the right shape, their columns)."""
+        """The numbers of the rows with the right number of values, and their columns."""
         places = self._places[0]
         width = len(self.header) if self.header is not None else len(self.fields)
         data, rows = text.well_formed(problems)
@@ -185,7 +182,7 @@ class TextReader:
         return np.nonzero(~wrong)[0], columns
 
     def _by_paths(self, text: _Text, lines: pa.StringArray, problems: Problems) -> tuple[Rows, list[Converted]]:
-        """As `_json`, where rows and columns are at paths: a line may have several rows."""
+        """Like `_json` for rows and columns at paths, so that a line may contain several rows."""
         there = np.flatnonzero([bool(text.bytes_of(row).strip(_JSON_SPACE)) for row in range(len(lines))])
         there = there[lines.is_valid().to_numpy(zero_copy_only=False)[there]]
         reader = JsonPathReader(self.fields, message_rules({}), dict(self.options.reader))
@@ -196,7 +193,7 @@ class TextReader:
 
 
 class _Text:
-    """A piece of a text file that holds whole rows; looks for their bounds only when somebody asks."""
+    """A piece of a text file that consists of whole rows. Their bounds are computed on demand."""
 
     def __init__(self, data: bytes, first_line: int, options: FileOptions, first_byte: int) -> None:
         self.data = data
@@ -209,7 +206,7 @@ class _Text:
 
     @cached_property
     def index(self) -> RowIndex:
-        """The rows."""
+        """The bounds of the rows."""
         return text_rows(self.data, self._options, final=True)
 
     @property
@@ -240,16 +237,16 @@ class _Text:
         return np.nonzero(np.frombuffer(self.data, np.uint8) == 10)[0]
 
     def part(self, first: int, end: int) -> _Text:
-        """The rows from `first` to before `end` as a text of their own."""
+        """The rows from `first` to before `end` as a separate text."""
         data = self.data[self.index.starts[first] : self.index.ends[end - 1]]
         return _Text(data, self.line(first), self._options, self.first_byte + int(self.index.starts[first]))
 
     def bytes_of(self, row: int) -> bytes:
-        """A row as it stands in the file."""
+        """The bytes of a row in the file."""
         return self.data[self.index.starts[row] : self.index.ends[row]]
 
     def text(self, row: int) -> str:
-        """A row for people to read."""
+        """The printable text of a row."""
         begin, end = int(self.index.starts[row]), int(self.index.ends[row])
         return _readable(self.data[begin : min(end, begin + LETTER_BYTES)])
 
@@ -258,15 +255,15 @@ class _Text:
         return int(self.line_numbers(np.array([row]))[0])
 
     def line_numbers(self, rows: Rows) -> Rows:
-        """As `line`, of several rows."""
+        """The result of `line` for several rows."""
         return self._first_line + np.searchsorted(self._newlines, self.index.starts[rows])
 
     def offsets(self, rows: Rows) -> Rows:
-        """Where rows begin in the file."""
+        """The offsets of rows in the file."""
         return self.first_byte + self.index.starts[rows]
 
     def well_formed(self, problems: Problems) -> tuple[bytes, Rows | None]:
-        """(the rows that are well-formed UTF-8 CSV, their numbers or None if it's all of them)."""
+        """The rows that are well-formed UTF-8 CSV, and their numbers, or None if all rows are."""
         is_text = _is_utf8(self.data)
         self._note_long(problems)
         odd = (
@@ -290,7 +287,7 @@ class _Text:
         return b"".join(self.bytes_of(row) for row in good), np.asarray(good, dtype=np.int64)
 
     def lines(self, problems: Problems) -> pa.Array:
-        """The lines as strings (with their ends), NULL for those that are no text."""
+        """The lines as strings (with their line ends); NULL for lines that are not valid text."""
         offsets = np.concatenate([np.zeros(1, np.int32), self.index.ends.astype(np.int32)])
         validity = None
         self._note_long(problems)
@@ -342,7 +339,7 @@ _ASIDE: Final[dict[Aside, str]] = {
 
 _UNREADABLE: Final = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENXIO)
 
-"""The entry is not a file any more, or can't be accessed."""
+"""Error numbers of an entry that is no longer a file or is inaccessible."""
 
 
 def read_file_slice(
@@ -373,7 +370,9 @@ def read_file_slice(
 def _read_object(
     piece: FileSlice, spec: FileSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
-    """The rows of a slice of an object. _LostError, DamagedError; Unavailable if the store does not give it for now."""
+    """The rows of a slice of an object. Raises _LostError, DamagedError, and Unavailable if the store is temporarily
+    unavailable.
+    """
     size_bytes, etag = piece.head
     stat = FileStat(piece.version.mtime_ns, size_bytes, piece.version.inode, etag=etag)
     file = open_listed(spec.options, piece.path, stat)
@@ -392,14 +391,14 @@ def _read_object(
 
 
 class _LostError(Exception):
-    """The file of a slice no longer exists. The message has the reason."""
+    """The file of a slice no longer exists. The message contains the reason."""
 
 
 def _open_planned(options: FileOptions, piece: FileSlice) -> BinaryIO:
-    """The file that was meant, also if it got a new name in the meantime. Raises _LostError.
+    """Opens the file of a slice, even if it was renamed in the meantime. Raises _LostError.
 
-    Other failures than those that say what is there now (a network that is away) are raised as OSError: the slice
-    may well be read later.
+    Failures that don't prove that the file is lost, such as an unavailable network, are raised as OSError: the slice
+    may be read later.
     """
     reason = _ASIDE["vanished"]
     for name in _names(options, piece):
@@ -427,7 +426,7 @@ def _open_planned(options: FileOptions, piece: FileSlice) -> BinaryIO:
 
 
 def _names(options: FileOptions, piece: FileSlice) -> Iterator[str]:
-    """The name of the slice's file, then those that it may have by now."""
+    """The name of the slice's file, then the names that it may have now."""
     yield piece.path
     size, mtime_ns, inode = piece.version
     meant = identity_key(options.path_identity, inode, size, mtime_ns)
@@ -439,7 +438,7 @@ def _names(options: FileOptions, piece: FileSlice) -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def _listed(options: FileOptions, second: int) -> dict[str, FileStat]:  # noqa: ARG001
-    """The existing files. Kept for a second: many files may be deleted at once."""
+    """The existing files, cached for a second, because many files may be deleted at the same time."""
     listing = Listing(options)
     listing.look(0, set(), full=True)
     return listing.files
@@ -476,7 +475,9 @@ def _read(
 def _read_gzip(
     file: BinaryIO, place: FilePlace, spec: FileSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
-    """A whole gzip file, in pieces. A file that breaks off is set aside as a whole: all of it is read first."""
+    """The rows of a whole gzip file, read in pieces. A truncated file is rejected as a whole, so all of it is read
+    first.
+    """
     options = spec.options
     file.seek(0)
     try:
@@ -526,7 +527,7 @@ def _read_gzip(
 
 
 def _skip_line(unpacked: gzip.GzipFile, length: int) -> tuple[bytes, int]:
-    """(the bytes after the end of a line of which `length` bytes are known, its length)."""
+    """The bytes after the end of a line, of which `length` bytes are known, and the length of the line."""
     while block := unpacked.read(SLICE_BYTES):
         end = block.find(b"\n") + 1
         if end:
@@ -536,7 +537,7 @@ def _skip_line(unpacked: gzip.GzipFile, length: int) -> tuple[bytes, int]:
 
 
 def _is_as_planned(file: BinaryIO, piece: FileSlice) -> bool:
-    """True if the file's fingerprints are those of the slice."""
+    """True if the file has the fingerprints of the slice."""
     size = os.fstat(file.fileno()).st_size
     whole = piece.total is not None
     end = piece.version.size_bytes if whole else piece.end

@@ -1,4 +1,4 @@
-"""The target `rotating_file`: files in a directory that grow for a while, then get their names, and are never touched
+"""The target `rotating_file`: files in a directory that grow for a while, then get their final names and never change
 again.
 
     orders/
@@ -6,9 +6,9 @@ again.
         .watersmeet/<database>-<sink>/commits/…     see `files.target`
         .watersmeet/<database>-<sink>/writers/00000001-00000003/7.growing
 
-A file grows in the directory of its writer. A manifest has its length with all delivered rows. The next
-writer goes on with a copy of so much: the one before can't write to that. A file that is full, or
-old enough, gets its tail and its name; that is no delivery: if it does not come to that, the file goes on to grow.
+A file grows in the directory of its writer. A manifest contains its length with all delivered rows. The next writer
+continues with a copy of this length, to which the earlier writer can't write. A file that is full or old enough gets
+its footer and its final name. This step is not part of a delivery: if it fails, the file continues to grow.
 
 SQLstream, "Integrating the File System": FILE_ROTATION_TIME, FILE_ROTATION_SIZE, FILENAME_PREFIX.
 """
@@ -55,7 +55,7 @@ from watersmeet.system import files
 from watersmeet.system.process import fault
 from watersmeet.values.types import Schema
 
-#: Written by `spellings.foreignstreams`, not by users.
+#: Options that `connectors.foreignstreams` writes, not users.
 SINK_OPTIONS: Final = OptionSet(
     "rotating_file of sinks",
     (
@@ -74,9 +74,10 @@ SINK_OPTIONS: Final = OptionSet(
 
 @dataclass(frozen=True)
 class _Rotation:
-    """root: the directory. most_us: files are of spans of this length, whose first is at 1970; 0: of any. most_bytes:
-    a file that has them is full; 0: none is. by_rowtime: spans are of ROWTIME, not of the clock. column: whose last
-    value is part of the name. growing: the name of the growing file in the directory; empty: it has none.
+    """The options of rotation. root: the directory. most_us: the length of the time spans of files, counted from 1970;
+    0: unlimited. most_bytes: the size at which a file is full; 0: unlimited. by_rowtime: whether spans are of ROWTIME
+    instead of the clock. column: the column whose last value is part of the name. growing: the name of the growing file
+    in the directory; empty: it has no name.
     """
 
     root: Path
@@ -90,7 +91,9 @@ class _Rotation:
     growing: str
 
     def name(self, begun_us: int, last: str | None) -> str:
-        """The name of a file. begun_us: the time of its first row. last: the value in its last row."""
+        """The final name of a file. begun_us: the time of its first row. last: the value of `column` in its last
+        row.
+        """
         begun = datetime.fromtimestamp(begun_us / 1e6, UTC)
         date = begun.strftime(self.date_format.replace("%f", f"{begun.microsecond // 1000:03}"))
         value = "" if last is None else "_" + "".join("_" if c in "/\0" else c for c in last)
@@ -99,8 +102,8 @@ class _Rotation:
 
 @dataclass(frozen=True)
 class _Growing:
-    """A file that grows. staged: its name in the directory of the writer. name: its final one. begun_us: the
-    time of its first row; made_us: when it was made. size_bytes: how long it is.
+    """A growing file. staged: its name in the directory of the writer. name: its final name. begun_us: the time of its
+    first row. made_us: the time of its creation. size_bytes: its length.
     """
 
     staged: str
@@ -134,7 +137,7 @@ def _rotation(delivery: Delivery) -> _Rotation:
 
 
 def _written(delivery: Delivery) -> Schema:
-    """The columns of the files."""
+    """The written columns of the files."""
     return tuple(c for c in delivery.columns if c.name not in delivery.message_parts)
 
 
@@ -154,7 +157,7 @@ class RotatingTarget(Target):
         self._number = 0
 
     def look(self) -> None:
-        """CONNECTOR_OPTION for a directory that can't be written."""
+        """Raises CONNECTOR_OPTION for a directory that can't be written."""
         check_directory(self._rotation.root)
 
     def open(self, generation: int) -> SinkOffset | None:
@@ -197,7 +200,7 @@ class RotatingTarget(Target):
                 self._finish(growing)
 
     def _take_over(self, file: _Growing) -> bool:
-        """Continues a copy of an earlier writer's unfinished file; False if that already has its final name."""
+        """Continues a copy of an earlier writer's unfinished file; False if that file already has its final name."""
         for left in self._writers.left():
             before = left / file.staged
             self._hide(before)
@@ -210,7 +213,7 @@ class RotatingTarget(Target):
         return False
 
     def _groups(self, batches: Sequence[SinkBatch]) -> Iterator[list[SinkBatch]]:
-        """Batches that are written together: no more than about a file may have."""
+        """Groups of batches that are written together, each about as large as a file at most."""
         group: list[SinkBatch] = []
         size = 0
         for batch in batches:
@@ -225,7 +228,7 @@ class RotatingTarget(Target):
     def _deliver(self, batches: list[SinkBatch]) -> None:
         """Writes all rows, then the manifest with the lengths of the files."""
         grown = [] if self._growing is None else [self._growing]
-        self._growing = None  # if this fails, only the manifest has the length of the file
+        self._growing = None  # if this fails, only the manifest contains the length of the file
         touched = []
         for rows, time_us in self._spans(batches):
             if not grown or not self._has_room(grown[-1], time_us):
@@ -243,7 +246,7 @@ class RotatingTarget(Target):
         self._forget(older)
 
     def _spans(self, batches: Sequence[SinkBatch]) -> Iterator[tuple[pa.Table, int]]:
-        """Consecutive rows of one span of time of files; the time of the first."""
+        """The consecutive rows of each file's time span, and the time of the first row."""
         for batch in batches:
             rows = rows_that_came(batch)
             if not len(rows):
@@ -284,7 +287,7 @@ class RotatingTarget(Target):
         return replace(file, size_bytes=size, name=self._rotation.name(file.begun_us, last))
 
     def _go_on(self, grown: Sequence[_Growing], *, finish: bool = False) -> None:
-        """Gives all files their names but the last one, and that, too, if it is full."""
+        """Gives all files but the last one their final names, and also the last one if it is full."""
         self._growing = None
         for file in grown:
             if file is grown[-1] and not finish and self._has_room(file, file.begun_us):
@@ -294,7 +297,7 @@ class RotatingTarget(Target):
                 self._finish(file)
 
     def _show(self, path: Path) -> None:
-        """Gives the file that grows the name that it has meanwhile. DELIVERY_REFUSED if another file has it."""
+        """Gives the growing file its temporary name. Raises DELIVERY_REFUSED if another file has this name."""
         name = self._rotation.growing
         if name and not self._is_shown(path):
             try:
@@ -307,7 +310,7 @@ class RotatingTarget(Target):
                 ) from cause
 
     def _hide(self, path: Path) -> None:
-        """Takes that name from a file that no longer grows."""
+        """Removes the temporary name of a file that no longer grows."""
         if self._rotation.growing and self._is_shown(path):
             files.discard(self._rotation.root / self._rotation.growing)
 
@@ -318,7 +321,7 @@ class RotatingTarget(Target):
             return False
 
     def _finish(self, file: _Growing) -> None:
-        """Gives a file its tail and its name, or, if there is one of that name, another one."""
+        """Writes the footer of a file and gives it its final name, or another name if that name is taken."""
         path = self._writers.own / file.staged
         with path.open("ab") as out:
             out.write(self._format.tail)
@@ -337,7 +340,7 @@ class RotatingTarget(Target):
         files.sync_directory(self._rotation.root)
 
     def _forget(self, manifests: Sequence[str]) -> None:
-        """Removes manifests that the newest one replaces."""
+        """Deletes the manifests that the newest one replaces."""
         for name in manifests:
             files.discard(self._writers.commits / name)
 

@@ -1,6 +1,6 @@
-"""Parts of all file readers: from converted columns to `SourceRows`, with dead letters for the rest.
+"""Parts of all file readers: they turn converted columns into `SourceRows`, and rejected rows into dead letters.
 
-Reading files that are read as a whole: XML, and Avro's container files.
+`read_document` reads files that are read as a whole: XML, and Avro's container files.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class FilePlace:
-    """Where rows are: columns may show it. parts: as in `FileSpec`. name: of the file, below the directory of the
-    source. root: the prefix of the names of objects.
+    """The location of rows, which columns may show. parts: see `FileSpec`. name: the path of the file below the
+    source's directory. root: the prefix of the names of objects.
     """
 
     parts: Mapping[str, str]
@@ -41,7 +41,9 @@ class FilePlace:
     def columns(
         self, requested: Sequence[Field], lines: Callable[[], Rows], offsets: Callable[[], Rows], count: int
     ) -> dict[str, pa.Array]:
-        """Those of the requested columns that show a place. lines, offsets: see `FileSpec`, of each row."""
+        """The requested columns that show a part of the location. lines, offsets: the values of each row; see
+        `FileSpec`.
+        """
         return {f.name: self._column(f, lines, offsets, count) for f in requested if f.name in self.parts}
 
     def _column(self, column: Field, lines: Callable[[], Rows], offsets: Callable[[], Rows], count: int) -> pa.Array:
@@ -56,23 +58,23 @@ class FilePlace:
 
 
 class DamagedError(Exception):
-    """A file can't be decoded: the slice is set aside as a whole. The message says why."""
+    """A file can't be decoded, so the slice is rejected as a whole. The message contains the reason."""
 
 
 @dataclass
 class Problems:
-    """Rows of a slice to set aside: the first reason for each row counts."""
+    """The rejected rows of a slice, each with the first reason for it."""
 
     reasons: dict[int, str] = field(default_factory=dict)
 
     def add(self, row: int, reason: str) -> None:
-        """Notes that a row can't be read."""
+        """Rejects a row."""
         self.reasons.setdefault(int(row), reason)
 
     def add_columns(
         self, fields: Sequence[Field], columns: Sequence[Converted], not_null: set[str], rows: Rows
     ) -> Mask:
-        """Notes the rows (numbers `rows[i]`) that have bad values; the mask of them."""
+        """Rejects the rows (numbers `rows[i]`) with invalid values; returns the mask of these."""
         wrong = np.zeros(len(rows), np.bool_)
         for column, done in zip(fields, columns, strict=True):
             if done.bad is not None:
@@ -89,7 +91,7 @@ class Problems:
     def write(
         self, dead_letters: DeadLetterSink, file: str, line: Callable[[int], int], text: Callable[[int], str]
     ) -> None:
-        """Hands the rows over, in order; `line` and `text` tell them by row number."""
+        """Passes the rejected rows on in order. `line` and `text` return the line and the text of a row number."""
         rows = sorted(self.reasons)
         dead_letters.add_rows(file, [line(r) for r in rows], [self.reasons[r] for r in rows], [text(r) for r in rows])
 
@@ -102,9 +104,9 @@ def not_null_names(fields: Sequence[Field], key: Sequence[str]) -> set[str]:
 def match_names(
     fields: Sequence[Field], names: Sequence[str], not_null: set[str], *, may_lack: bool = False
 ) -> tuple[dict[str, int], str | None]:
-    """(declared column -> index among the file's names; the problem of the file, if any).
+    """The index of each declared column among the file's names, and the problem of the file, or None.
 
-    Names are equal, or else equal without regard to case. may_lack: a file with none of the columns is right.
+    Names must be equal, else equal without regard to case. may_lack: whether a file with none of the columns is valid.
     """
     exact = {name: i for i, name in reversed(list(enumerate(names)))}
     folded: dict[str, list[int]] = {}
@@ -128,7 +130,7 @@ def match_names(
 
 
 def lacking_problem(not_null: set[str], places: Mapping[str, int]) -> str | None:
-    """The problem of a file that lacks a column that must have a value."""
+    """The problem of a file that lacks a NOT NULL column, or None."""
     lacking = sorted(not_null - places.keys())
     return f'schema: the file lacks column "{lacking[0]}", which can\'t be NULL' if lacking else None
 
@@ -140,7 +142,7 @@ def gather(
     ordinals: Rows,
     missing: Sequence[str] = (),
 ) -> SourceRows:
-    """The requested columns (NULL where the file has none) of the rows to keep."""
+    """The requested columns of the rows to keep; columns that the file lacks are NULL."""
     arrays = [done[f.name] if f.name in done else pa.nulls(len(ordinals), f.type.arrow) for f in requested]
     schema = pa.schema([pa.field(f.name, f.type.arrow) for f in requested])
     table = pa.Table.from_arrays(arrays, schema=schema)
@@ -169,7 +171,7 @@ def nothing(requested: Sequence[Field]) -> SourceRows:
     return gather(requested, {}, None, np.zeros(0, np.int64))
 
 
-#: For the upper bound of rows: the least bytes of a row of XML, and the greatest ratio of compression.
+#: The minimum bytes of an XML row and the maximum compression ratio, for an upper bound of rows.
 _XML_ROW_BYTES: Final = 4
 
 _GZIP_FACTOR: Final = 1000
@@ -190,7 +192,7 @@ def document_rows(file: BinaryIO, form: Format, *, is_gzip: bool) -> int:
 def read_document(
     file: BinaryIO, place: FilePlace, spec: FileSpec, requested: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
-    """The rows of a file. Raises DamagedError for a file that can't be read."""
+    """The rows of a file. Raises DamagedError for an unreadable file."""
     found = _read(file, place.name, spec)
     count = len(found.places)
     columns = [Converted(c.column) for c in found.columns] if spec.options.null_for_bad else found.columns

@@ -1,8 +1,8 @@
-"""The memory of a source: the files that it has read, with the offset in each.
+"""The state of a file source: the files that it has read, with the offset in each.
 
-It grows with the number of files that were ever read, so it is not in memory: a temporary SQLite database holds it, of
-which a fixed number of bytes is cached. What is saved is another one, to which only what is new is written: a save
-costs as much as has changed, for any history.
+The state grows with the number of files that were ever read, so it is kept in a temporary SQLite database, of which a
+fixed number of bytes is cached. A save writes only new entries to another database, so its cost depends only on the
+changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from watersmeet.values.slices import Aside, AsideSlice, FileSlice, Print, Renami
 
 PRINT_BYTES: Final = 4096
 
-"""Bytes at the beginning and before the place read that tell whether a file is still the same."""
+"""The number of bytes at the beginning, and before the read offset, whose fingerprints identify a file."""
 
 Run = tuple[int, int, int]
 
@@ -42,7 +42,7 @@ def fingerprint(data: bytes) -> str:
 def print_at(file: BinaryIO, end: int, *, tail: bool) -> Print:
     """The fingerprint of the first bytes of [0, end) or, with `tail`, of its last bytes.
 
-    An object has its tag instead: nothing is read.
+    For an object it is the tag, so that nothing is read.
     """
     if isinstance(file, ObjectFile):
         return (0, "") if tail else (file.size_bytes, file.etag or "")
@@ -54,12 +54,12 @@ def print_at(file: BinaryIO, end: int, *, tail: bool) -> Print:
 class FileState(NamedTuple):
     """The offset up to which one file was read.
 
-    size, mtime_ns: as they were when the newest slice was cut. consumed: bytes (Parquet: row groups)
-    taken. total: row groups of a Parquet file, 1 of a gzip file, None if the file may grow. start, start_line: where
-    the rows begin (behind a header) and the lines before. lines: newlines before `consumed`.
-    unterminated: the newest slice ended without a newline. head, tail: fingerprints at `consumed`.
-    runs: how many runs of slices that follow each other it gave; run: the last of them. aside: why the
-    file, as it was then, was given up. lacks: declared columns that it does not have. inode: 0 if it isn't known.
+    size, mtime_ns: the size and change time when the newest slice was cut. consumed: the number of read bytes (Parquet:
+    row groups). total: the number of row groups of a Parquet file, 1 for a gzip file, None if the file may grow. start,
+    start_line: the offset of the first row (after a header) and the number of lines before it. lines: the number of
+    newlines before `consumed`. unterminated: whether the newest slice ended without a newline. head, tail: fingerprints
+    at `consumed`. runs: the number of runs of consecutive slices; run: the last of them. aside: the reason why the file
+    was rejected in that state. lacks: the declared columns that it lacks. inode: 0 if unknown.
     """
 
     size: int = 0
@@ -81,17 +81,17 @@ class FileState(NamedTuple):
 
     @property
     def is_taken(self) -> bool:
-        """True if something of the file was read, or it was looked at and set aside."""
+        """True if a part of the file was read or the file was rejected."""
         return self.is_read or self.aside == "damaged"
 
     @property
     def is_read(self) -> bool:
-        """True if something of the file was read."""
+        """True if a part of the file was read."""
         return self.runs > 0
 
     @property
     def is_done(self) -> bool:
-        """True if everything that existed at the newest slice was read."""
+        """True if all content that existed at the newest slice was read."""
         if self.aside is not None:
             return True
         return self.consumed >= (self.size if self.total is None else self.total)
@@ -120,7 +120,7 @@ class FileState(NamedTuple):
 
 
 def identity_key(identity: Identity, inode: int, size: int, mtime_ns: int) -> Key | None:
-    """The key that finds a file with a new name among seen ones; None: it can't be found."""
+    """The key by which a renamed file is found among those that were read; None if it can't be found."""
     if identity == "path" or (identity == "inode" and not inode):
         return None
     return inode if identity == "inode" else (size, mtime_ns)
@@ -128,7 +128,7 @@ def identity_key(identity: Identity, inode: int, size: int, mtime_ns: int) -> Ke
 
 _CACHE_BYTES: Final = 2 << 20
 
-#: `fresh`: not in the saved database yet, in which that column means nothing.
+#: `fresh`: whether the entry is not saved yet; the saved database ignores this column.
 _TABLES: Final = """
 CREATE TABLE {0}.file (
     name BLOB PRIMARY KEY, state TEXT NOT NULL, key TEXT, lacks TEXT, fresh INTEGER NOT NULL
@@ -153,7 +153,7 @@ _COUNTS: Final = ("slices", "rows", "bytes", "aside", "renamed", "read", "again"
 
 
 class RunOf(NamedTuple):
-    """One run of slices of a file. before: (bytes, lines) that the run before it ends with, None for the first."""
+    """A run of slices of a file. before: the (bytes, lines) at the end of the previous run; None for the first run."""
 
     name: str
     before: tuple[int, int] | None
@@ -180,11 +180,11 @@ class Files(Mapping[str, FileState]):
 
 
 class SeenFiles:
-    """The memory of a file source: the content of accepted slices.
+    """The state of a file source: the content of accepted slices.
 
-    Rebuilt after a restart by `load` of an older save and `apply` of the slices since (or of all). read: how many
-    files something was read of. again: how many slices were of files that are read once more, which says nothing about
-    the files. cache_bytes: its size in memory.
+    After a restart, `load` restores the last save and `apply` adds later slices (or all). read: the number of files of
+    which a part was read. again: the number of slices of files that are read again, which do not affect the state of
+    files. cache_bytes: its size in memory.
     """
 
     def __init__(self, identity: Identity = "inode", *, cache_bytes: int = _CACHE_BYTES) -> None:
@@ -195,7 +195,7 @@ class SeenFiles:
         self._database.executescript(_TABLES.format("main") + _INDEXES)
         self.files = Files(self._database)
         self._saved: Path | None = None
-        """Where all that is not fresh is saved."""
+        """The path of the save with all entries that are not fresh."""
         self.slices = 0
         self.rows = 0
         self.bytes = 0
@@ -205,14 +205,14 @@ class SeenFiles:
         self.again = 0
 
     def names_of(self, key: Key | None) -> list[str]:
-        """The names under which files with that `identity_key` were taken, sorted."""
+        """The sorted names of read files with an `identity_key`."""
         if key is None:
             return []
         found = self._database.execute("SELECT name FROM file WHERE key = ? ORDER BY name", (json.dumps(key),))
         return [_text(row[0]) for row in found]
 
     def lacking(self, most: int) -> tuple[int, list[tuple[str, tuple[str, ...]]]]:
-        """(how many files lack declared columns, the first `most` of them with these columns)."""
+        """The number of files that lack declared columns, and the first `most` of them with these columns."""
         count = self._database.execute("SELECT count(*) FROM file WHERE lacks IS NOT NULL").fetchone()[0]
         found = self._database.execute(
             "SELECT name, lacks FROM file WHERE lacks IS NOT NULL ORDER BY name LIMIT ?", (most,)
@@ -220,7 +220,7 @@ class SeenFiles:
         return int(count), [(_text(name), tuple(json.loads(lacks))) for name, lacks in found]
 
     def runs(self, start: int = 0) -> Iterator[RunOf]:
-        """All runs in order of arrival, without the first `start`. Nothing may be applied meanwhile."""
+        """All runs in order of arrival, without the first `start`. `apply` must not be called meanwhile."""
         found = self._database.execute(
             "SELECT r.name, r.consumed, p.consumed, p.lines FROM run r LEFT JOIN run p ON p.name = r.name "
             "AND p.i = r.i - 1 ORDER BY r.ordinal, r.name, r.i LIMIT -1 OFFSET ?",
@@ -230,9 +230,9 @@ class SeenFiles:
             yield RunOf(_text(name), None if before is None else (before, lines), consumed)
 
     def apply(self, slices: Iterable[SourceSlice]) -> None:
-        """Takes note of slices, in order. Slices known already are ignored; a gap raises DATABASE_DAMAGED. DISK_FULL.
+        """Adds slices in order. Known slices are ignored. Raises DATABASE_DAMAGED for a gap, DISK_FULL.
 
-        After an error this is of no more use.
+        After an error the object must not be used again.
         """
         try:
             with _transaction(self._database):
@@ -270,7 +270,7 @@ class SeenFiles:
             self._put_run(piece.path, state.runs - 1, state.run)
 
     def _rename(self, names: Mapping[str, str]) -> None:
-        """All at once: two files may have changed names with each other."""
+        """Renames all files in one step, because two files may have swapped their names."""
         moved = {new: (self.files[old], self._runs_of(old)) for old, new in names.items()}
         for name in (*names, *names.values()):
             replaced = self.files.get(name) if name not in names else None
@@ -306,9 +306,9 @@ class SeenFiles:
         self._database.execute("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, 1)", (_bytes(name), i, *run))
 
     def save(self, path: Path) -> None:
-        """Writes new entries to `path` if it contains all others, otherwise all entries, in one step.
+        """Writes new entries to `path` if it contains all others, otherwise all entries, atomically.
 
-        DISK_FULL, DATABASE_ACCESS.
+        Raises DISK_FULL, DATABASE_ACCESS.
         """
         try:
             if self._saved == path and path.exists():
@@ -325,7 +325,7 @@ class SeenFiles:
         files.make_directory(path.parent)
         temporary = files.temporary_path(path.parent)
         try:
-            files.write_new(temporary, b"")  # which has the rights of the directory
+            files.write_new(temporary, b"")  # the file then has the rights of the directory
             self._write(temporary, whole=True)
             temporary.replace(path)
         except BaseException:
@@ -333,7 +333,7 @@ class SeenFiles:
             raise
 
     def _write(self, path: Path, *, whole: bool) -> None:
-        """whole: `path` is a new database."""
+        """Writes entries to `path`. whole: whether `path` is a new database."""
         fresh = "" if whole else " WHERE fresh = 1"
         execute = self._database.execute
         execute("ATTACH ? AS saved", (str(path),))
@@ -356,7 +356,7 @@ class SeenFiles:
 
     @staticmethod
     def load(path: Path, identity: Identity = "inode") -> SeenFiles:
-        """The memory that was saved to `path`. Raises DATABASE_DAMAGED."""
+        """The state that was saved to `path`. Raises DATABASE_DAMAGED."""
         seen = SeenFiles(identity)
         try:
             seen._load(path)
@@ -384,7 +384,7 @@ class SeenFiles:
 
 
 class _transaction:  # noqa: N801 - a block
-    """All of a block or nothing."""
+    """A transaction: the changes in the block are applied atomically."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -393,12 +393,12 @@ class _transaction:  # noqa: N801 - a block
         self._database.execute("BEGIN")
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if self._database.in_transaction:  # SQLite may have taken it back by itself
+        if self._database.in_transaction:  # SQLite may have rolled it back already
             self._database.execute("COMMIT" if kind is None else "ROLLBACK")
 
 
 def _bytes(name: str) -> bytes:
-    """A name may hold bytes that are no UTF-8, as lone surrogates."""
+    """The bytes of a name, which may contain lone surrogates for bytes that are not UTF-8."""
     return name.encode("utf-8", "surrogatepass")
 
 

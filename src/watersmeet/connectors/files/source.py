@@ -1,4 +1,4 @@
-"""The file source: finds files, and new content of growing files, and cuts it into slices."""
+"""The file source, which finds files and new content of growing files, and cuts it into slices."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from watersmeet.objectstores.base import ObjectReplacedError, StoreProblem
 from watersmeet.values.slices import AsideSlice, FileSlice, RenamingSlice, SourceSlice
 
 MAX_SLICES: Final = 1000
-"""The most slices of a poll: keeps intents small."""
+"""The maximum number of slices per poll, which keeps intents small."""
 SHOWN: Final = 20
 _RETRY_US: Final = 2_000_000
-#: Files that are read once more are cut into slices of so many rows and bytes, so that a history is cut as they were.
+#: The rows and bytes of slices of files that are read again, so that a history has the same slices.
 _AGAIN_ROWS: Final = 1 << 13
 _AGAIN_BYTES: Final = 1 << 20
 
 
 class _Again(NamedTuple):
-    """An offset among the slices of files that are read again: the number of the pass, from 1, the cursor of their
-    history, and how many slices of that piece of history are passed.
+    """An offset in the slices of files that are read again: the number of the pass from 1, the cursor of the history,
+    and the number of finished slices of this piece of history.
     """
 
     number: int = 1
@@ -54,10 +54,9 @@ class _Again(NamedTuple):
 class FileSource:
     """Files of a directory (or one file) as an append-only stream, in order of (time stamp, name) or of times in names.
 
-    Laws: every byte of every file is given once, or counted in `status` and set aside with a reason. A file that
-    is replaced under its name is not read again, nor one that only has a new name (`identity`). With the option
-    `repeat` all files that were read are read once more, as often as it says; then files that are new are left alone.
-    See `base.sources.Source` for the life of a source.
+    Laws: every byte of every file is read once, or counted in `status` and rejected with a reason. A file that is
+    replaced under its name, or only renamed (`listing`), is not read again. With the option `repeat` all files are read
+    again that number of times, and new files are then ignored. See `base.sources.Source` for the life of a source.
     """
 
     def __init__(self, relation: Relation) -> None:
@@ -71,26 +70,26 @@ class FileSource:
         self._key = relation.primary_key
         self._listing = open_listing(self.options)
         self._work: dict[str, FileStat] = {}
-        """Files in which something may be unread."""
+        """Files that may have unread content."""
         self._order: list[str] | None = None
         self._since_us: dict[str, int] = {}
-        """When a file of `_work` was first seen as it is."""
+        """The time at which a file of `_work` was first listed in its present state."""
         self._blocked: dict[str, tuple[FileStat, bool, int | None]] = {}
-        """(as it was, whether something incomplete waits, when to try again) of files that gave nothing."""
+        """For files without a slice: the state, whether incomplete content waits, and the time of the next attempt."""
         self._growing: set[str] = set()
-        """Files of `_work` to which something was appended after a part of them had been read."""
+        """Files of `_work` to which content was appended after a part had been read."""
         self._vanished: dict[str, FileStat] = {}
         self._replaced: dict[str, FileStat] = {}
         self._problems: dict[str, str] = {}
         self._lost: set[str] = set()
-        """Files that a history could not give again."""
+        """Files that a history could not read again."""
         self._unchecked: set[str] = set()
-        """Names that the next look has to judge, whether their entries change or not."""
+        """Names that the next listing must compare even if their entries don't change."""
         self._renamed: dict[str, str] = {}
-        """New names by old ones, until that is committed; then the next poll judges these names once more."""
+        """New names by old ones until they are committed; then the next poll compares these names again."""
         self._looks_again = False
         self._links: dict[str, str] = {}
-        """Further names of files, with the names by which they are read."""
+        """Additional names of files, with the names by which they are read."""
 
     def spec(self) -> FileSpec:
         return FileSpec(self._columns, self._key, self.options, self._parts)
@@ -102,7 +101,7 @@ class FileSource:
         if fresh or self._looks_again or self._listing.is_due(now_us):
             self._look(now_us, full=fresh)
         if self._renamed:
-            # Read in a poll of its own: the next slices depend on it.
+            # This is returned by a separate poll, because the next slices depend on it.
             renaming = renaming_piece(self.relation_id, self._renamed).at(self.seen.slices)
             return Poll((renaming,), self._position(1), more=True)
         if self.options.max_rows_per_epoch is not None:
@@ -119,7 +118,7 @@ class FileSource:
                     break
                 continue
             if self._is_away:
-                break  # it is said once, not for each object
+                break  # the message is logged once, not for each object
             for piece in self._cuts(name, now_us, budget_rows, budget_bytes):
                 fits = piece.rows <= budget_rows and piece.size_bytes <= budget_bytes
                 if (pieces and not fits) or len(pieces) >= MAX_SLICES:
@@ -137,7 +136,7 @@ class FileSource:
         return Poll(tuple(pieces), self._position(len(pieces)), more, len(waiting), min(times, default=None))
 
     def listen(self, notification: Notification) -> None:
-        """Folders say nothing: they are asked. Looks at objects take their time, and say when they are over."""
+        """Directories send no notifications. Listings of objects set the notification when they end."""
         if isinstance(self._listing, ObjectListing):
             self._listing.listen(notification)
 
@@ -151,7 +150,7 @@ class FileSource:
         for name in {piece.path for piece in pieces if isinstance(piece, (FileSlice, AsideSlice))}:
             self._vanished.pop(name, None)
             stat = self._listing.files.get(name)
-            state = self.seen.files.get(name)  # None: a later one of these slices renamed it
+            state = self.seen.files.get(name)  # None if a later slice of these renamed the file
             if (
                 stat is None
                 or state is None
@@ -175,7 +174,7 @@ class FileSource:
         return History(slices, {"offset": offset, "given": given + len(pieces), "ordinal": ordinal + len(pieces)})
 
     def _poll_again(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int) -> Poll:
-        """The slices after all files were read. If they are read forever, a poll is due after each pass."""
+        """The slices after all files were read. If they are repeated endlessly, another poll is due after each pass."""
         repeat, at = self.options.repeat, _Again(*(position or {}).get("again", ()))
         if 0 <= repeat < at.number:
             return Poll((), position)
@@ -189,9 +188,9 @@ class FileSource:
     def _again(
         self, offset: _Again, most: int, budget_rows: int, budget_bytes: int, *, ends: bool
     ) -> tuple[list[FileSlice | AsideSlice], _Again]:
-        """(slices of files that are read once more, from `offset` on; where to go on).
+        """The slices of files that are read again from `offset` on, and the offset at which to continue.
 
-        most: slices. ends: the last one of a pass ends it.
+        most: the maximum number of slices. ends: whether the last slice of a pass ends the source.
         """
         pieces: list[FileSlice | AsideSlice] = []
         while len(pieces) < min(most, MAX_SLICES):
@@ -214,7 +213,7 @@ class FileSource:
         return pieces, offset
 
     def _history_once(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
-        """All files as they were read for the first time."""
+        """The history of all files as they were read the first time."""
         run, consumed, lines, ordinal = cursor or (0, None, 0, 0)
         runs = self.seen.runs(run)
         now = next(runs, None)
@@ -251,7 +250,7 @@ class FileSource:
         """Counters, lists of names (cut to `SHOWN`) and the `problem` of the whole directory for SHOW: JSON.
 
         `partial`: files without some of the declared columns, which are NULL, each with those.
-        `history_lost`: files that were read once but are no longer there for a view that was created later.
+        `history_lost`: files that were read but no longer exist for a view that was created later.
         """
         partial_files, partial = self.seen.lacking(SHOWN)
         unreadable = sorted((self._listing.not_read | self._problems).items())
@@ -308,7 +307,7 @@ class FileSource:
         return {"slices": self.seen.slices + more}
 
     def _look(self, now_us: int, *, full: bool) -> None:
-        """Brings `_work` up to date with the directory."""
+        """Updates `_work` from the directory."""
         changed = self._listing.look(now_us, set(self._work), full=full)
         changed |= self._unchecked
         if not changed:
@@ -349,7 +348,7 @@ class FileSource:
         return key_of(self.options, stat) or stat.inode
 
     def _gone(self, name: str, here: set[Key]) -> None:
-        """A name was deleted: a dead letter if something was unread, unless the file only has a new name."""
+        """Handles a deleted name: unread content becomes a dead letter, unless the file was only renamed."""
         stat = self._work.get(name)
         blocked = self._blocked.get(name)
         state = self.seen.files.get(name)
@@ -365,7 +364,7 @@ class FileSource:
         self._growing.discard(name)
 
     def _has_news(self, name: str, stat: FileStat) -> bool:
-        """True if the file has something unread; notes files that were replaced."""
+        """True if the file has unread content. Also records replaced files."""
         state = self.seen.files.get(name)
         self._replaced.pop(name, None)
         if state is None or (state.aside is not None and not state.is_read):
@@ -408,7 +407,7 @@ class FileSource:
         found = regex.fullmatch(name)
         text = (found[1] if found else None) or ""
         if form:
-            with suppress(ValueError):  # without a valid time: after all others
+            with suppress(ValueError):  # files without a valid time come after all others
                 return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp(), "", name
         return (float("inf") if form else 0.0), text, name
 
@@ -419,7 +418,7 @@ class FileSource:
         return blocked[2] is not None and now_us >= blocked[2]
 
     def _cuts(self, name: str, now_us: int, budget_rows: int, budget_bytes: int) -> Iterator[FileSlice | AsideSlice]:
-        """Yields the next slices of a file, each at most as large as the budget."""
+        """Yields the next slices of a file, each within the budget."""
         if not self._is_ready(name, now_us):
             return
         try:
@@ -427,7 +426,7 @@ class FileSource:
                 self._problems.pop(name, None)
                 yield from self._cuts_of(file, name, now_us, budget_rows, budget_bytes)
         except (FileNotFoundError, ObjectReplacedError):
-            # The next look says whether it has another name, or what the object is now.
+            # The next listing shows whether it was renamed, or the present state of the object.
             self._block(name, waits=True, again_us=now_us + _RETRY_US)
         except StoreProblem as problem:
             assert isinstance(self._listing, ObjectListing)
@@ -436,7 +435,7 @@ class FileSource:
             self._problems[name] = problem.strerror or str(problem)
             self._block(name, waits=True, again_us=now_us + _RETRY_US)
         except Exception as problem:
-            # An unexpected problem of this file: the others, and all other sources, continue.
+            # An unexpected problem of this file must not stop other files and sources.
             self._problems[name] = f"{type(problem).__name__}: {problem}"
             self._block(name, waits=True, again_us=now_us + _RETRY_US)
 
@@ -446,7 +445,7 @@ class FileSource:
         listed, known = self._work[name], self.seen.files.get(name)
         stat = present_stat(file, listed)
         if stat != listed:
-            # It changed since the last look: let the next look judge whether it is the same file.
+            # It changed since the last listing; the next listing determines whether it is the same file.
             self._since_us[name] = now_us
             if (stat.inode, stat.size >= listed.size) != (listed.inode, True):
                 return
@@ -493,9 +492,10 @@ class FileSource:
                 return
 
     def _lacking(self, file: BinaryIO, piece: FileSlice) -> tuple[str, ...]:
-        """Declared columns that a file whose first slice is `piece` lacks. JSON may lack any, and so says nothing.
+        """The declared columns that a file with the first slice `piece` lacks. For JSON it is empty, because any field
+        may be missing.
 
-        A file that has none of them is set aside, and is not meant here.
+        A file that lacks all columns is rejected and not included.
         """
         found: Iterable[str] | None = piece.header
         if self.options.format == "parquet":
@@ -512,7 +512,7 @@ class FileSource:
     def _history_piece(
         self, run: RunOf, consumed: int | None, lines: int, budget_rows: int, budget_bytes: int
     ) -> FileSlice | AsideSlice | None:
-        """The next slice of a run from `consumed` (None: its beginning), None at its end."""
+        """The next slice of a run from `consumed` (None: the beginning); None at the end of the run."""
         name, end = run.name, run.consumed
         known = self.seen.files[name]
         if consumed is None:
@@ -546,5 +546,5 @@ def open_listing(options: FileOptions) -> Listing | ObjectListing:
 
 
 def _shown(names: Iterable[str]) -> list[str]:
-    """The first of them, for JSON."""
+    """The first names of a list, for JSON."""
     return [shown_name(name) for name in sorted(names)[:SHOWN]]

@@ -1,4 +1,4 @@
-"""Files as they are now, read as a whole: the content of external tables and dictionaries, and of COPY."""
+"""Reads the present content of files as a whole, for external tables, dictionaries and COPY."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FORMATS: Final[dict[str, dict[str, str]]] = {
 
 
 class FileReader(Reader):
-    """Files of a path: the file connector's formats and options, as they are now."""
+    """The reader of the present content of a path's files, with the formats and options of the file connector."""
 
     def __init__(self, external: External) -> None:
         self._external = external
@@ -56,12 +56,14 @@ class FileReader(Reader):
 
 
 def present_files(name: str, columns: Schema, options: Mapping[str, str]) -> FileSource:
-    """Files as they are now, which must not change meanwhile. options: of the file connector. CONNECTOR_OPTION."""
+    """The present files, which must not change while they are read. options: the options of the file connector. Raises
+    CONNECTOR_OPTION.
+    """
     return FileSource(Table("external", name, columns, connector={"settle_ms": "0", **options}))
 
 
 def read_files(source: FileSource, columns: Schema, dead: DeadLetterSink) -> pa.Table:
-    """All rows of `source`, with `columns` by name in their Arrow types. dead: takes the records that can't be read."""
+    """All rows of `source`, with `columns` by name in their Arrow types. dead: receives the unreadable records."""
     spec = source.spec()
     everything = (1 << 62, 1 << 62)
     parts = [arrow_schema(columns, positional=False).empty_table()]
@@ -79,7 +81,7 @@ def read_files(source: FileSource, columns: Schema, dead: DeadLetterSink) -> pa.
 
 
 def _check_whole(status: Mapping[str, Any]) -> None:
-    """RUNTIME_UNAVAILABLE if something could not be read."""
+    """Raises RUNTIME_UNAVAILABLE if a part could not be read."""
     if status["problem"] or status["pending_files"] or status["vanished_files"]:
         reasons = [status["problem"], *(f"{name}: {why}" for name, why in status["unreadable"])]
         detail = next(filter(None, reasons), None)
@@ -87,7 +89,7 @@ def _check_whole(status: Mapping[str, Any]) -> None:
 
 
 class Refusing:
-    """Where a table of which a part is missing would be worse than none."""
+    """A sink of dead letters that raises an error, because an incomplete table is useless."""
 
     def add(self, file: str, line: int | None, reason: str, text: str = "", rows: int = 1) -> None:  # noqa: ARG002
         """See `DeadLetterSink`."""
@@ -122,7 +124,8 @@ class Refusing:
 
 
 def file_connector(options: dict[str, str]) -> dict[str, str]:
-    """The file connector's options for those of a statement: `format` and `data_format` are ClickHouse's.
+    """The options of the file connector for those of a statement; `format` and `data_format` are ClickHouse's. Raises
+    CONNECTOR_OPTION.
 
     CONNECTOR_OPTION.
     """

@@ -1,4 +1,4 @@
-"""The target `file`: a directory of Parquet, JSON or CSV files. Each batch is written once, and only as a whole.
+"""The target `file`: a directory of Parquet, JSON or CSV files. Each batch is written once and atomically.
 
     orders/
         day=2024-05-01/s12-00000001-000000000017-000000000250-0.parquet
@@ -6,11 +6,11 @@
         .watersmeet/writers/00000001-00000003/   files that the newest writer prepares
         .watersmeet/commits/00000001-000000000017-000000.manifest
 
-A writer prepares files in its own directory. Creating the manifest commits them; then they are moved to their names.
-The next writer moves files that a failed writer left.
+A writer prepares files in its own directory. Creating the manifest commits them; then the writer moves them to their
+final names. The next writer moves committed files that a failed writer left.
 
-Renaming its directory fences a writer: all its later accesses use the old name and fail, wherever and for however long
-it was stopped.
+Renaming the directory of a writer fences it off: all its later accesses use the old name and fail, regardless of where
+and how long it was stopped.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from watersmeet.values.types import BIGINT, SMALLINT, Field, Schema
 
 
 class Writers:
-    """The writers of a target. root: the target, for messages. state: the directory of manifests and writers.
+    """The writers of a target. root: the target for messages. state: the directory of manifests and writers.
 
-    own: the directory of this writer, after `enter`.
+    own: the directory of this writer after `enter`.
     """
 
     def __init__(self, root: Path, state: Path) -> None:
@@ -63,12 +63,14 @@ class Writers:
         self.own = self._writers
 
     def make_directories(self) -> None:
-        """Makes what is not there yet."""
+        """Creates missing directories."""
         for directory in (self.commits, self._writers):
             files.make_directory(directory)
 
     def enter(self, generation: int) -> None:
-        """Creates the directory of this writer, with the highest number. WRITER_FENCED by a newer generation."""
+        """Creates the directory of this writer, with the highest number. Raises WRITER_FENCED if a newer generation
+        exists.
+        """
         while True:
             numbers = [_number(n) for n in files.list_names(self._writers)]
             generations = [g for g, _ in numbers] + [int(n[:8]) for n in self.manifests()[-1:]]
@@ -79,27 +81,27 @@ class Writers:
                 self.own.mkdir()
             except FileExistsError:
                 continue
-            # Of two that came at the same time, one sees the other here.
+            # Of two simultaneous writers, one detects the other here.
             if max(map(_rank, files.list_names(self._writers))) > _rank(self.own.name):
                 raise self.fenced()
             return
 
     def shut_out(self) -> None:
-        """After this no earlier writer can do anything."""
+        """Fences off all earlier writers."""
         mine = _rank(self.own.name)
         for name in files.list_names(self._writers):
             if _rank(name) < mine and not name.endswith(".out"):
-                with contextlib.suppress(FileNotFoundError):  # another one that was opened later has done so
+                with contextlib.suppress(FileNotFoundError):  # a writer that was opened later has already renamed it
                     os.rename(self._writers / name, self._writers / f"{name}.out")
         if not self.own.exists():
             raise self.fenced()
 
     def left(self) -> list[Path]:
-        """The directories of writers that are shut out."""
+        """The directories of writers that are fenced off."""
         return [self._writers / n for n in files.list_names(self._writers) if n.endswith(".out")]
 
     def manifests(self) -> list[str]:
-        """The names of all manifests, the newest last."""
+        """The names of all manifests, newest last."""
         return files.list_names(self.commits)
 
     def manifest(self, name: str) -> dict[str, Any]:
@@ -108,7 +110,7 @@ class Writers:
         return found
 
     def commit(self, batch: SinkBatch, content: dict[str, Any]) -> dict[str, Any]:
-        """Creates the manifest of everything up to a batch, which delivers the batch; returns the manifest.
+        """Creates the manifest of all batches up to one, which commits this batch; returns the manifest.
 
         Raises WRITER_FENCED.
         """
@@ -140,7 +142,7 @@ class Writers:
             raise
 
     def fenced(self) -> Error:
-        """WRITER_FENCED."""
+        """The error WRITER_FENCED."""
         return error(
             "WRITER_FENCED",
             f'another process delivers to "{self._root}" now',
@@ -164,12 +166,12 @@ def unavailable(target: Path | str) -> Iterator[None]:
 
 
 def is_after(offset: SinkOffset, newest: SinkOffset | None) -> bool:
-    """Whether an offset is after the newest delivered one."""
+    """Whether an offset is after the newest delivered offset."""
     return newest is None or offset[:3] > newest[:3]
 
 
 def stem_of(offset: SinkOffset) -> str:
-    """The name of an offset's manifest, without its end; in the order of offsets."""
+    """The name of an offset's manifest without its ending. Names sort in the order of offsets."""
     return f"{offset.generation:08}-{offset.commit:012}-{offset.rows:012}"
 
 
@@ -179,7 +181,7 @@ def offset_of(manifest: dict[str, Any]) -> SinkOffset:
 
 
 def check_directory(root: Path) -> None:
-    """CONNECTOR_OPTION for a directory that can't be written, or made."""
+    """Raises CONNECTOR_OPTION for a directory that can't be written or created."""
     parent = root
     while not parent.exists():
         parent = parent.parent
@@ -189,13 +191,13 @@ def check_directory(root: Path) -> None:
 
 
 def _number(name: str) -> tuple[int, int]:
-    """(generation, number) of a writer's directory."""
+    """The generation and the number in the name of a writer's directory."""
     generation, _, number = name.removesuffix(".out").partition("-")
     return int(generation), int(number)
 
 
 def _rank(name: str) -> tuple[int, int]:
-    """Writers of a higher rank shut out those of a lower one."""
+    """The rank of a writer, which fences off writers of lower rank."""
     generation, number = _number(name)
     return number, generation
 
@@ -205,20 +207,22 @@ FILE_SPECS: Final = (
     OptionSpec("max_row_count", "The most rows of a file.", "integer", minimum=1, unit="rows"),
 )
 
-"""Options that specify which files there are."""
+"""The options that determine the set of files."""
 
 _FORMAT_OPTIONS: Final = ("delimiter", "without_header", "null", "compression")
 _OP: Final = Field("__op", SMALLINT)
 _COMMIT: Final = Field("__commit", BIGINT)
 _INSERT, _DELETE, _UPDATE = 1, 2, 3
 
-#: The directory of NULL, as Hive and all readers of its layout name it.
+#: The directory of NULL in Hive's layout.
 _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True)
 class _Form:
-    """The form of a sink's files. partition_by: columns with a directory for each value. most_rows: in one file."""
+    """The form of a sink's files. partition_by: columns with a directory for each value. most_rows: the maximum rows of
+    a file.
+    """
 
     columns: Schema
     format: FileFormat
@@ -232,7 +236,7 @@ class _Form:
 
 
 def _form(delivery: Delivery, known: OptionSet) -> _Form:
-    """CONNECTOR_OPTION for options that are wrong."""
+    """The form in the options. Raises CONNECTOR_OPTION for invalid options."""
     options, message = known.read(delivery.connector), delivery.format
     if message.rows == "debezium":
         raise error("FEATURE_NOT_SUPPORTED", "FORMAT DEBEZIUM for files", hint="FORMAT PLAIN and UPSERT exist.")
@@ -271,9 +275,10 @@ def _form(delivery: Delivery, known: OptionSet) -> _Form:
 
 
 class RowFiles:
-    """The files of a delivery. known: all options of its connector. ending: of their names; None: the format.
+    """The files of a delivery. known: all options of its connector. ending: the ending of their names; None: the
+    format.
 
-    CONNECTOR_OPTION for options that are wrong, FEATURE_NOT_SUPPORTED for formats.
+    Raises CONNECTOR_OPTION for invalid options, FEATURE_NOT_SUPPORTED for unsupported formats.
     """
 
     def __init__(self, delivery: Delivery, known: OptionSet, ending: str | None = None) -> None:
@@ -287,7 +292,7 @@ class RowFiles:
         self._keys = json_writer(tuple(by_name[n] for n in delivery.key), EXACT_JSON) if is_upsert else None
 
     def rows(self, batch: SinkBatch) -> pa.Table:
-        """The rows of the files, in their order."""
+        """The rows of the files in order."""
         names = [c.name for c in self._form.columns]
         if self._keys is None:
             return rows_that_came(batch).select(names)
@@ -300,8 +305,8 @@ class RowFiles:
         return taken.append_column(_OP.name, pa.array(operations)).append_column(_COMMIT.name, pa.array(commits))
 
     def pieces(self, stem: str, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        """(the name of a file, its rows) of all files for these rows. Their names begin with `stem`, behind their
-        directory. The same rows are always cut in the same way.
+        """The name and the rows of each file for some rows. Names begin with `stem` after the directory. The same rows
+        are always divided in the same way.
         """
         count = 0
         for directory, part in self._partitions(rows):
@@ -311,13 +316,13 @@ class RowFiles:
                 count += 1
 
     def write(self, file: BinaryIO, rows: pa.Table) -> None:
-        """Writes a whole file. OSError."""
+        """Writes a whole file. Raises OSError."""
         written = self._writer.begin(file)
         written.write(rows)
         written.close()
 
     def _partitions(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
-        """The rows by directory, in the order in which the directories first occur."""
+        """The rows by directory, in the order of the directories' first occurrence."""
         if not len(rows):
             return []
         if not self._form.partition_by:
@@ -339,7 +344,7 @@ class RowFiles:
 
 
 STATE: Final = ".watersmeet"
-"""The directory of a target's own files, in its directory."""
+"""The directory inside the target's directory for its internal files."""
 
 _PATH: Final = ("path", "posix_fs.root", "fs.path")
 
@@ -349,9 +354,9 @@ SINK_OPTIONS: Final = OptionSet(
 
 
 class DirectoryTarget(Target):
-    """A directory with files or objects of one sink. root: of the directory, for messages.
+    """A directory with the files or objects of one sink. root: the directory for messages.
 
-    newest: the offset of the newest batch. has_older: earlier generations may have left files.
+    newest: the offset of the newest batch. has_older: whether earlier generations may have left files.
     """
 
     def __init__(self, delivery: Delivery, database_id: str, files: RowFiles, root: Path | str) -> None:
@@ -370,13 +375,13 @@ class DirectoryTarget(Target):
 
     @abc.abstractmethod
     def _deliver(self, batches: Sequence[SinkBatch]) -> None:
-        """As `deliver`, of batches that are not there."""
+        """Like `deliver`, for batches that are not delivered yet."""
 
     def _owner_file(self) -> bytes:
         return json.dumps(self._owner).encode()
 
     def _check_owner(self, owner: bytes) -> None:
-        """CONNECTOR_OPTION if the directory belongs to another sink."""
+        """Raises CONNECTOR_OPTION if the directory belongs to another sink."""
         if json.loads(owner) != self._owner:
             raise error(
                 "CONNECTOR_OPTION",
@@ -386,7 +391,7 @@ class DirectoryTarget(Target):
 
 
 class FileTarget(DirectoryTarget):
-    """A directory of files."""
+    """A directory of files as a target."""
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
         self._root = _root(delivery)
@@ -395,7 +400,7 @@ class FileTarget(DirectoryTarget):
         self._writers = Writers(self._root, self._state)
 
     def look(self) -> None:
-        """CONNECTOR_OPTION for a directory that can't be written."""
+        """Raises CONNECTOR_OPTION for a directory that can't be written."""
         check_directory(self._root)
 
     def open(self, generation: int) -> SinkOffset | None:
@@ -436,7 +441,7 @@ class FileTarget(DirectoryTarget):
         self._check_owner(files.read_file(owner))
 
     def _finish(self) -> None:
-        """Moves the files of earlier writers that are delivered to their names, and removes the others."""
+        """Moves the delivered files of earlier writers to their final names, and deletes the others."""
         for left in self._writers.left():
             for stem in sorted({n.rpartition(".")[0].split("+")[0] for n in files.list_names(left)}):
                 name = f"{stem}.manifest"
@@ -446,7 +451,7 @@ class FileTarget(DirectoryTarget):
             shutil.rmtree(left)
 
     def _publish(self, manifest: dict[str, Any], staged: Path) -> None:
-        """Moves files to their names. Those that are no longer in `staged` have been moved before."""
+        """Moves files to their final names. Files that are no longer in `staged` were moved before."""
         touched = set()
         for i, file in enumerate(manifest["files"]):
             path = self._root / file["name"]
@@ -464,7 +469,7 @@ class FileTarget(DirectoryTarget):
             files.sync_directory(self._root / directory)
 
     def _remove_generations(self) -> None:
-        """Removes what generations before the newest one have delivered: it begins with the whole content."""
+        """Deletes the files of earlier generations, because the newest one begins with the whole content."""
         if self._newest is None or self._newest.generation < self._generation or not self._has_older:
             return
         for name in self._writers.manifests():
@@ -476,7 +481,7 @@ class FileTarget(DirectoryTarget):
         self._has_older = False
 
     def _stage(self, stem: str, tables: list[pa.Table]) -> list[dict[str, Any]]:
-        """Writes the rows in the writer's directory; the files with their names."""
+        """Writes the rows to the writer's directory. Returns the files with their final names."""
         own = self._writers.own
         staged: list[dict[str, Any]] = []
         for final, piece in self._files.pieces(f"{self._name}-{stem}", pa.concat_tables(tables)):
@@ -491,7 +496,7 @@ class FileTarget(DirectoryTarget):
 
 
 def _root(delivery: Delivery) -> Path:
-    """The directory. CONNECTOR_OPTION."""
+    """The directory of a delivery. Raises CONNECTOR_OPTION."""
     path = next((delivery.connector[name] for name in _PATH if delivery.connector.get(name)), None)
     if path is None:
         raise error("CONNECTOR_OPTION", "connector file needs the option path", hint="Add path = '<directory>'.")

@@ -1,4 +1,4 @@
-"""The connectors of Iceberg, by the name and the use that the registry knows."""
+"""The connectors of Iceberg under the names and uses of the registry."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Tables of Iceberg as they are now: the content of external tables, and the settings that name them.
+"""Reads the present content of Iceberg tables for external tables, with the settings that locate them.
 
 Timeplus, "Iceberg External Stream".
 
-The catalog names the newest snapshot. Each snapshot names its parent, and its manifests list the data files that it
-added and removed. Columns are matched by their ids. Source: Iceberg's table specification, "Snapshots", "Manifests",
-"Column Projection", "Sequence Numbers".
+The catalog contains the id of the newest snapshot. Each snapshot contains the id of its parent, and its manifests list
+the data files that it added and removed. Columns are matched by their ids. Source: Iceberg's table specification,
+"Snapshots", "Manifests", "Column Projection", "Sequence Numbers".
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from watersmeet.objectstores.base import is_local
 from watersmeet.values.slices import LakeFile
 from watersmeet.values.types import Schema, arrow_schema
 
-#: The kind of such tables, and of databases of them.
+#: The kind of Iceberg tables, and of databases of them.
 ICEBERG: Final = "iceberg"
 
-#: Conditions by the names of the library.
+#: The library's names of comparisons.
 _TESTS: Final = {
     "=": "EqualTo",
     "<>": "NotEqualTo",
@@ -100,7 +100,7 @@ class IcebergReader(Reader):
         return pa.Table.from_arrays(done, schema=arrow_schema(columns, positional=False))
 
     def statement(self, columns: Schema, conditions: Sequence[Condition]) -> str:
-        """The columns, and the conditions that are tested with the table's statistics."""
+        """The columns, and the conditions that the table's statistics can test."""
         there = self._table().schema().as_arrow()
         tested = [str(_tested(c)) for c in conditions if _is_tested(c, there)]
         where = f" where {' and '.join(tested)}" if tested else ""
@@ -111,7 +111,7 @@ class IcebergReader(Reader):
         return dict(self._options)
 
     def _table(self) -> Any:
-        """The table as it is now. UNDEFINED_OBJECT."""
+        """The present table. Raises UNDEFINED_OBJECT."""
         exceptions = iceberg_library("pyiceberg.exceptions")
         with self._explained():
             try:
@@ -140,7 +140,7 @@ _EXPRESSIONS: Final = "pyiceberg.expressions"
 
 
 def _is_tested(condition: Condition, there: pa.Schema) -> bool:
-    """Whether the library keeps all rows that meet the condition here."""
+    """Whether the library keeps all rows that satisfy the condition in Watersmeet."""
     column = condition.column
     if column.name not in there.names:
         return False
@@ -191,9 +191,10 @@ TABLE_OPTIONS: Final = OptionSet(
 
 
 def iceberg_options(given: Mapping[str, str], namespace: str, table: str) -> dict[str, str]:
-    """Settings of Timeplus as options of connector iceberg. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED.
+    """Converts settings of Timeplus to options of the connector iceberg. Raises CONNECTOR_OPTION,
+    FEATURE_NOT_SUPPORTED.
 
-    namespace, table: unless the settings say others.
+    namespace, table: the defaults if the settings have none.
     """
     options = TABLE_OPTIONS.read(given)
     options.check()
@@ -229,7 +230,7 @@ def _store(options: Options, both: str) -> dict[str, str]:
     credential = options.text("storage_credential") or both
     found: dict[str, str] = {"s3.region": options.text("storage_region")}
     if endpoint and (urlsplit(endpoint).hostname or "").endswith(".amazonaws.com"):
-        endpoint = ""  # the bucket is in the paths of the table, and the service known
+        endpoint = ""  # the table's paths contain the bucket, and the service is known
     found["s3.endpoint"] = endpoint
     if credential:
         key, colon, secret = credential.partition(":")
@@ -242,7 +243,7 @@ def _store(options: Options, both: str) -> dict[str, str]:
 def iceberg_tables(given: Mapping[str, str], namespace: str) -> list[str]:
     """The names of all tables of a namespace; empty for an unknown namespace.
 
-    CONNECTOR_OPTION, RUNTIME_UNAVAILABLE.
+    Raises CONNECTOR_OPTION, RUNTIME_UNAVAILABLE.
     """
     location = iceberg_location(iceberg_options(given, namespace, "any"))
     exceptions = iceberg_library("pyiceberg.exceptions")
@@ -254,17 +255,19 @@ def iceberg_tables(given: Mapping[str, str], namespace: str) -> list[str]:
             return []
 
 
-#: A property with names for files without field ids.
+#: The property with the names of columns in files without field ids.
 _NAMES: Final = "schema.name-mapping.default"
 
-#: Types whose partition values are texts with the same meaning in Iceberg and in SQL.
+#: The types whose partition values have the same texts in Iceberg and in SQL.
 _TEXTS: Final = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string", "decimal")
 
 _DELETES: Final = "it marks rows as deleted by delete files, which are not supported"
 
 
 class IcebergLog:
-    """See `versions.LakeLog`. Versions are ids of snapshots; 0 is that of a table without one."""
+    """The log of a table; see `versions.LakeLog`. Versions are ids of snapshots; 0 means that the table has no
+    snapshot.
+    """
 
     def __init__(self, connector: Mapping[str, str], options: LakeOptions, columns: Schema) -> None:
         self._location = iceberg_location(connector)
@@ -291,7 +294,7 @@ class IcebergLog:
         with self._explained():
             table = self._open()
             current = table.schema()
-            # Snapshots that are read name all later changes.
+            # the ids of read snapshots identify all later changes
             first = self._options.snapshot and not self._options.ids
             snapshot = table.current_snapshot() if first else None
             problem = self._lacking(table, current)
@@ -335,10 +338,10 @@ class IcebergLog:
             return [self._step(table, snapshot) for snapshot in self._chain(table, mark.version, number)[:most]]
 
     def _chain(self, table: Any, version: int, number: str) -> list[Any]:
-        """The snapshots after one that was read, the oldest first. number: its sequence number, if known.
+        """The snapshots after a read one, oldest first. number: the sequence number of the read one, if known.
 
-        A snapshot without a parent follows that one if its number is the next: catalogs may forget parents that have
-        expired.
+        A snapshot without a parent follows the read one if its number is the next, because catalogs may forget expired
+        parents.
         """
         known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
         snapshot = table.current_snapshot()
@@ -396,7 +399,7 @@ class IcebergLog:
         )
 
     def _open(self) -> Any:
-        """The table as it is now. UNDEFINED_OBJECT."""
+        """The present table. Raises UNDEFINED_OBJECT."""
         if self._catalog is None:
             self._catalog = iceberg_catalog(self._location)
         try:
@@ -407,7 +410,7 @@ class IcebergLog:
         return table
 
     def _check_file(self, path: str) -> None:
-        """LakeProblem for a file of this machine where the table is in a store."""
+        """Raises LakeProblem for a local file if the table is in an object store."""
         if not self._options.root and is_local(path):
             raise LakeProblem(f"file {path} is of this machine, and the table is in a store", passes=False)
 
@@ -418,7 +421,7 @@ class IcebergLog:
         )
 
     def _lacking(self, table: Any, schema: Any) -> str | None:
-        """The feature of the table that can't be read, with columns as in `schema`; None if it can."""
+        """The feature that makes the table unreadable with the columns of `schema`, or None."""
         if _NAMES in table.properties:
             return f"files without field ids ({_NAMES}) are not supported"
         wanted = self._ids or {f.name: f.field_id for f in schema.fields if f.name in self._names or not self._names}
@@ -442,7 +445,7 @@ class IcebergLog:
         return None
 
     def _file(self, table: Any, schema: Any, file: Any) -> LakeFile:
-        """A data file, with the values of its partition in columns that are read."""
+        """A data file with its partition's values of the columns that are read."""
         known = {number: name for name, number in self._ids.items()}
         kinds = {f.field_id: f.field_type for f in schema.fields}
         values = {}
@@ -456,13 +459,13 @@ class IcebergLog:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Errors of the library as LakeProblem, CONNECTOR_OPTION."""
+        """Converts errors of the library to LakeProblem and CONNECTOR_OPTION."""
         with iceberg_explained(self._location, lambda text: LakeProblem(text, passes=True), LakeProblem):
             yield
 
 
 def _print(table: Any, number: int | None) -> str:
-    """The table's identity and a snapshot's sequence number, which is empty if the table has none."""
+    """The table's identity, and the sequence number of a snapshot, which is empty if the table has no snapshot."""
     counted = "" if table.metadata.format_version == 1 or number is None else number
     return f"{table.metadata.table_uuid}/{counted}"
 
@@ -472,12 +475,12 @@ def _mark(table: Any, snapshot: Any) -> Mark:
 
 
 def _schema_of(table: Any, snapshot: Any) -> Any:
-    """The columns when a snapshot was made."""
+    """The columns at the time of a snapshot."""
     return table.schemas().get(snapshot.schema_id, table.schema())
 
 
 def _shape(kind: Any) -> Any:
-    """The fields inside a type, by ids and names."""
+    """The fields inside a type with ids and names."""
     names = ("element_field", "key_field", "value_field")
     parts = kind.fields if kind.is_struct else [getattr(kind, name) for name in names if hasattr(kind, name)]
     return tuple((part.field_id, part.name, _shape(part.field_type)) for part in parts)

@@ -1,8 +1,8 @@
 """The target `iceberg`: a table of Apache Iceberg, in a catalog.
 
 A property of the table contains the offset of a sink and the number of its writer. A commit adds a snapshot, and fails
-if the newest snapshot is one that the writer has not read. The library's own retries of commits are turned off, because
-another writer may have changed the offset meanwhile.
+if the writer has not read the newest snapshot. The library's retries of commits are turned off, because another writer
+may have changed the offset meanwhile.
 
 RisingWave, "Sink data to Apache Iceberg".
 """
@@ -64,7 +64,7 @@ _TRANSFORMS: Final = ("identity", "year", "month", "day", "hour")
 
 @dataclass(frozen=True)
 class _Options:
-    """partition_by: (transform, column)."""
+    """The options of a table. partition_by: pairs of transform and column."""
 
     location: IcebergLocation
     creates: bool
@@ -72,7 +72,7 @@ class _Options:
 
 
 class IcebergTarget(LakeTarget):
-    """A table of Apache Iceberg."""
+    """An Iceberg table as a target."""
 
     system = "iceberg"
     as_text = ("interval",)
@@ -86,7 +86,7 @@ class IcebergTarget(LakeTarget):
         self._catalog: Any = None
 
     def create(self, columns: Schema) -> None:
-        """Makes the table, which must not be there, with columns that may take NULL or not. DUPLICATE_OBJECT."""
+        """Creates the table with nullable and non-nullable columns. Raises DUPLICATE_OBJECT if it exists."""
         schema = pa.schema([f.with_nullable(c.nullable) for f, c in zip(self._columns.schema, columns, strict=True)])
         with self._explained():
             self._catalog = iceberg_catalog(self._options.location)
@@ -147,8 +147,8 @@ class IcebergTarget(LakeTarget):
         return None if offset is None else SinkOffset(*offset), noted["writer"]
 
     def _commit(self, offset: SinkOffset | None, write: Callable[[Any], None]) -> None:
-        """One commit to the catalog. CommitFailedException if the table has another snapshot than the one known."""
-        # Only of the table in memory: the library must not retry a commit after those of others.
+        """One commit to the catalog. Raises CommitFailedException if the newest snapshot is not the known one."""
+        # this only changes the table in memory: the library must not retry a commit after another writer's commit
         self._table.metadata.properties["commit.retry.num-retries"] = "0"
         note = json.dumps({"writer": self._writer, "offset": offset})
         with self._table.transaction() as transaction:
@@ -163,10 +163,10 @@ class IcebergTarget(LakeTarget):
         self._commit(offset, lambda transaction: self._overwrite(transaction, changed, came))
 
     def _overwrite(self, transaction: Any, changed: pa.Table, came: pa.Table) -> None:
-        """Deletes the rows of changed keys, and adds those that came. Writes files with deleted rows again."""
+        """Deletes the rows of changed keys, and adds the inserted ones. It rewrites files with deleted rows."""
         key = [*self._delivery.key]
         expressions = iceberg_library("pyiceberg.expressions")
-        # With a key of several columns this matches more than its rows: the others are written again.
+        # With a key of several columns this also matches other rows, which are written again.
         found = functools.reduce(operator.and_, [_one_of(expressions, k, changed.column(k)) for k in key])
         there = self._table.scan(row_filter=found).to_arrow()
         if not there.num_rows:
@@ -184,7 +184,7 @@ class IcebergTarget(LakeTarget):
 
 
 def _one_of(expressions: Any, name: str, values: pa.ChunkedArray) -> Any:
-    """The expression that a column has one of the values, where NULL equals NULL and NaN equals NaN."""
+    """The condition that a column has one of the values, where NULL equals NULL and NaN equals NaN."""
     reference = expressions.Reference(name)
     chosen = values.unique()
     found = [expressions.IsNull(reference)] if chosen.null_count else []
@@ -198,7 +198,7 @@ def _one_of(expressions: Any, name: str, values: pa.ChunkedArray) -> Any:
 
 
 def _stacked(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Rows of several tables; NULL where a column is not there."""
+    """The rows of several tables, with NULL in missing columns."""
     return pa.concat_tables(
         [
             pa.table(
@@ -214,12 +214,12 @@ def _stacked(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
 
 
 def _is_partition_type(kind: SqlType) -> bool:
-    """Whether the library writes all values of the type as a partition: it fails on NaN."""
+    """Whether the library can write all values of the type as a partition; it fails for NaN."""
     return not kind.is_float
 
 
 def _options(delivery: Delivery) -> _Options:
-    """CONNECTOR_OPTION for options that are wrong, FEATURE_NOT_SUPPORTED."""
+    """The options of a delivery. Raises CONNECTOR_OPTION for invalid options, FEATURE_NOT_SUPPORTED."""
     check_form(delivery)
     given = delivery.connector
     options = SINK_OPTIONS.read(given)
@@ -231,7 +231,7 @@ def _options(delivery: Delivery) -> _Options:
 
 
 def _partition(text: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """`a, month(b)` as transforms and columns."""
+    """The transforms and columns in a text such as `a, month(b)`."""
     found = []
     for match in _PARTITION.finditer(text) if text.strip() else ():
         transform, column = (match.group(1) or "identity").lower(), match.group(2)
@@ -250,7 +250,7 @@ _HINT: Final = "Check catalog.uri, warehouse.path and credentials."
 
 
 def create_table(delivery: Delivery, columns: Schema) -> None:
-    """Create the table of a delivery. DUPLICATE_OBJECT, CONNECTOR_OPTION, RUNTIME_UNAVAILABLE."""
+    """Creates the table of a delivery. Raises DUPLICATE_OBJECT, CONNECTOR_OPTION, RUNTIME_UNAVAILABLE."""
     with reached(_HINT):
         IcebergTarget(delivery, "").create(columns)
 

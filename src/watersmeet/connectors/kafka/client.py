@@ -1,6 +1,5 @@
-"""Clients of Kafka: the library, which is an extra, their configuration, requests to brokers, and errors.
-
-The options of connector kafka, under RisingWave's names.
+"""Kafka clients: the library, which is an optional dependency, configuration, requests to brokers, errors, and the
+options of the connector kafka under RisingWave's names.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from watersmeet.system.secretvalues import revealed
 from watersmeet.values.times import ABBREVIATED, UNITS_US
 from watersmeet.values.types import Schema
 
-#: Where librdkafka's own messages go, instead of stderr.
+#: The logger of librdkafka's own messages, instead of stderr.
 LOGGER: Final = logging.getLogger("watersmeet.kafka")
 
-LOGGER.addHandler(logging.NullHandler())  # nothing on stderr unless the user wants it
+LOGGER.addHandler(logging.NullHandler())  # no output on stderr unless the user configures it
 
-#: The defaults of every client.
+#: The default configuration of every client.
 _COMMON: Final = {
     "client.id": "watersmeet",
     "socket.keepalive.enable": True,
@@ -41,10 +40,10 @@ _COMMON: Final = {
     "allow.auto.create.topics": False,
 }
 
-#: RisingWave's names of properties that librdkafka has under another name.
+#: RisingWave's names of properties that have another name in librdkafka.
 _RENAMED: Final = {"bootstrap.server": "bootstrap.servers", "sasl.mechanism": "sasl.mechanisms"}
 
-#: Codes of librdkafka for credentials and certificates that are wrong.
+#: librdkafka's error codes for wrong credentials and certificates.
 _REFUSED: Final = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE")
 
 _FORBIDDEN: Final = (
@@ -54,34 +53,34 @@ _FORBIDDEN: Final = (
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
 )
 
-#: Codes for settings that brokers never accept in a new topic.
+#: The error codes for settings that brokers never accept for a new topic.
 _BAD_TOPIC: Final = ("INVALID_CONFIG", "INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS", "POLICY_VIOLATION")
 
 _UNKNOWN: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID")
 
 
 def library() -> ModuleType:
-    """confluent_kafka. LIBRARY_MISSING if it is not installed."""
+    """The module confluent_kafka. Raises LIBRARY_MISSING if it is not installed."""
     process.library("confluent_kafka.admin", "topics of Kafka")
     return process.library("confluent_kafka", "topics of Kafka")
 
 
 def client_config(properties: Mapping[str, str], **own: Any) -> dict[str, Any]:
-    """The configuration of a client, secrets among it. properties: as librdkafka calls them; own: what this client must
-    have.
+    """The configuration of a client, including secrets. properties: under librdkafka's names. own: the settings that
+    this client requires.
     """
     known = {name: revealed(value) for name, value in properties.items()}
     return {**_COMMON, **known, **{name.replace("_", "."): value for name, value in own.items()}, "logger": LOGGER}
 
 
 def properties_of(options: Mapping[str, str]) -> dict[str, str]:
-    """The configuration that the options `properties.…` of a statement ask for, under librdkafka's names."""
+    """The configuration in the options `properties.…` of a statement, under librdkafka's names."""
     given = {n.removeprefix("properties."): v for n, v in options.items() if n.startswith("properties.")}
     return {_RENAMED.get(name, name): value for name, value in given.items()}
 
 
 def is_lasting(problem: Any) -> bool:
-    """True for a lasting KafkaError, of any topic."""
+    """True for a KafkaError that is permanent for all topics."""
     return problem.name() in (*_REFUSED, *_FORBIDDEN, "_SSL", "_INVALID_ARG")
 
 
@@ -91,10 +90,10 @@ def is_unknown_topic(problem: Any) -> bool:
 
 
 def failure(problem: Any, topic: str, servers: str) -> Error:
-    """A KafkaError as an error of a statement. It never contains a secret.
+    """The error of a statement for a KafkaError. It never contains a secret.
 
-    UNDEFINED_OBJECT without the topic; CONNECTOR_OPTION if somebody has to do something; RUNTIME_UNAVAILABLE for what
-    may pass.
+    It is UNDEFINED_OBJECT if the topic is missing, CONNECTOR_OPTION if an administrator must act, RUNTIME_UNAVAILABLE
+    for temporary problems.
     """
     name, text = problem.name(), problem.str()
     if name in _UNKNOWN:
@@ -135,26 +134,28 @@ def failure(problem: Any, topic: str, servers: str) -> Error:
 
 
 class _Ear:
-    """Events of the connections of a client. It has no reference to the client, which would otherwise live as long."""
+    """Receives events of a client's connections. It has no reference to the client, which would otherwise never be
+    released.
+    """
 
     def __init__(self) -> None:
         self.told: Any = None
-        """Why connections fail: the client retries for any reason."""
+        """The reason why connections fail; the client itself retries for any reason."""
 
     def hear(self, problem: Any) -> None:
         if is_lasting(problem):
             self.told = problem
 
 
-#: Unused clients. One that went in the thread in which it calls back would end the process, and the
-#: search for garbage runs in any thread: so they go when the next one is made.
+#: Unused clients. A client that is released in its own callback thread would end the process, and garbage collection
+#: may run in any thread, so unused clients are released when the next one is created.
 _gone: Final[deque[Any]] = deque()
 
 
 class Brokers:
     """Requests to the brokers of a cluster. Errors are those of `failure`.
 
-    answer_s: how long they may take to answer. stopping: whether who waits for an answer should give up.
+    answer_s: the maximum time to wait for an answer. stopping: returns whether waiting calls should give up.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class Brokers:
         self._stopping = stopping
         self._kafka = library()
         self._ear = _Ear()
-        with contextlib.suppress(IndexError):  # empty, or another thread has taken the last one
+        with contextlib.suppress(IndexError):  # it is empty, or another thread has taken the last client
             while True:
                 _gone.popleft()
         try:
@@ -175,8 +176,8 @@ class Brokers:
         weakref.finalize(self, _gone.append, self._admin).atexit = False
 
     def answer(self, future: Any, topic: str) -> Any:
-        """The answer of the brokers to a request about a topic."""
-        end_s = time.monotonic() + 2 * self.answer_s  # the client itself gives up after the time that a request has
+        """Waits for the brokers' answer to a request about a topic."""
+        end_s = time.monotonic() + 2 * self.answer_s  # the client itself gives up after the time limit of requests
         while True:
             self._admin.poll(0)
             if self._ear.told is not None:
@@ -192,19 +193,19 @@ class Brokers:
                 raise failure(cause.args[0], topic, self.servers) from cause
 
     def describe(self, topics: Iterable[str]) -> dict[str, Any]:
-        """By topic: the answer to come, with `topic_id` and `partitions`."""
+        """Requests descriptions of topics: the pending answers by topic, with `topic_id` and `partitions`."""
         named = self._kafka.TopicCollection(list(topics))
         asked: dict[str, Any] = self._admin.describe_topics(named, request_timeout=self.answer_s)
         return asked
 
     def topic_id(self, topic: str) -> str:
-        """The brokers' own id of a topic: a topic that was deleted and created again has another."""
+        """The brokers' id of a topic. A topic that was deleted and created again has a different id."""
         return str(self.answer(self.describe([topic])[topic], topic).topic_id)
 
     def offsets(self, wanted: Mapping[Any, Any], *, committed: bool) -> dict[Any, Any]:
-        """By `TopicPartition`: the answer to come, with the `offset` that an `OffsetSpec` means.
+        """Requests the offsets for `OffsetSpec`s: the pending answers by `TopicPartition`, each with an `offset`.
 
-        committed: as a reader of committed messages sees it.
+        committed: whether only committed messages count.
         """
         levels = self._kafka.IsolationLevel
         level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
@@ -214,9 +215,9 @@ class Brokers:
         return asked
 
     def create(self, topic: str, partitions: int, replication: int, configuration: Mapping[str, str]) -> bool:
-        """Creates a topic; False if it exists. It can't be read yet. replication: -1 as the brokers do.
+        """Creates a topic, which is not readable yet; False if it exists. replication: -1 for the brokers' default.
 
-        configuration: by Kafka's names. CONNECTOR_OPTION for settings that the brokers reject.
+        configuration: under Kafka's names. Raises CONNECTOR_OPTION for settings that the brokers reject.
         """
         new = self._kafka.admin.NewTopic(topic, partitions, replication, config=dict(configuration))
         try:
@@ -243,15 +244,15 @@ class Brokers:
                 raise
 
 
-#: Options that no statement says: CREATE resolves them, so that a later start begins where CREATE would have.
+#: Internal options, which CREATE determines so that a later start begins at the same offsets as CREATE would have.
 START: Final = "start.offsets"
 
 TOPIC_ID: Final = "topic.id"
 
-#: A time before now.
+#: The form of a time relative to now.
 _BACK: Final = re.compile(r"-(\d+)(ms|s|m|h|d)")
 
-#: Properties that would break guarantees: where reading begins, commits and visibility.
+#: Properties that would break guarantees, because they affect the start offset, commits or visibility.
 _OWN: Final = (
     "auto.offset.reset",
     "enable.auto.commit",
@@ -266,11 +267,11 @@ _OWN: Final = (
 class KafkaOptions:
     """The options with which a topic is read.
 
-    properties: of the client, under librdkafka's names. mode: where reading begins; millis: from that time on.
-    starts: by partition, the offset of the first message, as CREATE found it; None: CREATE has not looked yet.
-    offsets: where reading begins, one for all partitions that are read, or one for each.
-    on_data_loss: the handling of messages that expired unread, and of a topic that was created again.
-    on_error: the handling of undecodable messages.
+    properties: the client's configuration under librdkafka's names. mode: the position at which reading begins. millis:
+    the time at which reading begins. starts: the offset of the first message of each partition, as determined by
+    CREATE; None: not determined yet. offsets: the start offsets, one for all partitions that are read, or one for each.
+    on_data_loss: the handling of messages that expired unread, and of a topic that was created again. on_error: the
+    handling of undecodable messages.
     """
 
     topic: str
@@ -295,7 +296,7 @@ class KafkaOptions:
 class KafkaSpec(SourceSpec):
     """The specification of a Kafka topic as a source.
 
-    columns: all columns that are read from messages. key: the names of the primary key's columns. message_parts: as in
+    columns: all columns that are read from messages. key: the names of the primary key's columns. message_parts: see
     `catalog.Input`.
     """
 
@@ -307,7 +308,7 @@ class KafkaSpec(SourceSpec):
     message_parts: Mapping[str, str]
 
 
-#: The topic and the brokers, of sources and sinks.
+#: The options of the topic and the brokers, for sources and sinks.
 TOPIC_OPTIONS: Final = (
     OptionSpec("topic", "The topic.", aliases=("kafka.topic",), is_needed=True),
     OptionSpec(
@@ -363,7 +364,7 @@ SOURCE_OPTIONS: Final = OptionSet(
 
 
 def kafka_options(given: Mapping[str, str]) -> KafkaOptions:
-    """The options of a statement. CONNECTOR_OPTION."""
+    """The options of a statement. Raises CONNECTOR_OPTION."""
     options = SOURCE_OPTIONS.read(given)
     topic, servers = options.needed("topic"), options.needed("properties.bootstrap.server")
     properties = properties_of(given)
@@ -387,10 +388,10 @@ def kafka_options(given: Mapping[str, str]) -> KafkaOptions:
 
 
 def starting_at(offset: str) -> dict[str, str]:
-    """The options that start reading at an offset: `earliest`, `latest`, a time (ISO 8601, or as far back as `-2h`),
-    offsets as `5,3,11`; empty: where the other options specify.
+    """The options that start reading at `earliest`, `latest`, a time (ISO 8601, or relative to now such as `-2h`), or
+    offsets such as `5,3,11`; empty: the position that the other options specify.
 
-    CONNECTOR_OPTION for an invalid time.
+    Raises CONNECTOR_OPTION for an invalid time.
     """
     if not offset:
         return {}

@@ -1,4 +1,4 @@
-"""The topics of a Kafka cluster on the driver: one thread asks the brokers about all topics at once."""
+"""The topics of a Kafka cluster on the driver. One thread polls the brokers for the state of all topics together."""
 
 from __future__ import annotations
 
@@ -16,31 +16,30 @@ from watersmeet.errors import Error, error
 from watersmeet.system.secretvalues import revealed_options
 from watersmeet.system.threads import Clock, Worker
 
-#: How often the brokers are asked for the ends of partitions: while something comes, and while nothing does.
+#: The poll intervals for the ends of partitions, while messages arrive and while none arrive.
 _BUSY_S: Final = 0.02
 
 _IDLE_S: Final = 0.1
 
-#: The time for asking is at most this part of all time: a thousand partitions are asked for less often.
+#: The maximum fraction of time for requests, so that a thousand partitions are polled less often.
 _SHARE: Final = 8
 
 _LONGEST_S: Final = 2.0
 _QUIET_S: Final = 2.0
 
-#: How often everything else is asked for: partitions, ids, first offsets, open transactions.
+#: The poll interval for other facts: partitions, ids, first offsets, open transactions.
 _WHOLE_S: Final = 1.0
 
 _RETRY_S: Final = 0.5
 
-#: What was asked for so lately is as good as asked for now; who wants nothing older waits for an answer at most so
-#: long.
+#: Answers younger than this count as current; a caller who needs a current answer waits at most this time.
 _RECENT_S: Final = 0.01
 
 _PATIENCE_S: Final = 0.05
 _TIMEOUT_S: Final = 5.0
 _ELECTION_S: Final = 30.0
 
-#: Errors of brokers for a partition that has no leader yet.
+#: The brokers' errors for a partition that has no leader yet.
 _ELECTING: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 
 
@@ -48,10 +47,10 @@ _ELECTING: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 class TopicState:
     """The state of a topic.
 
-    id: the brokers' own: a topic that was created again has another. ends: by partition, the offset after the
-    last message that a reader of committed messages can see. firsts: by partition, the offset of the first message that
-    is still there. written: by partition, the offset after the last message, committed or not. problem: why it can't
-    be read now. looks: how many times the brokers were asked for it.
+    id: the brokers' id, which changes if the topic is created again. ends: by partition, the offset after the last
+    committed message. firsts: by partition, the offset of the first existing message. written: by partition, the offset
+    after the last message, committed or not. problem: the reason why it can't be read now. looks: the number of polls
+    of the topic.
     """
 
     id: str = ""
@@ -63,9 +62,9 @@ class TopicState:
 
 
 class Cluster:
-    """The topics of one cluster that somebody reads. Thread-safe.
+    """The topics of a cluster that have readers. Thread-safe.
 
-    Ends are given only after the id of their topic was asked for: they are ends of the topic with that id.
+    Ends are returned only after the id of their topic was requested, so that they belong to the topic with this id.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -75,7 +74,7 @@ class Cluster:
         self._topics: dict[str, TopicState] = {}
         self._wanted: dict[str, int] = {}
         self._left: deque[str] = deque()
-        """Topics of `leave` that still count as wanted."""
+        """Topics for which `leave` was called but which still count as watched."""
         self._now = False
         self._whole_at_s = 0.0
         self._news_at_s = time.monotonic()
@@ -89,7 +88,7 @@ class Cluster:
         return self._brokers.servers
 
     def watch(self, topic: str) -> None:
-        """From now on the topic is asked for, until `leave` was called as often."""
+        """Polls the topic from now on, until `leave` was called as often as `watch`."""
         with self._changed:
             self._forget_left()
             self._wanted[topic] = self._wanted.get(topic, 0) + 1
@@ -101,12 +100,14 @@ class Cluster:
             self._changed.notify_all()
 
     def tell(self, notification: Notification) -> None:
-        """Notifies it from now on when a topic has grown, as long as another reference to it exists."""
+        """Sets the notification when a topic has grown, as long as another reference to the notification exists."""
         with self._changed:
             self._listening.add(notification)
 
     def leave(self, topic: str) -> None:
-        """The opposite of `watch`. Waits for no lock: the search for garbage calls it, in threads that hold any."""
+        """The inverse of `watch`. It takes no lock, because garbage collection calls it in threads that may hold
+        locks.
+        """
         self._left.append(topic)
 
     def _forget_left(self) -> None:
@@ -118,18 +119,18 @@ class Cluster:
                 del self._wanted[topic], self._topics[topic]
 
     def state(self, topic: str, *, fresh: bool = False) -> TopicState:
-        """The state of a watched topic. fresh: as of now; waits for the brokers' answer, or for a problem, such as
-        that there is none.
+        """The state of a watched topic. fresh: whether to wait for a current answer of the brokers, or for a problem
+        such as a missing answer.
         """
         with self._changed:
             if fresh:
-                # The look that is under way may have begun before the call.
+                # The poll in progress may have begun before the call.
                 until = self._topics[topic].looks + 2
                 deadline_s = time.monotonic() + _TIMEOUT_S
                 while self._topics[topic].looks < until:
                     if time.monotonic() > deadline_s:
                         return replace(self._topics[topic], problem=self._silent())
-                    self._whole_at_s, self._now = 0.0, True  # new messages may be in a new partition
+                    self._whole_at_s, self._now = 0.0, True  # a new partition may have new messages
                     self._changed.notify_all()
                     self._changed.wait(0.05)
             return self._topics[topic]
@@ -140,7 +141,7 @@ class Cluster:
         )
 
     def recent(self, topic: str) -> TopicState:
-        """The state of a watched topic, as of now if the brokers answer at once."""
+        """The state of a watched topic, which is current if the brokers answer immediately."""
         with self._changed:
             before_s = self._looked_at_s
             if time.monotonic() - before_s > _RECENT_S:
@@ -150,14 +151,14 @@ class Cluster:
             return self._topics[topic]
 
     def offsets(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
-        """The offsets that a spec (`OffsetSpec`) means; -1 after the last message of a time. Raises problems."""
+        """The offsets for an `OffsetSpec`; -1 if it is a time after the last message. Raises the topic's problem."""
         wanted = {self._kafka.TopicPartition(topic, p): spec for p in partitions}
         asked = self._brokers.offsets(wanted, committed=True)
         return {p.partition: self._brokers.answer(f, topic).offset for p, f in asked.items()}
 
     def ask(self, topic: str) -> TopicState:
-        """The state of a topic, asked for at once; its `problem` is raised. Waits while its partitions get leaders, as
-        those of a new topic do.
+        """The current state of a topic; its `problem` is raised. Waits until the partitions of a new topic have
+        leaders.
         """
         deadline_s = time.monotonic() + _ELECTION_S
         while True:
@@ -171,7 +172,7 @@ class Cluster:
             time.sleep(_BUSY_S)
 
     def _wait(self) -> bool:
-        """Waits until the next look is due; False if no topic is watched any more."""
+        """Waits until the next poll is due; False if no topic is watched any more."""
         with self._changed:
             self._forget_left()
             if not self._wanted:
@@ -185,7 +186,7 @@ class Cluster:
     _pause_s: float = _BUSY_S
 
     def look(self) -> None:
-        """Asks the brokers once."""
+        """Polls the brokers once."""
         began_s = time.monotonic()
         with self._changed:
             before = {t: s for t, s in self._topics.items() if t in self._wanted}
@@ -217,7 +218,7 @@ class Cluster:
             notification.notify()
 
     def _describe(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
-        """Ids and partitions; a new partition has no end yet."""
+        """The states with current ids and partitions; a new partition has no end yet."""
         found: dict[str, TopicState] = {}
         for topic, future in self._brokers.describe(topics).items():
             try:
@@ -230,7 +231,7 @@ class Cluster:
         return found
 
     def _identified(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
-        """The same states with the current ids of the topics."""
+        """The states with the current ids of the topics."""
         now = self._describe(topics)
         return {t: replace(s, id=now[t].id, problem=now[t].problem) for t, s in topics.items()}
 
@@ -248,7 +249,7 @@ class Cluster:
     def _offsets(
         self, topics: Mapping[str, TopicState], spec: Any, *, committed: bool = True
     ) -> tuple[dict[str, dict[int, int]], dict[str, Error]]:
-        """(the offsets of partitions, the problems), both by topic."""
+        """The offsets of partitions and the problems, both by topic."""
         found: dict[str, dict[int, int]] = {t: {} for t in topics}
         problems: dict[str, Error] = {}
         wanted = {self._kafka.TopicPartition(t, p): spec for t, s in topics.items() for p in s.ends}
@@ -269,12 +270,12 @@ class Cluster:
 
 
 def _known(state: TopicState, problem: Error | None, **offsets: Mapping[int, int]) -> TopicState:
-    """The state with other offsets, unless there is a problem."""
+    """The state with new offsets, unless it has a problem."""
     return replace(state, problem=problem) if problem is not None else replace(state, **offsets)  # type: ignore[arg-type]
 
 
 class _Looking(Worker):
-    """Looks as long as a topic is watched. Holds the cluster only while it looks."""
+    """The thread that polls as long as a topic is watched. It refers to the cluster only during a poll."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__("kafka", Clock())
@@ -289,7 +290,7 @@ class _Looking(Worker):
         try:
             cluster.look()
             self.show("running")
-        except Exception as cause:  # the next look may succeed; until then nothing new is known
+        except Exception as cause:  # the next poll may succeed; until then nothing new is known
             LOGGER.exception("the brokers at %s could not be asked", self.title)
             self.show("retrying", str(cause))
             time.sleep(_RETRY_S)
@@ -300,8 +301,8 @@ _OPENING: Final = threading.Lock()
 
 
 def cluster_of(properties: Mapping[str, str]) -> Cluster:
-    """The cluster that is reached so; one for all who reach it so."""
-    key = tuple(sorted(revealed_options(properties).items()))  # each source refers to a secret of its own
+    """The cluster for a configuration; callers with the same configuration share it."""
+    key = tuple(sorted(revealed_options(properties).items()))  # each source refers to its own secret
     with _OPENING:
         found = _CLUSTERS.get(key)
         if found is None:
@@ -312,7 +313,7 @@ def cluster_of(properties: Mapping[str, str]) -> Cluster:
 _CHANGE_TIMEOUT_S: Final = 30.0
 _PAUSE_S: Final = 0.02
 
-#: How much of a topic is looked at to learn how its records are partitioned, and for how long.
+#: The number of records, and the time, used to determine how a topic's records are partitioned.
 _SAMPLED_PARTITIONS: Final = 64
 
 _SAMPLED_RECORDS: Final = 100
@@ -320,10 +321,9 @@ _SAMPLING_S: Final = 5.0
 
 
 def partitions_of(properties: Mapping[str, str], topic: str) -> int | None:
-    """The number of partitions of a topic; None for a missing topic.
+    """The number of partitions of a topic; None if the topic is missing.
 
-    properties: of the client, as `KafkaOptions` has them. RUNTIME_UNAVAILABLE without brokers, CONNECTOR_OPTION for
-    wrong credentials.
+    properties: see `KafkaOptions`. Raises RUNTIME_UNAVAILABLE without brokers, CONNECTOR_OPTION for wrong credentials.
     """
     try:
         return len(cluster_of(properties).ask(topic).ends)
@@ -334,8 +334,8 @@ def partitions_of(properties: Mapping[str, str], topic: str) -> int | None:
 
 
 def is_hashed(properties: Mapping[str, str], topic: str) -> bool:
-    """Whether the newest records of a topic are in the partitions in which murmur2 of their keys' bytes puts them, as
-    Kafka's own producers do. Records without a key may be anywhere.
+    """Whether the newest records of a topic are in the partitions that murmur2 of their keys' bytes determines, as for
+    Kafka's own producers. Records without a key may be in any partition.
     """
     kafka = library()
     ends = cluster_of(properties).ask(topic).ends
@@ -369,7 +369,7 @@ def is_hashed(properties: Mapping[str, str], topic: str) -> bool:
 
 
 def murmur2(key: bytes) -> int:
-    """The hash of a key by which Kafka's producers choose a partition: the remainder by the number of partitions.
+    """The hash of a key whose remainder by the number of partitions is the partition that Kafka's producers choose.
 
     Apache Kafka, `org.apache.kafka.common.utils.Utils.murmur2`, without the sign.
     """
@@ -389,7 +389,7 @@ def murmur2(key: bytes) -> int:
 def create_topic(
     properties: Mapping[str, str], topic: str, partitions: int, replication: int, configuration: Mapping[str, str]
 ) -> str | None:
-    """Creates a topic and gives its id when it can be read. None if it exists already.
+    """Creates a topic and returns its id once it is readable; None if it already exists.
 
     configuration: by Kafka's names. CONNECTOR_OPTION for settings that the brokers reject.
     """

@@ -1,7 +1,7 @@
-"""Reading ranges of partitions, in workers: one consumer for each topic, kept between epochs.
+"""Reads ranges of partitions in workers, by one consumer for each topic, which is kept between epochs.
 
-A consumer continues fetching where a range ended, so that the next range of the same partition is mostly here when an
-epoch asks for it.
+A consumer continues fetching after the end of a range, so that most of the partition's next range has arrived when an
+epoch needs it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from watersmeet.values.serialization import to_json
 from watersmeet.values.slices import JumpSlice, MessageSlice
 from watersmeet.values.types import Field, arrow_schema
 
-#: How many messages are taken from the client at once. Each is an object of Python for a moment: of ten times as many,
-#: the search for garbage among them took as long as all else.
+#: The number of messages taken from the client in one call. Each is briefly a Python object; with ten times as many,
+#: garbage collection took as long as all other work.
 _TAKE: Final = 2_000
 
-#: The most messages that are decoded together.
+#: The maximum number of messages that are decoded together.
 _TOGETHER: Final = 40_000
 
-#: How many messages of a partition wait for the range that asks for them.
+#: The maximum number of fetched messages of a partition that wait for a range.
 _MOST_WAITING: Final = 200_000
 
-#: How long nothing comes before reading fails and is tried again.
+#: The time without messages after which reading fails and is tried again.
 _PATIENCE_S: Final = 10.0
 
-#: A consumer that keeps partitions of a topic has one fetch under way for each.
+#: A consumer has one fetch in progress for each partition that it keeps.
 _MOST_CONSUMERS: Final = 16
 
 #: A consumer that is unused for this long is closed when another one is used.
@@ -59,7 +59,7 @@ Offsets = npt.NDArray[np.int64]
 
 
 class _Chunk(NamedTuple):
-    """Messages of one partition, by offset."""
+    """Messages of one partition, ordered by offset."""
 
     offsets: Offsets
     times_ms: Offsets | None
@@ -79,7 +79,7 @@ class _Chunk(NamedTuple):
         )
 
     def at(self, indexes: Offsets) -> _Chunk:
-        """The messages at these indexes."""
+        """The messages at some indexes."""
         rows = pa.array(indexes)
         return _Chunk(
             self.offsets[indexes],
@@ -91,7 +91,7 @@ class _Chunk(NamedTuple):
 
     @staticmethod
     def joined(chunks: Sequence[_Chunk]) -> _Chunk:
-        """The messages of all chunks in their order."""
+        """The messages of all chunks in order."""
         if len(chunks) == 1:
             return chunks[0]
         times_ms = [c.times_ms for c in chunks if c.times_ms is not None]
@@ -105,12 +105,12 @@ class _Chunk(NamedTuple):
         )
 
 
-#: The messages of a range, in batches; the ranges of offsets in it that expired before they could be read.
+#: The messages of a range in batches, and the ranges of offsets that expired before they could be read.
 Found = tuple[list[Messages], list[tuple[int, int]]]
 
 
 class _Partition:
-    """The fetched messages of a partition. upto: all messages below are fetched, or were taken."""
+    """The fetched messages of a partition. upto: the offset below which all messages were fetched or taken."""
 
     def __init__(self, begin: int) -> None:
         self.begin = self.upto = begin
@@ -141,7 +141,7 @@ class _Partition:
 
 
 class TopicReader:
-    """One consumer of a topic. Not thread-safe: for one task after the other."""
+    """A consumer of a topic. Not thread-safe: only one task at a time may use it."""
 
     def __init__(self, options: KafkaOptions, topic_id: str, *, headers: bool, times: bool) -> None:
         self._kafka = kafka = library()
@@ -165,11 +165,11 @@ class TopicReader:
             self._consumer = kafka.Consumer(config)
 
     def close(self) -> None:
-        """Leaves the brokers."""
+        """Closes the connections to the brokers."""
         self._consumer.close()
 
     def expect(self, ranges: Iterable[MessageSlice]) -> None:
-        """These are read next: fetching begins. Raises as `read`."""
+        """Begins to fetch ranges that are read next. Raises the errors of `read`."""
         begins: dict[int, int] = {}
         for piece in ranges:
             begins[piece.partition] = min(piece.begin, begins.get(piece.partition, piece.begin))
@@ -179,7 +179,7 @@ class TopicReader:
     def read(self, piece: MessageSlice) -> Found:
         """The messages of a range.
 
-        Unavailable if the brokers don't return them for now; errors of `failure` for all else.
+        Raises Unavailable if the brokers temporarily don't return them, else the errors of `failure`.
         """
         with self._explained():
             here = self._here.get(piece.partition)
@@ -197,7 +197,7 @@ class TopicReader:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Errors of the client as those of the source: no other source has to wait for it."""
+        """Converts errors of the client to errors of the source, so that other sources need not wait."""
         try:
             yield
         except self._kafka.KafkaException as cause:
@@ -223,10 +223,10 @@ class TopicReader:
 
     def _position(self, partition: int) -> int:
         (partition_at,) = self._consumer.position([self._kafka.TopicPartition(self._topic, partition)])
-        return int(partition_at.offset)  # below 0: nothing was read yet
+        return int(partition_at.offset)  # a negative offset means that nothing was read yet
 
     def _sort(self, found: list[Any]) -> None:
-        """Adds what the client gave to the partitions."""
+        """Adds the client's messages to the partitions."""
         if any(problems := list(map(self._kafka.Message.error, found))):
             events = [m for m, problem in zip(found, problems, strict=True) if problem is not None]
             found = [m for m, problem in zip(found, problems, strict=True) if problem is None]
@@ -234,7 +234,7 @@ class TopicReader:
             events = []
         if found:
             self._add(found)
-        for event in events:  # after the messages: an end is reported after all earlier messages
+        for event in events:  # processed after the messages, because an end is reported after all earlier messages
             self._heed(event)
 
     def _add(self, found: list[Any]) -> None:
@@ -252,7 +252,7 @@ class TopicReader:
         for partition in np.unique(partitions).tolist():
             here = self._here.get(partition)
             if here is None:
-                continue  # it was released
+                continue  # the partition was released
             chosen = np.flatnonzero((partitions == partition) & (offsets >= here.upto))
             if not len(chosen):
                 continue
@@ -261,7 +261,7 @@ class TopicReader:
             here.upto = int(chunk.offsets[-1]) + 1
 
     def _heed(self, event: Any) -> None:
-        """Events of the client other than messages."""
+        """Handles events of the client other than messages."""
         problem = event.error()
         here = self._here.get(event.partition())
         if problem.code() == self._eof:
@@ -276,10 +276,10 @@ class TopicReader:
             raise failure(problem, self._topic, self._servers)
         if is_lasting(problem):
             raise Unavailable(failure(problem, self._topic, self._servers).message)
-        # Other problems may be temporary: reading fails only if no message arrives for too long.
+        # other problems may be temporary: reading fails only if no message arrives for too long
 
     def _skip_expired(self, partition: int, here: _Partition) -> None:
-        """Continues with the first existing message; the range that asks counts missing ones as lost."""
+        """Continues with the first existing message; the requested range counts missing messages as lost."""
         first, _ = self._consumer.get_watermark_offsets(
             self._kafka.TopicPartition(self._topic, partition), timeout=_PATIENCE_S
         )
@@ -288,7 +288,7 @@ class TopicReader:
         self._assign({partition: begin}, kept=here)
 
     def _assign(self, begins: dict[int, int], *, kept: _Partition | None = None) -> None:
-        """Reads partitions from these offsets on. kept: those whose fetched messages stay."""
+        """Reads partitions from some offsets on. kept: the partitions whose fetched messages stay."""
         partition_of = self._kafka.TopicPartition
         again = [p for p in begins if p in self._here]
         if again:
@@ -302,7 +302,7 @@ class TopicReader:
             self._consumer.incremental_assign([partition_of(self._topic, p, b) for p, b in begins.items()])
 
     def _let_go(self, reading: int) -> None:
-        """Drops partitions with too many unused messages: a later request fetches them again."""
+        """Drops partitions with too many unused messages. A later request fetches the messages again."""
         gone = [p for p, here in self._here.items() if p != reading and here.waiting > _MOST_WAITING]
         if gone:
             self._consumer.incremental_unassign([self._kafka.TopicPartition(self._topic, p) for p in gone])
@@ -310,7 +310,7 @@ class TopicReader:
                 del self._here[partition]
 
     def _check(self, options: KafkaOptions, topic_id: str) -> None:
-        """That the topic is the one whose offsets were planned."""
+        """Checks that the topic is the one whose offsets were planned."""
         try:
             found = Brokers(options.properties, answer_s=_PATIENCE_S).topic_id(self._topic)
         except Error as problem:
@@ -327,7 +327,7 @@ class TopicReader:
 
 
 def _together(chunks: Iterable[_Chunk]) -> list[_Chunk]:
-    """The same messages in as few chunks as it takes for about `_TOGETHER` in each."""
+    """The messages in fewer chunks, with about `_TOGETHER` messages in each."""
     groups: list[list[_Chunk]] = []
     size = _TOGETHER
     for chunk in chunks:
@@ -354,8 +354,8 @@ _READERS: Final[dict[tuple[Any, ...], _Kept]] = {}
 
 
 def reader_of(options: KafkaOptions, topic_id: str, *, headers: bool, times: bool) -> TopicReader:
-    """The reader of a topic in this process. Those that nobody asked for in a minute leave the brokers: they would go
-    on fetching, and their source may be gone.
+    """The reader of a topic in this process. Readers unused for a minute are closed: they would continue fetching
+    although their source may have been dropped.
     """
     key = (options.topic, topic_id, tuple(sorted(options.properties.items())), headers, times)
     now_s = time.monotonic()
@@ -366,19 +366,19 @@ def reader_of(options: KafkaOptions, topic_id: str, *, headers: bool, times: boo
             break
         _READERS.pop(oldest).reader.close()
     reader = TopicReader(options, topic_id, headers=headers, times=times) if found is None else found.reader
-    _READERS[key] = _Kept(reader, now_s)  # the newest last
+    _READERS[key] = _Kept(reader, now_s)  # newest last
     return reader
 
 
 def forget_reader(reader: TopicReader) -> None:
-    """Closes a failed reader: the next one starts from scratch."""
+    """Closes a failed reader, so that the next read creates a new one."""
     for key in [k for k, kept in _READERS.items() if kept.reader is reader]:
         del _READERS[key]
     reader.close()
 
 
 def forget_readers() -> None:
-    """Closes all readers of this process. Nothing may read in another thread."""
+    """Closes all readers of this process. No other thread may read meanwhile."""
     while _READERS:
         _READERS.popitem()[1].reader.close()
 
@@ -404,7 +404,7 @@ def expect_messages(ranges: Sequence[MessageSlice | JumpSlice], spec: KafkaSpec)
 def read_messages(
     piece: MessageSlice | JumpSlice, spec: KafkaSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
-    """The rows of a slice. Unavailable if the brokers, or a schema registry, can't be reached for now."""
+    """The rows of a slice. Raises Unavailable if the brokers or a schema registry are temporarily unavailable."""
     empty = arrow_schema(tuple(columns), positional=False).empty_table()
     if isinstance(piece, JumpSlice):
         for partition, begin, end in piece.offsets:
@@ -428,7 +428,7 @@ def _decoded(
     empty: pa.Table,
     dead_letters: DeadLetterSink,
 ) -> SourceRows:
-    """The rows of a range. empty: no rows, with the columns."""
+    """The rows of a range. empty: a table with the columns and no rows."""
     batches, lost = found
     for begin, end in lost:
         dead_letters.add_lost(piece.topic, piece.partition, begin, end, _LOST)
@@ -447,7 +447,7 @@ def _decoded(
     table = pa.concat_tables(tables) if empty.num_columns else empty
     numbers = np.arange(len(diff))
     if spec.format.rows.startswith("debezium"):
-        # A message has one row, or a deleted and an inserted one.
+        # A message contains one row, or a deleted row and an inserted row.
         again = np.zeros(len(offsets), np.int64)
         again[1:] = offsets[1:] == offsets[:-1]
         numbers = MessageSlice.ROWS_OF_CHANGE * offsets + again
@@ -457,9 +457,10 @@ def _decoded(
 def read_topic(
     ranges: Sequence[MessageSlice], spec: KafkaSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> pa.Table:
-    """The rows of ranges of one topic, by a consumer of their own: in any thread, beside tasks that read it.
+    """The rows of ranges of a topic, read by a separate consumer, so that any thread may call it while tasks read the
+    topic.
 
-    Unavailable as `read_messages`.
+    Raises Unavailable like `read_messages`.
     """
     empty = arrow_schema(tuple(columns), positional=False).empty_table()
     if not ranges:
@@ -501,7 +502,7 @@ def _decoder(spec: KafkaSpec) -> Decoder:
 
 
 class _Same:
-    """A spec as a key: specs have dicts in them."""
+    """Makes a spec usable as a key, because specs contain dicts."""
 
     def __init__(self, spec: KafkaSpec) -> None:
         self.spec = spec

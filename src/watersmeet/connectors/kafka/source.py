@@ -1,4 +1,4 @@
-"""A topic as a source: which partitions there are, how far each can be read, and when it can't go on."""
+"""A topic as a source: its partitions, the readable offsets of each, and the problems that stop reading."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from watersmeet.connectors.kafka.cluster import Cluster, TopicState, cluster_of
 from watersmeet.errors import Error, error
 from watersmeet.values.slices import JumpSlice, MessageSlice, SourceSlice
 
-#: The most messages of a slice: large reads are divided among tasks.
+#: The maximum number of messages of a slice, so that tasks share large reads.
 SLICE_MESSAGES: Final = 100_000
-#: The most slices of a poll: keeps intents small.
+#: The maximum number of slices per poll, which keeps intents small.
 MAX_SLICES: Final = 1000
 #: The estimated size of a message before it is read.
 MESSAGE_BYTES: Final = 200
-#: How long a partition has nothing to read but uncommitted messages before that is shown.
+#: The time after which SHOW reports that a partition has only uncommitted messages to read.
 _BLOCKED_US: Final = 2_000_000
 
 State = Literal["running", "waiting", "blocked", "stalled"]
 
 
 class KafkaSource:
-    """The committed messages of a topic, of each partition in the order of offsets.
+    """The committed messages of a topic, in the order of offsets in each partition.
 
-    Laws: every message from the start on is read once, or counted as lost with a reason. What expired or was made anew
-    stops this source alone (`on_data_loss`). A partition that is new is read from its first message, wherever the
-    source began. See `base.sources.Source` for the life of a source.
+    Laws: every message from the start on is read once, or counted as lost with a reason. Expired messages or a topic
+    that was created again stop only this source (`on_data_loss`). A new partition is read from its first message,
+    regardless of the start of the source. See `base.sources.Source` for the life of a source.
     """
 
     def __init__(self, relation: Relation) -> None:
@@ -152,7 +152,7 @@ class KafkaSource:
         return History(numbered, after, self._expired(seen) if cursor is None else "")
 
     def _expired(self, seen: TopicState) -> str:
-        """The read messages that no longer exist; empty without any."""
+        """A sentence about the read messages that no longer exist; empty if all exist."""
         ends = {p: min(seen.firsts.get(p, 0), end) for p, end in sorted(self._next.items())}
         gone = [(p, self._starts[p], end) for p, end in ends.items() if self._starts[p] < end]
         if not gone:
@@ -165,7 +165,7 @@ class KafkaSource:
         )
 
     def now(self) -> list[MessageSlice]:
-        """The messages that are committed now, from the first offset that the options set; stores no offset.
+        """The messages that are committed now, from the start offset in the options on. It stores no offset.
 
         Raises the problem of the topic.
         """
@@ -190,7 +190,7 @@ class KafkaSource:
             self._topic_id, self._starts, self._next = state["topic_id"], dict(state["starts"]), dict(state["next"])
 
     def status(self) -> dict[str, Any]:
-        """JSON: planned and unread messages, the state with its reason, and the offset in each partition.
+        """The status as JSON: planned and unread messages, the state with its reason, and the offset in each partition.
 
         state: `running`; `waiting` for brokers; `blocked` by a transaction; `stalled` until a statement resumes it.
         """
@@ -214,7 +214,7 @@ class KafkaSource:
             try:
                 self._cluster = cluster_of(self.options.properties)
             except Error as cause:
-                if cause.condition != "RUNTIME_UNAVAILABLE":  # a secret that is not here yet
+                if cause.condition != "RUNTIME_UNAVAILABLE":  # a secret that does not exist yet
                     raise
                 self._seen = TopicState(problem=cause)
                 return self._seen
@@ -231,7 +231,7 @@ class KafkaSource:
         return {"slices": self._slices + more}
 
     def _unread(self, seen: TopicState) -> dict[int, tuple[int, int]]:
-        """The offsets [begin, end) by partition, for partitions with unread messages."""
+        """The offsets [begin, end) of unread messages by partition."""
         shards = self.options.shards
         found = {p: (self._begin(seen, p), end) for p, end in seen.ends.items() if not shards or p in shards}
         return {p: (begin, end) for p, (begin, end) in found.items() if begin < end}
@@ -256,7 +256,7 @@ class KafkaSource:
         ]
 
     def _jump(self, seen: TopicState) -> JumpSlice | None:
-        """Where to go on if messages are lost, else None."""
+        """The offsets at which to continue if messages are lost, else None."""
         if self._topic_id not in ("", seen.id):
             moves = tuple((p, self._next.get(p, 0), seen.firsts.get(p, 0)) for p in sorted(seen.ends))
             return self._jump_slice(seen, "recreated", moves)
@@ -298,7 +298,7 @@ class KafkaSource:
         return "running", None
 
     def _reason(self, seen: TopicState) -> str | None:
-        """Why messages are lost; None if none are."""
+        """The reason why messages are lost; None if none are lost."""
         jump = self._jump(seen) if seen.id else None
         if jump is None:
             return None
@@ -312,19 +312,19 @@ class KafkaSource:
 
 
 def starting_from(connector: Mapping[str, str], start: str, shards: str) -> dict[str, str]:
-    """The options of a source that is read from an offset of its own on. start, shards: see `catalog.QuerySource`."""
+    """The options of a source that a query reads from its own offset on. start, shards: see `catalog.QuerySource`."""
     return {**connector, **starting_at(start), **({"shards": shards} if shards else {})}
 
 
 def restarted(connector: Mapping[str, str], start: Mapping[str, str]) -> dict[str, str]:
-    """The options with other ones of where reading begins."""
+    """The options with a new start position."""
     return {**{n: v for n, v in connector.items() if not n.startswith("scan.startup.")}, **start}
 
 
 def begun(relation_connector: Mapping[str, str]) -> dict[str, str]:
-    """The options of a source or table with the offsets at which it begins: for CREATE, which asks the brokers.
+    """The options of a source or table with its start offsets, which CREATE requests from the brokers.
 
-    Raises what is wrong: no broker, no topic, credentials.
+    Raises an error for missing brokers, a missing topic or wrong credentials.
     """
     options = kafka_options(relation_connector)
     if options.starts is not None:
@@ -338,9 +338,10 @@ def begun(relation_connector: Mapping[str, str]) -> dict[str, str]:
 
 
 def late_start(connector: Mapping[str, str]) -> str:
-    """Where a source begins that wants all messages of its topic, if the first ones have expired; empty if none have.
+    """A sentence about the start of a source that reads all messages of its topic if the first ones have expired; else
+    empty.
 
-    connector: as `begun` gives it.
+    connector: the result of `begun`.
     """
     options = kafka_options(connector)
     if options.mode != "earliest" or options.millis is not None or options.offsets:

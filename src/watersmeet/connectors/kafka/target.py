@@ -1,9 +1,9 @@
-"""The target `kafka`: a topic. Each group of batches is one transaction, which also writes how far the sink is.
+"""The target `kafka`, a topic. Each group of batches is one transaction, which also writes the progress of the sink.
 
 RisingWave, "Sink data from RisingWave to Apache Kafka".
 
-How far a sink is stands in the progress topic, which is compacted: one key for each sink. Offsets of a consumer group
-would do as well, but a transaction with them takes 100 ms longer, and they expire.
+The compacted progress topic has one key for each sink. Offsets of a consumer group would also work, but transactions
+with them take 100 ms longer, and the offsets expire.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from watersmeet.errors import Error, error
 from watersmeet.formats.encoders import Destination, Encoded, Encoder, open_encoder
 from watersmeet.system.process import fault
 
-#: Where sinks write how far they are, unless `progress.topic` says otherwise.
+#: The default of `progress.topic`, the topic to which sinks write their progress.
 PROGRESS_TOPIC: Final = "watersmeet-progress"
-#: It stays small, so that a start has little to read: closed segments are compacted within minutes.
+#: The configuration of the progress topic. Closed segments are compacted within minutes, so that a start has little to
+#: read.
 _PROGRESS_CONFIG: Final = {
     "cleanup.policy": "compact",
     "segment.ms": "600000",
@@ -42,30 +43,32 @@ _PROGRESS_CONFIG: Final = {
     "min.cleanable.dirty.ratio": "0.01",
     "max.compaction.lag.ms": "600000",
 }
-#: Settings that no option may change, because the law of targets depends on them.
+#: The settings that options can't change, because the law of targets depends on them.
 _OWN: Final = ("transactional.id", "enable.idempotence", "acks", "partitioner", "transaction.timeout.ms", "group.id")
-#: Errors about a message that the topic never takes.
+#: The errors for a message that the topic never accepts.
 _REFUSED: Final = ("MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "INVALID_MSG", "POLICY_VIOLATION", "INVALID_TIMESTAMP")
 _SIZE: Final = "MSG_SIZE_TOO_LARGE"
 
-#: The number of messages that are handed to the client in one call …
+#: The number of messages that are passed to the client in one call …
 _CALL_MESSAGES: Final = 1 << 14
 #: … unless more than this many messages are unsent.
 _QUEUED_MESSAGES: Final = 1 << 18
-#: The longest call of the client, so that the sink can check in between whether it should stop.
+#: The time limit of a call of the client, after which the sink checks whether it should stop.
 _CALL_S: Final = 1.0
-#: How long brokers may take to answer before the target counts as unavailable.
+#: The time without an answer after which the target counts as unavailable.
 _ANSWER_S: Final = 15.0
 _TRANSACTION_MS: Final = 60_000
-#: How long an open transaction of another sink may hold up the progress topic.
+#: The maximum time for which an open transaction of another sink may block the progress topic.
 _READ_S: Final = _TRANSACTION_MS / 1000 + _ANSWER_S
-#: The longest abort of a transaction when the sink stops; after that the broker aborts it by its own timeout.
+#: The time limit for aborting a transaction when the sink stops; afterwards the broker aborts it by its own timeout.
 _ABORT_S: Final = 3.0
 
 
 @dataclass(frozen=True)
 class KafkaSinkOptions:
-    """topic: where messages go. properties: of the client, under librdkafka's names. progress_topic: see above."""
+    """The options of a sink. topic: the topic of the messages. properties: the client's configuration under
+    librdkafka's names. progress_topic: the topic for the progress of sinks.
+    """
 
     topic: str
     properties: Mapping[str, str]
@@ -87,7 +90,7 @@ SINK_OPTIONS: Final = OptionSet(
 
 
 def kafka_sink_options(delivery: Delivery) -> KafkaSinkOptions:
-    """The options of a sink. CONNECTOR_OPTION."""
+    """The options of a sink. Raises CONNECTOR_OPTION."""
     options = SINK_OPTIONS.read(delivery.connector)
     topic, servers = options.needed("topic"), options.needed("properties.bootstrap.server")
     properties = properties_of(delivery.connector)
@@ -102,14 +105,14 @@ def kafka_sink_options(delivery: Delivery) -> KafkaSinkOptions:
 
 @dataclass(frozen=True)
 class _Progress:
-    """A transaction in the progress topic. topic_id: the brokers' own, of the topic with the messages."""
+    """A transaction in the progress topic. topic_id: the brokers' id of the topic with the messages."""
 
     offset: SinkOffset
     topic_id: str
 
 
 class KafkaTarget(Target):
-    """See `base.targets.Target`. stopping: whether what waits should give up."""
+    """A target; see `base.targets.Target`. stopping: returns whether waiting calls should give up."""
 
     def __init__(
         self, delivery: Delivery, options: KafkaSinkOptions, database_id: str, stopping: Callable[[], bool]
@@ -124,10 +127,10 @@ class KafkaTarget(Target):
         self._told: Any = None
         """Why connections fail: the client retries for any reason."""
         self._undelivered: Any = None
-        """Why the first message was not taken."""
+        """The reason why the first failed message was not accepted."""
 
     def look(self) -> None:
-        """Whether the brokers have the topic. Unavailable, UNDEFINED_OBJECT, CONNECTOR_OPTION."""
+        """Checks that the topic exists. Raises Unavailable, UNDEFINED_OBJECT, CONNECTOR_OPTION."""
         with self._explained():
             self._brokers().topic_id(self._options.topic)
 
@@ -152,7 +155,7 @@ class KafkaTarget(Target):
                     "error_cb": self._hear,
                 }
             )
-            # First whoever wrote before is shut out, then nothing can be written behind what is read.
+            # Earlier writers are fenced off first, so that nothing can be written after the progress that is read.
             self._repeated(self._producer.init_transactions)
             fault("kafka.fenced")
             found = self._read_progress(brokers)
@@ -178,7 +181,7 @@ class KafkaTarget(Target):
             self._producer.begin_transaction()
             self._in_transaction = True
             for batch in batches:
-                # One by one: the client sends a batch while the next one is encoded.
+                # one batch at a time, because the client sends a batch while the next one is encoded
                 self._produce(self._encoder.encode(batch.rows, batch.diff, batch.time_us))
                 fault("kafka.produced")
             self._produce_progress(_Progress(batches[-1].offset, self._topic_id))
@@ -196,7 +199,7 @@ class KafkaTarget(Target):
             with contextlib.suppress(self._kafka.KafkaException):
                 producer.abort_transaction(_ABORT_S)
         producer.purge()
-        # It says again what is wrong: of one that was shut out or that reaches nobody, in the middle of the client.
+        # it repeats the error if the producer was fenced off or reaches no broker
         with contextlib.suppress(self._kafka.KafkaException, SystemError):
             producer.close()
 
@@ -219,7 +222,7 @@ class KafkaTarget(Target):
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Errors of the client as those of the contract."""
+        """Converts errors of the client to those of the contract."""
         try:
             yield
         except self._kafka.KafkaException as cause:
@@ -258,8 +261,8 @@ class KafkaTarget(Target):
         )
 
     def _repeated(self, call: Callable[[float], Any]) -> None:
-        """Makes a call that may be made again when its time is over, until it succeeds, or the brokers take no message
-        for too long. UNDEFINED_OBJECT if that is because the topic is gone, of which the client tells nothing.
+        """Repeats a call that may time out until it succeeds, or until the brokers accept no message for too long.
+        Raises UNDEFINED_OBJECT if the topic was deleted, which the client does not report.
         """
         end, left = time.monotonic() + _ANSWER_S, len(self._producer)
         looked = False
@@ -286,7 +289,7 @@ class KafkaTarget(Target):
         if not _has(brokers, topic):
             brokers.create(topic, 1, -1, _PROGRESS_CONFIG)
             end = time.monotonic() + _ANSWER_S
-            while not _has(brokers, topic):  # until all brokers know the topic
+            while not _has(brokers, topic):  # until the topic exists on all brokers
                 if time.monotonic() > end or self._stopping():
                     raise TimeoutError(f'topic "{topic}" was created and can\'t be seen')
                 time.sleep(0.05)
@@ -314,7 +317,7 @@ class KafkaTarget(Target):
         found: _Progress | None = None
         until = time.monotonic() + _READ_S
         try:
-            # If the client doesn't know a partition's leader, its first request for an offset takes half a second.
+            # without a known partition leader, the client's first request for an offset takes half a second
             consumer.list_topics(progress.topic, _ANSWER_S)
             consumer.assign([progress])
             while True:
@@ -346,7 +349,7 @@ class KafkaTarget(Target):
                 raise self._kafka.KafkaException(next(m["_error"] for m in batch if "_error" in m))
 
     def _produce_each(self, messages: Encoded) -> None:
-        """Messages with headers, times or chosen partitions, which the client takes one by one."""
+        """Produces messages with headers, times or chosen partitions, which the client only accepts one by one."""
         size = len(messages)
         headers = pa.nulls(size) if messages.headers is None else messages.headers
         times_ms = pa.nulls(size) if messages.times_ms is None else messages.times_ms
@@ -399,7 +402,7 @@ def _listed(column: pa.Array, start: int) -> list[Any]:
 
 
 def _progress_of(value: bytes) -> _Progress:
-    """DELIVERY_MISMATCH for a message that no sink has written."""
+    """The progress in a message. Raises DELIVERY_MISMATCH for a message that no sink has written."""
     try:
         said = json.loads(value)
         offset = SinkOffset(int(said["generation"]), int(said["commit"]), int(said["rows"]), bool(said["last"]))

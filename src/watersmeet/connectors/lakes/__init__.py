@@ -1,1 +1,1 @@
-"""Code that Delta Lake and Iceberg share: client, options, source, comparison of columns."""
+"""The code that Delta Lake and Iceberg share: client, options, source, comparison of columns."""

@@ -1,4 +1,4 @@
-"""Clients of lake tables, and the checked options of sources and sinks of lakes, with the names that libraries use."""
+"""Clients of lake tables, and the options of sources and sinks of lakes with the names that libraries use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed
 from watersmeet.values.types import Schema
 
-#: The names of the options of stores in the library of Delta Lake.
+#: The Delta Lake library's names of the options of stores.
 DELTA_STORES: Final = {
     "s3.endpoint": "AWS_ENDPOINT_URL",
     "s3.access.key": "AWS_ACCESS_KEY_ID",
@@ -36,7 +36,7 @@ ICEBERG_STORES: Final = {
     "s3.secret.key": "s3.secret-access-key",
 }
 
-"""Their names in the library of Iceberg."""
+"""The Iceberg library's names of the options of stores."""
 
 ICEBERG_CATALOGS: Final = {
     "catalog.uri": "uri",
@@ -50,7 +50,7 @@ ICEBERG_CATALOGS: Final = {
     "catalog.rest.signing_name": "rest.signing-name",
 }
 
-"""The names of the options of catalogs in it."""
+"""The Iceberg library's names of the options of catalogs."""
 
 _STORE_OPTIONS: Final = (
     OptionSpec("s3.endpoint", "The URL of the server of S3's protocol."),
@@ -65,7 +65,7 @@ DELTA_OPTIONS: Final = (
     OptionSpec("gcs.service.account", "The key of a service account of Google Cloud, as JSON.", secret=True),
 )
 
-"""Options that specify where a table of Delta Lake is."""
+"""The options that locate a Delta Lake table."""
 
 ICEBERG_CATALOG: Final = OptionSet(
     "iceberg of connections",
@@ -88,7 +88,7 @@ ICEBERG_CATALOG: Final = OptionSet(
     ),
 )
 
-"""Options that specify where a catalog of Iceberg is, and its store."""
+"""The options that locate an Iceberg catalog and its store."""
 
 ICEBERG_TABLE: Final = OptionSet(
     "iceberg",
@@ -100,27 +100,27 @@ ICEBERG_TABLE: Final = OptionSet(
 
 ICEBERG_OPTIONS: Final = (*ICEBERG_CATALOG.specs, *ICEBERG_TABLE.specs)
 
-"""Options that specify where a table of Iceberg is."""
+"""The options that locate an Iceberg table."""
 
-#: The library's name for each catalog type of RisingWave.
+#: The library's names of RisingWave's catalog types.
 _TYPES: Final = {"rest": "rest", "jdbc": "sql", "sql": "sql"}
 
-#: Errors that are defects of the code, never caused by a catalog or a store.
+#: Errors that indicate defects of the code, never caused by a catalog or a store.
 _MISTAKES: Final = (TypeError, AttributeError, AssertionError)
 
-#: Colors of a terminal.
+#: Escape sequences for terminal colors.
 _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 _LACKING_TYPES: Final = ("storage", "hive", "glue", "snowflake")
 
 
 def delta_library(module: str = "deltalake") -> Any:
-    """A module of the library of Delta Lake. LIBRARY_MISSING."""
+    """A module of the Delta Lake library. Raises LIBRARY_MISSING."""
     return process.library(module, "tables of Delta Lake")
 
 
 def delta_location(options: Mapping[str, str]) -> str:
-    """The directory, absolute, or the URL of a table. CONNECTOR_OPTION without one."""
+    """The absolute directory or the URL of a table. Raises CONNECTOR_OPTION if it is missing."""
     location = options.get("location", "")
     if not location:
         raise error("CONNECTOR_OPTION", "connector deltalake needs the option location", hint="Add location = '…'.")
@@ -128,7 +128,7 @@ def delta_location(options: Mapping[str, str]) -> str:
 
 
 def delta_storage(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of its store, as the library takes them."""
+    """The options of the table's store in the form of the library."""
     storage = {theirs: revealed(options[ours]) for ours, theirs in DELTA_STORES.items() if options.get(ours)}
     endpoint = storage.get("AWS_ENDPOINT_URL", "")
     check_endpoint(endpoint)
@@ -138,7 +138,7 @@ def delta_storage(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def delta_problem(location: str, storage: Mapping[str, str], cause: BaseException) -> str:
-    """The reason of an error of the library, in one line: lacking credentials of S3, or its innermost cause."""
+    """The reason of an error of the library in one line: missing S3 credentials, or the innermost cause."""
     lines = [_STYLE.sub("", line).strip(" ↳") for line in str(cause).splitlines() if line.strip()]
     if "loading credentials" in str(cause) and location.startswith(("s3://", "s3a://")):
         given = {**os.environ, **storage}
@@ -152,7 +152,9 @@ def delta_problem(location: str, storage: Mapping[str, str], cause: BaseExceptio
 
 @dataclass(frozen=True)
 class IcebergLocation:
-    """Where a table of Iceberg is. catalog: its name. properties: of the library's catalog. table: namespace, name."""
+    """The location of an Iceberg table. catalog: the catalog's name. properties: the properties of the library's
+    catalog. table: namespace and name.
+    """
 
     catalog: str
     properties: dict[str, str] = field(repr=False)
@@ -165,12 +167,12 @@ class IcebergLocation:
 
 
 def iceberg_library(module: str) -> Any:
-    """A module of the library of Iceberg. LIBRARY_MISSING."""
+    """A module of the Iceberg library. Raises LIBRARY_MISSING."""
     return process.library(module, "tables of Iceberg")
 
 
 def iceberg_catalog(location: IcebergLocation) -> Any:
-    """The library's catalog. LIBRARY_MISSING, and errors of the library."""
+    """The library's catalog. Raises LIBRARY_MISSING and errors of the library."""
     return iceberg_library("pyiceberg.catalog").load_catalog(location.catalog, **location.properties)
 
 
@@ -178,7 +180,9 @@ def iceberg_catalog(location: IcebergLocation) -> Any:
 def iceberg_explained(
     location: IcebergLocation, passing: Callable[[str], Exception], *others: type[BaseException]
 ) -> Iterator[None]:
-    """Errors of the library as CONNECTOR_OPTION, or what `passing` makes of a text. Ours, and `others`, stay."""
+    """Converts errors of the library to CONNECTOR_OPTION or, if temporary, by `passing`. Watersmeet's errors and
+    `others` stay.
+    """
     exceptions = iceberg_library("pyiceberg.exceptions")
     kept: tuple[type[BaseException], ...] = (Error, *others, *_MISTAKES)
     try:
@@ -192,7 +196,7 @@ def iceberg_explained(
             detail=first_line(cause),
             hint="Check catalog.credential and catalog.token.",
         ) from cause
-    except Exception as cause:  # of catalogs, stores and their clients, which have no common base
+    except Exception as cause:  # errors of catalogs, stores and their clients, which have no common base class
         raise passing(f"{location.what} can't be read or written: {first_line(cause)}") from cause
 
 
@@ -216,7 +220,7 @@ def iceberg_catalog_type(given: Mapping[str, str]) -> str:
 
 
 def iceberg_location(given: Mapping[str, str]) -> IcebergLocation:
-    """The location of a table in options. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    """The location of a table in options. Raises CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     kind = iceberg_catalog_type(given)
     names = {**ICEBERG_STORES, **ICEBERG_CATALOGS}
     properties = {theirs: revealed(given[ours]) for ours, theirs in names.items() if given.get(ours)}
@@ -231,7 +235,7 @@ def iceberg_location(given: Mapping[str, str]) -> IcebergLocation:
 
 
 def _uri(uri: str, given: Mapping[str, str]) -> str:
-    """The address of a catalog in a database, as SQLAlchemy has it: those of JDBC, too."""
+    """The address of a catalog in a database in SQLAlchemy's form; JDBC URLs are converted."""
     plain = uri.removeprefix("jdbc:")
     user, password = given.get("catalog.jdbc.user"), given.get("catalog.jdbc.password")
     system, _, rest = plain.partition("://")
@@ -256,23 +260,23 @@ def _needed(options: Mapping[str, str], name: str) -> str:
 
 
 def first_line(cause: BaseException) -> str:
-    """The message of an error of a library, in one line."""
+    """The message of a library's error in one line."""
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
 
 OnDelete = Literal["stop", "skip", "follow"]
-#: Settings of a `Location`.
+#: The settings of a `Location`.
 Settings = tuple[tuple[str, str], ...]
 
-#: The option that CREATE adds without a snapshot: reading begins after this version.
+#: The option with the version after which reading begins, which CREATE adds if there is no snapshot.
 START: Final = "start.version"
 
-#: The option that CREATE adds for Iceberg tables: the field id of each column, JSON.
+#: The option with the field ids of columns as JSON, which CREATE adds for Iceberg tables.
 IDS: Final = "column.ids"
 
 DEFAULT_REFRESH_S: Final = 10
 
-#: Options of stores by the names of the library that reads objects.
+#: The options of stores under the names of the library that reads objects.
 _SETTINGS: Final = {
     "s3.endpoint": "endpoint",
     "s3.access.key": "access_key_id",
@@ -284,13 +288,13 @@ _SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
-    """Options of a source of a lake.
+    """The options of a lake source.
 
     root: the absolute directory of the table, or the prefix of its objects; empty if its files are URLs of stores.
-    store: of a table of objects. settings: access to the stores of its files. ids: the field id of each column; empty
-    where columns are matched by name. on_delete: the effect of a version that removes rows. snapshot: whether existing
-    rows are read first. start: otherwise, the version after which reading begins; None: not known yet. refresh_s: how
-    often a remote table is polled for new versions.
+    store: the object store of a table of objects. settings: the access to the stores of its files. ids: the field id of
+    each column; empty if columns are matched by name. on_delete: the effect of a version that removes rows. snapshot:
+    whether existing rows are read first. start: without snapshot, the version after which reading begins; None: not
+    known yet. refresh_s: how often a remote table is polled for new versions.
     """
 
     root: str
@@ -307,7 +311,9 @@ class LakeOptions:
 
 @dataclass(frozen=True)
 class LakeSpec(SourceSpec):
-    """The specification of a lake table. columns: all that are read. key: the names of the primary key's columns."""
+    """The specification of a lake table. columns: all columns that are read. key: the names of the primary key's
+    columns.
+    """
 
     kind: ClassVar[str] = "lake"
     columns: Schema
@@ -315,7 +321,7 @@ class LakeSpec(SourceSpec):
     options: LakeOptions
 
 
-#: Options of the sources of both systems.
+#: The options of the sources of both systems.
 _SHARED: Final = (
     OptionSpec(
         "on_delete",
@@ -351,8 +357,8 @@ ICEBERG_SOURCE: Final = OptionSet(
 
 
 def lake_options(connector: Mapping[str, str], *, may_lose_rows: bool) -> LakeOptions:
-    """The options of a source. may_lose_rows: whether the relation that it feeds accepts deletions. CONNECTOR_OPTION,
-    FEATURE_NOT_SUPPORTED.
+    """The options of a source. may_lose_rows: whether the relation that it feeds accepts deletions. Raises
+    CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED.
     """
     settings = _settings(connector)
     ids: dict[str, int] = {}
@@ -385,7 +391,7 @@ def lake_options(connector: Mapping[str, str], *, may_lose_rows: bool) -> LakeOp
 
 
 def _delta_location(connector: Mapping[str, str], settings: Settings) -> tuple[Location | None, str]:
-    """(store, root) of a table of Delta Lake. CONNECTOR_OPTION."""
+    """The store and the root of a Delta Lake table. Raises CONNECTOR_OPTION."""
     location = delta_location(connector)
     if is_url(location) and not location.startswith(HDFS):
         scheme, _, rest = location.partition("://")

@@ -1,6 +1,5 @@
-"""A table of a lake as a source: its rows as they are in one version, and then what each new version does.
-
-Reading slices of tables of lakes.
+"""A lake table as a source: the rows of one version, then the changes of each later version; and the reader of its
+slices.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ from watersmeet.objectstores.stores import ObjectFile
 from watersmeet.values.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
 from watersmeet.values.types import VARCHAR, Field, Schema
 
-#: The schemes of the stores by other schemes of URLs.
+#: Alternative schemes of URLs, with the schemes of the stores.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 
 def open_data(options: LakeOptions, file: LakeFile) -> BinaryIO:
-    """A data file, opened for reading. LakeProblem if it is missing, or can't be read for now.
+    """Opens a data file for reading. Raises LakeProblem if it is missing or temporarily unreadable.
 
     For an object, the first request is sent at the first read.
     """
@@ -83,7 +82,7 @@ def open_data(options: LakeOptions, file: LakeFile) -> BinaryIO:
 
 
 def data_problem(file: LakeFile, cause: OSError) -> LakeProblem:
-    """The problem of a data file that can't be read."""
+    """The problem of an unreadable data file."""
     if isinstance(cause, FileNotFoundError):
         return LakeProblem(
             f"data file {file.path} is gone, as VACUUM and the expiry of snapshots remove those of old versions",
@@ -94,7 +93,7 @@ def data_problem(file: LakeFile, cause: OSError) -> LakeProblem:
 
 
 def footer_of(options: LakeOptions, file: LakeFile) -> Footer:
-    """The footer of a data file. LakeProblem."""
+    """The footer of a data file. Raises LakeProblem."""
     found = open_data(options, file)
     with found:
         try:
@@ -109,7 +108,9 @@ def footer_of(options: LakeOptions, file: LakeFile) -> Footer:
 
 
 def _data_location(options: LakeOptions, path: str) -> tuple[Location | None, str]:
-    """(store, name) of a file; of one of this machine (None, its path). LakeProblem for one that may not be read."""
+    """The store and the name of a file; None and the path for a local file. Raises LakeProblem for a file that must not
+    be read.
+    """
     scheme, separator, rest = path.partition(":")
     if separator and scheme == "file":
         path = "/" + rest.lstrip("/")
@@ -126,7 +127,7 @@ def _data_location(options: LakeOptions, path: str) -> tuple[Location | None, st
     return None, path
 
 
-#: The column with the kind of a change in files of changes, and its values by role.
+#: The column with the kind of a change in files of changes, and the meaning of its values.
 _CHANGE: Final = Field("_change_type", VARCHAR)
 
 _KINDS: Final = {"deleted": ("delete", "update_preimage"), "inserted": ("insert", "update_postimage")}
@@ -135,9 +136,9 @@ _KINDS: Final = {"deleted": ("delete", "update_preimage"), "inserted": ("insert"
 def read_lake_slice(
     piece: LakeSlice | VersionSlice, spec: LakeSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
-    """The rows of a slice (`registry.read_slice`). base.Unavailable if the file can't be read.
+    """The rows of a slice (`registry.read_slice`). Raises base.Unavailable if the file can't be read.
 
-    What is wrong with a row that goes was said when it came.
+    Problems of a deleted row are not reported again, because its insertion reported them.
     """
     if isinstance(piece, VersionSlice):
         return nothing(columns)
@@ -189,7 +190,7 @@ def _read(piece: LakeSlice, spec: LakeSpec, columns: Sequence[Field], letters: D
 
 
 def _decoded(piece: LakeSlice, spec: LakeSpec, reader: ParquetReader) -> SourceRows:
-    """The rows of the row groups. base.Unavailable."""
+    """The rows of the row groups. Raises base.Unavailable."""
     groups = RowGroups(piece.file.size_bytes, piece.begin, piece.end, piece.rows, piece.line)
     try:
         with open_data(spec.options, piece.file) as file:
@@ -210,20 +211,20 @@ def _decoded(piece: LakeSlice, spec: LakeSpec, reader: ParquetReader) -> SourceR
     return nothing(reader.requested)
 
 
-#: The most slices of a poll: keeps intents small.
+#: The maximum number of slices per poll, which keeps intents small.
 MAX_SLICES: Final = 1000
 
 OpenLog = Callable[[Mapping[str, str], LakeOptions, Schema], LakeLog]
 
-"""Opens the log of a table. The columns are those that are read. LIBRARY_MISSING."""
+"""Opens the log of a table, given the columns to read. Raises LIBRARY_MISSING."""
 
 
 class LakeSource:
-    """The rows of a table of a lake.
+    """The rows of a lake table.
 
-    Laws: the rows of the version at which it begins come once, then those that each later version adds, in the order of
-    versions. Files without changed rows, as those of a compaction, give nothing. A version that removes rows stops the
-    source, is skipped as a whole, or is followed (`LakeOptions.on_delete`); its changes are never cut. See
+    Laws: the rows of the first version are read once, then the rows that each later version adds, in the order of
+    versions. Files without changed rows, such as those of a compaction, have no effect. A version that removes rows
+    stops the source, is skipped as a whole, or is applied as a whole (`LakeOptions.on_delete`). See
     `base.sources.Source` for the life of a source.
     """
 
@@ -240,7 +241,7 @@ class LakeSource:
         self._versions = VersionPoll(self._log, self.options.refresh_s * 1_000_000 if self.options.is_far else None)
         self._read = ReadFiles()
         self._steps: list[Step] = []
-        """Versions that follow those that were read."""
+        """The known versions that are not read yet."""
         self._retry_us = 0
         self._problem: LakeProblem | None = None
         """The problem of the last poll."""
@@ -287,7 +288,7 @@ class LakeSource:
                 self._steps = self._steps[done[0] + 1 :] if done else []
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
-        """The files after compactions. CONNECTOR_OPTION if one is missing."""
+        """The history from the files that exist after compactions. Raises CONNECTOR_OPTION if one is missing."""
         index, group, line, ordinal = cursor or (0, 0, 1, 0)
         held = list(self._read.held.values())
         pieces: list[LakeSlice] = []
@@ -318,7 +319,8 @@ class LakeSource:
         self._read = ReadFiles.load(path)
 
     def status(self) -> dict[str, Any]:
-        """JSON: rows planned, the version read last, how many versions were skipped, and the state with its reason.
+        """The status as JSON: the planned rows, the last read version, the number of skipped versions, and the state
+        with its reason.
 
         state: `running`; `waiting` for the table; `stalled` until a statement resumes it.
         """
@@ -336,7 +338,7 @@ class LakeSource:
         }
 
     def _look(self, now_us: int, *, fresh: bool) -> None:
-        """Finds the versions that follow those that are known, unless there are enough."""
+        """Finds the versions after the known ones, unless enough are known."""
         within = self._read.within
         if not self._steps and within is not None:
             if now_us < self._retry_us and not fresh:
@@ -361,7 +363,7 @@ class LakeSource:
         self._steps += found
 
     def _begun(self, within: InVersion) -> list[Step]:
-        """The version that was read in part before a restart; empty if it can't be had now, or is another one."""
+        """The version that was partly read before a restart; empty if it is unavailable or was replaced."""
         mark = self._read.mark or (None if self.options.start is None else Mark(self.options.start, ""))
         try:
             found = [self._log.snapshot(within.version)] if mark is None else self._log.after(mark, 1)
@@ -377,7 +379,9 @@ class LakeSource:
     def _pieces(
         self, step: Step, follows: bool, budget_rows: int, budget_bytes: int
     ) -> tuple[list[LakeSlice | VersionSlice], bool]:
-        """(slices of a version, whether they are all). follows: slices of another one come before. LakeProblem."""
+        """Slices of a version, and whether they are all its slices. follows: whether slices of another version precede
+        them. Raises LakeProblem.
+        """
         skips = step.is_change and self.options.on_delete == "skip"
         if step.is_change and self.options.on_delete == "stop":
             raise LakeProblem(f"{self._log.named(step.mark.version)} removes rows. {self._to_go_on}", passes=False)
@@ -404,7 +408,7 @@ class LakeSource:
         return [*pieces, end], True
 
     def _unread(self, step: Step, most_rows: int) -> Iterator[LakeSlice]:
-        """The slices of a version that are not read yet. most_rows: as in `_cuts`. LakeProblem."""
+        """The slices of a version that are not read yet. most_rows: see `_cuts`. Raises LakeProblem."""
         within = self._read.within
         reached = None if within is None or within.version != step.mark.version else within
         for role, file in self._files(step):
@@ -440,8 +444,8 @@ class LakeSource:
         *,
         upto: int | None = None,
     ) -> Iterator[LakeSlice]:
-        """A file from a row group on, in slices. most_rows: of each, unless a row group has more. upto: the row group
-        before which they end. LakeProblem.
+        """The slices of a file from a row group on. most_rows: the limit of each slice, unless a row group has more.
+        upto: the row group before which they end. Raises LakeProblem.
         """
         footer = footer_of(self.options, file)
         total = len(footer.rows)
@@ -475,7 +479,7 @@ def _may_lose_rows(relation: Relation) -> bool:
 
 
 def _options(relation: Relation) -> LakeOptions:
-    """CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    """The options of a source. Raises CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     options = lake_options(relation.connector, may_lose_rows=_may_lose_rows(relation))
     if options.on_delete == "follow" and relation.loses_rows and ARRIVAL in relation.defaults.values():
         raise error(
@@ -487,7 +491,7 @@ def _options(relation: Relation) -> LakeOptions:
 
 
 def lake_connector(open_log: OpenLog, options: OptionSet) -> SourceConnector:
-    """The connector of a system of tables in lakes. open_log: opens the log of a table."""
+    """The source connector of a lake system. open_log: opens the log of a table."""
     return SourceConnector(
         lambda relation: LakeSource(relation, open_log),
         LakeSpec,
@@ -500,11 +504,11 @@ def lake_connector(open_log: OpenLog, options: OptionSet) -> SourceConnector:
 
 
 def begun(relation: Relation, open_log: OpenLog) -> dict[str, str]:
-    """The options of a source or table, with its columns as the table calls them, for good: for CREATE, which opens the
-    table, and ALTER.
+    """The final options of a source or table, with the table's names of the columns. CREATE, which opens the table, and
+    ALTER call it.
 
-    UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH, FEATURE_NOT_SUPPORTED; RUNTIME_UNAVAILABLE if it can't be
-    read for now.
+    Raises UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH, FEATURE_NOT_SUPPORTED, and RUNTIME_UNAVAILABLE if the
+    table is temporarily unreadable.
     """
     connector, columns = relation.connector, relation.given
     options = _options(relation)
@@ -520,7 +524,7 @@ def begun(relation: Relation, open_log: OpenLog) -> dict[str, str]:
 
 
 def lake_schema(connector: Mapping[str, str], open_log: OpenLog) -> Schema:
-    """The columns of a table, with SQL types. Raises the same errors as `begun`."""
+    """The columns of a table with SQL types. Raises the same errors as `begun`."""
     options = lake_options({**connector, "on_delete": "stop"}, may_lose_rows=False)
     try:
         log = open_log(connector, options, ())

@@ -1,8 +1,8 @@
-"""Tables of lakes as targets.
+"""Lake tables as targets.
 
-Each version that a sink adds has the rows, the offset of the last one and the number of the writer. A version is added
-only if the writer knows the newest one of the sink, so of two writers one fails. Opening a target adds a version
-without rows, which fences all earlier writers. Versions of others, such as compactions, don't matter.
+Each version that a sink adds contains rows, the offset of the last one and the number of the writer. A writer can add a
+version only if it knows the newest version of the sink, so one of two writers fails. Opening a target adds a version
+without rows, which fences off all earlier writers. Versions of others, such as compactions, have no effect.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from watersmeet.formats.writers import evaluate_text, json_writer
 from watersmeet.system.process import fault
 from watersmeet.values.types import Schema, SqlType
 
-#: How often a version is tried again after a conflict with another writer.
+#: The number of retries of a version after a conflict with another writer.
 _ATTEMPTS: Final = 10
 
 
 class LakeColumns:
-    """The columns of a sink in a table of a lake. as_text: types that it lacks, which are written as text. wider: by
-    type that it lacks, the type that it has instead.
+    """The columns of a sink in a lake table. as_text: types that the lake lacks and that are written as text. wider:
+    types that the lake lacks, with the types that replace them.
     """
 
     def __init__(self, columns: Schema, as_text: tuple[str, ...], wider: dict[pa.DataType, pa.DataType]) -> None:
@@ -47,10 +47,12 @@ class LakeColumns:
         self.schema = pa.schema(
             [pa.field(c.name, pa.string() if c.type.name in as_text else _wider(c.type.arrow, wider)) for c in columns]
         )
-        """Of written rows; after `check` with the NOT NULL columns of the table."""
+        """The schema of written rows, after `check` with the NOT NULL columns of the table."""
 
     def check(self, what: str, there: pa.Schema) -> None:
-        """UNDEFINED_COLUMN, DATATYPE_MISMATCH, CONNECTOR_OPTION. what: the table, for messages. there: its columns."""
+        """Raises UNDEFINED_COLUMN, DATATYPE_MISMATCH, CONNECTOR_OPTION if a table is unsuitable. what: the table for
+        messages. there: its columns.
+        """
         for field in self.schema:
             if field.name not in there.names:
                 raise error(
@@ -75,7 +77,7 @@ class LakeColumns:
         self.schema = pa.schema([f.with_nullable(there.field(f.name).nullable) for f in self.schema])
 
     def check_partitions(self, what: str, names: Sequence[str], takes: Callable[[SqlType], bool]) -> None:
-        """Raise FEATURE_NOT_SUPPORTED for a partition column among `names` with values that its library loses."""
+        """Raises FEATURE_NOT_SUPPORTED for a partition column in `names` with values that the library loses."""
         for column in self._columns:
             if column.name in names and not takes(column.type):
                 raise error(
@@ -85,7 +87,7 @@ class LakeColumns:
                 )
 
     def written(self, rows: pa.Table) -> pa.Table:
-        """Rows of the sink in the types of the table. DELIVERY_REFUSED for NULL in a column that takes none."""
+        """Rows of the sink in the types of the table. Raises DELIVERY_REFUSED for NULL in a NOT NULL column."""
         arrays = [
             evaluate_text([rows.column(c.name)], plain_text("t0", c.type)).cast(pa.string())
             if c.type.name in self._as_text
@@ -99,8 +101,8 @@ class LakeColumns:
 
 
 class LakeTarget(Target):
-    """A table of a lake. what: the table, for messages. conflict: the library's error for a version that
-    another writer has added first.
+    """A lake table as a target. what: the table for messages. conflict: the library's error if another writer has added
+    the version first.
     """
 
     system: ClassVar[str]
@@ -119,7 +121,7 @@ class LakeTarget(Target):
 
     @abc.abstractmethod
     def _open_table(self) -> Any:
-        """The newest version. UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
+        """Opens the newest version. Raises UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
 
     @abc.abstractmethod
     def _noted(self) -> tuple[SinkOffset | None, int]:
@@ -135,13 +137,15 @@ class LakeTarget(Target):
 
     @abc.abstractmethod
     def _explained(self) -> contextlib.AbstractContextManager[None]:
-        """Errors of the library as those of the contract, except conflicts."""
+        """Converts errors of the library, except for conflicts, to those of the contract."""
 
     def _check(self, rows: pa.Table, gone: npt.NDArray[np.bool_] | None) -> None:
-        """DELIVERY_REFUSED for values that the system can't store."""
+        """Raises DELIVERY_REFUSED for values that the system can't store."""
 
     def look(self) -> None:
-        """Checks that the table exists and takes the rows, or can be created. Unavailable, CONNECTOR_OPTION, …"""
+        """Checks that the table exists and accepts the rows, or can be created. Raises Unavailable, CONNECTOR_OPTION,
+        …
+        """
         with self._explained():
             self._open_table()
 
@@ -182,7 +186,7 @@ class LakeTarget(Target):
                     if writer != self._writer:
                         raise self._fenced("another writer has taken over") from None
                     if noted == offset:
-                        return  # it was written, and the answer got lost
+                        return  # the version was written, but the answer got lost
                     continue
                 fault(f"{self.system}.committed")
                 return
@@ -206,7 +210,7 @@ class LakeTarget(Target):
 
 
 def check_partition_name(name: str, names: Sequence[str]) -> None:
-    """CONNECTOR_OPTION for a name in `partition_by` that is no column."""
+    """Raises CONNECTOR_OPTION for a name in `partition_by` that is not a column."""
     if name not in names:
         raise error(
             "CONNECTOR_OPTION", f'partition_by names "{name}", which is no column', hint=did_you_mean(name, names)
@@ -217,7 +221,7 @@ TARGET_OPTIONS: Final = (
     OptionSpec("create_table_if_not_exists", "Whether a missing table is created.", "flag"),
     OptionSpec("partition_by", "The columns by which a new table is partitioned."),
 )
-"""Options of targets of both systems."""
+"""The options of the targets of both systems."""
 
 
 def _wider(kind: pa.DataType, wider: dict[pa.DataType, pa.DataType]) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""Versions of a table of a lake, as its log has them."""
+"""Versions of a lake table, as listed in its log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from watersmeet.values.types import Schema
 
 
 class LakeProblem(Exception):  # noqa: N818 - a state, not a defect
-    """Why a table can't be read. passes: polling again may succeed without any action."""
+    """The reason why a table can't be read. passes: whether polling again may succeed without any action."""
 
     def __init__(self, message: str, *, passes: bool) -> None:
         super().__init__(message)
@@ -26,9 +26,9 @@ class LakeProblem(Exception):  # noqa: N818 - a state, not a defect
 
 
 class Mark(NamedTuple):
-    """A version that was read: its number, or the id of a snapshot, 0 for none.
+    """A version that was read: its number, or the id of a snapshot (0: no snapshot).
 
-    print: of its entry in the log; empty: unknown.
+    print: the fingerprint of its entry in the log; empty: unknown.
     """
 
     version: int
@@ -39,9 +39,9 @@ class Mark(NamedTuple):
 class Step:
     """The changes of a version, or its whole content if it is the first one that is read.
 
-    added, removed: files whose rows came or went. changes: files with the rows that changed; then `added` and `removed`
-    are empty. left, came: files without changed rows that go and come. is_change: it removes rows. problem: why it
-    can't be read. All files are in the order of their paths.
+    added, removed: files whose rows were inserted or deleted. changes: files with the changed rows; then `added` and
+    `removed` are empty. left, came: removed and added files without changed rows. is_change: whether it removes rows.
+    problem: the reason why it can't be read. All files are in the order of their paths.
     """
 
     mark: Mark
@@ -55,7 +55,7 @@ class Step:
 
 
 class LakeLog(Protocol):
-    """The log of a table. All methods raise LakeProblem. Used by one thread at a time."""
+    """The log of a table. All methods raise LakeProblem. Only one thread at a time may use it."""
 
     @property
     def what(self) -> str:
@@ -65,7 +65,7 @@ class LakeLog(Protocol):
         """The name of a version, for messages."""
 
     def ids(self) -> Mapping[str, int]:
-        """The id of each column of the newest version; empty if columns are identified by names."""
+        """The ids of the columns of the newest version; empty if columns are identified by names."""
 
     def schema(self) -> pa.Schema:
         """The columns of the newest version. Also raises UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
@@ -74,21 +74,21 @@ class LakeLog(Protocol):
         """The newest version."""
 
     def snapshot(self, version: int | None) -> Step:
-        """All that there is in a version; None: in the newest one."""
+        """The whole content of a version; None: of the newest one."""
 
     def after(self, mark: Mark, most: int) -> list[Step]:
-        """At most `most` versions after the last one that was read. A problem if the table lacks that version now, or
-        a later one.
+        """At most `most` versions after the last read one. Raises LakeProblem if the table no longer has that version
+        or a later one.
         """
 
 
 def made_anew(log: LakeLog, version: int) -> LakeProblem:
-    """The problem of a table that was created again: a version that was read now has other content."""
+    """The problem of a table that was created again, so that a read version now has different content."""
     return LakeProblem(f"{log.what} was made anew: {log.named(version)} is another one", passes=False)
 
 
 def check_columns(what: str, columns: Schema, there: pa.Schema) -> None:
-    """Whether the columns of a source are in the table. UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
+    """Checks that the table has the columns of a source. Raises UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
     for column in columns:
         if column.name not in there.names:
             raise error(
@@ -106,23 +106,23 @@ def check_columns(what: str, columns: Schema, there: pa.Schema) -> None:
 
 
 def column_problem(columns: Sequence[str], schema: pa.Schema) -> str | None:
-    """Why a version with other columns can't be read: it lacks a column of the source."""
+    """The reason why a version can't be read because it lacks a column of the source, or None."""
     gone = [name for name in columns if name not in schema.names]
     return f'column "{gone[0]}" is no longer there' if gone else None
 
 
-#: The most versions of a poll.
+#: The maximum number of versions per poll.
 MOST_STEPS: Final = 100
 
-#: The times after which a local table, and one that could not be read, is polled again.
+#: The delays after which a local table, and an unreadable table, are polled again.
 _NEAR_US: Final = 100_000
 
 RETRY_US: Final = 2_000_000
 
 
 class VersionPoll:
-    """Polls a table for the versions that follow one. refresh_us: how often a remote table is polled, in the
-    background; None for a local one, which is polled by the caller.
+    """Polls a table for the versions after a read one. refresh_us: the interval of background polls of a remote table;
+    None for a local table, which the caller polls.
     """
 
     def __init__(self, log: LakeLog, refresh_us: int | None) -> None:
@@ -132,13 +132,14 @@ class VersionPoll:
         self._inquiry: Inquiry[tuple[Mark | None, Sequence[Step] | LakeProblem]] = Inquiry("lake", log.what)
 
     def listen(self, notification: Notification) -> None:
-        """Sets the notification for the end of each poll."""
+        """Registers the notification that the end of each poll sets."""
         self._inquiry.listen(notification)
 
     def after(self, mark: Mark | None, now_us: int, *, fresh: bool) -> Sequence[Step] | LakeProblem | None:
-        """The versions that follow; mark None: the newest one as a whole. None: no poll has ended since the last call.
+        """The versions after `mark`; if that is None, the newest version as a whole. None if no poll has ended since
+        the last call.
 
-        fresh: poll now.
+        fresh: whether to poll now.
         """
         if self._refresh_us is None:
             if not fresh and now_us < self._next_us:
@@ -173,23 +174,23 @@ class VersionPoll:
     def _asked(self, mark: Mark | None) -> Sequence[Step] | LakeProblem:
         try:
             return self._polled(mark)
-        except Exception as cause:  # libraries have no common base of their errors
+        except Exception as cause:  # the errors of libraries have no common base class
             return LakeProblem(f"{type(cause).__name__}: {cause}", passes=True)
 
 
-#: The order in which the files of a version are read: of a key that moves to another file, the old row goes first.
+#: The order of reading the files of a version, in which the old row of a key precedes its new row in another file.
 ROLES: Final[tuple[LakeRole, ...]] = ("removed", "deleted", "added", "inserted")
 
 
 class Held(NamedTuple):
-    """A file whose rows were given. groups: how many of its row groups; None: all."""
+    """A file that was read. groups: the number of read row groups; None: all."""
 
     file: LakeFile
     groups: int | None
 
 
 class InVersion(NamedTuple):
-    """The last slice that was read of an incomplete version."""
+    """The last read slice of an incomplete version."""
 
     version: int
     print: str
@@ -202,11 +203,11 @@ class InVersion(NamedTuple):
 
 @dataclass
 class ReadFiles:
-    """The accepted slices, and their numbers. mark: the last version that is complete, None at first. within: how
-    far the one after it is read. skipped: how many versions were left out. held: by path, in order of arrival.
+    """The accepted slices with their numbers. mark: the last complete version; None at first. within: the progress in
+    the version after it. skipped: the number of skipped versions. held: the read files by path, in order of arrival.
 
-    Files that compaction puts in place of others take theirs, until a version is left out: then what was given is
-    another thing than what there is.
+    Files that replace others in a compaction take their places in the order, until a version is skipped, because then
+    the read rows differ from the content.
     """
 
     slices: int = 0
@@ -217,7 +218,7 @@ class ReadFiles:
     held: dict[str, Held] = field(default_factory=dict)
 
     def apply(self, piece: SourceSlice) -> None:
-        """Takes note of the next slice."""
+        """Adds the next slice."""
         self.slices += 1
         if isinstance(piece, VersionSlice):
             self._end(piece)
@@ -243,7 +244,7 @@ class ReadFiles:
             self.held.update({file.path: Held(file, None) for file in piece.came})
 
     def save(self, path: Path) -> None:
-        """Writes it to a file."""
+        """Writes the state to a file."""
         state = {
             "slices": self.slices,
             "rows": self.rows,
@@ -256,7 +257,7 @@ class ReadFiles:
 
     @staticmethod
     def load(path: Path) -> ReadFiles:
-        """The inverse of `save`. DATABASE_DAMAGED."""
+        """The inverse of `save`. Raises DATABASE_DAMAGED."""
         with saved_state(path) as state:
             mark, within = state["mark"], state["within"]
             return ReadFiles(

@@ -1,4 +1,4 @@
-"""The reader of a server's binary log: whole transactions, in the order of their commits.
+"""The reader of a server's binary log, which returns whole transactions in the order of their commits.
 
 MariaDB, "Replication Protocol", "Binlog Event Header", "GTID_EVENT", "QUERY_EVENT"; MySQL, "Binlog Event".
 """
@@ -31,7 +31,7 @@ _ERROR, _END = 0xFF, 0xFE
 _QUERY, _ROTATE, _DESCRIPTION, _XID, _TABLE_MAP = 2, 4, 15, 16, 19
 _XA_PREPARE, _GTID, _QUERY_COMPRESSED = 38, 162, 165
 _WRITE, _UPDATE, _DELETE = 1, 2, 3
-#: The kinds of events of rows, and whether they are compressed: versions 1 and 2, and compressed ones of MariaDB.
+#: The kinds of row events of versions 1 and 2 and of MariaDB's compressed form, with whether they are compressed.
 _ROWS: Final = {
     23: (_WRITE, False),
     24: (_UPDATE, False),
@@ -43,27 +43,27 @@ _ROWS: Final = {
 _HEAD_BYTES: Final = 19
 _CHECKSUM_BYTES: Final = 4
 _MAX_PACKET: Final = 0xFFFFFF
-#: Flags of a GTID: nothing else belongs to it; changes that wait for XA COMMIT.
+#: Flags of a GTID: the transaction has a single event; its changes wait for XA COMMIT.
 _STANDALONE, _PREPARED = 1, 64
-#: The status of a statement that has the SQL mode, and that mode.
+#: The status variable of a statement that contains the SQL mode, and the bit of the mode ANSI_QUOTES.
 _MODE_STATUS, _ANSI_QUOTES = 1, 4
-#: The status variable of flags, which is before the SQL mode.
+#: The status variable of flags, which precedes the SQL mode.
 _FLAGS_STATUS: Final = 0
-#: A batch of this many bytes ends at the next end of a transaction, without waiting for more.
+#: A batch of this size ends with the current transaction, without waiting for more.
 _MOST_BYTES: Final = 32 << 20
 _RECEIVED_BYTES: Final = 1 << 20
 #: The server sends a heartbeat after this much silence …
 _HEARTBEAT_NS: Final = 5_000_000_000
 #: … and after this much more silence the connection counts as broken.
 _SILENCE_S: Final = 60.0
-#: The server can't read its log as requested; deleted files are only one of the reasons.
+#: The error number if the server can't read its log as requested; deleted files are only one of the reasons.
 _NO_LOG: Final = 1236
 _LOST: Final = ("GTID", "purged", "Could not find first log file")
 
 
 @dataclass
 class _Transaction:
-    """rows: the kind of each event, its table in the log, and the event's body."""
+    """A transaction. rows: the kind of each row event, its table in the log, and its body."""
 
     gtid: Gtid
     flags: int
@@ -75,14 +75,14 @@ class _Transaction:
 
     @property
     def is_of_its_own(self) -> bool:
-        """Whether it ends a batch, as tables may change with it."""
+        """Whether it ends a batch, because it may change tables."""
         return bool(self.statements)
 
 
 @dataclass(frozen=True)
 class LogBatch(Batch):
-    """stopped: why tables can't be followed any longer. added: columns that tables got. touched: columns that are
-    others from here on, in lower case, and how.
+    """A batch of the log. stopped: the reasons why tables can no longer be captured. added: the columns that were added
+    to tables. touched: the columns that change after the batch, in lower case, with the kind of change.
     """
 
     stopped: Mapping[Name, str]
@@ -103,14 +103,15 @@ class _Group(NamedTuple):
 
 
 class LogReader:
-    """Reads the log after an offset. One thread uses it. Errors of the connection are those of `mysql.client.failure`,
-    and LostOffsetError.
+    """Reads the log after an offset. Only one thread may use it. Raises LostOffsetError, and errors of the connection
+    as those of `mysql.client.failure`.
 
-    reached: everything up to there was read. read_bytes: how much that was. files: of how many files of the log.
+    reached: the offset up to which the log was read. read_bytes: the number of read bytes. files: the number of read
+    log files.
     """
 
     def __init__(self, server: Server, server_id: int, offset: Gtids, charsets: Charsets | None) -> None:
-        """charsets: those of the server, for a reader that reads rows."""
+        """charsets: the charsets of the server, if rows are read."""
         self._server = server
         self._charsets = charsets
         self._library = library()
@@ -137,7 +138,7 @@ class LogReader:
                 ):
                     cursor.execute(f"SET {setting}")
             self._connection._execute_command(_DUMP, struct.pack("<IHI", 4, 0, server_id))
-            while not self._receive(1.0):  # the first that it says is an error, or the name of a file
+            while not self._receive(1.0):  # the first event is an error or the name of a file
                 self._check_silence()
         except self._library.Error as cause:
             self.close()
@@ -154,7 +155,7 @@ class LogReader:
     def read(
         self, wait_s: float, tables: Callable[[], Collection[Name]], until: Gtids | None = None
     ) -> LogBatch | None:
-        """The transactions that change the tables. None without any.
+        """The transactions that change the tables, or None.
 
         tables: called once transactions have arrived. until: the last offset to read.
         """
@@ -350,10 +351,10 @@ class LogReader:
     def _rows_of(
         self, described: bytes, done: int, body: bytes, transaction: _Transaction, *, is_compressed: bool
     ) -> tuple[MapVersion, bytes] | str:
-        """(the version of the table, the rows of an event), or why they can't be read."""
+        """The version of the table and the rows of an event, or the reason why they can't be read."""
         if transaction.flags & _PREPARED:
             return "was changed by a transaction of XA, whose changes are not followed"
-        # The description of a table begins with a number, which changes with each start of the server.
+        # the description of a table begins with a number that changes with each start of the server
         if described[6:] not in self._versions:
             self._versions[described[6:]] = self._version(described)
         version = self._versions[described[6:]]
@@ -369,7 +370,7 @@ class LogReader:
         return version, _inflated(body[offset:]) if is_compressed else body[offset:]
 
     def _version(self, described: bytes) -> MapVersion | str:
-        """A version of a table, or why its rows can't be read."""
+        """A version of a table, or the reason why its rows can't be read."""
         try:
             version = parsed(described)
         except (ValueError, LookupError, struct.error) as cause:
@@ -391,7 +392,7 @@ class LogReader:
         found = images(data, starts, ends, version.columns)
         step = 2 if done == _UPDATE else 1
         events = found.events[::step]
-        # The number of the event, then of the row in it.
+        # the order by the number of the event, then of the row in the event
         first = np.searchsorted(events, events)
         offsets = (np.array(group.offsets, np.int64)[events] << 32) + np.arange(len(events)) - first
         transactions = np.array(group.transactions, np.int64)[events]
@@ -415,7 +416,7 @@ class LogReader:
 
 
 def _name_of(described: bytes) -> Name:
-    """The version of a table by its description."""
+    """The version of a table in its description."""
     end = 9 + described[8]
     return described[9:end].decode(), described[end + 2 : end + 2 + described[end + 1]].decode()
 
@@ -425,12 +426,12 @@ def _nothing(name: Name) -> MapVersion:
 
 
 def _inflated(body: bytes) -> bytes:
-    """The compressed form of MariaDB: a byte with the size of the size, the size, zlib data."""
+    """Decompresses MariaDB's form: a byte with the length of the size, the size, and zlib data."""
     return zlib.decompress(body[1 + (body[0] & 7) :])
 
 
 def _has_ansi_quotes(status: bytes) -> bool:
-    """Whether names can be in double quotes, as the status of a statement says."""
+    """Whether the status of a statement allows names in double quotes."""
     offset = 0
     if status[:1] == bytes([_FLAGS_STATUS]):
         offset = 5
@@ -441,7 +442,7 @@ def _has_ansi_quotes(status: bytes) -> bool:
 
 
 class Gtid(NamedTuple):
-    """The id of a transaction. Numbers in a domain only increase, also from one server to the next."""
+    """The id of a transaction. Numbers in a domain only increase, also across servers."""
 
     domain: int
     server: int
@@ -450,13 +451,13 @@ class Gtid(NamedTuple):
 
 @dataclass(frozen=True)
 class Gtids:
-    """The last transactions, by domain."""
+    """The last transactions by domain."""
 
     last: dict[int, Gtid]
 
     @classmethod
     def parsed(cls, text: str) -> Gtids:
-        """As the server writes them: `0-1-17,3-2-5`."""
+        """Parses the server's form `0-1-17,3-2-5`."""
         found = (Gtid(*map(int, part.split("-"))) for part in text.replace("\n", "").split(",") if part.strip())
         return cls({g.domain: g for g in found})
 
@@ -464,9 +465,9 @@ class Gtids:
         return ",".join("-".join(map(str, g)) for _, g in sorted(self.last.items()))
 
     def behind(self, transaction: Gtid) -> Gtids:
-        """With one transaction more."""
+        """The GTIDs with another transaction."""
         return Gtids({**self.last, transaction.domain: transaction})
 
     def has(self, other: Gtids) -> bool:
-        """Whether every transaction of `other` is among these."""
+        """Whether these include every transaction of `other`."""
         return all(d in self.last and self.last[d].number >= g.number for d, g in other.last.items())

@@ -68,16 +68,16 @@ _SETTINGS: Final = (
 
 _MISSING_TABLE: Final = 1146
 
-#: Engines whose rows and changes are of one moment in a snapshot.
+#: The engines whose snapshots contain rows and the log offset of one moment.
 _ENGINES: Final = ("InnoDB", "ROCKSDB")
 
-#: Types whose order as texts is not that of ORDER BY, or whose values are not exact.
+#: The types whose values are inexact, or whose order as texts differs from ORDER BY.
 _UNORDERED: Final = ("enum", "set", "float", "double", "bit", "uuid", "inet4", "inet6")
 
 
 class Rows(NamedTuple):
-    """Rows that were read. texts: by column. upto: the texts of the greatest key; empty: to the end. offset: the
-    snapshot contains all transactions up to it, and no later ones.
+    """Rows that were read. texts: the values by column. upto: the texts of the greatest key; empty: the end of the
+    table. offset: the snapshot contains exactly the transactions up to this offset.
     """
 
     texts: list[pa.Array]
@@ -86,7 +86,7 @@ class Rows(NamedTuple):
 
 
 def check_server(connection: Any, options: DatabaseOptions) -> None:
-    """CONNECTOR_OPTION if the server does not write what is needed. FEATURE_NOT_SUPPORTED for MySQL itself."""
+    """Raises CONNECTOR_OPTION if the server does not write the required log, FEATURE_NOT_SUPPORTED for MySQL itself."""
     where = f"{options.server.host}:{options.server.port}"
     ((version,),) = ask(connection, "SELECT VERSION()")
     if "MariaDB" not in version:
@@ -102,13 +102,13 @@ def check_server(connection: Any, options: DatabaseOptions) -> None:
 
 
 def end_of_log(connection: Any) -> str:
-    """Everything that is committed now is before that offset."""
+    """An offset after all transactions that are committed now."""
     ((offset,),) = ask(connection, "SELECT @@gtid_binlog_pos")
     return str(Gtids.parsed(offset or ""))
 
 
 def table_there(connection: Any, options: DatabaseOptions, schema: str, name: str) -> TableThere:
-    """A table that can be captured. UNDEFINED_OBJECT, CONNECTOR_OPTION."""
+    """A table that can be captured. Raises UNDEFINED_OBJECT, CONNECTOR_OPTION."""
     shown = f"{schema}.{name}"
     try:
         ask(connection, f"SELECT 1 FROM {quoted(schema, name)} LIMIT 0")
@@ -143,14 +143,14 @@ def table_there(connection: Any, options: DatabaseOptions, schema: str, name: st
 
 
 def _columns(connection: Any, schema: str, name: str) -> tuple[tuple[Column, ...], set[str]]:
-    """(the columns that the log has, the names of the others)."""
+    """The columns that the log contains, and the names of the others."""
     virtual = {n for (n,) in ask(connection, _VIRTUAL, [schema, name])}
     found = (column_of(*row) for row in ask(connection, COLUMNS, [schema, name]))
     return tuple(c for c in found if c.name not in virtual), virtual
 
 
 def _words(column: Column) -> str:
-    """The type of a column as `MapColumn.words` has it."""
+    """The type of a column in the form of `MapColumn.words`."""
     if "COMPRESSED" in column.theirs:
         return "compressed"
     if column.kind in TEXTS:
@@ -165,8 +165,8 @@ def _words(column: Column) -> str:
 def read_rows(
     connection: Any, there: TableThere, columns: Sequence[str], after: Sequence[str], rows: int
 ) -> Rows | None:
-    """The next rows after the key `after`; None if the table has other columns now. Errors of the library;
-    FEATURE_NOT_SUPPORTED for a key of a type that is not ordered as its texts are.
+    """The next rows after the key `after`; None if the table's columns have changed. Raises errors of the library, and
+    FEATURE_NOT_SUPPORTED for a key whose texts have a different order.
     """
     known = {c.name: c for c in there.columns if isinstance(c, Column)}
     for name in there.key:
@@ -189,7 +189,7 @@ def read_rows(
         file, position = found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
         ((offset,),) = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", [file, position])
         receive(connection, query, received, f'table "{there.shown}"')
-        # The read locks its columns until the end, and none changed after the snapshot.
+        # The read locks the columns until it ends, and none changed after the snapshot.
         if _columns(connection, there.schema, there.name)[0] != there.columns:
             return None
     finally:
@@ -201,12 +201,12 @@ def read_rows(
 
 
 def _form(column: Column) -> SqlType:
-    """The type in which a column is read, so that its texts equal those of the log."""
+    """The type to which a column is cast, so that its texts equal those of the log."""
     return SqlType("bytea") if column.kind in BYTES else VARCHAR
 
 
 def _behind(key: Sequence[Column], after: Sequence[str]) -> str:
-    """That a key is greater. A comparison of rows at once would read the table from its begin."""
+    """The condition that a key is greater. A comparison of whole rows would read the table from its start."""
     name, value = quoted(key[0].name), _literal(key[0], after[0])
     if len(key) == 1:
         return f"{name} > {value}"
@@ -225,16 +225,16 @@ def _literal(column: Column, text: str) -> str:
 CONNECTOR: Final = "mysql-cdc"
 SERVER_ID: Final = "server.id"
 
-#: Numbers that a replica can have.
+#: The range of replica numbers.
 SERVER_IDS: Final = (1, (1 << 32) - 1)
 
-#: How MySQL writes the modes of TLS.
+#: MySQL's names of the levels of TLS.
 _MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 
 
 @dataclass(frozen=True)
 class MysqlOptions(DatabaseOptions):
-    """server_id: the number that the reader of the log has among the replicas of the server."""
+    """server_id: the number of the log's reader among the replicas of the server."""
 
     server_id: int
 
@@ -257,20 +257,20 @@ CAPTURE_OPTIONS: Final = OptionSet(
 
 
 def database_options(given: Mapping[str, str]) -> MysqlOptions:
-    """CONNECTOR_OPTION for missing, unknown or wrong options. The reader has a number already."""
+    """The options, with a server_id already chosen. Raises CONNECTOR_OPTION for missing, unknown or invalid options."""
     options = CAPTURE_OPTIONS.read(given)
     options.check()
     server = server_of(options, ssl_mode(options.choice("ssl.mode").replace("_", "-")))
     return MysqlOptions(server, server.database, options.flag("auto.schema.change"), options.number(SERVER_ID))
 
 
-#: The offset is committed after this many bytes of the server's log, though no table changed.
+#: The offset is committed after this many bytes of the server's log even if no table changed.
 _IDLE_BYTES: Final = 16 << 20
 
-#: How long a piece that was read waits for the log to reach its offset in one round.
+#: The maximum time per call for which a piece waits for the log to reach its offset.
 _LOOK_S: Final = 0.05
 
-#: Types whose values are not read.
+#: The types whose values are not read.
 _UNREAD: Final = (
     *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
     *("geometrycollection", "inet4", "inet6", "vector", "json"),
@@ -311,7 +311,7 @@ class MysqlSystem(System):
 
     def check(self, connection: Any, options: DatabaseOptions) -> None:
         check_server(connection, options)
-        # Whether the user may read the log, the server says when it is read.
+        # the server only checks the right to read the log when it is read
         LogReader(options.server, _own(options).server_id, Gtids.parsed(end_of_log(connection)), None).close()
 
     def table(self, connection: Any, options: DatabaseOptions, name: str) -> TableThere:
@@ -342,7 +342,9 @@ class MysqlSystem(System):
 
 
 class _Pending(NamedTuple):
-    """A piece that was read at an offset to which the log was not read yet. of: the table and where it was."""
+    """A piece at an offset that the reader of the log has not reached yet. of: the table and its position at that
+    time.
+    """
 
     of: tuple[Captured, TablePosition | None]
     piece: Piece
@@ -352,10 +354,10 @@ class _Pending(NamedTuple):
 class BinlogStream(Stream):
     """See `Stream`.
 
-    A piece of a table is read at a known offset of the log, and returned when the log has been read up to exactly that
+    A piece of a table is read at a known offset of the log, and returned when the log has been read up to exactly this
     offset. Until then all changes of the table are applied, also to rows that no piece contains yet. So all rows up to
-    the key of the newest piece always equal those of the server at the offset; a piece replaces rows that earlier
-    changes have inserted.
+    the key of the newest piece always equal the server's rows at the offset; a piece replaces rows that earlier changes
+    inserted.
     """
 
     def __init__(self, options: MysqlOptions, offset: str) -> None:
@@ -387,7 +389,7 @@ class BinlogStream(Stream):
         self._read_bytes, self._files = self._reader.read_bytes, self._reader.files
 
     def is_far_from(self, offset: str) -> bool:
-        """Also after the beginning of a new file, as old ones are purged."""
+        """Also true after the start of a new log file, because old files are purged."""
         is_far = self._reader.read_bytes - self._read_bytes >= _IDLE_BYTES or self._reader.files != self._files
         return is_far and self.reached != offset
 
@@ -457,7 +459,7 @@ class BinlogStream(Stream):
         return Added((*captured.types, *(c.name for c in batch.added[name])), batch.offset, begins_again=True)
 
     def added_now(self, there: TableThere, position: TablePosition | None) -> Added | None:
-        # Before its first rows a table is not followed, nor are changes of its columns.
+        # Changes of a table and of its columns are ignored before its first rows are read.
         return Added(tuple(there.types), self.reached) if position is None else None
 
     def value_before(self, there: TableThere, column: str) -> str | None:
@@ -489,7 +491,7 @@ class BinlogStream(Stream):
         return done
 
     def _described(self, captured: Captured, columns: Schema) -> dict[str, Column]:
-        """The columns of a table on the server, as of their first use: other types stop the table."""
+        """The columns of a table on the server at their first use. Later changes of types stop the table."""
         name = (captured.schema, captured.table)
         known = self._columns.get(name, {})
         if any(c.name not in known for c in columns):
@@ -499,7 +501,7 @@ class BinlogStream(Stream):
 
 
 def _zerofill_width(column: Column | None) -> int:
-    """To how many characters the server fills numbers of a column with zeros; 0 if it does not.
+    """The number of characters to which the server pads numbers of a column with zeros; 0 if it does not.
 
     MariaDB, "Numeric Data Type Overview", "ZEROFILL". Floats are texts with all their digits.
     """

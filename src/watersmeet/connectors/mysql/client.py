@@ -1,6 +1,5 @@
-"""Clients of MySQL and MariaDB: the library, which is an extra, connections, and the meaning of errors.
-
-Tables of MySQL and MariaDB as a whole: the content of external tables and dictionaries.
+"""Clients of MySQL and MariaDB: the library, which is an optional dependency, connections, errors, and readers of whole
+tables.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from watersmeet.values.types import JSONB, VARCHAR, SqlType
 _SYSTEM: Final = "MySQL"
 _CONNECT_S: Final = 10
 
-#: Numbers of errors. MySQL, "Server Error Message Reference"; MariaDB, "MariaDB Error Code Reference".
+#: The numbers of errors. MySQL, "Server Error Message Reference"; MariaDB, "MariaDB Error Code Reference".
 _LOGIN: Final = (1045, 1251, 1698, 1862, 2059, 2061)
 
 _RIGHT: Final = (1044, 1142, 1143, 1227, 1370)
@@ -45,7 +44,7 @@ _NO_DATABASE: Final = 1049
 _UNDEFINED: Final = (1051, 1054, 1146)
 _TLS: Final = (2026, 3159)
 
-#: Passing problems: connections, resources, locks, the operator, a server that only reads for now.
+#: The numbers of temporary problems: connections, resources, locks, the operator, a temporarily read-only server.
 _PASSING: Final = (
     *(0, 1021, 1037, 1040, 1041, 1053, 1077, 1114, 1152, 1158, 1159, 1160, 1161, 1180, 1203, 1205, 1213, 1226, 1290),
     *(1317, 1614, 1836, 1927, 1969, 2000, 2002, 2003, 2006, 2012, 2013, 2014, 2055, 3024, 4031),
@@ -53,13 +52,13 @@ _PASSING: Final = (
 
 
 def library() -> ModuleType:
-    """The module pymysql. LIBRARY_MISSING if it is not installed."""
+    """The module pymysql. Raises LIBRARY_MISSING if it is not installed."""
     return process.library("pymysql", "connections to MySQL")
 
 
 @cache
 def _connections() -> Any:
-    """The library's class of connections, but those that take TLS only where it is offered read no certificates."""
+    """The library's class of connections, changed so that connections with optional TLS load no certificates."""
     base: Any = library().connections.Connection
 
     class Connection(base):  # type: ignore[misc]
@@ -71,7 +70,9 @@ def _connections() -> Any:
 
 
 def connect(server: Server) -> Any:
-    """A new connection, which commits each statement. Times are in UTC. RUNTIME_UNAVAILABLE, CONNECTOR_OPTION."""
+    """A new connection, which commits each statement. Times are in UTC. Raises RUNTIME_UNAVAILABLE,
+    CONNECTOR_OPTION.
+    """
     pymysql = library()
     try:
         return _connections()(
@@ -93,23 +94,23 @@ def connect(server: Server) -> Any:
 
 
 def quoted(*names: str) -> str:
-    """A name with all its parts, as statements with parameters have it."""
+    """A quoted name with all its parts, for statements with parameters."""
     return ".".join("`" + name.replace("`", "``").replace("%", "%%") + "`" for name in names)
 
 
 def number_and_text(cause: Any) -> tuple[int, str]:
-    """(the number of an error of the library, 0: the connection is closed; the message of the server)."""
+    """The number of an error of the library (0: the connection is closed) and the message of the server."""
     number, text = (*cause.args, "")[:2] if len(cause.args) > 1 else (0, str(cause))
     return (number if isinstance(number, int) else 0), str(text).strip()
 
 
 def failure(cause: Any, server: Server, table: str = "", rights: str = "SELECT") -> Error:
-    """An error of the library as an error of a statement. It never contains a secret.
+    """The error of a statement for an error of the library. It never contains a secret.
 
-    rights: those that the user needs on the table.
+    rights: the rights that the user needs on the table.
 
-    UNDEFINED_OBJECT without the table; CONNECTOR_OPTION if somebody has to do something; RUNTIME_UNAVAILABLE for what
-    may pass.
+    It is UNDEFINED_OBJECT if the table is missing, CONNECTOR_OPTION if an administrator must act, RUNTIME_UNAVAILABLE
+    for temporary problems.
     """
     number, text = number_and_text(cause)
     if number in _RIGHT:
@@ -133,13 +134,13 @@ connected: Final = KeptConnections(connect, lambda c: c.ping(reconnect=False), l
 
 SYSTEM: Final = System("mysql", "MySQL", 3306, None, "on_duplicate_clause")
 
-#: Rows that the library gives at once.
+#: The number of rows that are fetched from the library in one call.
 _FETCHED_ROWS: Final = 10_000
 
-#: Engines whose changes are all in the log of the server.
+#: The engines all of whose changes are in the server's log.
 _LOGGED: Final = ("InnoDB", "MyISAM", "Aria", "ROCKSDB")
 
-#: Names of types by the numbers that results have for them, of types that are read in a special way.
+#: The names of types that need a special conversion, by their numbers in results.
 _NUMBERED: Final = {4: "float", 7: "timestamp", 16: "bit", 255: "geometry"}
 
 
@@ -150,8 +151,8 @@ class MysqlReader(TableReader[Column]):
         super().__init__(external, SYSTEM)
 
     def version(self) -> Any:
-        """The offset in the server's log of changes before which all content was written. A new value each time for a
-        server without a log, and for content that may change without it. invalidate_query: its result.
+        """An offset in the server's log after all changes of the content. A new value each time for a server without a
+        log, and for content that may change without it. With invalidate_query, the result of this query.
         """
         options = self.options
         with connected(options.server) as connection, connection.cursor() as cursor:
@@ -206,14 +207,14 @@ class MysqlReader(TableReader[Column]):
         return f"SELECT {items} FROM {self._from()}" + (f" WHERE {' AND '.join(parts)}" if parts else "")
 
     def _is_tested(self, column: Column, condition: Condition) -> bool:
-        if self.options.query:  # of its columns the types are not all known
+        if self.options.query:  # the types of its columns are not all known
             return False
         wanted = condition.column.type
         if not condition.values:
             return wanted != JSONB
         if column.kind in WHOLE:
             return wanted.is_integer or wanted.name == "numeric"
-        if column.kind in TEXTS:  # other characters may have no equivalent in the character set of the column
+        if column.kind in TEXTS:  # other characters may be missing in the character set of the column
             return wanted == VARCHAR and all(isinstance(v, str) and v.isascii() for v in condition.values)
         return column.type == wanted and column.kind in ("date", "datetime", "decimal")
 
@@ -224,10 +225,10 @@ class MysqlReader(TableReader[Column]):
 
 
 def _tested(column: Column, condition: Condition) -> str:
-    """A condition that is met by all rows that meet it here, and may be by others.
+    """A condition that is true for all rows that satisfy it in Watersmeet, and possibly for more.
 
-    Texts are ordered by their bytes here. Equal characters are equal in all collations, so that an index serves for
-    these.
+    Watersmeet orders texts by their bytes. Equal characters are equal in all collations, so equalities can use an
+    index.
     """
     name, operator = quoted(column.name), condition.operator
     if not condition.values:
@@ -249,7 +250,9 @@ def _literal(value: Constant) -> str:
 
 
 def receive(connection: Any, query: str, received: io.BytesIO, what: str) -> None:
-    """Writes the lines of a query, made by `line`. what: the table, for messages. Errors of the library."""
+    """Writes the lines of a query whose rows are made by `line`. what: the table, for messages. Raises errors of the
+    library.
+    """
     cursor = connection.cursor(library().cursors.SSCursor)
     cursor.execute(query, ())
     while rows := cursor.fetchmany(_FETCHED_ROWS):
@@ -260,31 +263,31 @@ def receive(connection: Any, query: str, received: io.BytesIO, what: str) -> Non
 
 
 def line(columns: Sequence[tuple[Column, SqlType]]) -> str:
-    """SQL of a row as a line of CSV in which all values but NULL are quoted."""
+    """SQL of a row as a line of CSV in which all values except NULL are quoted."""
     values = ", ',', ".join(_text(column, wanted) for column, wanted in columns)
     return f"CAST(CONCAT({values}) AS BINARY)"
 
 
 def _text(column: Column, wanted: SqlType) -> str:
-    """SQL of a value's text within quotes, as `convert` reads it; of NULL it is empty."""
+    """SQL of a value's text inside quotes, in the form that `convert` reads; empty for NULL."""
     name = quoted(column.name)
     if wanted.name == "bytea":
         text = f"CONCAT(0x5C78, HEX({name}))"
     elif column.kind == "float":
-        text = f"({name} * 1e0)"  # its own text has six digits; a sum would lose the sign of -0
+        text = f"({name} * 1e0)"  # the server's text of a float has six digits, and adding 0 would lose the sign of -0
     elif column.kind == "bit":
         text = f"CAST({name} AS UNSIGNED)"
     elif column.kind == "timestamp" and wanted.name == "timestamptz":
         text = f"CONCAT({name}, '+00:00')"
     else:
         text = name
-    # Between quotes, each quote twice.
+    # a quoted value with doubled quotes
     exact = f"CONVERT({text} USING utf8mb4) COLLATE utf8mb4_bin"
     return f"IFNULL(CONCAT(0x22, REPLACE({exact}, _utf8mb4 0x22, _utf8mb4 0x2222), 0x22), '')"
 
 
 def _offset(cursor: Any) -> Any:
-    """Where the server's log of changes is: all that is before it can be read. None if it has none."""
+    """The current offset of the server's log, before which all changes can be read; None if the server has no log."""
     cursor.execute("SELECT @@log_bin, VERSION()")
     logs, version = cursor.fetchone()
     if not logs:
@@ -305,7 +308,7 @@ def _offset(cursor: Any) -> Any:
 
 
 def ask(connection: Any, query: str, values: Sequence[object] = ()) -> Sequence[tuple[Any, ...]]:
-    """The rows that a query gives."""
+    """The rows of a query."""
     with connection.cursor() as cursor:
         cursor.execute(query, values)
         found: Sequence[tuple[Any, ...]] = cursor.fetchall()

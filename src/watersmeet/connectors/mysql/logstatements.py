@@ -1,7 +1,7 @@
-"""Effects of statements in the log on tables: changes of columns, and unlogged changes of rows.
+"""The effects of statements in the log on tables: changes of columns, and unlogged changes of rows.
 
-MariaDB, "ALTER TABLE", "RENAME TABLE", "TRUNCATE TABLE". Only as much is read as says whether a table can still be
-followed.
+MariaDB, "ALTER TABLE", "RENAME TABLE", "TRUNCATE TABLE". It only parses the parts that determine whether a table can
+still be captured.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _DML: Final = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE", "WITH")
-#: Parts of a table besides columns whose change affects no row.
+#: The parts of a table besides columns whose changes affect no row.
 _PARTS: Final = (
     *("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "CONSTRAINT", "FOREIGN", "CHECK", "PERIOD", "SYSTEM"),
 )
-#: Clauses of the whole table that change no row.
+#: The clauses for the whole table that change no row.
 _SETTINGS: Final = (
     *("COMMENT", "AUTO_INCREMENT", "ENGINE", "ROW_FORMAT", "ORDER", "DISABLE", "ENABLE", "FORCE", "ALGORITHM", "LOCK"),
     *("STATS_PERSISTENT", "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "KEY_BLOCK_SIZE", "PAGE_COMPRESSED", "CHECKSUM"),
@@ -30,7 +30,7 @@ _SETTINGS: Final = (
     *("NOWAIT", "DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "ANALYZE", "REBUILD", "OPTIMIZE", "REPAIR"),
     *("REORGANIZE", "COALESCE", "PARTITION", "IMPORT", "TABLESPACE"),
 )
-#: The values of a NOT NULL column without a default in older rows.
+#: The values that older rows have in a NOT NULL column without a default.
 _IMPLICIT: Final = {
     **dict.fromkeys(
         *(
@@ -45,7 +45,9 @@ _IMPLICIT: Final = {
 
 @dataclass(frozen=True)
 class AddedColumn:
-    """value: the text that older rows have; None is NULL. why: there is no such value that all have."""
+    """An added column. value: the text of the value in older rows; None is NULL. why: the reason why older rows have no
+    common value.
+    """
 
     name: str
     value: str | None
@@ -54,17 +56,17 @@ class AddedColumn:
 
 @dataclass(frozen=True)
 class Effects:
-    """The effects by schema and name of tables. stopped: why a table can't be followed any longer; a table
-    `*` is every one of the schema.
+    """The effects by schema and name of tables. stopped: the reasons why tables can no longer be captured; a table `*`
+    means all tables of the schema.
     """
 
     truncated: set[tuple[str, str]] = field(default_factory=set)
     stopped: dict[tuple[str, str], str] = field(default_factory=dict)
     added: dict[tuple[str, str], list[AddedColumn]] = field(default_factory=dict)
     touched: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
-    """Columns that change, and how: their readers stop."""
+    """The changed columns, whose readers stop, with the kind of change."""
     mentioned: frozenset[str] = frozenset()
-    """Names in a statement that changes rows and was not written as rows."""
+    """The names in a statement that changes rows and was not logged as rows."""
 
     def __bool__(self) -> bool:
         return bool(self.truncated or self.stopped or self.added or self.touched or self.mentioned)
@@ -77,12 +79,12 @@ class _Token:
 
     @property
     def word(self) -> str:
-        """As a keyword."""
+        """The token as a keyword."""
         return self.text.upper() if self.kind in ("word", "sign") else ""
 
 
 def effects(statement: str, schema: str, *, ansi_quotes: bool = False) -> Effects:
-    """The effects of a statement. schema: of tables that are named without one."""
+    """The effects of a statement. schema: the schema of unqualified tables."""
     tokens = [*_tokens(statement, ansi_quotes=ansi_quotes)]
     found = Effects()
     words = [t.word for t in tokens]
@@ -123,7 +125,7 @@ def effects(statement: str, schema: str, *, ansi_quotes: bool = False) -> Effect
 
 
 def savepoint(statement: str) -> str:
-    """The name in SAVEPOINT, as the server writes it, or in ROLLBACK TO, as its client sent it."""
+    """The name in SAVEPOINT in the server's form, or in ROLLBACK TO in the client's form."""
     found = [t for t in _tokens(statement, ansi_quotes=True) if t.text != ";"]
     return found[-1].text.lower()
 
@@ -156,7 +158,7 @@ def _skip(words: Sequence[str], offset: int, *optional: str) -> int:
 
 
 def _name(tokens: Sequence[_Token], offset: int, schema: str) -> tuple[tuple[str, str], int]:
-    """(schema and name, the offset after them)."""
+    """The schema and the name, and the offset after them."""
     if offset >= len(tokens):
         return (schema, ""), offset
     if offset + 2 < len(tokens) and tokens[offset + 1].text == "." and tokens[offset + 1].kind == "sign":
@@ -196,7 +198,7 @@ def _alter(part: Sequence[_Token], table: tuple[str, str], found: Effects) -> No
     elif first == "ADD" and second == "PRIMARY":
         found.stopped[table] = "has another primary key"
     elif first == "ALTER" and second not in _PARTS:
-        return  # a default, which existing rows don't get
+        return  # changes a default, which existing rows don't get
     elif first in ("ADD", "DROP", "RENAME", "ALTER") and second in _PARTS:
         return
     elif first == "RENAME" and second != "COLUMN":
@@ -215,7 +217,7 @@ def _alter(part: Sequence[_Token], table: tuple[str, str], found: Effects) -> No
 
 
 def _end(part: Sequence[_Token], opening: int) -> int:
-    """The parenthesis that closes another."""
+    """The index of the parenthesis that closes another."""
     depth = 0
     for i in range(opening, len(part)):
         depth += (part[i].text == "(") - (part[i].text == ")") if part[i].kind == "sign" else 0

@@ -1,8 +1,8 @@
-"""Rows of the log as columns of texts, as the server itself would write them.
+"""Converts rows of the log to columns of texts in the form in which the server itself would write them.
 
-MySQL, "Rows_event", "Date and Time Data Type Representation"; `decimal2bin`. The rows of an event follow one another
-without any mark of where they begin. So all events are read side by side: one step for each column finds its values in
-the first rows of all of them, then in the second rows, and so on.
+MySQL, "Rows_event", "Date and Time Data Type Representation"; `decimal2bin`. The rows of an event follow each other
+without any mark of their beginnings. So all events are read in parallel: for each column, one step finds the values in
+the first rows of all events, then in the second rows, and so on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from watersmeet.connectors.databases.captures import Mask, Numbers, TableVersion
 from watersmeet.connectors.mysql.client import ask
 from watersmeet.formats.jsonscan import content, cut
 
-#: Types by their numbers.
+#: The numbers of types.
 TINY, SHORT, LONG, FLOAT, DOUBLE, LONGLONG, INT24 = 1, 2, 3, 4, 5, 8, 9
 
 DATE, YEAR, NEWDATE, VARCHAR, BIT, TIMESTAMP, DATETIME, TIME = 10, 13, 14, 15, 16, 17, 18, 19
@@ -38,16 +38,16 @@ _WORDS: Final = {
 
 _TEXTS: Final = (VARCHAR, VAR_STRING, STRING, BLOB)
 
-#: Types that the metadata of signs counts, and those of charsets.
+#: The types that are counted in the metadata of signs, and in the metadata of charsets.
 _NUMERIC: Final = (TINY, SHORT, INT24, LONG, LONGLONG, FLOAT, DOUBLE, DECIMAL, YEAR)
 
 _CHARACTER: Final = (*_TEXTS, VARCHAR_COMPRESSED, BLOB_COMPRESSED)
 _LABELLED: Final = (ENUM, SET)
 
-#: The charset of bytes.
+#: The number of the charset of bytes.
 BINARY: Final = 63
 
-#: Kinds of metadata.
+#: The kinds of metadata.
 _SIGNS, _DEFAULT_CHARSET, _CHARSETS, _NAMES, _SET_LABELS, _ENUM_LABELS = range(1, 7)
 
 _LABEL_DEFAULT_CHARSET, _LABEL_CHARSETS = 10, 11
@@ -55,8 +55,8 @@ _LABEL_DEFAULT_CHARSET, _LABEL_CHARSETS = 10, 11
 
 @dataclass(frozen=True)
 class MapColumn:
-    """A column as the log has it. kind: the number of its type. size: of values, or the most of texts (bytes).
-    digits: of fractions. charset: the number of a collation. labels: of that charset.
+    """A column in the log. kind: the number of its type. size: the bytes of values, or the maximum bytes of texts.
+    digits: the digits of fractions. charset: the number of a collation. labels: labels in this charset.
     """
 
     kind: int
@@ -69,12 +69,12 @@ class MapColumn:
 
     @property
     def has_charset(self) -> bool:
-        """Whether its values are texts, or labels that are."""
+        """Whether its values are texts, or labels that are texts."""
         return self.kind in _LABELLED or (self.kind in _TEXTS and self.charset != BINARY)
 
     @property
     def words(self) -> str:
-        """Its type, see `TableThere.types`."""
+        """Its type in the form of `TableThere.types`."""
         if self.kind in _TEXTS:
             return "binary" if self.charset == BINARY else "text"
         word = _WORDS.get(self.kind, "compressed" if self.kind in _CHARACTER else f"type {self.kind}")
@@ -85,13 +85,13 @@ class MapColumn:
 
 @dataclass(frozen=True)
 class MapVersion(TableVersion):
-    """A table as rows behind have it."""
+    """The definition of a table for the rows that follow in the log."""
 
     columns: tuple[MapColumn, ...]
 
 
 def parsed(body: bytes) -> MapVersion | None:
-    """The table of an event without its head; None if it lacks the names of columns."""
+    """The table in the body of an event; None if the event lacks the names of columns."""
     offset = 8
     schema, offset = _short_text(body, offset)
     name, offset = _short_text(body, offset + 1)
@@ -122,7 +122,7 @@ def parsed(body: bytes) -> MapVersion | None:
 
 
 def packed(body: bytes, offset: int) -> tuple[int, int]:
-    """(an integer of variable length, the offset after it)."""
+    """An integer of variable length, and the offset after it."""
     first = body[offset]
     if first < 0xFB:
         return first, offset + 1
@@ -174,7 +174,7 @@ def _columns(kinds: bytes, metadata: bytes) -> list[MapColumn]:
             size, digits, offset = metadata[offset], metadata[offset + 1], offset + 2
         elif kind in (STRING, VAR_STRING, ENUM, SET):
             first, second, offset = metadata[offset], metadata[offset + 1], offset + 2
-            # Of long texts two bits of the size are among those of the type.
+            # two bits of the size of long texts are among the bits of the type
             of, size = (
                 (first | 0x30, second | ((first & 0x30 ^ 0x30) << 4)) if first & 0x30 != 0x30 else (first, second)
             )
@@ -214,7 +214,7 @@ def _numbers(body: bytes) -> list[int]:
 
 _Bytes = npt.NDArray[np.uint8]
 
-#: The bytes that must follow the rows: those of NULL values are read there.
+#: The padding after the rows, from which the bytes of NULL values are read.
 PADDING: Final = bytes(16)
 
 _SIZES: Final = {
@@ -224,7 +224,7 @@ _SIZES: Final = {
 
 _INTEGERS: Final = (TINY, SHORT, INT24, LONG, LONGLONG)
 
-#: Bytes of a decimal by its number of digits.
+#: The bytes of a decimal by its number of digits.
 _DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
@@ -232,8 +232,8 @@ _ZERO, _MINUS, _POINT = b"0-."
 
 
 class Images(NamedTuple):
-    """Rows, by event and in their order there. events: of each row. begins, sizes: by column, where its values are;
-    size -1: NULL.
+    """Rows, ordered by event and by their order in the event. events: the event of each row. begins, sizes: the
+    locations of values by column; size -1: NULL.
     """
 
     events: Numbers
@@ -242,7 +242,7 @@ class Images(NamedTuple):
 
 
 def images(data: _Bytes, starts: Numbers, ends: Numbers, columns: Sequence[MapColumn]) -> Images:
-    """The rows of events whose rows are between `starts` and `ends`. data: with PADDING behind."""
+    """The rows of events, which lie between `starts` and `ends`. data: must end with PADDING."""
     at, active = starts.copy(), np.flatnonzero(starts < ends)
     events, begins, sizes = [], [], []
     while len(active):
@@ -271,7 +271,7 @@ def images(data: _Bytes, starts: Numbers, ends: Numbers, columns: Sequence[MapCo
 
 
 def little(data: _Bytes, offsets: Numbers, size: int) -> Numbers:
-    """Numbers with the least byte first, without sign up to 8 bytes."""
+    """Unsigned numbers of up to 8 bytes, least significant byte first."""
     found = np.zeros(len(offsets), np.int64)
     for i in range(size):
         found |= data[offsets + i].astype(np.int64) << (8 * i)
@@ -279,7 +279,7 @@ def little(data: _Bytes, offsets: Numbers, size: int) -> Numbers:
 
 
 def big(data: _Bytes, offsets: Numbers, size: int) -> Numbers:
-    """Numbers with the greatest byte first."""
+    """Unsigned numbers, most significant byte first."""
     found = np.zeros(len(offsets), np.int64)
     for i in range(size):
         found = found << 8 | data[offsets + i]
@@ -287,7 +287,7 @@ def big(data: _Bytes, offsets: Numbers, size: int) -> Numbers:
 
 
 def _layout(column: MapColumn) -> tuple[int, int]:
-    """(bytes of the size before a value; without them, the size)."""
+    """The number of size bytes that precede a value; if there are none, the size."""
     kind = column.kind
     if kind in (VARCHAR, VARCHAR_COMPRESSED, STRING, VAR_STRING):
         return 1 if column.size < 256 else 2, 0
@@ -305,7 +305,7 @@ def _layout(column: MapColumn) -> tuple[int, int]:
 
 
 def is_known(column: MapColumn) -> bool:
-    """Whether it is known where values of the column end."""
+    """Whether the ends of the column's values are known."""
     variable = (
         *(VARCHAR, VARCHAR_COMPRESSED, STRING, VAR_STRING, BLOB, BLOB_COMPRESSED, JSON, GEOMETRY),
         *(ENUM, SET, BIT, DECIMAL, TIMESTAMP, DATETIME, TIME),
@@ -314,14 +314,14 @@ def is_known(column: MapColumn) -> bool:
 
 
 def texts(data: _Bytes, begins: Numbers, sizes: Numbers, column: MapColumn, charsets: Charsets) -> pa.StringArray:
-    """The values of a column; NULL for those of types that are not read. charsets: `has` that of the column."""
+    """The values of a column; NULL for types that are not read. charsets: must have the charset of the column."""
     null = sizes < 0
     kind = column.kind
     if kind in (VARCHAR, VAR_STRING, STRING, BLOB):
         found = cut(data, begins, begins + np.maximum(sizes, 0), null)
         if column.charset == BINARY:
             digits = _hexadecimal(found)
-            # Trailing zeros of values of a fixed size are not stored.
+            # trailing zeros of values with a fixed size are not stored
             return pc.ascii_rpad(digits, 2 + 2 * column.size, "0") if kind == STRING else digits
         return charsets.decoded(found, column.charset)
     begins = np.where(null, 0, begins)
@@ -349,11 +349,11 @@ def _integers(data: _Bytes, begins: Numbers, column: MapColumn, null: Mask) -> p
 
 
 def _hexadecimal(values: pa.StringArray) -> pa.StringArray:
-    """Bytes as `bytea` is written."""
+    """Bytes in the form of `bytea`."""
     read, offsets = content(values)
     offsets = np.asarray(offsets, np.int64)
     sizes = np.diff(offsets)
-    doubled = 2 * offsets + 2 * np.arange(len(offsets))  # offsets of the digits and prefixes
+    doubled = 2 * offsets + 2 * np.arange(len(offsets))  # the offsets of the digits and prefixes
     result = np.empty(int(doubled[-1]), np.uint8)
     result[doubled[:-1]], result[doubled[:-1] + 1] = b"\\x"
     at = 2 * np.arange(len(read)) + 2 * (np.repeat(np.arange(len(sizes)), sizes) + 1)
@@ -369,7 +369,9 @@ def _strings(data: _Bytes, offsets: Numbers, null: Mask) -> pa.StringArray:
 
 
 def _labelled(numbers: Numbers, kind: int, labels: Sequence[str], null: Mask) -> pa.StringArray:
-    """An enum has the number of its label from 1 (0: none that it knows), a set a bit for each of its labels."""
+    """Texts of labels. An enum has the number of its label from 1 (0: invalid value), a set has a bit for each of its
+    labels.
+    """
     if kind == ENUM:
         return pa.array(["", *labels]).take(pa.array(np.where(null, 0, numbers), mask=null))
     known, which = np.unique(np.where(null, 0, numbers), return_inverse=True)
@@ -377,7 +379,7 @@ def _labelled(numbers: Numbers, kind: int, labels: Sequence[str], null: Mask) ->
     return pa.array(written, pa.string()).take(pa.array(which, mask=null))
 
 
-# Texts of fixed widths: a matrix of characters, of which some are left out.
+# Texts of fixed width: a matrix of characters, of which some are omitted.
 def _kept(characters: _Bytes, keep: Mask, null: Mask) -> pa.StringArray:
     keep = keep & ~null[:, None]
     offsets = np.concatenate([[0], np.cumsum(keep.sum(1))])
@@ -385,13 +387,13 @@ def _kept(characters: _Bytes, keep: Mask, null: Mask) -> pa.StringArray:
 
 
 def _digits(numbers: Numbers, count: int) -> _Bytes:
-    """The last digits, as characters."""
+    """The last digits of numbers as characters."""
     powers = 10 ** np.arange(count - 1, -1, -1, dtype=np.int64)
     return (numbers[:, None] // powers % 10 + _ZERO).astype(np.uint8)
 
 
 def _joined(parts: Sequence[_Bytes | int], count: int) -> _Bytes:
-    """Columns of characters; a number is one character for all rows."""
+    """Joins columns of characters; an integer is a character for all rows."""
     return np.concatenate([np.full((count, 1), p, np.uint8) if isinstance(p, int) else p for p in parts], 1)
 
 
@@ -402,7 +404,8 @@ def _decimals(data: _Bytes, begins: Numbers, column: MapColumn, null: Mask) -> p
     negative = read[:, 0] < 0x80
     read[:, 0] ^= 0x80
     read[negative] = ~read[negative]
-    # Groups of nine digits have four bytes; the rest is the first group of whole digits, the last of the fraction.
+    # Nine digits have four bytes; the incomplete group is the first one of the integer part and the last one of the
+    # fraction.
     groups = [n for n in (whole % 9, *[9] * (whole // 9)) if n] + [n for n in (*[9] * (part // 9), part % 9) if n]
     offset, found = 0, []
     for n in groups:
@@ -421,7 +424,7 @@ def _decimals(data: _Bytes, begins: Numbers, column: MapColumn, null: Mask) -> p
 
 
 def _fraction(parts: Numbers, column: MapColumn) -> list[_Bytes | int]:
-    """The fraction of a second, of which an even number of digits is stored."""
+    """The fraction of a second, which is stored with an even number of digits."""
     if not column.digits:
         return []
     stored = column.digits + column.digits % 2
@@ -497,12 +500,12 @@ _WRITERS: Final[dict[int, Callable[[_Bytes, Numbers, MapColumn, Mask], pa.String
 }
 
 
-#: Charsets whose texts are UTF-8 already.
+#: The charsets whose texts are already UTF-8.
 _UTF8: Final = ("utf8mb4", "utf8mb3", "utf8")
 
 
-#: The charsets of collations by the numbers that the log has for these. Older servers number collations of each charset
-#: in one table, newer ones those that several charsets share in the other.
+#: The query of charsets of collations by their numbers in the log. Older servers number the collations of each charset
+#: in one table, newer servers those that several charsets share in the other.
 _COLLATIONS: Final = "SELECT ID, CHARACTER_SET_NAME FROM information_schema.{} WHERE ID IS NOT NULL"
 
 
@@ -515,7 +518,7 @@ AND TABLE_NAME = 'COLLATION_CHARACTER_SET_APPLICABILITY' AND COLUMN_NAME = 'ID'
 _CHARSET_SIZES: Final = "SELECT CHARACTER_SET_NAME, MAXLEN FROM information_schema.CHARACTER_SETS"
 
 
-#: The most bytes, and values, that the server converts at once.
+#: The maximum bytes, and values, that the server converts in one request.
 _MOST_BYTES: Final = 1 << 20
 
 
@@ -523,7 +526,9 @@ _MOST_VALUES: Final = 1000
 
 
 class Charsets:
-    """The charsets of a server, by the numbers of collations. One thread uses it. Errors of the library."""
+    """The charsets of a server by the numbers of collations. Only one thread may use it. Raises errors of the
+    library.
+    """
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -535,11 +540,11 @@ class Charsets:
         self._labels: dict[tuple[int, tuple[bytes, ...]], tuple[str, ...]] = {}
 
     def has(self, collation: int) -> bool:
-        """Whether it is known which charset a collation is of."""
+        """Whether the charset of a collation is known."""
         return collation in self._names
 
     def decoded(self, values: pa.StringArray, collation: int) -> pa.StringArray:
-        """Texts of a column, given as the bytes that the log has."""
+        """The texts of a column from the bytes in the log."""
         name = self._names[collation]
         if name in _UTF8:
             return values
@@ -548,7 +553,7 @@ class Charsets:
         return pa.array(found, pa.string()).take(encoded.indices)
 
     def labels(self, labels: tuple[bytes, ...], collation: int) -> tuple[str, ...]:
-        """The labels of a type."""
+        """The decoded labels of a type."""
         key = collation, labels
         if key not in self._labels:
             name = self._names[collation]

@@ -1,11 +1,11 @@
-"""Tables of MySQL and MariaDB as targets, of the connectors `jdbc` and `mysql`.
+"""Tables of MySQL and MariaDB as targets of the connectors `jdbc` and `mysql`.
 
-Rows are written as statements of many rows, INSERT … ON DUPLICATE KEY UPDATE; deleted keys go into a temporary
+Rows are written by multi-row statements, INSERT … ON DUPLICATE KEY UPDATE. Deleted keys are written to a temporary
 table, by which rows are deleted.
 
-MySQL may treat two different keys of Watersmeet as equal: its collations ignore case, accents or trailing spaces, and
-other unique indexes count as keys as well. If that is possible, the keys are looked up after the rows are written, in
-the same transaction.
+MySQL may treat two different keys of Watersmeet as equal, because its collations ignore case, accents or trailing
+spaces, and other unique indexes also count as keys. If this is possible, the keys are checked after the rows are
+written, in the same transaction.
 
 RisingWave, "Sink data from RisingWave to MySQL with the JDBC connector".
 """
@@ -48,21 +48,22 @@ from watersmeet.formats.writers import SqlWriter, concatenated, json_writer, pla
 from watersmeet.system.process import fault
 from watersmeet.values.types import VARCHAR, Field, SqlType
 
-#: Nothing is rounded, cut or replaced in silence; a backslash is one; 0 is no request for a new number.
+#: The SQL mode: no value is silently rounded, truncated or replaced; a backslash is a plain character; 0 does not
+#: request a new number.
 _SQL_MODE: Final = (
     "STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,NO_AUTO_VALUE_ON_ZERO,NO_ZERO_DATE,NO_ZERO_IN_DATE,"
     "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 )
-#: How long the end of an earlier writer's connection is waited for.
+#: The maximum time to wait for the end of an earlier writer's connection.
 _ENDING_S: Final = 30
-#: Bytes of a statement, unless one row is longer.
+#: The maximum bytes of a statement, unless a single row is longer.
 _STATEMENT_BYTES: Final = 1 << 20
 _KEYS_TABLE: Final = "watersmeet_keys"
 #: The clause after ON DUPLICATE KEY.
 _CLAUSE: Final = re.compile(r"(?i)\s*UPDATE\s")
-#: Errors of KILL: the connection ended by itself, or is of another user.
+#: The errors of KILL: the connection has ended, or belongs to another user.
 _NOT_KILLED: Final = (1094, 1095)
-#: Errors of a row, by number where the class of their SQLSTATE does not say it: checks, triggers, values of a type.
+#: The numbers of errors about a row that the class of SQLSTATE does not show: checks, triggers, values of a type.
 _REFUSALS: Final = (1265, 1364, 1366, 1411, 1525, 1644, 3140, 3819, 4025)
 
 _ENGINE: Final = """
@@ -81,7 +82,9 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0
 
 
 class MysqlRows(NamedTuple):
-    """Rows as SQL, `(1,'a')`. keys: those of `rows`; gone: those of deleted rows. Both are empty unless it upserts."""
+    """Rows as SQL, `(1,'a')`. keys: the keys of `rows`. gone: the keys of deleted rows. Both are empty for a sink that
+    only appends.
+    """
 
     rows: pa.BinaryArray
     keys: pa.BinaryArray
@@ -89,7 +92,7 @@ class MysqlRows(NamedTuple):
 
 
 class MysqlTarget(DatabaseTarget[MysqlRows]):
-    """See `databases`."""
+    """A target; see `databases.targets`."""
 
     microseconds = "datetime(6)"
 
@@ -99,20 +102,20 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
         self._types: dict[str, str] = {}
         """The type of each column in the server's table, with character set and collation."""
         self._are_texts: set[str] = set()
-        """Columns that have a collation."""
+        """The columns with a collation."""
         self._loose: dict[str, str] = {}
         """The column with staged texts, by key column in which the server may treat different texts as equal."""
         self._numbers: set[str] = set()
-        """Columns that the server numbers."""
+        """The columns that the server numbers."""
         self._merges = False
-        """Whether two keys may be one there."""
+        """Whether the server may treat two keys as equal."""
         self._packet_bytes = 0
 
     def _connect(self) -> Any:
         connection = connect(self._where.server)
         with connection.cursor() as cursor:
             cursor.execute("SET sql_mode = %s", [_SQL_MODE])
-            # Locks of gaps between keys would hold up other writers of the table.
+            # gap locks between keys would block other writers of the table
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
             cursor.execute("SELECT @@max_allowed_packet")
             (self._packet_bytes,) = cursor.fetchone()
@@ -168,7 +171,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
         for name, column, prefix, has_nulls in self._run(_INDEXES, [self._where.schema, self._where.table]):
             if has_nulls == "YES" or column is None or prefix is not None:
                 nullable.add(name)
-            # Of an expression, or of the beginning of a column.
+            # an index of an expression or of a column's prefix
             indexes.setdefault(name, set()).add(f"\0{name}" if column is None or prefix is not None else column)
         found = {frozenset(columns): name in nullable for name, columns in indexes.items()}
         if self._delivery.merging is not None:
@@ -178,7 +181,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        self._run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # which locks gaps between rows, too
+        self._run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # also locks gaps between rows
         with self._transaction():
             self._run(f"SELECT count(*) FROM {self._table} FOR UPDATE")
             yield
@@ -207,7 +210,9 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
             self._run(f"UPDATE {joined} SET {changes}")
 
     def _check_merging(self, merging: Merging, keys: Collection[frozenset[str]]) -> None:
-        """FEATURE_NOT_SUPPORTED if the table has another unique key, by which MySQL could update an unrelated row."""
+        """Raises FEATURE_NOT_SUPPORTED if the table has another unique key, by which MySQL could update an unrelated
+        row.
+        """
         for other in sorted(map(sorted, keys)):
             if not {*merging.key} <= {*other} and not {*other} & self._numbers:
                 raise error(
@@ -299,7 +304,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
         self._insert(self._keys_table, self._listed(self._staged_key), keys)
 
     def _insert(self, table: str, names: str, rows: pa.BinaryArray, behind: str = "") -> None:
-        """Writes rows by statements that the server takes."""
+        """Writes rows by statements within the server's size limit."""
         before = f"INSERT INTO {table} ({names}) VALUES ".replace("%%", "%").encode()
         after = behind.replace("%%", "%").encode()
         data = value_bytes(concatenated([b",", rows]))
@@ -317,7 +322,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
             begin, first = end, last
 
     def _on_duplicate(self, of_key: str, updated: Sequence[str]) -> str:
-        """The clause by which a row gets columns of the one that is written. of_key: a column of the key."""
+        """The clause by which an existing row takes columns of the written row. of_key: a column of the key."""
         first = quoted(of_key)
         changes = [f"{name} = VALUES({name})" for name in map(quoted, updated)] or [f"{first} = {self._table}.{first}"]
         return f" ON DUPLICATE KEY UPDATE {', '.join(changes)}"
@@ -328,7 +333,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
 
     @property
     def _same_key(self) -> str:
-        """A row t has the key c, byte by byte."""
+        """The condition that a row t has exactly the bytes of the key c."""
         same = self._same([(c.name, c.name) for c in self._key])
         texts = (
             f"CAST(CONVERT(t.{quoted(name)} USING utf8mb4) AS BINARY) = c.{text}" for name, text in self._loose.items()
@@ -336,7 +341,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
         return " AND ".join([same, *texts])
 
     def _same(self, pairs: Sequence[tuple[str, str]]) -> str:
-        """Columns of a row t have the values of columns of c, byte by byte."""
+        """The condition that columns of a row t have exactly the bytes of columns of c."""
         conditions = []
         for name, other in pairs:
             own, given = f"t.{quoted(name)}", f"c.{quoted(other)}"
@@ -379,7 +384,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
 
 
 def _literal(value: str, kind: SqlType, *, is_text: bool) -> str:
-    """DuckDB's SQL for the literal of a value; NULL for NULL. is_text: the column there takes texts."""
+    """DuckDB SQL for the literal of a value; NULL for NULL. is_text: whether the server's column stores texts."""
     name = kind.name
     if is_text:
         return _string(plain_text(value, kind))
@@ -388,7 +393,8 @@ def _literal(value: str, kind: SqlType, *, is_text: bool) -> str:
     if name == "bytea":
         return f"'x''' || hex({value}) || ''''"
     if kind.is_float:
-        # A number with a point and without an exponent would be a decimal. Those that are not finite, it refuses.
+        # The server reads a number with a point and without exponent as a decimal. It rejects numbers that are not
+        # finite.
         text = f"CAST(CAST({value} AS DOUBLE) AS VARCHAR)"
         number = f"CASE WHEN contains({text}, 'e') THEN {text} ELSE {text} || 'e0' END"
         return f"CASE WHEN isfinite({value}) THEN {number} ELSE '''' || {text} || '''' END"
@@ -413,7 +419,7 @@ SINK_OPTIONS: Final = OptionSet(
 
 
 def _target(delivery: Delivery, database_id: str) -> MysqlTarget:
-    """CONNECTOR_OPTION for options that are wrong."""
+    """The target of a delivery. Raises CONNECTOR_OPTION for invalid options."""
     check_form(delivery)
     options = SINK_OPTIONS.read(delivery.connector)
     clause = conflict_clause(options.text("on_conflict"))
@@ -421,7 +427,7 @@ def _target(delivery: Delivery, database_id: str) -> MysqlTarget:
 
 
 def conflict_clause(text: str) -> str:
-    """The option `on_duplicate_clause`, as a clause of INSERT. CONNECTOR_OPTION if it is invalid."""
+    """The option `on_duplicate_clause` as a clause of INSERT. Raises CONNECTOR_OPTION if it is invalid."""
     if text and not _CLAUSE.match(text):
         raise error(
             "CONNECTOR_OPTION",
