@@ -349,8 +349,7 @@ def _form(given: _Given, columns: Sequence[str]) -> tuple[MessageFormat, dict[st
 
 
 def _encoding_options(given: _Given, columns: Sequence[str], name: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The options of an encoding, and the members of columns. Raises FEATURE_NOT_SUPPORTED for unsupported encodings.
-    """
+    """The options of an encoding, and the members of columns. Raises FEATURE_NOT_SUPPORTED."""
     if name == "JSON":
         members, options = _json_paths(given, columns)
         return options | WRITTEN, members

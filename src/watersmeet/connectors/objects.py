@@ -8,8 +8,8 @@ The targets `s3`, `gcs` and `azblob` write objects of Parquet, JSON or CSV. Each
         .watersmeet/log/000000000042.json   the newest offset, and the objects added with it
 
 The log is a sequence of objects. An entry is created only if its number is free, so one of several writers creates the
-next entry. Opening the target also adds an entry, which fences all earlier writers. The entry with an offset commits
-everything up to that offset.
+next entry. Opening the target also adds an entry, which fences off all earlier writers. The entry with an offset
+commits all rows up to that offset.
 
 Data objects are written before their entry. The name of an object contains the offset of its rows, and an offset always
 has the same rows: the next writer reuses or rewrites objects of a writer that failed before its entry. Objects of an
@@ -51,13 +51,13 @@ from watersmeet.values.types import VARCHAR, Schema
 CONFIG_FILE: Final = "config_file"
 ENVIRONMENT_SETTING: Final = "use_environment_credentials"
 
-#: Columns that show where a row is from, if they are declared: the part of its path.
+#: The columns that show the location of a row if they are declared, with the part of its path.
 PATH_COLUMNS: Final = {"_path": "file", "_file": "base"}
 
-#: Settings without an effect: each part of a commit is written as one object.
+#: Settings without effect, because each part of a commit is written as one object.
 _IDLE: Final = re.compile(r"s3_(?:min|max|upload|check)_\w+")
 
-#: By the ending of names: the format.
+#: The formats by the ending of names.
 _ENDINGS: Final = {
     "csv": "CSV",
     "tsv": "TSV",
@@ -68,7 +68,7 @@ _ENDINGS: Final = {
     "avro": "Avro",
 }
 
-#: Formats in which objects are written, as `catalog.MessageFormat` has them.
+#: The formats of written objects under the names of `catalog.MessageFormat`.
 _WRITTEN: Final[dict[str, MessageFormat]] = {
     "csv": MessageFormat(encoding="csv", options={"without_header": "true"}),
     "csvwithnames": MessageFormat(encoding="csv"),
@@ -78,12 +78,12 @@ _WRITTEN: Final[dict[str, MessageFormat]] = {
     "parquet": MessageFormat(encoding="parquet"),
 }
 
-#: Formats with column names, so that a subset of columns can be read.
+#: The formats with column names, so that a subset of columns can be read.
 _NAMED: Final = ("csvwithnames", "tsvwithnames", "tabseparatedwithnames", "jsoneachrow", "json", "parquet", "avro")
 
 _MAGIC: Final = re.compile(r"[*?{]")
 
-#: Characters with a meaning in the options of files.
+#: The characters with a special meaning in the options of files.
 _SPECIAL: Final = re.compile(r"[*?{\[]")
 
 _RANGE: Final = re.compile(r"(\d+)\.\.(\d+)")
@@ -96,8 +96,8 @@ _PARTITION: Final = "{_partition_id}"
 
 @dataclass(frozen=True)
 class ObjectTable:
-    """The location of the objects of a table. bucket: as options of connector s3, including its credentials.
-    read_from: a pattern of names; empty where nothing is read. write_to: a name; empty where nothing is written.
+    """The location of the objects of a table. bucket: the bucket as options of the connector s3, including credentials.
+    read_from: a pattern of names; empty if nothing is read. write_to: a name; empty if nothing is written.
     """
 
     bucket: dict[str, str]
@@ -107,7 +107,7 @@ class ObjectTable:
 
 
 class ObjectReader(Reader):
-    """The rows of all objects that a pattern names."""
+    """The rows of all objects that match a pattern."""
 
     def __init__(self, external: External) -> None:
         self._table = object_table(external.options)
@@ -121,7 +121,7 @@ class ObjectReader(Reader):
         return None
 
     def version(self) -> Any:
-        """The objects that there are, with their tags."""
+        """The existing objects with their tags."""
         listing = ObjectListing(self._source(()).options)
         try:
             return sorted((name, stat.size, stat.etag) for name, stat in listing.listed().items())
@@ -180,7 +180,7 @@ TABLE_OPTIONS: Final = OptionSet(
 
 
 def object_table(given: Mapping[str, str]) -> ObjectTable:
-    """The settings of a table of type s3. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    """The location in the settings of a table of type s3. Raises CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     options = TABLE_OPTIONS.read({n: v for n, v in given.items() if not _IDLE.fullmatch(n)})
     bucket = _bucket(options)
     read_from, write_to = options.text("read_from"), options.text("write_to")
@@ -203,16 +203,16 @@ def object_table(given: Mapping[str, str]) -> ObjectTable:
 
 
 def with_config_file(given: Mapping[str, str]) -> dict[str, str]:
-    """Settings with those of the file that they name, which is read once. CONNECTOR_OPTION."""
+    """Settings with those of their config file, which is read once. Raises CONNECTOR_OPTION."""
     found = dict(given)
     path = found.pop(CONFIG_FILE, None)
     return found if path is None else {**properties_file(CONFIG_FILE, path), **found}
 
 
 def _bucket(options: Options) -> dict[str, str]:
-    """The options of connector s3 that say where objects are, and how they are reached."""
+    """The options of the connector s3 that locate a bucket and give access to it."""
     endpoint, bucket = options.text("endpoint"), options.text("bucket")
-    if endpoint and not bucket:  # as it is written for Google's storage
+    if endpoint and not bucket:  # the form of URLs of Google's storage
         parts = urlsplit(endpoint)
         bucket, endpoint = parts.path.strip("/"), f"{parts.scheme}://{parts.netloc}"
     if not bucket or "/" in bucket:
@@ -240,7 +240,7 @@ def _format(name: str) -> str:
 
 
 def _check_written(table: ObjectTable) -> None:
-    """FEATURE_NOT_SUPPORTED for locations and formats that can only be read."""
+    """Raises FEATURE_NOT_SUPPORTED for locations and formats that can only be read."""
     name = table.write_to
     if _PARTITION in name:
         raise error("FEATURE_NOT_SUPPORTED", f"{_PARTITION} in write_to is not supported")
@@ -256,14 +256,14 @@ def _check_written(table: ObjectTable) -> None:
 
 
 def _read_from(write_to: str) -> str:
-    """The pattern of written objects, whose names have a part before the ending."""
+    """The pattern of written objects, whose names contain a part number before the ending."""
     directory, slash, name = write_to.rpartition("/")
     stem, point, ending = name.rpartition(".")
     return f"{directory}{slash}{stem}.*.{ending}" if point else f"{directory}{slash}{name}.*"
 
 
 def _names(pattern: str) -> dict[str, str]:
-    """The options of connector s3 for the objects that a pattern names."""
+    """The options of the connector s3 for the objects that match a pattern."""
     plain = _SPECIAL.split(pattern, maxsplit=1)[0]
     if plain == pattern:
         return {"match_pattern": pattern}
@@ -273,8 +273,8 @@ def _names(pattern: str) -> dict[str, str]:
 
 
 def _regex(pattern: str) -> Iterator[str]:
-    """Parts of a regular expression of a pattern in which `*` and `?` don't stand for `/`, `**` does, `{a,b}` is one of
-    these, and `{1..12}` a number.
+    """The parts of the regular expression of a pattern in which `*` and `?` don't match `/`, `**` does, `{a,b}` matches
+    one of these, and `{1..12}` a number.
     """
     offset = 0
     while offset < len(pattern):
@@ -309,13 +309,13 @@ def _choice(text: str) -> str:
 
 _NAME: Final = "object_name"
 
-#: Objects that are written at the same time.
+#: The number of objects that are written concurrently.
 _WRITERS: Final = 8
 
 
 class ObjectTarget(DirectoryTarget):
     """A directory of objects. With the option `object_name`, such as `data.json`, several targets share a directory:
-    it begins and ends the names of objects, and each target has its own log.
+    its parts are prefix and ending of the names of objects, and each target has its own log.
     """
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
@@ -334,7 +334,7 @@ class ObjectTarget(DirectoryTarget):
         """The number of the newest known entry."""
 
     def look(self) -> None:
-        """CONNECTOR_OPTION, RUNTIME_UNAVAILABLE if the store can't be reached, or refuses."""
+        """Raises CONNECTOR_OPTION, and RUNTIME_UNAVAILABLE if the store is unavailable or refuses access."""
         check_objects(self._connector)
 
     def open(self, generation: int) -> SinkOffset | None:
@@ -353,7 +353,7 @@ class ObjectTarget(DirectoryTarget):
                 fault("objects.looked")
                 if self._add([]):
                     break
-                self._number += 1  # another one came first
+                self._number += 1  # another writer was first
             fault("objects.fenced")
             self._has_older = True
             self._remove_generations()
@@ -377,7 +377,7 @@ class ObjectTarget(DirectoryTarget):
         self._remove_generations()
 
     def _claim(self) -> None:
-        """CONNECTOR_OPTION if the directory belongs to another sink."""
+        """Raises CONNECTOR_OPTION if the directory belongs to another sink."""
         name = f"{self._state}/owner"
         try:
             owner = self._store.get(name)
@@ -387,7 +387,7 @@ class ObjectTarget(DirectoryTarget):
         self._check_owner(owner)
 
     def _write(self, batches: Sequence[SinkBatch]) -> list[str]:
-        """Makes the objects of batches; their names."""
+        """Writes the objects of batches; returns their names."""
         pieces = [piece for p in batches for piece in self._files.pieces(self._stem(p.offset), self._files.rows(p))]
         if len(pieces) == 1:
             self._write_piece(*pieces[0])
@@ -400,7 +400,7 @@ class ObjectTarget(DirectoryTarget):
     def _write_piece(self, name: str, rows: pa.Table) -> None:
         data = io.BytesIO()
         self._files.write(data, rows)
-        self._store.create(self._root + name, data.getvalue())  # an existing one has the same rows
+        self._store.create(self._root + name, data.getvalue())  # an existing object has the same rows
 
     def _stem(self, offset: SinkOffset) -> str:
         return f"{self._name}-{stem_of(offset)}"
@@ -409,11 +409,11 @@ class ObjectTarget(DirectoryTarget):
         return f"{self._state}/log/{number:012}.json"
 
     def _last_number(self) -> int:
-        """The number of the newest entry; 0 without entries. Numbers have no gaps: binary search is enough."""
+        """The number of the newest entry, or 0. Numbers have no gaps, so binary search finds it."""
         step = 1
         while self._exists(step):
             step *= 2
-        last = step // 2  # exists, or 0
+        last = step // 2  # a number that exists, or 0
         while step > last + 1:
             middle = (last + step) // 2
             if self._exists(middle):
@@ -423,7 +423,7 @@ class ObjectTarget(DirectoryTarget):
         return last
 
     def _entry(self, number: int) -> dict[str, Any]:
-        """An entry of the log. Unavailable if a newer generation has removed it meanwhile."""
+        """An entry of the log. Raises Unavailable if a newer generation has removed it meanwhile."""
         try:
             found: dict[str, Any] = json.loads(self._store.get(self._entry_name(number)))
         except FileNotFoundError:
@@ -438,7 +438,7 @@ class ObjectTarget(DirectoryTarget):
         return True
 
     def _add(self, names: list[str], time_us: int | None = None) -> bool:
-        """Creates the next entry: the newest offset, and the objects added with it; False if another writer has
+        """Creates the next entry, with the newest offset and the objects added with it; False if another writer has
         created it.
         """
         number = self._number + 1
@@ -450,7 +450,7 @@ class ObjectTarget(DirectoryTarget):
             "writer": self._writer,
         }
         if not self._store.create(self._entry_name(number), json.dumps(entry).encode()):
-            # The answer to an attempt that succeeded may have been lost.
+            # an earlier attempt may have succeeded although its answer was lost
             found = self._entry(number)
             if (found["writer"], found["objects"]) != (self._writer, names):
                 return False
@@ -465,7 +465,7 @@ class ObjectTarget(DirectoryTarget):
             self._store.delete(self._root + name for name in names)
 
     def _remove_generations(self) -> None:
-        """Removes what generations before the newest one have delivered: it begins with the whole content."""
+        """Deletes the objects of earlier generations, because the newest one begins with the whole content."""
         if self._newest is None or self._newest.generation < self._generation or not self._has_older:
             return
         own = f"{self._name}-{self._generation:08}-"
@@ -486,7 +486,7 @@ class ObjectTarget(DirectoryTarget):
 
 
 def _directory(delivery: Delivery) -> tuple[ObjectPath, RowFiles]:
-    """The location of the objects, and their content. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    """The location of the objects, and their form. Raises CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     directory = object_path(delivery.connector)
     assert directory is not None
     known = sink_options(delivery.connector)
@@ -494,7 +494,7 @@ def _directory(delivery: Delivery) -> tuple[ObjectPath, RowFiles]:
 
 
 def sink_options(connector: Mapping[str, str]) -> OptionSet:
-    """The options of a sink that writes objects of the store that `connector` names."""
+    """The options of a sink that writes objects of the store `connector`."""
     return OptionSet(
         f"{connector['connector']} of sinks",
         (
@@ -507,14 +507,14 @@ def sink_options(connector: Mapping[str, str]) -> OptionSet:
 
 
 def _object_name(delivery: Delivery) -> tuple[str, str | None]:
-    """(prefix of names, ending; None: by the format). The same without the option."""
+    """The prefix and the ending of names (None: from the format), which are the defaults without the option."""
     name = delivery.connector.get(_NAME, "")
     stem, point, ending = name.rpartition(".")
     return (f"{stem}.", ending) if point else (f"{name}." if name else "", "" if name else None)
 
 
 def _append(delivery: Delivery, rows: pa.Table) -> None:
-    """Makes one object of rows. Its name has the time, so that names are in that order."""
+    """Writes rows as one object, whose name contains the time, so that names are ordered by time."""
     directory, files = _directory(delivery)
     if not len(rows):
         return

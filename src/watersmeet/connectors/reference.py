@@ -11,7 +11,7 @@ from watersmeet.connectors.registry import SINKS, SOURCES, SYSTEMS, TABLES
 
 
 def option_sets() -> Iterator[tuple[str, str, OptionSet]]:
-    """(connector, use, options)."""
+    """The connector, the use and the options of each set."""
     yield from ((name, "source", SOURCES[name].options) for name in sorted(SOURCES))
     sinks = {name: sink.options for name, sink in SINKS.items()}
     yield from ((name, "sink", known) for name, known in sorted(sinks.items()) if known is not None)
@@ -33,7 +33,7 @@ def rows() -> list[tuple[str, ...]]:
 
 
 def type_of(spec: OptionSpec) -> str:
-    """The type of an option, or its values."""
+    """The type of an option, or the list of its values."""
     if spec.kind == "choice":
         return ", ".join(spec.among)
     if spec.kind == "integer" and spec.unit:
@@ -42,7 +42,7 @@ def type_of(spec: OptionSpec) -> str:
 
 
 def default_of(spec: OptionSpec) -> str:
-    """The default of an option as text; empty without one."""
+    """The default of an option as text; empty if it has none."""
     if spec.default is None or spec.default == "":
         return ""
     return str(spec.default).lower() if isinstance(spec.default, bool) else str(spec.default)

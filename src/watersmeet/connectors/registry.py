@@ -1,4 +1,5 @@
-"""Connectors by name. Each system's package or module lists its own: `SOURCES`, `SINKS`, `TABLES`, `CAPTURES`.
+"""The registry of connectors by name. Each system's package or module lists its connectors: `SOURCES`, `SINKS`,
+`TABLES`, `CAPTURES`.
 
 `register_source` and `register` add connectors of other packages. WATERSMEET_CONNECTORS lists the modules that call
 them, separated by commas.
@@ -46,7 +47,7 @@ from watersmeet.values.types import Field, Schema
 
 Made = TypeVar("Made", bound=Input)
 
-#: By the value of option `connector`.
+#: The connectors by the value of the option `connector`.
 SOURCES: Final[dict[str, SourceConnector]] = {
     **datagen.SOURCES,
     **delta.SOURCES,
@@ -67,7 +68,7 @@ SINKS: Final[dict[str, Connector]] = {
     **objects.SINKS,
     **postgres.SINKS,
 }
-#: By the kind of an external table, or of the source of a dictionary.
+#: The connectors by the kind of an external table or of a dictionary's source.
 TABLES: Final[dict[str, TableConnector]] = {
     **clickhouse.TABLES,
     **files.TABLES,
@@ -88,9 +89,10 @@ _BY_SPEC: Final[dict[type[SourceSpec], SourceConnector]] = {c.spec: c for c in S
 
 
 def register_source(name: str, connector: SourceConnector) -> None:
-    """Add a connector in this process. Processes that read its slices import its module by WATERSMEET_CONNECTORS.
+    """Adds a connector in this process. Processes that read its slices import its module by WATERSMEET_CONNECTORS.
 
-    name: in lower case, as `WITH (connector = ...)` has it. INVALID_PARAMETER if it, or the kind of the spec, is taken.
+    name: the value in `WITH (connector = ...)`, in lower case. Raises INVALID_PARAMETER if it, or the kind of the spec,
+    is taken.
     """
     if name in SOURCES or connector.spec.kind in _SPECS:
         raise error("INVALID_PARAMETER", f'there is a connector "{name}" already')
@@ -100,12 +102,12 @@ def register_source(name: str, connector: SourceConnector) -> None:
 
 
 def register(name: str, connector: Connector) -> None:
-    """Add a connector of sinks in this process, or replace the one of that name."""
+    """Adds a sink connector in this process, or replaces the one with the same name."""
     SINKS[name] = connector
 
 
 def connector_of(delivery: Delivery) -> Connector:
-    """The connector of a delivery; for a file path that is a URL, that of objects. CONNECTOR_OPTION."""
+    """The connector of a delivery; the one of objects for a file path that is a URL. Raises CONNECTOR_OPTION."""
     name = delivery.connector.get("connector", "").lower()
     found = connector_named(name)
     is_object = found is SINKS["file"] and is_url(delivery.connector.get("path", ""))
@@ -113,7 +115,7 @@ def connector_of(delivery: Delivery) -> Connector:
 
 
 def connector_named(name: str) -> Connector:
-    """The connector of sinks of that name. CONNECTOR_OPTION."""
+    """The sink connector with a name. Raises CONNECTOR_OPTION."""
     if name not in SINKS:
         refuse(
             f'there is no connector "{name}" of sinks',
@@ -123,7 +125,7 @@ def connector_named(name: str) -> Connector:
 
 
 def source_connector(connector: Mapping[str, str]) -> SourceConnector:
-    """The connector that options name. CONNECTOR_OPTION for an unknown name."""
+    """The source connector in the options. Raises CONNECTOR_OPTION for an unknown name."""
     name = connector.get("connector", "")
     found = SOURCES.get(name.lower())
     if found is None:
@@ -135,9 +137,9 @@ def source_connector(connector: Mapping[str, str]) -> SourceConnector:
 
 
 def open_source(relation: Relation) -> Source:
-    """The source of `relation`, which returns all columns that are `given`.
+    """The source of `relation`, which returns all its `given` columns.
 
-    CONNECTOR_OPTION for options or columns that can't work.
+    Raises CONNECTOR_OPTION for invalid options or columns.
     """
     connector = source_connector(relation.connector)
     limit = rate_limit(relation.connector)
@@ -146,7 +148,7 @@ def open_source(relation: Relation) -> Source:
 
 
 def _with_kept_schema(form: MessageFormat) -> MessageFormat:
-    """The format with the schema of its file. RUNTIME_UNAVAILABLE if that can't be read for now."""
+    """The format with the schema of its file. Raises RUNTIME_UNAVAILABLE if the file is temporarily unreadable."""
     try:
         return replace(form, options=with_kept_schema(form.options))
     except OSError as cause:
@@ -154,7 +156,7 @@ def _with_kept_schema(form: MessageFormat) -> MessageFormat:
 
 
 def check_options(relation: Input) -> None:
-    """CONNECTOR_OPTION for options of a source that can't work. Contacts no other system."""
+    """Raises CONNECTOR_OPTION for invalid options of a source. It contacts no other system."""
     connector = source_connector(relation.connector)
     if connector.columns is None:
         open_source(relation)
@@ -163,10 +165,10 @@ def check_options(relation: Input) -> None:
 
 
 def check_connector(relation: Made) -> Made:
-    """The relation as CREATE stores it: with absolute paths, and the offsets at which reading begins.
+    """The relation in the form that CREATE stores, with absolute paths and the start offsets.
 
-    CONNECTOR_OPTION as of `open_source`, or if objects can't be listed; RUNTIME_UNAVAILABLE if a store, or a schema of
-    messages, can't be reached.
+    Raises CONNECTOR_OPTION like `open_source` or if objects can't be listed, and RUNTIME_UNAVAILABLE if a store or a
+    schema of messages is unavailable.
     """
     open_source(relation)
     if relation.format is not None:
@@ -175,7 +177,7 @@ def check_connector(relation: Made) -> Made:
 
 
 def expect(pieces: Iterable[Slice], specs: Mapping[str, SourceSpec]) -> None:
-    """Begin to fetch the slices that are read next, in this order. specs: by relation."""
+    """Begins to fetch the slices that are read next, in order. specs: the specifications by relation."""
     by_relation: dict[str, list[SourceSlice]] = {}
     for piece in pieces:
         if isinstance(piece, SourceSlice):
@@ -184,7 +186,7 @@ def expect(pieces: Iterable[Slice], specs: Mapping[str, SourceSpec]) -> None:
         spec = specs[relation_id]
         connector = _BY_SPEC.get(type(spec))
         if connector is not None and connector.expect is not None:
-            with suppress(Unavailable, Error):  # reading reports it, with the source
+            with suppress(Unavailable, Error):  # reading reports the error with the source
                 connector.expect(expected, spec)
 
 
@@ -193,9 +195,9 @@ def read_slice(
 ) -> SourceRows:
     """The rows of a slice: `columns` by name. spec: `Source.spec()` of the slice's source.
 
-    Law: which rows become dead letters never depends on `columns`, so views that read different columns see the same
-    rows. OSError if a file can't be read for now, Unavailable if a broker or schema registry can't be reached,
-    RUNTIME_UNAVAILABLE if the directory of a file source can't be reached.
+    Law: the set of dead letters never depends on `columns`, so views that read different columns see the same rows.
+    Raises OSError if a file is temporarily unreadable, Unavailable if a broker or schema registry is unavailable,
+    RUNTIME_UNAVAILABLE if the directory of a file source is unavailable.
     """
     found = _BY_SPEC.get(type(spec))
     if found is None or not isinstance(piece, found.slices):
@@ -204,7 +206,8 @@ def read_slice(
 
 
 MAX_AGE: Final = "lookup_max_age"
-#: Kinds of external systems in the dialects: one without a connector is not supported, any other one is unknown.
+#: The kinds of external systems in the dialects. A listed kind without a connector is not supported; all other kinds
+#: are unknown.
 KINDS: Final = (
     *("bigquery", "clickhouse", "executable", "executable_pool", "file", "http", "iceberg", "kafka", "log", "mongodb"),
     *("mysql", "odbc", "postgresql", "pulsar", "python", "redis", "s3", "timeplus"),
@@ -212,7 +215,9 @@ KINDS: Final = (
 
 
 def taken_max_age_us(options: dict[str, str]) -> int:
-    """The maximal age of answers of look-ups; the option is removed from `options`. CONNECTOR_OPTION."""
+    """Removes the option with the maximum age of look-up answers from `options` and returns it. Raises
+    CONNECTOR_OPTION.
+    """
     name = next((n for n in options if n.lower() == MAX_AGE), None)
     if name is None:
         return 0
@@ -224,7 +229,9 @@ def taken_max_age_us(options: dict[str, str]) -> int:
 
 
 def check_kind(kind: str, known: Sequence[str], what: str) -> None:
-    """CONNECTOR_OPTION for an unknown kind, FEATURE_NOT_SUPPORTED for one without a connector. known: the others."""
+    """Raises CONNECTOR_OPTION for an unknown kind, FEATURE_NOT_SUPPORTED for a kind without a connector. known: the
+    supported kinds.
+    """
     if kind in known:
         return
     hint = f"Here {what} can be of kind {', '.join(known)}."
@@ -236,7 +243,7 @@ def check_kind(kind: str, known: Sequence[str], what: str) -> None:
 
 
 def declared(reader: Reader, columns: Schema) -> tuple[Field, ...]:
-    """The declared columns, or else those that the reader reports. CONNECTOR_OPTION without any."""
+    """The declared columns, else those that the reader reports. Raises CONNECTOR_OPTION if there are none."""
     found = columns or reader.columns()
     if not found:
         refuse("the columns have to be declared", hint="Write them after the name: (id int, name string).")
@@ -244,13 +251,13 @@ def declared(reader: Reader, columns: Schema) -> tuple[Field, ...]:
 
 
 def system_of(connector: str) -> System:
-    """The captured system of a connector. FEATURE_NOT_SUPPORTED for any other connector."""
+    """The captured system of a connector. Raises FEATURE_NOT_SUPPORTED for other connectors."""
     found = SYSTEMS.get(connector.lower())
     if found is None:
         raise error("FEATURE_NOT_SUPPORTED", f"connector {connector} is not supported")
     return found
 
 
-# Last, as these modules import this one.
+# These imports come last, because the modules import this one.
 for _module in filter(None, os.environ.get("WATERSMEET_CONNECTORS", "").split(",")):
     importlib.import_module(_module.strip())

@@ -1,4 +1,4 @@
-"""Types of MySQL and MariaDB: the SQL type of each as it is read, and the SQL types whose values it stores."""
+"""The types of MySQL and MariaDB: the SQL type as which each is read, and the SQL types whose values it stores."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Final, NamedTuple
 
 from watersmeet.values.types import JSONB, REAL, TIMESTAMP, VARCHAR, SqlType
 
-#: The most digits of a numeric.
+#: The maximum number of digits of a numeric.
 _DIGITS: Final = 38
-#: The digits of a second's fraction.
+#: The number of fractional digits of a second.
 _MICROSECONDS: Final = 6
 
 TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 BYTES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 WHOLE: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
 NUMBERS: Final = (*WHOLE, "decimal", "year")
-#: Beginnings of types that store some different texts as equal values.
+#: The prefixes of types that store some different texts as equal values.
 LOOSE: Final = ("char(", "uuid", "inet4", "inet6")
 
 #: The columns of a table (schema, name), for `column_of`.
@@ -26,8 +26,9 @@ FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDE
 
 
 class _Type(NamedTuple):
-    """read: the SQL type; None: the type is read only as a declared text. takes: names of the SQL types whose values
-    are all stored unchanged; None: of every type. unsigned: the SQL type of the unsigned numbers, if they differ.
+    """The conversions of a type. read: its SQL type; None: it is only read as a declared text. takes: the names of the
+    SQL types whose values are all stored unchanged; None: all types. unsigned: the SQL type of the unsigned form if it
+    differs.
     """
 
     read: SqlType | None
@@ -62,7 +63,9 @@ TYPES: Final[dict[str, _Type]] = {
 
 
 class Column(NamedTuple):
-    """theirs: the type with its parameters. kind: without them. type: the SQL type; None: it has no equivalent."""
+    """A column. theirs: the server's type with its parameters. kind: the type without parameters. type: the SQL type;
+    None: no equivalent.
+    """
 
     name: str
     theirs: str
@@ -77,7 +80,7 @@ def column_of(name: str, kind: str, theirs: str, precision: int | None, scale: i
 
 
 def read_type(kind: str, theirs: str = "", precision: int | None = None, scale: int | None = None) -> SqlType | None:
-    """The SQL type of a column; None: it has no equivalent."""
+    """The SQL type of a column; None if it has no equivalent."""
     if kind == "decimal" and precision is not None and precision <= _DIGITS:
         return SqlType("numeric", precision, scale or 0)
     if kind == "bit" and theirs:
@@ -93,7 +96,9 @@ def takes(kind: SqlType, theirs: str, shown: str) -> bool:
 
 
 def rounds(kind: SqlType, theirs: str, scale: int | None, digits: int | None) -> bool:
-    """Whether a column stores rounded values without an error. scale: decimals of its type. digits: of a second."""
+    """Whether a column silently stores rounded values. scale: the decimals of the type. digits: the fractional digits
+    of a second.
+    """
     if theirs == "decimal" and kind.name == "numeric":
         return kind.decimals > (scale or 0)
     return theirs in ("time", "datetime", "timestamp") and (digits or 0) < _MICROSECONDS

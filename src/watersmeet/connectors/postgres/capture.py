@@ -70,13 +70,13 @@ from watersmeet.system.process import fault
 from watersmeet.values.types import Schema
 
 SLOT, PUBLICATION = "slot", "publication"
-#: The offset is committed after this many bytes of the server's log, though no table changed.
+#: The offset is committed after this many bytes of the server's log even if no table changed.
 _IDLE_BYTES: Final = 16 << 20
-#: How often running transactions are polled before changes are read again.
+#: The interval of polls of running transactions before changes are read again.
 _POLL_S: Final = 0.05
-#: How long queries may take to see transactions that the log contains.
+#: The maximum time until queries see transactions that the log contains.
 _SIGHT_S: Final = 5.0
-#: The most transactions that are remembered until snapshots see them as committed.
+#: The maximum number of transactions that are kept until snapshots see them as committed.
 _REMEMBERED: Final = 100_000
 #: SQLSTATE of a slot that another connection reads.
 _IN_USE: Final = "55006"
@@ -100,7 +100,7 @@ _RETAINED: Final = """
 SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, pg_wal_lsn_diff(pg_current_wal_lsn(), %s)::int8
 FROM pg_replication_slots WHERE slot_name = %s
 """
-#: The value of a column in rows older than it, which are stored without it.
+#: The query of the value that older rows, stored without a column, have in it.
 _ADDED: Final = """
 SELECT (attmissingval::text::text[])[1], atthasdef OR attidentity <> '' FROM pg_attribute
 WHERE attrelid = %s AND attname = %s AND NOT attisdropped
@@ -110,14 +110,14 @@ SELECT c.oid::int8, n.nspname, c.relname FROM pg_partition_ancestors(%s::oid) a 
 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid <> %s
 """
 _PARTITIONS: Final = "SELECT relid::oid::int8 FROM pg_partition_tree(%s) WHERE isleaf"
-#: Transactions that write a table now. They may have begun before it was published.
+#: The query of transactions that write a table now. They may have begun before the table was published.
 _WRITERS: Final = """
 SELECT virtualtransaction FROM pg_locks WHERE mode = 'RowExclusiveLock' AND granted AND locktype = 'relation'
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND relation IN (SELECT relid FROM pg_partition_tree(%s) UNION ALL SELECT %s::oid::regclass)
     AND pid <> pg_backend_pid()
 """
-#: The types of a key, and the collations of columns that differ from those of their types.
+#: The query of the types of a key, and of the collations of columns that differ from those of their types.
 _KEY: Final = """
 SELECT a.attname::text, format_type(a.atttypid, NULL), n.nspname, c.collname
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
@@ -265,13 +265,13 @@ def _same_publication(one: PostgresOptions, other: PostgresOptions) -> bool:
 
 
 class SlotStream(Stream):
-    """See `Stream`. It begins at an offset that the slot must contain."""
+    """See `Stream`. It begins at an offset that the slot must still contain."""
 
     def __init__(self, options: PostgresOptions, offset: str, history: str) -> None:
         self._options = options
         self._recent: deque[int] = deque(maxlen=_REMEMBERED)
         self._unseen = np.zeros(0, np.int64)
-        """Transactions of the newest batch, unless queries are known to see them."""
+        """The transactions of the newest batch, unless queries are known to see them."""
         self._writers: dict[int, frozenset[str]] = {}
         self._columns: dict[int, dict[str, Column]] = {}
         self._lineages: dict[int, tuple[TableVersion, list[Lineage]]] = {}
@@ -327,7 +327,7 @@ class SlotStream(Stream):
             raise failure(cause, self._options.server, ".".join(name)) from cause
         running = {x % (1 << 32) for x in chunk.snapshot.running}
         if running.intersection(self._recent):
-            return None  # changes of a transaction were read that the snapshot does not see as committed
+            return None  # the read changes include a transaction that the snapshot does not see as committed
         moved = replace(
             position,
             done=not chunk.upto,
@@ -338,10 +338,10 @@ class SlotStream(Stream):
         return Piece(texts[: len(columns)], moved, replaces=False)
 
     def _waits_for_writers(self, oid: int) -> bool:
-        """Whether a transaction still runs that wrote the table when its first chunk was due.
+        """Whether a transaction is still running that had written the table before its first chunk.
 
-        The server did not send its changes from before the table was published, or this stream may have skipped them
-        while snapshots do not see them yet.
+        The server did not send the changes that it made before the table was published, or this stream may have skipped
+        changes that snapshots do not see yet.
         """
         before = self._writers.get(oid)
         if before == frozenset():
@@ -353,7 +353,9 @@ class SlotStream(Stream):
     def wanted(
         self, captured: Captured, key: Sequence[str], position: TablePosition, batch: Batch, change: Changed
     ) -> Mask:
-        """Those that are neither in a chunk already nor in one that is still to be read."""
+        """The mask of changes whose rows are neither in an earlier chunk with the change, nor in a chunk that is yet to
+        be read.
+        """
         assert isinstance(batch, PostgresBatch)
         xids, commits = batch.xids[change.transactions], batch.commit_lsns[change.transactions]
         chunks = _chunks_of(self._connection, captured.oid, key, position, change.keys)
@@ -368,7 +370,7 @@ class SlotStream(Stream):
     def lineage(self, version: TableVersion) -> Sequence[Lineage]:
         known = self._lineages.get(version.oid)
         if known is None or known[0] is not version:
-            self._wait_for_sight()  # of the transaction that made it a partition
+            self._wait_for_sight()  # changes of the transaction that made it a partition
             above = self._connection.execute(_ANCESTORS, [version.oid, version.oid])
             own = Lineage(version.oid, version.schema, version.name)
             known = self._lineages[version.oid] = version, [own, *(Lineage(*a) for a in above)]
@@ -413,9 +415,9 @@ class SlotStream(Stream):
         return Added(names, lsn_text(int(batch.commit_lsns[transaction])))
 
     def _wait_for_sight(self) -> None:
-        """Wait until queries see the transactions of the newest batch: the log may contain them earlier.
+        """Waits until queries see the transactions of the newest batch, which the log may contain earlier.
 
-        RUNTIME_UNAVAILABLE if that takes long, as with a synchronous standby.
+        Raises RUNTIME_UNAVAILABLE if this takes too long, for example with a synchronous standby.
         """
         end = time.monotonic() + _SIGHT_S
         while len(self._unseen) and not _snapshot_now(self._connection).sees(self._unseen).all():
@@ -455,7 +457,7 @@ def _own(options: DatabaseOptions) -> PostgresOptions:
 
 
 def _table_there(connection: Any, options: PostgresOptions, schema: str, name: str) -> TableThere:
-    """A table that can be captured. UNDEFINED_OBJECT, CONNECTOR_OPTION."""
+    """A table that can be captured. Raises UNDEFINED_OBJECT, CONNECTOR_OPTION."""
     found = connection.execute(_TABLE, [schema, name]).fetchone()
     if found is None:
         others = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema])
@@ -492,7 +494,7 @@ def _table_there(connection: Any, options: PostgresOptions, schema: str, name: s
 
 
 def _check_identity(shown: str, identity: str) -> None:
-    """CONNECTOR_OPTION if changes of a table do not contain its primary key."""
+    """Raises CONNECTOR_OPTION if changes of a table do not contain its primary key."""
     if identity not in ("d", "f"):
         refuse(
             f'the changes of table "{shown}" don\'t have its primary key',
@@ -501,7 +503,7 @@ def _check_identity(shown: str, identity: str) -> None:
 
 
 def _check_slot(connection: Any, options: PostgresOptions, lsn: int) -> None:
-    """LostOffsetError if the slot does not have all changes from that LSN on."""
+    """Raises LostOffsetError if the slot does not contain all changes from an LSN on."""
     found = connection.execute(_SLOT, [options.slot]).fetchone()
     if found is None:
         raise LostOffsetError(f'replication slot "{options.slot}" is gone. {AGAIN}')
@@ -521,7 +523,7 @@ def _check_slot(connection: Any, options: PostgresOptions, lsn: int) -> None:
 
 
 def _history_now(connection: Any) -> str:
-    """The server's identifier and its timeline, which differs after each promotion of a standby."""
+    """The server's identifier and its timeline, which changes with each promotion of a standby."""
     found = connection.execute(
         "SELECT system_identifier, pg_walfile_name(pg_current_wal_insert_lsn()) FROM pg_control_system()"
     ).fetchone()
@@ -529,7 +531,8 @@ def _history_now(connection: Any) -> str:
 
 
 def _check_history(options: PostgresOptions, before: str, now: str, lsn: int) -> None:
-    """LostOffsetError if an LSN of one history is not in another one. before: empty if it is not known.
+    """Raises LostOffsetError if an LSN of one history is not in another one. before: the first history; empty if
+    unknown.
 
     PostgreSQL, "Streaming Replication Protocol", TIMELINE_HISTORY.
     """
@@ -544,7 +547,7 @@ def _check_history(options: PostgresOptions, before: str, now: str, lsn: int) ->
             ((_, content),) = connection.cursor().execute(f"TIMELINE_HISTORY {timeline_now}").fetchall()
         except library().Error as cause:
             raise failure(cause, options.server) from cause
-    text = content if isinstance(content, str) else bytes(content).decode()  # servers before 14 send bytea
+    text = content if isinstance(content, str) else bytes(content).decode()  # servers before version 14 send bytea
     lines = [line.split() for line in text.splitlines() if line.strip()[:1].isdigit()]
     ended = next((lsn_of(line[1]) for line in lines if line[0] == timeline), 0)
     if lsn > ended:
@@ -555,7 +558,7 @@ def _check_history(options: PostgresOptions, before: str, now: str, lsn: int) ->
 
 
 def drop_slot(connection: Any, slot: str) -> None:
-    """Drop a slot, if it exists; its reader is ended."""
+    """Drops a slot if it exists, and ends its reader."""
     connection.execute(
         "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s AND active", [slot]
     )
@@ -571,13 +574,13 @@ def drop_slot(connection: Any, slot: str) -> None:
 
 
 def _snapshot_now(connection: Any) -> Snapshot:
-    """The snapshot of a query that begins now; in a transaction, of all its queries."""
+    """The snapshot of a query that begins now; in a transaction, the snapshot of all its queries."""
     (text,) = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
     return Snapshot.parsed(text)
 
 
 def _end_of_log(connection: Any) -> int:
-    """The LSN after everything that is committed now."""
+    """The LSN after all transactions that are committed now."""
     (lsn,) = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
     return lsn_of(lsn)
 
@@ -585,9 +588,9 @@ def _end_of_log(connection: Any) -> int:
 def _read_chunk(
     connection: Any, table: tuple[str, str], columns: Sequence[str], key: Sequence[str], after: Sequence[str], rows: int
 ) -> tuple[list[pa.Array], Chunk]:
-    """(texts by column, the chunk) of the next rows after the key `after`. Errors of the library.
+    """The texts by column of the next rows after the key `after`, and their chunk. Raises errors of the library.
 
-    columns: must include those of the key.
+    columns: must include the columns of the key.
     """
     sql = library().sql
     names = [sql.Identifier(c) for c in columns]
@@ -614,7 +617,9 @@ def _read_chunk(
 def _chunks_of(
     connection: Any, oid: int, key: Sequence[str], position: TablePosition, keys: Sequence[pa.Array]
 ) -> Numbers:
-    """The number of the chunk with each change's key, from 1; 0 if it is settled, one more if it is unread."""
+    """The number of the chunk with each change's key, from 1; 0 for settled keys, the number of chunks plus 1 for
+    unread keys.
+    """
     count = len(keys[0])
     sql = library().sql
     types = {n: (kind, schema, collation) for n, kind, schema, collation in connection.execute(_KEY, [oid, [*key]])}

@@ -1,6 +1,5 @@
-"""Clients of PostgreSQL: the library, which is an extra, connections, and the meaning of errors.
-
-Tables of PostgreSQL as a whole: the content of external tables and dictionaries.
+"""Clients of PostgreSQL: the library, which is an optional dependency, connections, errors, and readers of whole
+tables.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from watersmeet.values.types import TIMESTAMP, VARCHAR, SqlType
 
 _SYSTEM: Final = "PostgreSQL"
 
-#: How values are written as text, independent of the settings of the server, the database and the user.
+#: The settings that determine the texts of values, regardless of the settings of the server, the database and the user.
 _SETTINGS: Final = (
     "-c DateStyle=ISO -c IntervalStyle=postgres -c bytea_output=hex -c extra_float_digits=1 -c TimeZone=UTC "
     "-c default_transaction_read_only=off"
@@ -39,26 +38,26 @@ _SETTINGS: Final = (
 
 _CONNECT_S: Final = 10
 
-#: Messages of the server about a connection for which the library has no code.
+#: The server's messages about a connection for which the library has no code.
 _LOGIN: Final = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", "role ")
 
 _SSL: Final = ("SSL", "certificate")
 _INSUFFICIENT, _NO_TABLE, _NO_COLUMN, _NO_SCHEMA = "42501", "42P01", "42703", "3F000"
 
-#: Classes of SQLSTATE that pass: connections, resources, the operator, transactions that were rolled back.
+#: The classes of SQLSTATE of temporary problems: connections, resources, the operator, rolled-back transactions.
 _PASSING: Final = ("08", "53", "57", "40")
 
 
 def library() -> ModuleType:
-    """The module psycopg. LIBRARY_MISSING if it is not installed."""
+    """The module psycopg. Raises LIBRARY_MISSING if it is not installed."""
     process.library("psycopg.sql", "connections to PostgreSQL")
     return process.library("psycopg", "connections to PostgreSQL")
 
 
 def connect(server: Server, *, replication: bool = False) -> Any:
-    """A new connection, which commits each statement. RUNTIME_UNAVAILABLE, CONNECTOR_OPTION.
+    """A new connection, which commits each statement. Raises RUNTIME_UNAVAILABLE, CONNECTOR_OPTION.
 
-    replication: it takes the commands of replication.
+    replication: whether it accepts replication commands.
     """
     psycopg = library()
     more = {"replication": "database"} if replication else {}
@@ -82,12 +81,12 @@ def connect(server: Server, *, replication: bool = False) -> Any:
 
 
 def failure(cause: Any, server: Server, table: str = "", rights: str = "SELECT") -> Error:
-    """An error of the library as an error of a statement. It never contains a secret.
+    """The error of a statement for an error of the library. It never contains a secret.
 
-    rights: those that the user needs on the table.
+    rights: the rights that the user needs on the table.
 
-    UNDEFINED_OBJECT without the table; CONNECTOR_OPTION if somebody has to do something; RUNTIME_UNAVAILABLE for what
-    may pass.
+    It is UNDEFINED_OBJECT if the table is missing, CONNECTOR_OPTION if an administrator must act, RUNTIME_UNAVAILABLE
+    for temporary problems.
     """
     text = str(cause).strip()
     state = getattr(cause, "sqlstate", None) or ""
@@ -114,10 +113,10 @@ connected: Final = KeptConnections(connect, lambda connection: connection.execut
 
 SYSTEM: Final = System("postgresql", "PostgreSQL", 5432, "public", "on_conflict")
 
-#: Kinds of relations whose changes are all in the log of the server.
+#: The kinds of relations all of whose changes are in the server's log.
 _LOGGED_KINDS: Final = ("r", "p", "m")
 
-#: Texts whose equality is that of their characters or wider.
+#: The types of texts for which texts with equal characters are equal.
 
 _TEXTS: Final = ("text", "varchar")
 
@@ -128,7 +127,7 @@ WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f
 
 _OFFSET: Final = (
     "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END, "
-    "pg_current_snapshot()::text"  # a commit is in the log before its rows are seen
+    "pg_current_snapshot()::text"  # a commit is in the log before queries see its rows
 )
 
 
@@ -141,8 +140,8 @@ class PostgresReader(TableReader[Column]):
     def version(self) -> Any:
         """A value that changes whenever the content may have changed.
 
-        That is the result of `invalidate_query` if it is set. Otherwise it is an offset of the server's log, or a new
-        value at each call if not all changes of the relation are logged.
+        It is the result of `invalidate_query` if set, else an offset of the server's log, or a new value at each call
+        if not all changes of the relation are logged.
         """
         options = self.options
         with connected(options.server) as connection:
@@ -188,7 +187,7 @@ class PostgresReader(TableReader[Column]):
             return not (column.is_json or column.has_parts or wanted.is_nested)
         if column.theirs in WHOLE:
             return wanted.is_integer or wanted.name == "numeric"
-        if column.theirs in _TEXTS:  # all encodings of servers have the same ASCII, below the other characters
+        if column.theirs in _TEXTS:  # in all server encodings ASCII is the same and below the other characters
             return wanted == VARCHAR and all(
                 isinstance(v, str) and v.isascii() and "\0" not in v for v in condition.values
             )
@@ -231,9 +230,9 @@ def _columns_of_query(connection: Any, source: Any) -> list[Column]:
 
 
 def _tested(column: Column, condition: Condition) -> Any:
-    """A condition that is met by all rows that meet it here, and may be by others.
+    """A condition that is true for all rows that satisfy it in Watersmeet, and possibly for more.
 
-    Texts are ordered by their bytes here. Equal bytes are equal in all collations, so that an index serves for these.
+    Watersmeet orders texts by their bytes. Equal bytes are equal in all collations, so equalities can use an index.
     """
     sql = library().sql
     name, values = sql.Identifier(column.name), sql.SQL(", ").join([sql.Literal(v) for v in condition.values])
@@ -246,7 +245,7 @@ def _tested(column: Column, condition: Condition) -> Any:
 
 
 def _text(column: Column, wanted: SqlType) -> Any:
-    """The expression of a column's text, as `convert` reads it."""
+    """The expression of a column's text in the form that `convert` reads."""
     sql = library().sql
     name = sql.Identifier(column.name)
     if wanted.name in ("array", "struct", "jsonb") and not column.is_json:

@@ -1,4 +1,4 @@
-"""The connectors of PostgreSQL, by the name and the use that the registry knows."""
+"""The connectors of PostgreSQL under the names and uses of the registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publications of PostgreSQL: the tables, rows and columns of which a server writes changes.
+"""PostgreSQL's publications, which determine the tables, rows and columns whose changes a server writes.
 
 PostgreSQL, "Logical Replication", "Publication"; "CREATE PUBLICATION".
 """
@@ -18,10 +18,10 @@ from watersmeet.connectors.postgres.client import library
 CONNECTOR: Final = "postgres-cdc"
 _SLOT, _PUBLICATION_NAME, _CREATES = "slot.name", "publication.name", "publication.create.enable"
 
-#: RisingWave's name, for publications that are not created here and for sources that were created without a name.
+#: RisingWave's default name, for existing publications and for sources created without a name.
 _SHARED_PUBLICATION: Final = "rw_publication"
 
-#: Names that `default_options` gives.
+#: The form of names from `default_options`.
 _OWN_NAME: Final = re.compile(r"watersmeet_[0-9a-f]{16}")
 
 
@@ -35,7 +35,7 @@ class PostgresOptions(DatabaseOptions):
 
     @property
     def shares_publication(self) -> bool:
-        """Whether other readers may use the publication, as its name was given."""
+        """Whether other readers may use the publication, because the user chose its name."""
         return _OWN_NAME.fullmatch(self.publication) is None
 
 
@@ -55,14 +55,16 @@ CAPTURE_OPTIONS: Final = OptionSet(
 
 
 def default_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Names of a slot and a publication for a new source only. If it must not create one, RisingWave's default name."""
+    """New names of a slot and a publication for a source. If it must not create a publication, RisingWave's default
+    name.
+    """
     name = f"watersmeet_{secrets.token_hex(8)}"
     creates = CAPTURE_OPTIONS.read(given).flag(_CREATES)
     return {_SLOT: name, _PUBLICATION_NAME: name if creates else _SHARED_PUBLICATION}
 
 
 def database_options(given: Mapping[str, str]) -> PostgresOptions:
-    """CONNECTOR_OPTION for missing, unknown or wrong options. The slot has a name already."""
+    """The options, with a slot name already chosen. Raises CONNECTOR_OPTION for missing, unknown or invalid options."""
     options = CAPTURE_OPTIONS.read(given)
     options.check()
     mode = options.choice("ssl.mode")
@@ -79,15 +81,15 @@ def database_options(given: Mapping[str, str]) -> PostgresOptions:
     )
 
 
-#: Servers before 18 have no `pubgencols`.
+#: Servers before version 18 have no `pubgencols`.
 _PUBLICATION: Final = """
 SELECT oid::int8, puballtables, pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot,
     to_jsonb(p) ->> 'pubgencols' = 's'
 FROM pg_publication p WHERE pubname = %s
 """
 
-#: The tables whose changes are those of a table: its partitions, or itself. Servers before 15 have neither filters nor
-#: lists of columns.
+#: The query of the tables whose changes are those of a table: its partitions, or itself. Servers before version 15 have
+#: neither filters nor lists of columns.
 _LISTED: Final = """
 WITH own AS (
     SELECT c.oid, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -97,7 +99,7 @@ SELECT t.pubname IS NOT NULL, to_jsonb(t) ->> 'rowfilter', to_jsonb(t) -> 'attna
 FROM own LEFT JOIN pg_publication_tables t ON t.pubname = %s AND t.schemaname = nspname AND t.tablename = relname
 """
 
-#: By which entries a publication has a table, or those that it is a partition of.
+#: The query of a publication's entries for a table or for the tables of which it is a partition.
 _ENTRIES: Final = """
 SELECT string_agg(oid::text, ',' ORDER BY oid) FROM pg_publication_rel WHERE prpubid = %s AND prrelid IN (
     SELECT %s::oid UNION SELECT relid FROM pg_partition_ancestors(%s))
@@ -113,16 +115,17 @@ SELECT attname::text, attgenerated::text FROM pg_attribute
 WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated <> ''
 """
 
-#: From this version on, publications can have stored generated columns.
+#: The first server version whose publications can have stored generated columns.
 _WITH_GENERATED: Final = 180000
 
-#: The reason, for messages, why a column has no changes.
+#: The reasons why a column has no changes, for messages.
 _IS_COMPUTED: Final = "is generated, and the server does not write its changes"
 
 
 class Publication(NamedTuple):
-    """A publication of the server. is_complete: whether it publishes every kind of change. via_root: whether changes of
-    partitions are published as those of their partitioned table. has_generated: whether stored generated columns are.
+    """A publication of the server. is_complete: whether it publishes every kind of change. via_root: whether it
+    publishes changes of partitions as changes of the partitioned table. has_generated: whether it publishes stored
+    generated columns.
     """
 
     oid: int
@@ -133,7 +136,7 @@ class Publication(NamedTuple):
 
 
 class _Listing(NamedTuple):
-    """A table in a publication. filters: conditions on its rows. columns: the published ones; None for all."""
+    """A table in a publication. filters: conditions on its rows. columns: the published columns; None for all."""
 
     is_listed: bool
     filters: list[str]
@@ -190,7 +193,7 @@ def ensure_publication(connection: Any, options: PostgresOptions, table: TableTh
 
 
 def publication_entry(connection: Any, options: PostgresOptions, oid: int) -> str:
-    """The numbers of the publication and of its entry for a table: others if either was created again."""
+    """The numbers of the publication and of its entry for a table, which change if either is created again."""
     found = _publication(connection, options)
     if found is None:
         return ""
@@ -201,9 +204,9 @@ def publication_entry(connection: Any, options: PostgresOptions, oid: int) -> st
 def why_unpublished(
     connection: Any, options: PostgresOptions, oid: int, schema: str, name: str, entry: str, columns: set[str]
 ) -> str:
-    """Why the server may not have written all changes of a table; empty if it has.
+    """The reason why the server may not have written all changes of a table; empty if it has.
 
-    entry: as `publication_entry` returned it; empty if it is not known. columns: those that are read.
+    entry: an earlier result of `publication_entry`; empty if unknown. columns: the columns that are read.
     """
     shown = f'table "{schema}.{name}"'
     there = connection.execute(_OF_TABLE, [oid]).fetchone()
@@ -217,7 +220,7 @@ def why_unpublished(
         return f"{publication} of {shown} was dropped"
     if not found.is_complete:
         return f"{publication} does not publish every INSERT, UPDATE, DELETE and TRUNCATE"
-    # The entry is read first: a change of the publication after it is in the listing.
+    # The entry is read first, so that the listing includes every later change of the publication.
     added = entry and not _has_entry(entry, publication_entry(connection, options, oid))
     listing = _listing(connection, options, oid)
     if not listing.is_listed and not (found.via_root and there[2] and _is_listed(connection, options, schema, name)):
@@ -232,7 +235,7 @@ def why_unpublished(
 
 
 def _has_entry(known: str, now: str) -> bool:
-    """Whether a publication has a table by an entry by which it had it. Others may have been added."""
+    """Whether a publication still has an earlier entry for a table. Other entries may have been added."""
     (publication, entries), (publication_now, entries_now) = known.split("/"), now.split("/")
     if publication != publication_now:
         return False
@@ -240,8 +243,8 @@ def _has_entry(known: str, now: str) -> bool:
 
 
 def unwritten_columns(connection: Any, options: PostgresOptions, oid: int) -> dict[str, str]:
-    """The columns of a table whose changes the server does not write, and why; of a table that is not published yet,
-    as it will be.
+    """The columns of a table whose changes the server does not write, with the reason; for an unpublished table, those
+    after it is published.
     """
     found = _publication(connection, options)
     listing = _listing(connection, options, oid)
@@ -266,7 +269,7 @@ def drop_publication(connection: Any, publication: str) -> None:
 
 
 def unpublish(connection: Any, publication: str, schema: str, table: str) -> None:
-    """Removes a table from a publication if it is in it."""
+    """Removes a table from a publication if the publication contains it."""
     sql = library().sql
     listed = connection.execute(
         "SELECT 1 FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid "
@@ -280,9 +283,9 @@ def unpublish(connection: Any, publication: str, schema: str, table: str) -> Non
 
 
 def other_slots(connection: Any, options: PostgresOptions) -> list[str]:
-    """Replication slots of the database other than that of the options, which may use the publication too.
+    """The other replication slots of the database, which may also use the publication.
 
-    PostgreSQL does not note which publications a slot uses.
+    PostgreSQL does not record which publications a slot uses.
     """
     found = connection.execute(
         "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database() AND plugin = 'pgoutput' "

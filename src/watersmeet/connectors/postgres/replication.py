@@ -1,4 +1,4 @@
-"""The reader of a replication slot: whole transactions, in the order of their commits.
+"""The reader of a replication slot, which returns whole transactions in the order of their commits.
 
 PostgreSQL, "Streaming Replication Protocol", "Logical Streaming Replication Parameters".
 """
@@ -25,7 +25,7 @@ from watersmeet.formats.jsonscan import cut
 
 _Bytes = npt.NDArray[np.uint8]
 
-#: The bytes of `XLogData` before the message itself.
+#: The number of bytes in `XLogData` before the message.
 HEAD_BYTES: Final = 25
 
 BEGIN, COMMIT, RELATION, INSERT, UPDATE, DELETE, TRUNCATE = b"BCRIUDT"
@@ -36,7 +36,9 @@ _NUMERIC_OID: Final = 1700
 
 @dataclass(frozen=True)
 class PostgresVersion(TableVersion):
-    """A table as the messages behind say. identity: `d` the primary key, `f` whole rows, `i` an index, `n` nothing."""
+    """A table as described in the following messages. identity: `d` the primary key, `f` whole rows, `i` an index, `n`
+    nothing.
+    """
 
     identity: str
 
@@ -61,13 +63,13 @@ def lsn_of(text: str) -> int:
 
 
 def type_text(oid: int, modifier: int) -> str:
-    """See `TableThere.types`. Only for numeric `atttypmod` limits the values."""
+    """The type in the form of `TableThere.types`. `atttypmod` limits the values of numeric only."""
     return f"{oid}({modifier})" if oid == _NUMERIC_OID else str(oid)
 
 
 def parsed(messages: Sequence[bytes], known: dict[int, PostgresVersion]) -> PostgresBatch:
-    """The changes in messages (`XLogData`). known: the newest version of each table by its oid, as the
-    connection has said so far; it is brought up to date.
+    """The changes in messages (`XLogData`). known: the newest version of each table by oid from earlier messages of the
+    connection; it is updated.
     """
     data = np.frombuffer(b"".join(messages), np.uint8)
     ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
@@ -87,7 +89,7 @@ def parsed(messages: Sequence[bytes], known: dict[int, PostgresVersion]) -> Post
 
 
 def _number(data: _Bytes, offsets: Numbers, size_bytes: int) -> Numbers:
-    """Numbers in network order, without sign."""
+    """Unsigned numbers in network byte order."""
     found = np.zeros(len(offsets), np.int64)
     for i in range(size_bytes):
         found = (found << 8) | data[offsets + i]
@@ -157,10 +159,10 @@ def _rows_of(
 
 
 def _with_old(new: Sequence[Values], old: Sequence[Values], written: Mask, gone: Mask) -> tuple[Values, ...]:
-    """The new values, with those that a change leaves as they were where its old row has them.
+    """The new values, where values that a change kept are taken from its old row if it contains them.
 
-    An old row has its key, or with REPLICA IDENTITY FULL all columns. A value that is not sent is stored out of line,
-    so it is never NULL: an old NULL is a column that the message does not have.
+    An old row contains the key, or with REPLICA IDENTITY FULL all columns. Values that are not sent are stored out of
+    line and so never NULL: NULL in an old row means that the message lacks the column.
     """
     if not any(v.kept.any() for v in new):
         return tuple(new)
@@ -203,21 +205,21 @@ def _truncations(
 
 _KEEPALIVE: Final = ord("k")
 
-#: More than that is not waited for: a batch is handed on at the next end of a transaction.
+#: The size after which a batch ends with the current transaction.
 _MOST_BYTES: Final = 32 << 20
 
-#: How often the reader reports its offset to the server, which drops a reader after `wal_sender_timeout`.
+#: The interval at which the reader reports its offset to the server, which disconnects it after `wal_sender_timeout`.
 _TELL_S: Final = 5.0
 
 _EPOCH_US: Final = 946_684_800_000_000
 
 
 class SlotReader:
-    """Reads a slot from an offset on. One thread uses it. Errors of the connection are those of
+    """Reads a slot from an offset on. Only one thread may use it. Errors of the connection become those of
     `postgres.client.failure`.
 
-    reached: everything before this offset in the server's log was read. is_asked: the server wants to know that it is
-    kept elsewhere. A server that is to end waits for that.
+    reached: the offset before which the server's log was read. is_asked: whether the server requests a confirmation
+    that the changes are stored, for which it waits when it shuts down.
     """
 
     def __init__(self, server: Server, slot: str, publications: Sequence[str], lsn: int) -> None:
@@ -246,7 +248,7 @@ class SlotReader:
             raise failure(cause, server) from cause
 
     def read(self, wait_s: float) -> PostgresBatch | None:
-        """The transactions that came, at least one if any comes within that time."""
+        """The transactions that have arrived, at least one if one arrives within the time."""
         deadline = time.monotonic() + wait_s
         while not self._whole:
             if not self._take():
@@ -255,7 +257,7 @@ class SlotReader:
                     self._tell_in_time()
                     return None
                 self._wait(min(left_s, _TELL_S))
-        # One poll returns one buffer. A late reader takes all available ones, as each commit has a cost of its own.
+        # A poll returns one buffer. A late reader takes all available buffers, because each commit has a fixed cost.
         while not self._is_large and self._take():
             pass
         messages, self._messages = self._messages[: self._whole], self._messages[self._whole :]
@@ -267,14 +269,14 @@ class SlotReader:
         return batch
 
     def confirm(self, lsn: int) -> None:
-        """Everything before that offset is kept elsewhere: the server may forget it."""
+        """Reports that all changes before an offset are stored, so that the server may delete them."""
         if lsn > self._confirmed:
             self._confirmed = lsn
             self.is_asked = False
             self._tell(asks=False)
 
     def ask(self) -> None:
-        """Asks the server for the end of its log, so that `reached` follows it without changes."""
+        """Requests the end of the server's log, so that `reached` advances even without changes."""
         self._tell(asks=True)
 
     def close(self) -> None:
@@ -286,7 +288,7 @@ class SlotReader:
         return self._size_bytes >= _MOST_BYTES
 
     def _take(self) -> bool:
-        """Receives pending messages, until a large batch is complete. Returns whether any arrived."""
+        """Receives pending messages until a large batch is complete. Returns whether any arrived."""
         came = False
         get = self._copy.get_copy_data
         self._receive()

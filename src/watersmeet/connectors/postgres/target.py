@@ -1,7 +1,7 @@
 """The targets `postgres` and `postgresql`: a table of PostgreSQL.
 
-Rows are sent by COPY: inserted ones go straight to the table, others through a temporary table, from which
-deletes and upserts are made.
+Rows are sent by COPY: added rows directly to the table, others to a temporary table, from which rows are deleted and
+upserted.
 
 RisingWave, "Sink data from RisingWave to PostgreSQL". Timeplus, "External Table", "PostgreSQL".
 """
@@ -42,10 +42,10 @@ from watersmeet.formats.writers import concatenated, csv_writer, evaluate_text, 
 from watersmeet.system.process import fault
 from watersmeet.values.types import BOOLEAN, VARCHAR, Field, Schema
 
-#: Bytes of rows that are given to the library at once.
+#: The bytes of rows that are passed to the library in one call.
 _WRITTEN_BYTES: Final = 1 << 20
 _GONE: Final = "watersmeet_gone"
-#: A clause of INSERT, and the columns of the key in it.
+#: The pattern of a clause of INSERT, with the columns of the key.
 _CLAUSE: Final = re.compile(r"(?is)\s*ON\s+CONFLICT\b\s*(?:\(([^()]*)\))?.*\bDO\s+(?:NOTHING|UPDATE)\b")
 _CHANGES: Final = "pg_temp.watersmeet_changes"
 
@@ -73,7 +73,7 @@ WHERE application_name = %s AND datname = current_database() AND pid <> pg_backe
 
 
 class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
-    """See `databases`. Rows are lines of CSV."""
+    """A target (see `databases.targets`) whose rows are lines of CSV."""
 
     microseconds = "leave its precision out"
 
@@ -152,7 +152,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         there = f'"{self._where.schema}"."{PROGRESS}"'
         if self._run("SELECT to_regclass(%s)", [there]).fetchone()[0] is not None:
             return
-        with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):  # another sink did
+        with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):  # created by another sink
             self._run(
                 f"CREATE TABLE IF NOT EXISTS {self._progress_table} (sink text PRIMARY KEY, writer text NOT NULL, "
                 "generation bigint NOT NULL, commit bigint NOT NULL, rows bigint NOT NULL, last boolean NOT NULL)"
@@ -174,7 +174,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         columns = self._delivery.columns
         if not self._key:
             return self._added(pa.concat_tables([rows_that_came(p) for p in batches]))
-        # A line for each changed key: its last row, or a mark that it has no row any more.
+        # a line for each changed key, with its last row or a mark that the row was deleted
         rows, gone = self._newest(batches, self._keys)
         rows = rows.append_column(_GONE, pa.array(gone))
         for name, text in self._loose.items():
@@ -219,7 +219,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         return failure(cause, self._where.server, self._where.name, RIGHTS)
 
     def _lines(self, rows: pa.Table, columns: Schema) -> pa.BinaryArray:
-        """The rows as CSV. Arrays are written as PostgreSQL reads them."""
+        """The rows as CSV, with arrays in PostgreSQL's form."""
         written = list(columns)
         for i, column in enumerate(columns):
             if column.name in self._arrays:
@@ -227,7 +227,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
                 rows = rows.set_column(i, column.name, texts)
                 written[i] = Field(column.name, VARCHAR)
         lines = csv_writer(tuple(written)).write(rows)
-        if len(written) == 1:  # alone in a line it would be the end of the data
+        if len(written) == 1:  # a line with only this text would end the data
             lines = pc.if_else(pc.equal(lines, b"\\."), b'"\\."', lines)
         return concatenated([lines, b"\n"])
 
@@ -238,7 +238,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
                 copy.write(received[begin : begin + _WRITTEN_BYTES])
 
     def _insert(self, lines: pa.BinaryArray) -> None:
-        """Adds rows as INSERT with the clause does, sequentially for rows of one key."""
+        """Adds rows with the effect of INSERT with the clause, sequentially for rows of one key."""
         self._copy(_CHANGES, lines, self._names)
         fault("database.copied")
         merging = self._delivery.merging
@@ -270,7 +270,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         )
         self._run(f"DELETE FROM {self._table} AS t USING {_CHANGES} AS c WHERE c.{_GONE} AND {same}")
         kept, key = [c.name for c in self._delivery.columns if c not in self._key], self._listed(self._key)
-        # In the order of the key: each page of the index is visited once.
+        # in the order of the key, so that each page of the index is visited once
         self._run(
             f"INSERT INTO {self._table} ({self._names}) SELECT {self._names} FROM {_CHANGES} WHERE NOT {_GONE} "
             f"ORDER BY {key} {self._on_conflict(key, kept)}"
@@ -279,7 +279,9 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
             self._check_texts(same)
 
     def _check_texts(self, same: str) -> None:
-        """DELIVERY_REFUSED for a key that is another text there. same: that a row t has the key c."""
+        """Raises DELIVERY_REFUSED if the server treats a key as equal to a different text. same: the condition that a
+        row t has the key c.
+        """
         texts = ", ".join(self._loose.values())
         found = self._run(
             f"SELECT {texts} FROM {_CHANGES} AS c WHERE NOT {_GONE} "
@@ -292,12 +294,12 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
             )
 
     def _on_conflict(self, key: str, updated: Sequence[str]) -> str:
-        """The clause by which a row gets columns of the one that is written. key: listed."""
+        """The clause by which an existing row takes columns of the written row. key: the list of the key's columns."""
         changes = ", ".join(f"{name} = excluded.{name}" for name in map(self._quoted, updated))
         return f"ON CONFLICT ({key}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
 
 
-#: By connector.
+#: The systems by connector.
 SINK_OPTIONS: Final = {
     "postgres": OptionSet("postgres of sinks", table_specs(5432)),
     "postgresql": OptionSet(
@@ -310,7 +312,7 @@ SINK_OPTIONS: Final = {
 
 
 def _target(delivery: Delivery, database_id: str) -> PostgresTarget:
-    """CONNECTOR_OPTION for options that are wrong."""
+    """The target of a delivery. Raises CONNECTOR_OPTION for invalid options."""
     check_form(delivery)
     options = SINK_OPTIONS[delivery.connector["connector"].lower()].read(delivery.connector)
     clause = conflict_clause(delivery.connector.get("on_conflict", ""))
@@ -318,7 +320,7 @@ def _target(delivery: Delivery, database_id: str) -> PostgresTarget:
 
 
 def conflict_clause(text: str) -> str:
-    """The option `on_conflict`. CONNECTOR_OPTION if it is no clause of INSERT."""
+    """The option `on_conflict`. Raises CONNECTOR_OPTION if it is not a clause of INSERT."""
     if text and not _CLAUSE.match(text):
         raise error(
             "CONNECTOR_OPTION",

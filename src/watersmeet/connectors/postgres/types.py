@@ -1,4 +1,4 @@
-"""Types of PostgreSQL: the SQL type of each as it is read, the SQL types that it stores, and texts of values."""
+"""The types of PostgreSQL: the SQL type as which each is read, the SQL types that it stores, and texts of values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from watersmeet.values.types import BOOLEAN, JSONB, REAL, VARCHAR, SqlType
 
 TEXTS: Final = ("text", "varchar", "bpchar")
 WHOLE: Final = ("int2", "int4", "int8")
-#: Types that store some different texts as equal values.
+#: The types that store some different texts as equal values.
 LOOSE: Final = ("bpchar", "citext", "uuid", "inet", "cidr", "macaddr")
 
 
 class _Type(NamedTuple):
-    """A PostgreSQL type. read: the SQL type as which it is read; None if that must be declared, as text.
+    """A PostgreSQL type. read: the SQL type as which it is read; None: it is only read as a declared text.
 
     takes: the names of SQL types whose values it always stores unchanged; None for all types.
     """
@@ -28,7 +28,7 @@ class _Type(NamedTuple):
     takes: tuple[str, ...] | None
 
 
-#: By the names in `pg_type`.
+#: The types by their names in `pg_type`.
 _TYPES: Final[dict[str, _Type]] = {
     "bool": _Type(BOOLEAN, ("boolean",)),
     "int2": _Type(SqlType("smallint"), ("smallint",)),
@@ -48,7 +48,7 @@ _ENUM: Final = _Type(VARCHAR, ("varchar",))
 _QUOTE, _BACKSLASH = b'"'[0], b"\\"[0]
 _SPACE: Final = 0x20
 _NULL: Final = b"NULL"
-#: How JSON writes a control character; its last two digits are to be filled in.
+#: JSON's escape of a control character, without its last two digits.
 _CONTROL: Final = b"\\u0000"
 _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _SIGNS: Final = np.zeros(256, np.bool_)
@@ -56,16 +56,17 @@ _SIGNS[list(b"{},")] = True
 _BRACKETS: Final = np.arange(256, dtype=np.uint8)
 _BRACKETS[list(b"{}")] = list(b"[]")
 _JSON: Final = ("json", "jsonb")
-#: The most digits of a numeric.
+#: The maximum number of digits of a numeric.
 _DIGITS: Final = 38
-#: How `atttypmod` contains the scale of a numeric, the fields and digits of an interval, the digits of a time.
+#: The encoding in `atttypmod` of the scale of a numeric, the fields and digits of an interval, and the digits of a
+#: time.
 _MODIFIER_HEAD: Final = 4
 _SCALE_BITS: Final = 0x7FF
 _SCALE_SIGN: Final = 0x400
 _ALL_FIELDS: Final = 0x7FFF
 _MICROSECONDS: Final = 6
 
-#: Types, and the elements of arrays; of a domain its base type, through all domains between.
+#: The part of queries that finds types and the elements of arrays; for a domain the innermost base type.
 _BASES: Final = """
 WITH RECURSIVE bases AS (
     SELECT oid, oid AS base, NULL::int AS modifier, false AS required FROM pg_type
@@ -91,8 +92,8 @@ _TYPE: Final = f"{_BASES} SELECT name, kind, element, element_kind, modifier FRO
 
 
 class Column(NamedTuple):
-    """A column there. type: here, None if there is none for it. is_json: its text is JSON. has_parts: it is an array,
-    whose JSON is read.
+    """A column on the server. type: its SQL type, or None. is_json: whether its text is JSON. has_parts: whether it is
+    an array that is read as JSON.
     """
 
     name: str
@@ -104,13 +105,13 @@ class Column(NamedTuple):
 
 
 def described(connection: Any, oid: int) -> list[Column]:
-    """The columns of a relation there, in order."""
+    """The columns of a relation on the server in order."""
     return [column_of(*row) for row in connection.execute(_COLUMNS, [oid])]
 
 
 def type_of(connection: Any, oid: int, modifier: int) -> tuple[str, str, str | None, str | None, int]:
-    """What `column_of` takes of a type: its name, kind, element, the element's kind, `atttypmod`. modifier: -1 if the
-    column has none.
+    """The arguments of `column_of` for a type: name, kind, element, kind of the element, `atttypmod`. modifier: -1 if
+    the column has none.
     """
     name, kind, element, element_kind, own = connection.execute(_TYPE, [oid]).fetchone()
     return name, kind, element, element_kind, own if modifier < 0 else modifier
@@ -119,8 +120,8 @@ def type_of(connection: Any, oid: int, modifier: int) -> tuple[str, str, str | N
 def column_of(
     name: str, theirs: str, kind: str, element: str | None, element_kind: str | None, modifier: int, required: bool
 ) -> Column:
-    """A column by what the catalogue there says: its name and type, of which kind that is, the same of what an array
-    contains, `atttypmod`, and whether it takes no NULL.
+    """A column from the server's catalog: its name, its type and the kind of the type, the same for the elements of an
+    array, `atttypmod`, and whether it is NOT NULL.
     """
     if element is not None:
         inner = _type(element, element_kind or "", modifier)
@@ -130,7 +131,7 @@ def column_of(
 
 
 def _type(name: str, kind: str, modifier: int) -> SqlType | None:
-    """kind: of `pg_type.typtype`: an enum is a text."""
+    """The conversions of a type. kind: the `pg_type.typtype`; an enum is a text."""
     if name == "numeric":
         precision, scale = (modifier - 4) >> 16, (modifier - 4) & 0x7FF
         if modifier < 0 or precision > _DIGITS or not 0 <= scale <= precision:
@@ -144,8 +145,8 @@ def _known(name: str, kind: str) -> _Type:
 
 
 def takes(kind: SqlType, name: str, there: str, element: str | None, element_kind: str | None) -> bool:
-    """Whether a column stores all values of a type. name, there: its `typname` and `typtype`; of an array also those of
-    its elements: all arrays of a type have one type, for any dimensions.
+    """Whether a column stores all values of a type. name, there: its `typname` and `typtype`, for an array also those
+    of its elements, because arrays of any dimensions have the same type.
     """
     if element is not None and name not in TEXTS:
         return kind.element is not None and takes(innermost(kind), element, element_kind or "", None, None)
@@ -154,7 +155,7 @@ def takes(kind: SqlType, name: str, there: str, element: str | None, element_kin
 
 
 def rounds(kind: SqlType, name: str, modifier: int) -> bool:
-    """Whether a column with a modifier (`atttypmod`) stores rounded values without an error."""
+    """Whether a column with a modifier (`atttypmod`) silently stores rounded values."""
     if modifier < 0:
         return False
     if name == "numeric" and kind.name == "numeric":
@@ -166,13 +167,13 @@ def rounds(kind: SqlType, name: str, modifier: int) -> bool:
 
 
 def innermost(kind: SqlType) -> SqlType:
-    """The type of the elements of an array of any dimensions."""
+    """The type of the elements of an array with any number of dimensions."""
     return kind if kind.element is None else innermost(kind.element)
 
 
 def without_forms(texts: list[pa.Array], columns: Sequence[Column], types: Sequence[SqlType]) -> list[pa.Array]:
-    """Texts as PostgreSQL writes them, as `typed` reads them: arrays as JSON, char(n) without trailing blanks, real as
-    double precision with all its digits.
+    """Converts PostgreSQL's texts to the form that `typed` reads: arrays as JSON, char(n) without trailing blanks, real
+    as double precision with all its digits.
     """
     return [_without_form(text, column, kind) for text, column, kind in zip(texts, columns, types, strict=True)]
 
@@ -189,12 +190,14 @@ def _without_form(text: pa.Array, column: Column, kind: SqlType) -> pa.Array:
 
 
 def _unpadded(arrays: pa.StringArray) -> pa.StringArray:
-    """JSON arrays of strings without the blanks at the ends of these; a quote inside a string follows a backslash."""
+    """JSON arrays of strings without trailing blanks. A quote inside a string follows a backslash."""
     return pc.replace_substring_regex(arrays, ' +"', '"')
 
 
 def _documents(arrays: pa.StringArray) -> pa.StringArray:
-    """JSON arrays of the documents in the strings of JSON arrays; other values stay unchanged."""
+    """Converts JSON arrays of strings that contain documents to JSON arrays of the documents. Other values stay
+    unchanged.
+    """
     is_array = pc.fill_null(pc.starts_with(arrays, "["), fill_value=False)
     chosen = arrays.filter(is_array)
     found = elements(chosen)
@@ -206,16 +209,16 @@ def _documents(arrays: pa.StringArray) -> pa.StringArray:
 
 
 def arrays_as_json(texts: pa.StringArray) -> pa.StringArray:
-    """Arrays as PostgreSQL writes them (`{1,NULL,"a b"}`) as JSON: all elements but NULL are strings.
+    """Converts PostgreSQL's texts of arrays (`{1,NULL,"a b"}`) to JSON, in which all elements except NULL are strings.
 
-    PostgreSQL, "Array Input and Output Syntax". Arrays of several dimensions stay as they are, and those with bounds
-    (`[0:1]={…}`) give no JSON either: no type has such values.
+    PostgreSQL, "Array Input and Output Syntax". Arrays with several dimensions, or with bounds (`[0:1]={…}`), don't
+    become valid JSON, because no type has such values.
     """
     if not len(texts):
         return texts
     has_dimensions = pc.fill_null(pc.starts_with(texts, "{{"), fill_value=False)
     data, offsets = content(texts)
-    # A quote behind an odd number of backslashes belongs to its string.
+    # a quote after an odd number of backslashes belongs to its string
     behind = np.maximum.accumulate(np.where(data != _BACKSLASH, np.arange(len(data)), -1))
     backslashes = np.concatenate([[0], (np.arange(len(data)) - behind)[:-1]])
     quotes = (data == _QUOTE) & (backslashes % 2 == 0)
