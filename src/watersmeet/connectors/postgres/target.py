@@ -152,7 +152,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         there = f'"{self._where.schema}"."{PROGRESS}"'
         if self._run("SELECT to_regclass(%s)", [there]).fetchone()[0] is not None:
             return
-        with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):  # created by another sink
+        with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):  # another sink made it
             self._run(
                 f"CREATE TABLE IF NOT EXISTS {self._progress_table} (sink text PRIMARY KEY, writer text NOT NULL, "
                 "generation bigint NOT NULL, commit bigint NOT NULL, rows bigint NOT NULL, last boolean NOT NULL)"
