@@ -198,9 +198,9 @@ _JAAS: Final = re.compile(r'(username|password)\s*=\s*"([^"]*)"')
 class Foreign:
     """The meaning of the options of a foreign stream.
 
-    connector: options of connector kafka, file or, to write files, rotating_file. format: of messages, and of files
-    that are written. members: by column, the member of a message that it is, where that has another name. is_read:
-    whether it has a parser. rowtime_written: whether ROWTIME goes out, too. notices: about options without effect.
+    connector: the options of the connector kafka, file or, to write files, rotating_file. format: the format of
+    messages and of written files. members: the members of a message by column, if they have another name. is_read:
+    whether it has a parser. rowtime_written: whether ROWTIME is also written. notices: about options without effect.
     """
 
     connector: dict[str, str]
