@@ -1,1 +1,1 @@
-"""One open database: its content, catalog, plans and engine; and how sessions read, write and define relations."""
+"""An open database with its content, catalog, plans and engine; sessions read, write and define its relations."""

@@ -1,6 +1,6 @@
-"""Assignment: converting values of queries and expressions to the types of a table's columns, by PostgreSQL's rules.
+"""Assignment: converts values of queries and expressions to the types of a table's columns by PostgreSQL's rules.
 
-Also DEFAULT and generated columns, and the rows that UPDATE, DELETE and MERGE change.
+It also handles DEFAULT, generated columns, and the rows that UPDATE, DELETE and MERGE change.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
     "jsonb": exp.DataType.Type.JSONB,
 }
 
-#: A number of at most this many digits is the same whether it is read directly or as numeric.
+#: The maximum number of digits for which a number is the same whether it is read directly or as numeric.
 _PLAIN_DIGITS: Final = {"real": 8, "double precision": 11, "numeric": 11}
 
 _DATES: Final = ("date", "timestamp", "timestamptz")
@@ -63,10 +63,10 @@ _DATES: Final = ("date", "timestamp", "timestamptz")
 
 @dataclass(frozen=True)
 class Target:
-    """A column that a statement assigns, and its position in the text.
+    """A column that a statement assigns, with its position in the text.
 
-    epoch_ms: a timestamp that may also be given in whole milliseconds since 1970: the time of a topic's records. path:
-    for a field of a column, the names from the column to the field; `column` is then the field.
+    epoch_ms: whether a timestamp may also be given in whole milliseconds since 1970, as for the time of a topic's
+    records. path: for a field of a column, the names from the column to the field; `column` is then the field.
     """
 
     column: Field
@@ -91,16 +91,16 @@ class Target:
 
     def typed(self, value: exp.Expression, *, numbers: bool = False, always: bool = False) -> exp.Expression:
         """`value`, cast to the column's type if it is an untyped literal (a string, NULL, ROW(…), an empty array) or a
-        number with more digits than numeric has. numbers: cast every number. always: also a float, as it is not a
-        parameter.
+        number with more digits than numeric has. numbers: whether to cast every number. always: whether to also cast a
+        number for a float column, because it is not a parameter.
         """
         if always and not _is_open(value) and not isinstance(value, (exp.Placeholder, exp.Parameter)):
             return _cast(value, self.column.type, value)
         return _typed(value, self.column.type, numbers=numbers)
 
     def needs_numbers(self, values: Sequence[exp.Expression]) -> bool:
-        """Whether the numbers among the column's values must be cast to its type: one has more digits than numeric, so
-        the values have no common type that represents all of them.
+        """Whether the numbers among the column's values must be cast to its type, because one has more digits than
+        numeric, so that no common type represents all of them.
         """
         return self.column.type.name == "numeric" and any(_number_text(v, self.column.type) for v in values)
 
@@ -126,7 +126,7 @@ def without_defaults(
     tree: exp.Expression, targets: Sequence[Target], statement: Statement
 ) -> tuple[exp.Expression, tuple[Target, ...]]:
     """The query of an INSERT without the columns that are DEFAULT in each row of VALUES, and the remaining targets.
-    FEATURE_NOT_SUPPORTED if a column is DEFAULT in only some rows, or if no column remains.
+    Raises FEATURE_NOT_SUPPORTED if a column is DEFAULT in only some rows, or if no column remains.
     """
     listed = tree.expressions if isinstance(tree, exp.Values) else []
     rows = [row.expressions for row in listed if isinstance(row, exp.Tuple)]
@@ -163,7 +163,9 @@ def check_types(columns: Schema, targets: Sequence[Target], statement: Statement
 
 
 def assignable(query: BatchQuery, targets: Sequence[Target], relation: Relation, now_us: int) -> BatchQuery:
-    """The query for rows of `relation`: targets are cast, other columns are `omitted` ones at the time `now_us`."""
+    """The query for rows of `relation`, in which targets are cast and other columns have their values of `omitted` at
+    the time `now_us`.
+    """
     given = {t.place: t.converted(f"x{i}", c.type) for i, (c, t) in enumerate(zip(query.columns, targets, strict=True))}
     named = {place[0] for place in given}
     columns = [
@@ -220,7 +222,9 @@ def _cast(value: exp.Expression, kind: SqlType, written: exp.Expression) -> exp.
 
 
 def _number_text(value: exp.Expression, kind: SqlType, *, always: bool = False) -> str | None:
-    """The text of a number literal for a float or a numeric, if it would lose digits as numeric, or `always`."""
+    """The text of a number literal for a float or a numeric if `always` is set or the literal would lose digits as
+    numeric.
+    """
     number = value.this if isinstance(value, exp.Neg) else value
     if not isinstance(number, exp.Literal) or number.is_string or not (kind.is_float or kind.name == "numeric"):
         return None
@@ -269,7 +273,7 @@ def _is_assignable(source: SqlType, target: SqlType) -> bool:
 
 
 def named_targets(relation: Relation, names: tuple[Name, ...], statement: Statement) -> tuple[Target, ...]:
-    """The columns with those names. UNDEFINED_COLUMN, DUPLICATE_COLUMN."""
+    """The columns with some names. Raises UNDEFINED_COLUMN, DUPLICATE_COLUMN."""
     known = {c.name: c for c in relation.columns}
     lower = {c.name.lower(): c for c in relation.columns}
     found: list[Target] = []
@@ -296,7 +300,7 @@ def named_targets(relation: Relation, names: tuple[Name, ...], statement: Statem
 
 
 def _field(relation: Relation, column: Field, name: Name, statement: Statement) -> Field:
-    """The field of a column with that name. UNDEFINED_COLUMN."""
+    """The field of a column with a name. Raises UNDEFINED_COLUMN."""
     kind, place = column.type, column.name
     for below in name.path:
         fields = dict(kind.fields)
@@ -316,9 +320,10 @@ _CLAUSE: Final = "a generated column"
 
 
 def default_values(statement: CreateRelation, digits: Mapping[str, int] | None = None) -> dict[str, str]:
-    """The values of columns with DEFAULT that an INSERT leaves out, as `Relation.defaults`: a constant, or the time.
+    """The values that an INSERT uses for omitted columns with DEFAULT, in the form of `Relation.defaults`: a constant,
+    or the time.
 
-    digits: as in the catalog. FEATURE_NOT_SUPPORTED for other expressions; errors in constants.
+    digits: see `Relation`. Raises FEATURE_NOT_SUPPORTED for other expressions, and errors in constants.
     """
     types = {c.name: c.type for c in statement.columns}
     found = {}
@@ -357,8 +362,8 @@ def generated_columns(
 ) -> tuple[dict[str, GeneratedColumn], tuple[str, ...]]:
     """The generated columns of a statement by name, and the ids of the functions that they call.
 
-    RisingWave, "Generated columns". DATATYPE_MISMATCH for a value that can't be assigned to its column,
-    FEATURE_NOT_SUPPORTED for an expression that reads another generated column; errors of the expressions.
+    RisingWave, "Generated columns". Raises DATATYPE_MISMATCH for a value that can't be assigned to its column,
+    FEATURE_NOT_SUPPORTED for an expression that reads another generated column, and errors of the expressions.
     """
     given = tuple(c for c in statement.columns if c.name not in statement.generated)
     made: dict[str, GeneratedColumn] = {}
@@ -400,20 +405,20 @@ def _check_reads(tree: exp.Expression, statement: CreateRelation) -> None:
 
 
 def _context(columns: Schema, name: str, text: str, clause: str) -> Context:
-    """The context of an expression that reads the columns of one relation."""
+    """The context of an expression that reads the columns of a single relation."""
     scope = single(name, [ScopeColumn(c.name, Value(column_ref(c.name), c.type, c.nullable)) for c in columns])
     return ScopeContext(text, scope, clause)
 
 
 def bound_value(tree: exp.Expression, columns: Schema, name: str, text: str, clause: str) -> Value:
-    """An expression over the columns of the relation `name`, bound. text: its source text. clause: its clause, for
-    messages. Errors of the expression.
+    """A bound expression over the columns of the relation `name`. text: its source text. clause: its clause, for
+    messages. Raises errors of the expression.
     """
     return bind_value(tree, _context(columns, name, text, clause))
 
 
 def positional(value: Value, given: Schema) -> GeneratedColumn:
-    """A value over the columns `given`, as the catalog stores it."""
+    """A value over the columns `given` in the form of the catalog."""
     names = columns_of(value)
     reads = tuple(c for c in given if c.name in names) or given[:1]
     places = {c.name: exp.column(f"c{i}") for i, c in enumerate(reads)}
@@ -421,7 +426,7 @@ def positional(value: Value, given: Schema) -> GeneratedColumn:
 
 
 def check_given(relation: Relation, targets: Sequence[Target], statement: Statement) -> None:
-    """READ_ONLY_RELATION if a statement assigns a generated column."""
+    """Raises READ_ONLY_RELATION if a statement assigns a generated column."""
     for target in targets:
         if target.column.name in relation.generated:
             raise error_at(
@@ -434,7 +439,9 @@ def check_given(relation: Relation, targets: Sequence[Target], statement: Statem
 
 
 def assigned(relation: Relation, statement: Update) -> tuple[Target, ...]:
-    """The columns that an UPDATE sets. UNDEFINED_COLUMN, DUPLICATE_COLUMN; errors of columns that can't be given."""
+    """The columns that an UPDATE sets. Raises UNDEFINED_COLUMN, DUPLICATE_COLUMN, and errors of columns that can't be
+    assigned.
+    """
     found = named_targets(relation, tuple(n for n, _ in statement.assignments), statement)
     check_given(relation, found, statement)
     return found
@@ -448,7 +455,7 @@ def matching(
     values: tuple[exp.Expression, ...],
     statement: Statement,
 ) -> BatchQuery:
-    """The query for the rows that `where` selects: all columns, then `values`."""
+    """The query for the rows that `where` selects, with all columns, then `values`."""
     shown = alias or relation.name
     columns = [
         exp.column(exp.to_identifier(c.name, quoted=True), exp.to_identifier(shown, quoted=True))
@@ -461,7 +468,7 @@ def matching(
 
 
 def both_images(query: BatchQuery, relation: Relation, targets: tuple[Target, ...]) -> BatchQuery:
-    """The query for old and new row side by side, made from one for the old row and the new values."""
+    """The query for the old and the new row in one row, made from a query for the old row and the new values."""
     width = len(relation.columns)
     names = [f"x{i}" for i in range(len(query.columns))]
     old = [f"{names[i]} AS o{i}" for i in range(width)]
@@ -477,11 +484,11 @@ def both_images(query: BatchQuery, relation: Relation, targets: tuple[Target, ..
 def merging_of(
     statement: Statement, relation: Relation, table: Name, columns: Sequence[Name], values: Sequence[exp.Expression]
 ) -> Merging | None:
-    """How a MERGE writes its rows; None for other statements. columns, values: of its INSERT; without columns, values
-    are for all columns of the relation.
+    """The rule by which a MERGE writes its rows; None for other statements. columns, values: the parts of its INSERT;
+    without columns, values are for all columns of the relation.
 
-    FEATURE_NOT_SUPPORTED unless the table is in another system, and if existing rows get other values than inserted
-    ones.
+    Raises FEATURE_NOT_SUPPORTED unless the table is in another system, and if existing rows get other values than
+    inserted rows.
     """
     clauses = getattr(statement, "clauses", None)
     if clauses is None:

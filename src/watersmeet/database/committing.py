@@ -1,4 +1,4 @@
-"""Transactions: begin, commit in one step, roll back; and waiting for views."""
+"""Begins, commits and rolls back transactions, and waits for views."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def new_transaction(session: Session, *, read_only: bool = False) -> Transaction
 
 
 def _end(session: Session, transaction: Transaction, *, rolled_back: bool) -> None:
-    """Ends SET LOCAL and cursors; after ROLLBACK, restores variables, role and cursors."""
+    """Ends the effect of SET LOCAL, and cursors; after ROLLBACK it restores variables, role and cursors."""
     session.transaction = None
     if rolled_back:
         session.variables.restore(transaction.variables)
@@ -41,7 +41,7 @@ def _end(session: Session, transaction: Transaction, *, rolled_back: bool) -> No
 
 
 def flush(session: Session) -> None:
-    """Waits until all views and running queries have processed all earlier commits, and all data in sources.
+    """Waits until all views and running queries have processed all earlier commits and all data in sources.
 
     A notice names each source that can't be read now. Raises the error of a stream that rejects rows of a view (INTO).
     """
@@ -68,7 +68,7 @@ def _flush(session: Session) -> None:
 
 
 def _name_unread(session: Session) -> None:
-    """Adds a notice for each source that can't be read now: without its data, views look as if it were empty."""
+    """Adds a notice for each source that can't be read now, because without its data views look as if it were empty."""
     for relation_id, source in session.database.engine.sources().items():
         relation = session.catalog.relations.get(relation_id)
         state, reason = source.get("state", "running"), source.get("reason")
@@ -78,7 +78,7 @@ def _name_unread(session: Session) -> None:
 
 
 def commit(session: Session) -> None:
-    """Commits the open transaction in one step, both rows and definitions. If it had failed, rolls it back:
+    """Commits rows and definitions of the open transaction in one step. Rolls back a failed transaction and raises
     TRANSACTION_STATE.
     """
     transaction = session.transaction
@@ -135,7 +135,7 @@ def _stop_writing(session: Session, transaction: Transaction) -> None:
     """Before views that write streams are removed, writes their output so far."""
     known, definitions = session.database.catalog.relations, transaction.definitions
     if any(known[i].feeds for i in definitions.dropped if i in known):
-        with contextlib.suppress(Error):  # views can be dropped even if nothing can be processed any more
+        with contextlib.suppress(Error):  # views can be dropped even if the engine can no longer process anything
             session.database.flush()
 
 
@@ -173,7 +173,7 @@ def rollback(session: Session) -> None:
 
 
 def savepoint(session: Session, name: str) -> None:
-    """Marks this moment. NO_TRANSACTION."""
+    """Creates a savepoint. Raises NO_TRANSACTION."""
     transaction = _required(session, "SAVEPOINT")
     point = Savepoint(
         name,
@@ -188,20 +188,20 @@ def savepoint(session: Session, name: str) -> None:
 
 
 def release_savepoint(session: Session, name: str) -> None:
-    """Forgets a savepoint and later ones. NO_TRANSACTION, UNDEFINED_SAVEPOINT."""
+    """Forgets a savepoint and all later ones. Raises NO_TRANSACTION, UNDEFINED_SAVEPOINT."""
     transaction = _required(session, "RELEASE SAVEPOINT")
     del transaction.savepoints[_place(transaction, name) :]
 
 
 def _required(session: Session, command: str) -> Transaction:
-    """NO_TRANSACTION."""
+    """The open transaction. Raises NO_TRANSACTION."""
     if session.transaction is None:
         raise error("NO_TRANSACTION", f"{command} can only be used in transaction blocks")
     return session.transaction
 
 
 def _place(transaction: Transaction, name: str) -> int:
-    """The index of the newest savepoint of a name. UNDEFINED_SAVEPOINT."""
+    """The index of the newest savepoint with a name. Raises UNDEFINED_SAVEPOINT."""
     places = [i for i, p in enumerate(transaction.savepoints) if p.name == name]
     if not places:
         raise error("UNDEFINED_SAVEPOINT", f'savepoint "{name}" does not exist')
@@ -209,9 +209,10 @@ def _place(transaction: Transaction, name: str) -> int:
 
 
 def rollback_to(session: Session, name: str) -> None:
-    """Undoes what the open transaction did since a savepoint. NO_TRANSACTION, UNDEFINED_SAVEPOINT.
+    """Undoes the changes of the open transaction since a savepoint. Raises NO_TRANSACTION, UNDEFINED_SAVEPOINT.
 
-    FEATURE_NOT_SUPPORTED if it created, altered or dropped something since, or wrote to a table that it made.
+    Raises FEATURE_NOT_SUPPORTED if it has since created, altered or dropped objects, or written to a table that it
+    created.
     """
     transaction, content = _required(session, "ROLLBACK TO SAVEPOINT"), session.database.content
     place = _place(transaction, name)
@@ -236,8 +237,8 @@ def rollback_to(session: Session, name: str) -> None:
 
 
 def _check_written(session: Session, point: Savepoint) -> None:
-    """FEATURE_NOT_SUPPORTED if rows were written since to a table that the transaction created: no other session sees
-    it, so its rows are committed at once.
+    """Raises FEATURE_NOT_SUPPORTED if rows were written since to a table that the transaction created: no other session
+    sees the table, so its rows are committed immediately.
     """
     known, log = session.database.catalog.relations, session.database.log
     made = {i for i in point.definitions.made if i in known and not known[i].is_fed_by_circuit}
@@ -275,6 +276,6 @@ def own_transaction(session: Session) -> Iterator[None]:
 
 
 def wait_if_wanted(session: Session) -> None:
-    """With `rw_implicit_flush` set, waits after a change until all views show it. Holds no lock."""
+    """With `rw_implicit_flush` set, waits after a change until all views show it. It holds no lock."""
     if session.transaction is None and session.variables.is_on("implicit_flush"):
         _flush(session)

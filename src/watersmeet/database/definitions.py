@@ -1,12 +1,11 @@
-"""Creating, naming, replacing and dropping relations in the catalog, and the schemas in which names are looked up.
+"""Creates, names, replaces and drops relations in the catalog, and sets the schemas in which names are looked up.
 
 CREATE OR REPLACE removes the old relation in the commit that creates the new one. A plain view keeps its identity, so
-its readers remain. As in PostgreSQL ("CREATE VIEW"), columns may only be added after the existing ones. Everything else
-is dropped and created again: a table's content is lost (SQLstream, "CREATE STREAM": the history is lost), a
-materialized view is filled again.
+its readers remain. As in PostgreSQL ("CREATE VIEW"), columns may only be added after the existing ones. All other
+relations are dropped and created again: a table's content is lost (SQLstream, "CREATE STREAM": the history is lost),
+and a materialized view is filled again.
 
-When a name changes, the stored text of the renamed relation changes. Relations that refer to it store its earlier
-names.
+Renaming a relation changes its stored text. Relations that refer to it store its earlier names.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.values.types import Field, Schema
 
-#: The entry of `search_path` for a schema with the user's name. Watersmeet has no such schema.
+#: The entry of `search_path` for a schema with the user's name, which Watersmeet never has.
 USER_SCHEMA: Final = "$user"
 
 
 def make_schema(session: Session, statement: CreateSchema) -> Result:
-    """CREATE SCHEMA."""
+    """Runs CREATE SCHEMA."""
     session.require_definer("CREATE")
     word, name = session.semantics.schema_word, statement.name.name
     command = f"CREATE {word.upper()}"
@@ -80,7 +79,7 @@ def make_schema(session: Session, statement: CreateSchema) -> Result:
 
 
 def schemas_of(session: Session, statement: DropSchema) -> list[str]:
-    """The schemas that DROP SCHEMA names. UNDEFINED_OBJECT; DEPENDENT_OBJECTS for the default schema, which always
+    """The schemas in a DROP SCHEMA. Raises UNDEFINED_OBJECT, and DEPENDENT_OBJECTS for the default schema, which always
     exists.
     """
     found = []
@@ -104,7 +103,7 @@ def schemas_of(session: Session, statement: DropSchema) -> list[str]:
 
 
 def set_schema(session: Session, statement: SetVariable, name: Name) -> Result:
-    """SET SCHEMA, USE: unqualified names are looked up in that schema only."""
+    """Runs SET SCHEMA and USE: unqualified names are then looked up only in this schema."""
     schema = schema_meant(name.name, session.catalog)
     if schema is None:
         raise undefined_schema(session, name, statement)
@@ -113,7 +112,7 @@ def set_schema(session: Session, statement: SetVariable, name: Name) -> Result:
 
 
 def schema_for(session: Session, statement: Create) -> str:
-    """The schema in which the statement creates its relation: the one it names, or the first of the path."""
+    """The schema in which the statement creates its relation: the qualifier, or the first schema of the path."""
     if statement.schema is None:
         path = session.catalog.path
         if not path:
@@ -132,7 +131,7 @@ def schema_for(session: Session, statement: Create) -> str:
 
 
 def undefined_schema(session: Session, name: Name, statement: Statement) -> Exception:
-    """UNDEFINED_OBJECT with similar names."""
+    """The error UNDEFINED_OBJECT for a schema, with similar names."""
     word = session.semantics.schema_word
     known = [schema_shown(s, session.semantics) for s in (COMMON_SCHEMA, *session.catalog.schemas)]
     return error_at(
@@ -145,7 +144,7 @@ def undefined_schema(session: Session, name: Name, statement: Statement) -> Exce
 
 
 def is_listed(what: str, relation: Relation, semantics: Semantics) -> bool:
-    """Whether `SHOW what` lists such a relation."""
+    """Whether `SHOW what` lists a relation."""
     if what != "tables":
         return what == "relations" or what in relation.words.show
     if semantics.tables == "read":
@@ -154,15 +153,15 @@ def is_listed(what: str, relation: Relation, semantics: Semantics) -> bool:
 
 
 def has_create(word: str, relation: Relation, semantics: Semantics) -> bool:
-    """Whether `SHOW CREATE word` shows such a relation."""
+    """Whether `SHOW CREATE word` shows a relation."""
     words = relation.words.show_create
     return word in words or (word == "table" and semantics.tables == "read" and "topic" in words)
 
 
 def relation_of_kind(session: Session, statement: Statement, name: Name, kind: str, command: str) -> Relation:
-    """The relation that a statement names after the word of its kind; kind "": without that word.
+    """The relation that a statement names after the word for its kind; kind is "" without such a word.
 
-    UNDEFINED_RELATION; CATALOG_TYPE_MISMATCH, whose hint is `command` with the right word.
+    Raises UNDEFINED_RELATION, and CATALOG_TYPE_MISMATCH with the hint `command` and the right word.
     """
     relation = session.find(name)
     if relation is None:
@@ -186,7 +185,7 @@ def is_called(word: DropWord, relation: Relation) -> bool:
 
 
 def used_instead(verb: str, relation: Relation, semantics: Semantics) -> tuple[str, str | None]:
-    """(a hint, the word) of the session's dialect for `verb` with this relation; the word is None if the dialect has
+    """A hint and the word of the session's dialect for `verb` with this relation; the word is None if the dialect has
     none.
     """
     words = relation.words.drop
@@ -197,7 +196,7 @@ def used_instead(verb: str, relation: Relation, semantics: Semantics) -> tuple[s
 
 
 def check_replaceable(statement: df.Create, existing: Relation) -> None:
-    """CATALOG_TYPE_MISMATCH if the statement creates another kind of relation than the existing one."""
+    """Raises CATALOG_TYPE_MISMATCH if the statement creates another kind of relation than the existing one."""
     made = statement.makes.words.role
     if existing.role == made:
         return
@@ -225,8 +224,8 @@ def keeping_grants(session: Session, statement: df.Create) -> Iterator[None]:
 def check_view(session: Session, statement: df.CreateView, old: Relation, new: Relation) -> None:
     """Checks that a plain view may replace another one.
 
-    DATATYPE_MISMATCH for missing or different columns, DEPENDENT_OBJECTS if a relation has been filled through the old
-    view, INVALID_NAME if the new one would read itself.
+    Raises DATATYPE_MISMATCH for missing or different columns, DEPENDENT_OBJECTS if a relation has been filled through
+    the old view, INVALID_NAME if the new view would read itself.
     """
     catalog = session.catalog
     if old.id in catalog.upstream(new.depends_on):
@@ -263,7 +262,7 @@ def check_view(session: Session, statement: df.CreateView, old: Relation, new: R
 
 
 def is_same(old: Relation, new: Relation) -> bool:
-    """Whether two views are the same: in text, dialect and resolved names."""
+    """Whether two views have the same text, dialect and resolved names."""
     return not old.known and (
         (old.sql, old.dialect, old.path, old.columns, set(old.depends_on), set(old.functions))
         == (new.sql, new.dialect, new.path, new.columns, set(new.depends_on), set(new.functions))
@@ -274,7 +273,7 @@ R = TypeVar("R", bound=Relation)
 
 
 def new_relation(session: Session, statement: Create, kind: type[R], columns: Schema, **fields: Any) -> R:
-    """The catalog entry for a new relation. fields: all but id, name, schema, path, text and dialect.
+    """The catalog entry for a new relation. fields: all fields except id, name, schema, path, text and dialect.
 
     Plaintext secrets of the statement are replaced by references.
     """
@@ -297,7 +296,7 @@ def new_relation(session: Session, statement: Create, kind: type[R], columns: Sc
 def may_create(session: Session, statement: Create, name: str, span: Span, if_not_exists: bool) -> bool:
     """Whether to create the relation: False if it exists and the statement has IF NOT EXISTS.
 
-    DUPLICATE_OBJECT, INVALID_NAME, UNDEFINED_OBJECT.
+    Raises DUPLICATE_OBJECT, INVALID_NAME, UNDEFINED_OBJECT.
     """
     session.require_definer("CREATE")
     if not name:
@@ -319,7 +318,7 @@ def may_create(session: Session, statement: Create, name: str, span: Span, if_no
 def check_folded(
     session: Session, statement: Statement, name: str, schema: str, span: Span, own: Relation | None = None
 ) -> None:
-    """DUPLICATE_OBJECT for a name that DuckDB can't distinguish from that of another relation than `own`."""
+    """Raises DUPLICATE_OBJECT for a name that DuckDB can't distinguish from that of a relation other than `own`."""
     shown = Table("", name, (), schema=schema).shown.lower()
     same = (r for r in session.catalog.relations.values() if r.shown.lower() == shown and r.is_named and r is not own)
     folded = next(same, None)
@@ -344,7 +343,7 @@ def _give_way(session: Session, statement: Create, existing: Relation) -> None:
 
 
 def check_columns(columns: Sequence[Field], statement: Statement) -> None:
-    """DUPLICATE_COLUMN for names that DuckDB can't distinguish."""
+    """Raises DUPLICATE_COLUMN for names that DuckDB can't distinguish."""
     seen: dict[str, str] = {}
     for column in columns:
         folded = column.name.lower()
@@ -361,7 +360,7 @@ def check_columns(columns: Sequence[Field], statement: Statement) -> None:
 
 
 def named_columns(columns: Schema, statement: CreateView) -> Schema:
-    """The columns of a view: those of its query, with the names that the statement gives them."""
+    """The columns of a view: the columns of its query with the names in the statement."""
     names = statement.column_names
     if not names:
         return columns
@@ -397,7 +396,9 @@ def remove(session: Session, ids: set[str]) -> None:
 def with_dependents(
     session: Session, found: Sequence[Relation], statement: Statement, *, cascade: bool, verb: str = "drop"
 ) -> set[str]:
-    """The ids of relations and of everything that reads them. DEPENDENT_OBJECTS if there is any and not `cascade`."""
+    """The ids of relations and of all relations that read them. Raises DEPENDENT_OBJECTS if others read them and
+    `cascade` is not set.
+    """
     ids = {r.id for r in found}
     for relation in found:
         writing = [r for r in session.catalog.relations.values() if r.feeds == relation.id and not r.owner]
@@ -406,9 +407,9 @@ def with_dependents(
             *writing,
             *(d for r in writing for d in session.catalog.dependents(r.id)),
         ]
-        # Hidden relations are dropped with their owner, which reads the same.
+        # hidden relations are dropped with their owner, which reads the same relations
         above = list({r.id: r for r in above if r.id not in ids and not isinstance(r, SinkQuery)}.values())
-        # An index is dropped with its table, as it serves no other; so are the processors of a topic.
+        # an index is dropped with its table, and processors with their topic
         ids |= {r.id for r in above if _serves(r, relation, verb)}
         above = [r for r in above if r.id not in ids]
         if above and not cascade:
@@ -436,9 +437,9 @@ def _serves(relation: Relation, other: Relation, verb: str) -> bool:
 
 
 def named(session: Session, name: Name, statement: Drop | Alter) -> Relation | None:
-    """The relation with that name, of any kind; None if there is none and the statement has IF EXISTS.
+    """The relation with a name, of any kind; None if it does not exist and the statement has IF EXISTS.
 
-    UNDEFINED_RELATION, with similar names of the statement's kind.
+    Raises UNDEFINED_RELATION with similar names of the statement's kind.
     """
     relation = session.find(name)
     if relation is None and not statement.if_exists:
@@ -468,7 +469,7 @@ def note_names(session: Session, relation: Relation) -> None:
 
 
 def alter_indexes(session: Session, relation: Relation, altered: Callable[[Relation], Relation]) -> None:
-    """Stores the indexes of a relation, changed by `altered`."""
+    """Stores the indexes of a relation after changing them by `altered`."""
     for index in list(session.catalog.relations.values()):
         if isinstance(index, Index) and relation.id in index.depends_on:
             session.put(altered(index))
@@ -486,7 +487,7 @@ def with_name(relation: Relation, name: str) -> str:
 
 
 def with_column(relation: Relation, definition: str) -> str:
-    """The CREATE statement with a further column. For CREATE TABLE … AS the columns replace the query."""
+    """The CREATE statement with an additional column. For CREATE TABLE … AS the columns replace the query."""
     made = _created(relation)
     if made is None:
         return relation.sql
@@ -516,7 +517,7 @@ def with_column_called(relation: Relation, old: str, new: str) -> str:
 
 
 def _list(relation: Relation, made: Create) -> tuple[list[list[Token]], Token, list[Token]]:
-    """The items of the column list, its closing parenthesis, and what follows it."""
+    """The items of the column list, the closing parenthesis, and the tokens after it."""
     tokens = [t for t in tokenize(relation.sql, language_named(relation.dialect)) if t.start >= made.name_span.end]
     depth, items = 0, [[]]  # type: ignore[var-annotated]
     for i, token in enumerate(tokens):
@@ -532,7 +533,7 @@ def _list(relation: Relation, made: Create) -> tuple[list[list[Token]], Token, l
 
 
 def _created(relation: Relation) -> Create | None:
-    """The statement that created it; None for an index that CREATE STREAM has created."""
+    """The statement that created a relation; None for an index that CREATE STREAM created."""
     made = read_script(relation.sql, language_named(relation.dialect))[-1]
     return made if isinstance(made, Create) and made.name == relation.name else None
 

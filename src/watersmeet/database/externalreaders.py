@@ -1,4 +1,4 @@
-"""External content: its readers, the versions read last, and errors of relations that stop no view."""
+"""The readers of external content, the versions that were read last, and errors of relations that stop no view."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ else:
 
 
 class Problems:
-    """Errors by relation id. Safe for several threads.
+    """Errors by relation id. Thread-safe.
 
-    A new writer starts without errors, as it retries everything. Read-only processes see the errors of the last writer.
+    A new writer starts without errors, because it reads everything again. Read-only processes see the errors of the
+    last writer.
     """
 
     def __init__(self, layout: Layout, name: str, *, read_only: bool) -> None:
@@ -39,7 +40,7 @@ class Problems:
             self._status_file.write(self._values())
 
     def pop(self, relation_id: str) -> None:
-        """The relation has no error any more."""
+        """Removes the error of a relation."""
         with self._lock:
             if self._found.pop(relation_id, None) is not None:
                 self._status_file.write(self._values())
@@ -55,7 +56,7 @@ class Problems:
             return next(iter(self._found.values()), None)
 
     def to_json(self) -> dict[str, dict[str, Any]]:
-        """All of them, as the JSON of errors."""
+        """All errors as JSON."""
         if self._read_only:
             return self._status_file.read()
         with self._lock:
@@ -66,10 +67,10 @@ class Problems:
 
 
 class ExternalReaders:
-    """Readers of external content, and the version read last, by relation id. A thread that reads holds `lock`.
+    """Readers of external content by relation id, with the last read versions. A reading thread holds `lock`.
 
-    problems: the error of the last failed read. versions: of the stored content. checked_us: the time of the last check
-    for changes.
+    problems: the error of the last failed read. versions: the versions of the stored content. checked_us: the time of
+    the last check for changes.
     """
 
     def __init__(self, problems: Problems) -> None:
@@ -79,6 +80,8 @@ class ExternalReaders:
         self.checked_us: dict[str, int] = {}
 
     def reader(self, external: External, what: str = "an external table") -> Reader:
-        """The reader of an external relation. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED for a kind without a reader."""
+        """The reader of an external relation. Raises CONNECTOR_OPTION, and FEATURE_NOT_SUPPORTED for a kind without a
+        reader.
+        """
         readers.check_kind(external.kind, sorted(readers.TABLES), what)
         return readers.TABLES[external.kind].open(external)

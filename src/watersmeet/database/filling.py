@@ -1,6 +1,6 @@
-"""Relations that the circuit maintains: adding them to catalog and circuit, filling them, and removing them.
+"""Adds relations that the circuit maintains to catalog and circuit, fills them, and removes them.
 
-Session variables determine the plans of new ones.
+Session variables determine the plans of new relations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bound:
-    """A view before it is created: its query as a tree, and its catalog entry.
+    """A view that is about to be created: the tree of its query, and its catalog entry.
 
     rowtime, hidden: see `BoundQuery`.
     """
@@ -41,9 +41,9 @@ class Bound:
 
 
 def fill(session: Session, relation: Relation, operators: Sequence[Operator]) -> None:
-    """Creates a relation that `operators` maintain. Returns once it reflects its inputs.
+    """Creates a relation that `operators` maintain. Returns once the relation reflects its inputs.
 
-    If that fails, nothing remains. Other statements continue meanwhile, except those that change the catalog.
+    On failure nothing remains. Other statements, except those that change the catalog, continue meanwhile.
     """
     database = session.database
     relation = replace(relation, ready=False, append_only=operators[-1].append_only)
@@ -60,9 +60,9 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
 
 
 def undo(session: Session, ids: set[str]) -> None:
-    """Removes relations that no session has seen yet. Raises nothing, so that the original error is reported.
+    """Removes relations that no session has seen yet. It raises no error, so that the original error is reported.
 
-    The plan of a relation stays if it is unknown whether its commit was made.
+    The plan of a relation stays if it is unknown whether its commit succeeded.
     """
     database = session.database
     stored = False
@@ -96,7 +96,7 @@ def clear_away(session: Session, dropped: set[str]) -> None:
 
 
 def stop_feeding(session: Session, ids: set[str]) -> None:
-    """Removes relations that stay in the catalog from the circuit. In a transaction, relations visible to others are
+    """Removes relations from the circuit but not from the catalog. In a transaction, relations visible to others are
     fed until COMMIT.
     """
     if session.transaction is not None:
@@ -107,7 +107,7 @@ def stop_feeding(session: Session, ids: set[str]) -> None:
 
 
 def install_remaining(session: Session, dropped: set[str]) -> None:
-    """Installs the circuit without the relations `dropped`. If that fails, the old circuit continues, and the user gets
+    """Installs the circuit without the relations `dropped`. On failure the old circuit continues, and the user receives
     a notice.
     """
     try:

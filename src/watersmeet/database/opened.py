@@ -1,4 +1,4 @@
-"""An open database: its files, catalog and content, and the engine and services of its writer."""
+"""An open database with its files, catalog and content, and the engine and services of its writer."""
 
 from __future__ import annotations
 
@@ -53,10 +53,12 @@ _INPROCESS_COMPACTION: Final = 256
 
 
 class Service:
-    """A background service of a database, in a package that imports it. Any thread may call each method."""
+    """A background service of a database, defined in a package that depends on the database. Its methods are
+    thread-safe.
+    """
 
     def start(self) -> None:
-        """Begin. Called once, when the service is registered."""
+        """Starts the service. Called once, when it is registered."""
 
     def follow(self) -> None:
         """Adapt to changed definitions of the catalog."""
@@ -65,16 +67,20 @@ class Service:
         """Commit changes that the epochs of `OpenDatabase.flush` should reflect."""
 
     def after_epochs(self) -> bool:
-        """Commit changes that follow from the views; whether there were any, so that another round is needed."""
+        """Commit changes that follow from the views. Returns whether there were any, so that another round is
+        needed.
+        """
         return False
 
     def delivered(self, *, wait: bool) -> dict[str, int]:
-        """The number of rows written to topics so far, by the id of the writer. wait: after all rows committed now."""
+        """The number of rows written to topics so far, by the id of the writer. wait: whether to wait until all rows
+        committed now are written.
+        """
         del wait
         return {}
 
     def catch_up(self) -> list[str]:
-        """Wait until earlier commits of captured databases have arrived. Returns a notice for each that is skipped."""
+        """Wait until earlier commits of captured databases have arrived. Returns a notice for each skipped database."""
         return []
 
 
@@ -82,13 +88,13 @@ S = TypeVar("S", bound=Service)
 
 
 class OpenDatabase:
-    """One database, opened by this process.
+    """A database that this process has opened.
 
-    guard: held while the catalog or tables are read and then changed. ddl: held for a whole statement that changes the
-    catalog, including the filling of its view; taken before guard. clocks: by relation id, the time of the newest row
-    of each ordered stream that this process has written, in microseconds. unwritten: errors of views with INTO whose
-    rows the stream rejects. Of the writer only: circuit, plans; positions, sink_positions: the progress of
-    subscriptions and sinks.
+    guard: a lock held while the catalog or tables are read and then changed. ddl: a lock held for a whole statement
+    that changes the catalog, including the filling of its view; acquired before guard. clocks: the time of the newest
+    row of each ordered stream that this process has written, in microseconds, by relation id. unwritten: the errors of
+    views with INTO whose rows the stream rejects. Only a writer has circuit, plans, and positions and sink_positions,
+    the progress of subscriptions and sinks.
 
     Services register by `add`, and statements find them by their class.
     """
@@ -109,9 +115,9 @@ class OpenDatabase:
         permissions: FilePermissions,
         files: bool,
     ) -> None:
-        """Open or create. files: whether statements may read local files.
+        """Opens or creates a database. files: whether statements may read local files.
 
-        DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH, FILE_SYSTEM_UNSUITABLE.
+        Raises DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH, FILE_SYSTEM_UNSUITABLE.
         """
         self.guard = lock("guard")
         self.ddl = lock("ddl")
@@ -176,12 +182,14 @@ class OpenDatabase:
         return stored_parallelism(self.layout, self.log) if self.read_only else self.plans.buckets
 
     def change_catalog(self, catalog: Catalog) -> None:
-        """Make `catalog` the newest. If that fails, the previous one stays, with a new version number."""
+        """Make `catalog` the newest. On failure the previous catalog stays, with a new version number."""
         with self._saving(catalog) as name:
             self.log.append(catalog_commit(catalog, name))
 
     def forget(self, ids: set[str]) -> bool:
-        """Remove relations from the newest catalog; False if only this process does so, because storing it failed."""
+        """Remove relations from the newest catalog; False if the change is only in this process, because storing it
+        failed.
+        """
         catalog = self._catalog.without(ids)
         try:
             self.change_catalog(catalog)
@@ -207,8 +215,8 @@ class OpenDatabase:
     ) -> Commit:
         """Commit changes (by relation id) in one step, and notify the engine.
 
-        rejected: by relation id, the number of rejected rows. copied, captured: as in `store.manifests.Commit`.
-        catalog: becomes the newest by the same step; after an error only if the commit is in the log.
+        rejected: the number of rejected rows by relation id. copied, captured: see `store.manifests.Commit`. catalog:
+        becomes the newest in the same step; after an error only if the commit is in the log.
         """
         known = (catalog or self._catalog).relations
         rows = {i: (_as_stored(c.table, known.get(i)), c.diff) for i, c in changes.items()}
@@ -224,7 +232,7 @@ class OpenDatabase:
                 follows=catalog is not None and catalog.follows_epochs,
             )
         if self.layout.directory is not None:
-            self._note_newest()  # an object store would need another request: then only `close` notes it
+            self._note_newest()  # an object store would need another request, so only `close` records it
         for relation_id in changes.keys() & self.clocks.keys():
             time = self._catalog.relations[relation_id].event_time
             assert time is not None
@@ -234,7 +242,7 @@ class OpenDatabase:
 
     @contextlib.contextmanager
     def _saving(self, catalog: Catalog) -> Iterator[str]:
-        """Store a catalog, which becomes the newest by the commit made inside the block; yields its name.
+        """Store a catalog, which the commit inside the block makes the newest; yields its name.
 
         Without a commit the previous catalog stays, with a new version number.
         """
@@ -250,15 +258,15 @@ class OpenDatabase:
             self._catalog = found
 
     def rise(self, relation_id: str, time_us: int) -> None:
-        """Advance the clock of an ordered stream to at least that time, if the clock is known."""
+        """Advance the clock of an ordered stream to at least a time if the clock is known."""
         if relation_id in self.clocks:
             self.clocks[relation_id] = max(time_us, self.clocks[relation_id])
 
     def flush(self, *, topics: bool = False) -> None:
         """Wait until all views reflect all transactions.
 
-        `unwritten` then has the errors of streams that reject rows of views. topics: views also reflect the records
-        that processors write to topics of Kafka; a processor may read the topic of another one.
+        `unwritten` then has the errors of streams that reject rows of views. topics: whether views also reflect the
+        records that processors write to Kafka topics; a processor may read the topic of another one.
         """
         written = self._delivered(wait=False) if topics else {}
         self._flush()
@@ -290,8 +298,8 @@ class OpenDatabase:
             self.flush()
 
     def has_difference(self, view: str, hidden: str) -> bool:
-        """Whether a change can turn the content of a view into that of a hidden one: the content is readable, and an
-        append-only view loses no row.
+        """Whether a change can turn the content of a view into that of a hidden one: the content must be readable, and
+        an append-only view must lose no row.
         """
         known = self._catalog.relations
         self.content.drop(view)
@@ -304,8 +312,8 @@ class OpenDatabase:
             return False
 
     def replace_content(self, made: Mapping[str, str]) -> None:
-        """Replace the content of views by that of hidden ones (`made`, by view) without a change. Readers load it
-        again.
+        """Replace the content of views by that of hidden views (`made`, by view) without a change. Readers load the
+        content again.
         """
         if not made:
             return
@@ -325,13 +333,13 @@ class OpenDatabase:
             self.content.drop(relation_id)
 
     def add(self, service: S) -> S:
-        """Register a service, and start it. It ends when the database is closed."""
+        """Register and start a service. It ends when the database is closed."""
         self._services.append(service)
         service.start()
         return service
 
     def service(self, kind: type[S]) -> S | None:
-        """The service of that class; None where it does not run, as in read-only processes."""
+        """The service of a class; None if it does not run, as in read-only processes."""
         return next((s for s in self._services if isinstance(s, kind)), None)
 
     def follow(self) -> None:
@@ -340,13 +348,13 @@ class OpenDatabase:
             service.follow()
 
     def catch_up(self) -> list[str]:
-        """Wait until tables reflect all commits of their captured databases. Returns a notice for each database that is
-        skipped.
+        """Wait until tables reflect all commits of their captured databases. Returns a notice for each skipped
+        database.
         """
         return [notice for service in self._services for notice in service.catch_up()]
 
     def at_close(self, callback: Callable[[], None]) -> None:
-        """Register a callback of `close`."""
+        """Register a callback that `close` calls."""
         self._opened.callback(callback)
 
     @property
@@ -358,16 +366,16 @@ class OpenDatabase:
         """Stop the engine and release everything. May be called again."""
         if not self._closed:
             self._closed = True
-            with self._opened:  # released even if the note can't be written
+            with self._opened:  # released even if the newest commit can't be recorded
                 if not self.read_only:
                     self._note_newest()
 
     def _take_over(self, wanted: int | None, *, rebuild: bool) -> None:
-        """Become the writer. If an error is raised, the database stays unchanged."""
+        """Become the writer. On an error the database stays unchanged."""
         first = default_parallelism(self.runtime) if wanted is None else wanted
         taken = False
         while not taken:
-            # Read before the log: another writer may make commits, and note them, at any moment.
+            # read before the log, because another writer may commit, and record its commits, at any moment
             noted = None if rebuild else self._newest.read().get("commit")
             with self.log.same_head():
                 head = self.log.head()
@@ -380,7 +388,9 @@ class OpenDatabase:
                 taken = self.log.head() == head and self.log.take_over(head)
 
     def _check_newest(self, noted: int, head: int) -> None:
-        """DATABASE_DAMAGED if a writer noted a later commit than the last one of the log: files were deleted."""
+        """Raises DATABASE_DAMAGED if a writer recorded a later commit than the last one of the log, because files were
+        deleted.
+        """
         if noted > head:
             raise error(
                 "DATABASE_DAMAGED",
@@ -392,11 +402,11 @@ class OpenDatabase:
             )
 
     def _note_newest(self) -> None:
-        """Note the newest commit, so that the next writer notices if it is missing."""
+        """Record the newest commit, so that the next writer detects if it is missing."""
         self._newest.write({"commit": self.log.head()})
 
     def _start(self, wanted: int | None, spark: Any, opened: contextlib.ExitStack, *, rebuild: bool) -> None:
-        """Start the engine and the compactor. wanted, rebuild: as in `RunningCircuit.start`."""
+        """Start the engine and the compactor. wanted, rebuild: see `RunningCircuit.start`."""
         self._drop_ended()
         runtime = Database(
             self.layout,

@@ -1,9 +1,9 @@
 """The compiled plans of views and connector tables, and the circuit that runs them on the writer's engine.
 
-A plan is compiled when its view is created, saved next to the catalog, and loaded at each start. If its file is missing
-or damaged, the plan comes from the circuit of the newest epoch, or else from the statement of its view; a damaged
-circuit is assembled from the plans. Each writer has its own files, so that an overtaken writer never replaces the plan
-of another relation with the same id; the newest writer's file counts.
+A plan is compiled when its view is created, saved next to the catalog, and loaded at each start. A plan whose file is
+missing or damaged is restored from the circuit of the newest epoch, or else compiled from the statement of its view; a
+damaged circuit is assembled from the plans. Each writer has its own files, of which the newest writer's count, so that
+a replaced writer never overwrites the plan of another relation with the same id.
 """
 
 from __future__ import annotations
@@ -58,31 +58,33 @@ def stored_parallelism(layout: Layout, log: CommitLog) -> int:
 
 
 def begun_parallelism(layout: Layout, log: CommitLog, first: int) -> int:
-    """The number of state buckets of a database; a new one stores `first`. INVALID_PARAMETER."""
+    """The number of state buckets of a database; a new database stores `first`. Raises INVALID_PARAMETER."""
     check_parallelism(first)
     found = parallelism(layout, log)
     if found is None:
         begin_parallelism(layout, first)
-        found = parallelism(layout, log)  # another process may have been faster
+        found = parallelism(layout, log)  # another process may have stored it first
     return found or first
 
 
 class Plans:
     """The operators of the relations that the circuit feeds, by relation id (inputs first, the Sink last).
 
-    Not thread-safe: only DDL, which runs one statement at a time, changes it. buckets: the number for which they are
-    planned.
+    Not thread-safe: only DDL, which runs one statement at a time, changes it. buckets: the number of buckets of the
+    plans.
     """
 
     def __init__(self, layout: Layout, log: CommitLog, catalog: Catalog, buckets: int) -> None:
-        """Read the plans of all relations in `catalog`. STATE_MISMATCH; DATABASE_DAMAGED if a plan can't be found."""
+        """Reads the plans of all relations in `catalog`. Raises STATE_MISMATCH, and DATABASE_DAMAGED if a plan can't be
+        found.
+        """
         self._layout = layout
         self._log = log
         self.buckets = buckets
         paths = {f.id: f.path for f in writer_files(layout.plans)}
         self.producers: dict[str, Sequence[Operator]] = {}
         self._unsaved: dict[str, Error] = {}
-        """Why plans were not read from their files."""
+        """The reasons why plans were not read from their files."""
         for relation in catalog.relations.values():
             if relation.is_fed_by_circuit:
                 self.producers[relation.id] = self._read(paths.get(relation.id), relation, catalog)
@@ -112,9 +114,9 @@ class Plans:
             return None
 
     def restore(self) -> None:
-        """Save missing or damaged plans, and the circuit of the newest epoch. Only for the writer.
+        """Save missing or damaged plans, and the circuit of the newest epoch. Only the writer calls it.
 
-        DATABASE_DAMAGED if the circuit's file is damaged and the plans don't produce that circuit.
+        Raises DATABASE_DAMAGED if the circuit's file is damaged and the plans don't produce the same circuit.
         """
         for relation_id, damage in self._unsaved.items():
             _logger.warning("a plan is restored: %s", damage.message)
@@ -140,7 +142,7 @@ class Plans:
 
     @property
     def followed(self) -> set[str]:
-        """Ids of the relations whose changes queries look up, without unchanging ones. For any thread."""
+        """The ids of the relations whose changes queries need, except for constant ones. Thread-safe."""
         made = {o.id: o for operators in list(self.producers.values()) for o in operators}
         found, pending = set(), [o.inputs[1] for o in made.values() if isinstance(o, TemporalJoin)]
         while pending:
@@ -159,13 +161,13 @@ class Plans:
         self.producers[relation_id] = operators
 
     def replace_all(self, producers: Mapping[str, Sequence[Operator]], buckets: int) -> None:
-        """Save other plans for all relations, for another number of buckets."""
+        """Save new plans for all relations, for a different number of buckets."""
         self.buckets = buckets
         for relation_id, operators in producers.items():
             self.add(relation_id, operators)
 
     def remove(self, relation_ids: Iterable[str], *, stored: bool = True) -> None:
-        """Forget relations that the catalog no longer has. stored False: the catalog on disk still has them."""
+        """Forget relations that the catalog no longer has. stored: whether the stored catalog also lacks them."""
         dropped = [i for i in relation_ids if i in self.producers]
         for relation_id in dropped:
             del self.producers[relation_id]
@@ -179,7 +181,7 @@ class Plans:
 
 
 def _discard(saved: Iterable[WriterFile], relation_ids: Collection[str], writer: int) -> None:
-    """Deletes saved plans of these relations, except those of writers after `writer`.
+    """Deletes saved plans of some relations, except for plans of writers after `writer`.
 
     Later writers may have given the same id to another relation.
     """
@@ -200,13 +202,13 @@ def _load(path: AnyPath | None, layout: Layout, relation_id: str) -> tuple[Opera
     return from_json(tuple[Operator, ...], value["operators"])
 
 
-#: Buckets per core if workers have little memory: each task then has a small part of an epoch, so that epochs can be
-#: large. An epoch may read most of the state.
+#: The number of buckets per core if workers have little memory. Each task then has a small part of an epoch, so that
+#: epochs can be large, even if an epoch reads most of the state.
 _BUCKETS_OF_SMALL: Final = 4
 
 
 def default_parallelism(runtime: str) -> int:
-    """The number of state buckets of a new database: 1 in process; on Spark the number of cores, or a multiple if
+    """The number of state buckets of a new database: 1 in process; on Spark the number of cores, or a multiple of it if
     workers have little memory.
     """
     if runtime == "inprocess":
@@ -215,14 +217,18 @@ def default_parallelism(runtime: str) -> int:
 
 
 def check_environment() -> None:
-    """INVALID_PARAMETER for an invalid environment variable, before this process takes over from another writer."""
+    """Raises INVALID_PARAMETER for an invalid environment variable, before this process takes over from another
+    writer.
+    """
     workers_here()
     merge_bytes()
     reading_s()
 
 
 def make_engine(runtime: str, database: Database, buckets: int, spark: Any) -> Engine:
-    """The engine, not started. RUNTIME_UNAVAILABLE if PySpark, which is imported only for it, is missing."""
+    """The engine before its start. Raises RUNTIME_UNAVAILABLE if PySpark, which only the Spark engine imports, is
+    missing.
+    """
     if runtime == "inprocess":
         return inprocess.InProcessEngine(database)
     try:
@@ -239,12 +245,12 @@ def make_engine(runtime: str, database: Database, buckets: int, spark: Any) -> E
 
 
 def column_names(circuit: Circuit, catalog: Catalog, leaves: Mapping[str, Relation], operator_id: str) -> Sequence[str]:
-    """The columns of an operator, with their names in queries."""
+    """The columns of an operator with their names in queries."""
     return names.Names(circuit.by_id, catalog, leaves).columns(operator_id)
 
 
 class RunningCircuit:
-    """The circuit of all plans on the engine. Only DDL changes it, one statement at a time."""
+    """The circuit of all plans on the engine. Only DDL changes it, which runs one statement at a time."""
 
     def __init__(
         self,
@@ -258,14 +264,16 @@ class RunningCircuit:
         self._database, self._plans = database, plans
         self._newest, self._change_catalog = catalog, change_catalog
         self._stale = False
-        """Whether the engine has yet to get the circuit of the plans."""
+        """Whether the circuit of the plans must still be installed on the engine."""
 
     @property
     def _catalog(self) -> Catalog:
         return self._newest()
 
     def start(self, wanted: int | None, *, rebuild: bool) -> None:
-        """Run the saved circuit. wanted: the number of buckets; None: unchanged. rebuild: compute all state again."""
+        """Run the saved circuit. wanted: the number of buckets; None: unchanged. rebuild: whether to compute all state
+        again.
+        """
         self.engine.start()
         if rebuild:
             self._rebuild(wanted or self._plans.buckets)
@@ -283,7 +291,7 @@ class RunningCircuit:
             self.engine.install(self._plans.circuit, tuple(unfinished))
         except Error:
             if unfinished:
-                # No statement has reported that they exist, and they must not stop other views.
+                # no statement has reported that they exist, and they must not stop other views
                 self._remove(set(unfinished))
             try:
                 self.reinstall()
@@ -297,7 +305,7 @@ class RunningCircuit:
             self._change_catalog(self._catalog.with_relation(replace(relation, ready=True)))
 
     def _rebuild(self, buckets: int) -> None:
-        """Make all plans and all state again. After an interruption the next start repeats it."""
+        """Compile all plans and compute all state again. After an interruption the next start repeats it."""
         unfinished = {r.id for r in self._catalog.relations.values() if not r.ready}
         if unfinished:
             self._remove(unfinished)
@@ -312,7 +320,7 @@ class RunningCircuit:
         self._plans.remove(ids)
 
     def reinstall(self) -> None:
-        """Run the circuit of all plans. If that fails, the next `flush` tries again."""
+        """Run the circuit of all plans. After a failure the next `flush` tries again."""
         self._stale = True
         self.engine.install(self._plans.circuit, ())
         self._stale = False
@@ -323,9 +331,9 @@ class RunningCircuit:
             self.reinstall()
 
     def rescale(self, buckets: int) -> None:
-        """Change the number of state buckets from the next epoch on, by one commit without computing anything.
+        """Change the number of state buckets from the next epoch on by one commit, without computing results.
 
-        INVALID_PARAMETER; PARALLELISM_MISMATCH, with nothing done, if the state of a view can't be split.
+        Raises INVALID_PARAMETER, and PARALLELISM_MISMATCH without any effect if the state of a view can't be split.
         """
         plans, database = self._plans, self._database
         check_parallelism(buckets)
@@ -340,13 +348,13 @@ class RunningCircuit:
             except BaseException:
                 plans.buckets = (
                     parallelism(database.layout, database.log) or plans.buckets
-                )  # it may have been committed
+                )  # the change may have been committed
                 raise
         store_parallelism(database.layout, buckets)
         plans.buckets = buckets
 
     def deletes(self, view: str, hidden: str) -> bool:
-        """Whether replacing the content of a view by that of a hidden one deletes rows."""
+        """Whether replacing the content of a view by that of a hidden view deletes rows."""
         return handover.deletes(self._database, view, hidden)
 
     def refresh(self, plans: Mapping[str, Sequence[Operator]], made: Mapping[str, str]) -> None:

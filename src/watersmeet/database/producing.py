@@ -1,6 +1,6 @@
-"""Rows that statements write to a topic of Kafka: one Kafka transaction for each statement.
+"""Writes rows of statements to a Kafka topic in one Kafka transaction per statement.
 
-Parts of its messages may be computed from the rows: message_key and sharding_expr (Timeplus, "Kafka Sink").
+Parts of messages may be computed from the rows: message_key and sharding_expr (Timeplus, "Kafka Sink").
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _ANY_PARTITION: Final = "rand()"
 def take_computed_parts(
     session: Session, settings: dict[str, str], name: str, columns: Schema
 ) -> tuple[ComputedPart, ...]:
-    """The computed parts that settings of the stream `name` define; removes these from `settings`.
+    """Removes the settings with computed parts of the stream `name` from `settings` and returns these parts.
 
-    columns: the declared columns. CONNECTOR_OPTION; DATATYPE_MISMATCH; errors of the expressions.
+    columns: the declared columns. Raises CONNECTOR_OPTION, DATATYPE_MISMATCH, and errors of the expressions.
     """
     made = []
     for setting, (part, kind, takes) in _SETTINGS.items():
@@ -83,16 +83,16 @@ def take_computed_parts(
 
 
 def unwritten(stream: Relation) -> set[str]:
-    """The columns of an external stream for which writers give no value: those that brokers fill, and a computed
-    key.
-    """
+    """The columns of an external stream that writers don't set: those that brokers fill, and a computed key."""
     computed = [c.part for c in stream.computed_parts]
     parts = (*BROKERS_OWN, "key") if COMPUTED_KEY in computed else BROKERS_OWN
     return {column for column, part in stream.message_parts.items() if part in parts}
 
 
 def with_computed_parts(rows: pa.Table, parts: Sequence[ComputedPart], title: str) -> pa.Table:
-    """The rows with a column for each part. title: of the stream. INVALID_VALUE if an expression raises an error."""
+    """The rows with a column for each part. title: the title of the stream. Raises INVALID_VALUE if an expression
+    raises an error.
+    """
     for part in parts:
         counters = Counters()
         values = generated_values(rows, part.column, part.value.reads, part.value.sql, counters)
@@ -106,25 +106,25 @@ def with_computed_parts(rows: pa.Table, parts: Sequence[ComputedPart], title: st
     return rows
 
 
-#: Encodings that Watersmeet reads but does not write.
+#: The encodings that Watersmeet can read but not write.
 _READ_ONLY: Final = ("csv", "tsv", "xml", "protobuf")
 
 _TIMEOUT_S: Final = 60.0
 
-#: The time that a statement waits for its commit to become visible to readers, and the interval of polling.
+#: The maximum time for which a statement waits until readers see its commit, and the poll interval.
 _VISIBLE_S: Final = 2.0
 
 _POLL_S: Final = 0.005
 
-#: The number of messages that are given to the client before their delivery is checked.
+#: The number of messages that are passed to the client before their delivery is checked.
 _BATCH: Final = 10_000
 
 
 def produce(relation: Relation, rows: pa.Table, now_us: int) -> None:
-    """Writes rows of a relation with connector kafka to its topic, all or none.
+    """Writes rows of a relation with connector kafka to its topic, atomically.
 
-    rows: the relation's columns. now_us: the time of the statement. RUNTIME_UNAVAILABLE without brokers,
-    CONNECTOR_OPTION if they reject it, INVALID_VALUE for rows that can't be encoded.
+    rows: have the relation's columns. now_us: the time of the statement. Raises RUNTIME_UNAVAILABLE without brokers,
+    CONNECTOR_OPTION if the brokers reject it, INVALID_VALUE for rows that can't be encoded.
     """
     message_format = relation.format or MessageFormat()
     if relation.topic is not None and message_format.encoding in _READ_ONLY:
@@ -162,7 +162,7 @@ class _Producer:
         self._client: Any = None
 
     def write(self, topic: str, messages: Encoded) -> None:
-        """One transaction with all messages. The caller holds the lock."""
+        """Writes one transaction with all messages. The caller holds the lock."""
         kafka = self._kafka
         failed: list[Any] = []
         ends: dict[int, int] = {}
@@ -194,8 +194,8 @@ class _Producer:
         self._wait_until_visible(topic, ends)
 
     def _wait_until_visible(self, topic: str, ends: Mapping[int, int]) -> None:
-        """Brokers acknowledge a commit before readers see it; an open transaction of another producer may hide it for
-        longer than this method waits.
+        """Waits until readers see a commit, which may be later than the acknowledgement; an open transaction of another
+        producer may hide it for longer than this method waits.
         """
         cluster, latest = cluster_of(self._properties), self._kafka.admin.OffsetSpec.latest()
         deadline_s = time.monotonic() + _VISIBLE_S
@@ -204,7 +204,7 @@ class _Producer:
             try:
                 seen = cluster.offsets(topic, hidden, latest)
             except Error:
-                return  # it is committed: later errors are reported by reads
+                return  # it is committed, so only reads report later errors
             hidden = {p: end for p, end in hidden.items() if seen[p] < end}
             if hidden:
                 time.sleep(_POLL_S)
@@ -225,7 +225,7 @@ class _Producer:
         return self._client
 
     def _send(self, client: Any, topic: str, messages: Encoded, delivered: Any) -> None:
-        """The client buffers a limited number of messages: if the buffer is full, waits."""
+        """Sends messages; waits while the client's limited buffer is full."""
         times = [0] * len(messages) if messages.times_ms is None else messages.times_ms.to_pylist()
         headers = [None] * len(messages) if messages.headers is None else messages.headers.to_pylist()
         count = 1

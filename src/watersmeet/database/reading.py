@@ -1,4 +1,4 @@
-"""Batch queries: from a syntax tree to rows, read from the database as of one moment."""
+"""Runs batch queries: turns a syntax tree into rows, read from the database as of one moment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from watersmeet.values.types import NUMERIC, Field, Schema, SqlType, arrow_schem
 _LENT: Final = "_watersmeet_rows"
 
 _INCOMING = "_watersmeet_incoming"
-#: The number of attempts in this process before a query that lacks memory runs in a process of its own.
+#: The number of attempts in this process before a query that lacks memory runs in a separate process.
 _SHARED_RUNS: Final = 2
 _NOTHING: Final[Mapping[str, pa.Table]] = MappingProxyType({})
 
@@ -55,7 +55,7 @@ class BatchQuery(QuerySql):
 def batch_query(session: Session, tree: exp.Expression, text: str) -> BatchQuery:
     """Binds a query to the relations that can be read now.
 
-    Errors of the binder, with their positions; PERMISSION_DENIED; errors of views that were stopped.
+    Raises errors of the binder with their positions, PERMISSION_DENIED, and errors of stopped views.
     """
     catalog = readable(session.catalog)
     query = session.cancellation.computing(
@@ -83,10 +83,10 @@ def readable(catalog: Catalog) -> Catalog:
 
 
 def fetch(session: Session, query: BatchQuery, *, newest: bool, most_bytes: int = 0) -> pa.Table:
-    """The rows of a query. newest: tables as of the newest transaction and the open one; else everything as of one
-    moment. most_bytes: as in `rows_of`.
+    """The rows of a query. newest: whether tables are read as of the newest transaction and the open one; else all
+    relations are read as of one moment. most_bytes: see `rows_of`.
 
-    Errors of DuckDB as errors of Watersmeet: INVALID_VALUE, DIVISION_BY_ZERO and others.
+    Errors of DuckDB become errors of Watersmeet: INVALID_VALUE, DIVISION_BY_ZERO and others.
     """
     table = rows_read(session, lambda: reading(session, query, newest=newest), query.sql, query.text, most_bytes)
     if query.exact is not None:
@@ -104,8 +104,8 @@ def rows_read(
     """The rows of DuckDB's SQL. opened: returns a new connection that shows the read relations; may be called
     repeatedly.
 
-    A query that DuckDB can't interrupt runs in a process of its own, if the session has memory for it. So does a query
-    that exhausts the memory: other queries that failed for lack of memory run again on new connections.
+    A query that DuckDB can't interrupt runs in a separate process if the session has memory for it. So does a query
+    that exhausts the memory; other queries that failed for lack of memory run again on new connections.
     """
     content, check = session.database.content, session.cancellation.check
     isolated = bool(session.memory_bytes) and session.cancellation.computing(needs_isolation, sql)
@@ -117,7 +117,7 @@ def rows_read(
                         return rows_of(connection, sql, most_bytes)
                 except duckdb.InterruptException:
                     check()
-                    break  # it moved to another process
+                    break  # the query runs in another process now
                 except duckdb.OutOfMemoryException:
                     if not session.memory_bytes:
                         raise
@@ -135,7 +135,7 @@ def reading(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB connection for this thread only, in which the query's relations are views with their names.
 
-    outside: by id, the rows of relations that are not read from the database, with the columns that are read.
+    outside: the rows of relations that are not read from the database, with the columns that are read, by id.
     """
     messages = [messages_now(session, query.catalog.relations[t.relation_id], t) for t in query.topics]
     stored = [i for i in query.depends_on if i not in external and query.catalog.relations[i].is_stored]
@@ -158,8 +158,8 @@ def reading(
 def _reader(
     session: Session, query: BatchQuery, stored: Sequence[str], *, newest: bool
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection that shows relations at one moment. SERIALIZATION_FAILURE if the open transaction has deleted rows
-    that another, committed one has also deleted.
+    """A connection that shows relations as of one moment. Raises SERIALIZATION_FAILURE if the open transaction has
+    deleted rows that another, committed transaction has also deleted.
     """
     with ExitStack() as entered:
         try:
@@ -199,7 +199,7 @@ def lent(
         yield
         connection.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
     except duckdb.Error:
-        # Its transaction has ended, and with it the view, unless the view is older. The original error is raised.
+        # its transaction has ended, and with it the view unless the view is older; the original error is raised
         with suppress(duckdb.Error):
             connection.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
         raise
@@ -209,7 +209,7 @@ def lent(
 
 
 def computed(session: Session, rows: pa.Table, texts: Sequence[str], columns: Schema, sql: str = "") -> pa.Table:
-    """One row of `columns` for each of `rows`: the values of DuckDB expressions.
+    """The values of the DuckDB expressions `columns` for each of `rows`.
 
     sql: the statement that errors show.
     """
@@ -233,7 +233,7 @@ def lending(session: Session, tables: Mapping[str, pa.Table]) -> Iterator[duckdb
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with exactly the columns of `schema`. DuckDB names list items and time zones differently."""
+    """The table converted to exactly `schema`, because DuckDB names list items and time zones differently."""
     columns = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(table.columns, schema, strict=True)]
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -251,14 +251,14 @@ def described(table: pa.Table, columns: Schema) -> tuple[Schema, pa.Table]:
 
 
 def _exact(column: Field, kind: pa.DataType) -> Field:
-    """The column with the precision and scale that its values have."""
+    """The column with the precision and scale of its values."""
     if column.type == NUMERIC and pa.types.is_decimal(kind) and (kind.precision, kind.scale) != (38, 10):
         return Field(column.name, SqlType("numeric", kind.precision, kind.scale), column.nullable)
     return column
 
 
 def runs_on(session: Session, query: exp.Expression) -> bool:
-    """True if the query runs until it is stopped: it is a SELECT STREAM or TABLE, or reads a stream outside
+    """True if the query runs until it is stopped, because it is a SELECT STREAM or TABLE, or reads a stream outside
     `table(…)`.
     """
     if isinstance(query, MarkedSelect):
@@ -292,9 +292,7 @@ def failure_of(session: Session, relation_id: str) -> Error | None:
 
 
 def check_running(session: Session, relation_ids: Iterable[str]) -> None:
-    """Raises the error of the first stopped view among the relations, or among those that plain views among them
-    read.
-    """
+    """Raises the error of the first stopped view among the relations and those that their plain views read."""
     known = session.catalog.relations
     todo = [i for i in relation_ids if isinstance(known.get(i), (MaterializedView, View))]
     if not todo or not (failed := session.database.log.progress().failed):
@@ -317,13 +315,13 @@ def check_running(session: Session, relation_ids: Iterable[str]) -> None:
 
 
 def last_of_each_key(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
-    """The rows without those that a later row of the same key replaces, in their order."""
+    """The last row of each key, in the order of rows."""
     last = _last(session, relation, rows)
     return rows if last is None else rows.take(last)
 
 
 def split_by_key(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The last row of each key, and the rows that these replace."""
+    """The last row of each key, and the rows that these rows replace."""
     last = _last(session, relation, rows)
     if last is None:
         return rows, rows.slice(0, 0)
@@ -377,7 +375,9 @@ def rows_without(session: Session, relation: Relation, rows: pa.Table, others: p
 
 
 def converted(column: str, source: SqlType, target: SqlType, depth: int = 0) -> str:
-    """DuckDB SQL for `column`, of type `source`, as `target`. Structs are converted by position, as in SQL."""
+    """DuckDB SQL that converts `column` from type `source` to `target`. Structs are converted by position, as in
+    SQL.
+    """
     if source == target or not _names_differ(source, target):
         return f"CAST({column} AS {target.duckdb})"
     if target.name == "array" and source.element is not None and target.element is not None:
@@ -398,7 +398,7 @@ def _names_differ(source: SqlType, target: SqlType) -> bool:
 
 
 def omitted(relation: Relation, column: Field, now_us: int) -> str:
-    """DuckDB SQL for a column that an INSERT leaves out, at the time `now_us`: its default, or NULL."""
+    """DuckDB SQL for a column that an INSERT at the time `now_us` omits: its default, or NULL."""
     default = relation.defaults.get(column.name)
     if default == ARRIVAL:
         # Timeplus' datetime64(3): milliseconds

@@ -1,5 +1,5 @@
-"""Plans compiled again from stored statements: for a rebuild, for sources that a query reopens, for other bucket
-numbers.
+"""Compiles plans again from stored statements: for a rebuild, for sources that a query reopens, and for another number
+of buckets.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from watersmeet.values.watermarks import Term, Watermark
 
 
 def reopened_scans(tree: Node) -> list[Reopened]:
-    """One scan for each source that a query reads by itself. Scans of the same relation and offset share it."""
+    """One scan for each source that a query reads separately. Scans of the same relation and offset share it."""
     found = {_place(n): n for n in walk(tree) if isinstance(n, Reopened)}
     return list(found.values())
 
 
 def reading(tree: Node, sources: Iterable[QuerySource]) -> Node:
-    """The tree of a query with its own sources instead of those that it names."""
+    """The tree of a query, reading its own copies of the sources that it names."""
     sources = list(sources)
     by_place = {(s.of, s.start, s.shards, s.strict): s.id for s in sources}
     ids = by_source(sources)
@@ -71,7 +71,7 @@ def by_source(sources: Iterable[QuerySource]) -> dict[str, list[str]]:
 
 
 def _with_clocks(node: Node, ids: Mapping[str, Sequence[str]]) -> Node:
-    """The node with its watermarks replaced by those of other sources."""
+    """The node with watermarks of other sources."""
     if isinstance(node, Scan):
         return node
     whole: Any = node  # all nodes are dataclasses
@@ -91,12 +91,12 @@ def read_again(tree: Node, view: Relation, catalog: Catalog) -> Node:
 
 
 def moved(mark: Watermark, ids: Mapping[str, Sequence[str]]) -> Watermark:
-    """The watermark with its sources replaced. ids: the new ones by the old ones; of several the slowest counts."""
+    """The watermark with other sources. ids: the new sources by the old ones; of several, the slowest counts."""
     return tuple(replace(term, source=i) for term in mark for i in ids.get(term.source, (term.source,)))
 
 
 def scan_of(node: Reopened) -> Scan:
-    """The scan of the source, which may also return the order of its rows."""
+    """The scan of a source, which may also return the order of its rows."""
     found = node.input.scan if isinstance(node.input, Arrivals) else node.input
     assert isinstance(found, Scan), "the binder makes them of scans"
     return found
@@ -124,9 +124,10 @@ def plan_made_anew(
     late: Mapping[str, int] | None = None,
     left_out: frozenset[str] = frozenset(),
 ) -> Sequence[Operator]:
-    """The operators of a relation that the circuit feeds. producers: of relations that were created before it.
+    """The operators of a relation that the circuit feeds. producers: the operators of relations that were created
+    before it.
 
-    moment: of a view that begins when it is filled, the newest commit. late, left_out: as in `compile_view`.
+    moment: the newest commit, for a view that begins when it is filled. late, left_out: see `compile_view`.
     """
     if isinstance(relation, Table):
         return compile_connector_table(relation)
@@ -152,9 +153,9 @@ def _tree(relation: Relation, catalog: Catalog, moment: int) -> Node:
 
 
 def stored_query(relation: Relation, catalog: Catalog, moment: int = 0) -> BoundQuery | None:
-    """The query of a relation by its stored text, with the names valid at that time; None if it is not a query.
+    """The query of a relation from its stored text, with the names valid at that time; None if it is not a query.
 
-    moment: as in `bound`. Errors of the binder.
+    moment: see `bound`. Raises errors of the binder.
     """
     statement = parse(relation.sql, relation.dialect)[-1] if relation.sql else None
     if not isinstance(statement, CreateMaterializedView | CreateProcessor | Subscribe):
@@ -165,9 +166,9 @@ def stored_query(relation: Relation, catalog: Catalog, moment: int = 0) -> Bound
 def bound(
     statement: CreateMaterializedView | CreateProcessor | Subscribe, catalog: Catalog, dialect: str, moment: int = 0
 ) -> BoundQuery:
-    """The query of a statement that the circuit runs. Errors of the binder.
+    """The bound query of a statement that the circuit runs. Raises errors of the binder.
 
-    moment: the newest commit when the query begins, for one that counts only later rows.
+    moment: the newest commit at the start of the query, for a query that reads only later rows.
     """
     if isinstance(statement, CreateProcessor):
         return bind_query(statement.query, catalog, statement.text, dialect, moment=moment)
@@ -178,7 +179,7 @@ def bound(
 
 
 def requested(request: Request, catalog: Catalog, text: str, dialect: str, moment: int) -> BoundQuery:
-    """As `bound`, of a running query."""
+    """Like `bound`, for a running query."""
 
     def bind(closing_us: int | None) -> BoundQuery:
         found = bind_query(request.query, catalog, text, dialect, moment=moment, closing_us=closing_us)
@@ -189,9 +190,9 @@ def requested(request: Request, catalog: Catalog, text: str, dialect: str, momen
 
 
 def distributions_of(circuit: Circuit, catalog: Catalog) -> dict[str, dict[str, StateDistribution]]:
-    """By stateful operator and trace, the distribution of its rows. circuit: for the new number of buckets.
+    """The distribution of rows by stateful operator and trace. circuit: the circuit for the new number of buckets.
 
-    PARALLELISM_MISMATCH if the distribution is unknown, or if a plan is for one bucket only.
+    Raises PARALLELISM_MISMATCH if the distribution is unknown, or if a plan is for one bucket only.
     """
     every = StateDistributions(circuit.by_id)
     found: dict[str, dict[str, StateDistribution]] = {}
@@ -218,12 +219,12 @@ def _unplaced(op: Operator, circuit: Circuit, catalog: Catalog) -> Error:
 
 
 def watermarks_of(tree: Node) -> dict[str, Watermark]:
-    """The watermarks of the columns by name, as the plan stores them."""
+    """The watermarks of the columns by name, in the form of the plan."""
     return _by_name(tree, watermarks)
 
 
 def clocks_of(tree: Node) -> dict[str, Watermark]:
-    """The greatest time so far of each column, by name, as the plan stores it."""
+    """The greatest time so far of each column by name, in the form of the plan."""
     return _by_name(tree, clocks)
 
 

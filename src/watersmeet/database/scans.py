@@ -1,4 +1,4 @@
-"""Rows that a query reads besides the newest content: moments of the past, topics of Kafka, relations of the system."""
+"""The rows that a query reads besides the newest content: moments of the past, Kafka topics, system relations."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from watersmeet.values.types import Field
 def pinned_past(
     database: OpenDatabase, scans: Sequence[PastScan], catalog: Catalog, text: str
 ) -> Iterator[list[PastContent]]:
-    """Content that a query reads as of earlier moments; pinned inside the block.
+    """The content that a query reads as of earlier moments, which is pinned inside the block.
 
-    text: the statement that errors show. HISTORY_GONE; INVALID_PARAMETER for a future commit.
+    text: the statement that errors show. Raises HISTORY_GONE, and INVALID_PARAMETER for a future commit.
     """
     found: list[PastContent] = []
     with closing(Reader(database.layout)) as hold:
@@ -42,7 +42,7 @@ def pinned_past(
         for scan in by_name.values():
             with _placed(scan, text):
                 numbers[scan.name] = _commit(database, scan.past)
-        # The last is the oldest, which pins all others.
+        # the last one is the oldest, which also pins all others
         falling = sorted(by_name.values(), key=lambda s: numbers[s.name], reverse=True)
         for scan in falling:
             relation, number = catalog.relations[scan.relation_id], numbers[scan.name]
@@ -59,7 +59,7 @@ def pinned_past(
 
 
 def own_commit(database: OpenDatabase, relation: Relation, number: int, newest: Commit, low_water: int) -> int:
-    """The last commit that counts for a relation's own content when a query began after commit `number`.
+    """The last commit that affects a relation's own content for a query that began after commit `number`.
 
     A relation that the circuit feeds counts as of the epoch that read all earlier commits. newest: the newest epoch.
     low_water: the commit up to which history may be deleted; if it covers that epoch, the result is lower.
@@ -79,7 +79,7 @@ def own_commit(database: OpenDatabase, relation: Relation, number: int, newest: 
 
 @contextmanager
 def _placed(scan: PastScan, text: str) -> Iterator[None]:
-    """Errors of the block get the position of the scan."""
+    """Adds the position of the scan to errors inside the block."""
     try:
         yield
     except Error as err:
@@ -88,7 +88,7 @@ def _placed(scan: PastScan, text: str) -> Iterator[None]:
 
 
 def _commit(database: OpenDatabase, past: Past) -> int:
-    """The number of the commit. HISTORY_GONE for a time before the oldest kept commit."""
+    """The number of the commit. Raises HISTORY_GONE for a time before the oldest kept commit."""
     wanted = f"epoch_us({past.sql})" if past.by == "time" else past.sql
     with database.content.session() as connection:
         row = connection.execute(f"SELECT {wanted}").fetchone()
@@ -106,9 +106,9 @@ def _commit(database: OpenDatabase, past: Past) -> int:
 
 
 def messages_now(session: Session, relation: Relation, topic: TopicScan) -> pa.Table:
-    """The messages committed in a topic now, as rows with the columns that `topic` names.
+    """The messages that are committed in a topic now, as rows with the columns of `topic`.
 
-    A notice gives the number of undecodable messages. RUNTIME_UNAVAILABLE, CONNECTOR_OPTION, UNDEFINED_OBJECT.
+    A notice reports the number of undecodable messages. Raises RUNTIME_UNAVAILABLE, CONNECTOR_OPTION, UNDEFINED_OBJECT.
     """
     assert isinstance(relation, Source), "the binder reads no other relation so"
     names = [c.name for c in topic.outputs]
@@ -142,7 +142,7 @@ _STORED: Final = "_watersmeet_system"
 
 @contextmanager
 def system_relations(session: Session, connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> Iterator[None]:
-    """Inside the block, these system relations are views of the connection."""
+    """Inside the block, some system relations are views of the connection."""
     made = []
     try:
         for i, name in enumerate(names):
@@ -168,7 +168,7 @@ def _dead_letters(session: Session) -> pa.Table:
     return stored_dead_letters([(r.shown, layout.dead(r.id)) for r in readable])
 
 
-#: For each system relation: the function that gathers its rows, and its computed columns, in DuckDB's SQL.
+#: For each system relation, the function that collects its rows, and its computed columns in DuckDB SQL.
 _GATHERED: Final[dict[str, tuple[Callable[[Session], pa.Table], dict[str, str]]]] = {
     DEAD_LETTERS: (
         _dead_letters,

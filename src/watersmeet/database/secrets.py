@@ -1,4 +1,4 @@
-"""Secrets in the options of statements: which options may refer to a secret, and which relations do."""
+"""Secrets in the options of statements: the options that may refer to a secret, and the relations that do."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ R = TypeVar("R", bound=Relation)
 
 #: The fields of relations that are options of connectors and servers.
 _OPTIONS: Final = ("connector", "options", "settings")
-#: Options that may be secrets: those that clients use verbatim. A wrong value of another option would appear in error
-#: messages.
+#: The options that may be secrets, which clients use verbatim. Error messages would show wrong values of other options.
 _SECRET: Final = frozenset(
     {
         *CREDENTIALS,
@@ -54,7 +53,7 @@ _SECRET: Final = frozenset(
 def with_secrets(session: Session, statement: Given) -> Given:
     """The statement with references to secrets resolved to this database.
 
-    UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED for an option that can't be a secret.
+    Raises UNDEFINED_OBJECT, and FEATURE_NOT_SUPPORTED for an option that can't be a secret.
     """
     made = replace(statement, options=_options(session, statement, statement.options))
     if isinstance(made, (CreateRelation, CreateSink)) and made.format is not None:
@@ -86,9 +85,7 @@ def kept(session: Session, relation: R) -> R:
 
 
 def kept_options(session: Session, options: Mapping[str, str]) -> dict[str, str]:
-    """Options with references instead of plaintext secrets. Unreferenced secrets are deleted when the database is
-    opened next.
-    """
+    """Options with references instead of plaintext secrets. Unreferenced secrets are deleted at the next start."""
     layout = session.database.layout
     return {
         name: reference(keep_secret(layout, value), layout.id)

@@ -1,8 +1,8 @@
-"""Changes of tables and definitions: made by statements, collected by a transaction, committed in one step.
+"""Changes of tables and definitions, which a transaction collects from statements and commits in one step.
 
-Relations that a transaction creates are staged: the engine fills them, their rows are committed, and only this
-transaction sees them. So COMMIT only has to store one catalog, in which all sessions see them. Altered or dropped
-relations stay unchanged until then.
+Relations that a transaction creates are staged: the engine fills them and their rows are committed, but only this
+transaction sees them. COMMIT then only stores a catalog in which all sessions see them. Altered or dropped relations
+stay unchanged until COMMIT.
 
 Of concurrent transactions in conflict, the first to commit wins.
 """
@@ -43,8 +43,8 @@ class Change:
 class Stoppable(Protocol):
     """A query that runs until it is closed.
 
-    id: of its view. name: the id shown to users. text: as it was written. started_us: its start, in microseconds since
-    1970 (UTC).
+    id: the id of its view. name: the id shown to users. text: the text as written. started_us: its start, in
+    microseconds since 1970 (UTC).
     """
 
     id: str
@@ -58,11 +58,11 @@ class Stoppable(Protocol):
         ...
 
     def kill(self) -> None:
-        """Ends it; its readers get QUERY_CANCELED."""
+        """Ends it; its readers receive QUERY_CANCELED."""
         ...
 
     def close(self) -> None:
-        """Ends it. May be called again."""
+        """Ends it. It may be called again."""
         ...
 
 
@@ -70,12 +70,12 @@ class Stoppable(Protocol):
 class Definitions:
     """The difference between the committed catalog and the one that the transaction sees.
 
-    made, dropped: ids. altered: by id, the new definitions. schemas_made, schemas_dropped: names. stopped: ids of
-    relations that stay, and are no longer fed by the circuit. functions: of SQL, by id, new definitions. roles: changes
-    of them, in order.
+    made, dropped: the ids of created and dropped relations. altered: the new definitions by id. schemas_made,
+    schemas_dropped: the names of schemas. stopped: ids of relations that stay but are no longer fed by the circuit.
+    functions: the new definitions of SQL functions by id. roles: the changes of roles in order.
 
-    The committed state before the first change shows COMMIT whether others have changed it since: relations_before and
-    functions_before, by id; roles_before; there, the ids of all relations when some were dropped.
+    From the committed state before the first change, COMMIT detects whether others have changed it since:
+    relations_before and functions_before, by id; roles_before; there, the ids of all relations when some were dropped.
     """
 
     made: set[str] = field(default_factory=set)
@@ -91,7 +91,7 @@ class Definitions:
     roles_before: Mapping[str, Role] | None = None
     there: set[str] = field(default_factory=set)
     _shown_before: dict[str, tuple[Relation, Relation]] = field(default_factory=dict)
-    """Created objects and their last shown form, by id; cached, because a statement requests all of them often."""
+    """Created objects with their last shown form by id, cached because a statement often requests all of them."""
 
     def __bool__(self) -> bool:
         changed_names = self.schemas_made or self.schemas_dropped or self.functions or self.roles
@@ -124,7 +124,7 @@ class Definitions:
     def put(self, relation: Relation, catalog: Catalog) -> Relation | None:
         """Add a relation, or replace the one with its id.
 
-        Returns the relation for the committed catalog; None if it has to wait for COMMIT.
+        Returns the relation for the committed catalog; None if it must wait for COMMIT.
         """
         known = catalog.relations.get(relation.id)
         if known is not None and (not known.hidden or relation.id in self.altered):
@@ -154,11 +154,11 @@ class Definitions:
         self.roles.extend(changes)
 
     def subscribe(self, relation: Relation) -> None:
-        """After COMMIT a running query is a subscription."""
+        """Makes a running query a subscription after COMMIT."""
         self.altered[relation.id] = relation
 
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
-        """Drop relations; returns those that can be removed at once, as no other session sees them."""
+        """Drop relations. Returns those that can be removed immediately, because no other session sees them."""
         known = catalog.relations
         self.there |= known.keys()
         unstored = {i for i in ids if i in known and known[i].hidden and not isinstance(known[i], Subscription)}
@@ -185,20 +185,20 @@ class Savepoint:
 
 @dataclass
 class Transaction:
-    """An open BEGIN … COMMIT. failed: a statement raised an error, so that only ROLLBACK is accepted.
+    """An open BEGIN … COMMIT. failed: whether a statement raised an error, so that only ROLLBACK is accepted.
 
-    variables, role, cursors: of the session when it began; ROLLBACK restores them. local: the values that SET LOCAL
-    replaced. savepoints: the oldest first. committed: its changes are committed, even if COMMIT raises because views
-    could not be updated. begun: by relation id, the newest commit when it was first changed. running: queries that
-    began in it. ends: resources released at its end. clocks, rejected: for ordered streams, by relation id, the time of
-    the newest row written, in microseconds, and the number of rejected rows.
+    variables, role, cursors: the session's at its start, which ROLLBACK restores. local: the values that SET LOCAL
+    replaced. savepoints: oldest first. committed: whether its changes are committed, which may be so even if COMMIT
+    raises because views could not be updated. begun: by relation id, the newest commit when the relation was first
+    changed. running: queries that began in it. ends: resources released at its end. clocks, rejected: for ordered
+    streams, by relation id, the time of the newest written row in microseconds, and the number of rejected rows.
     """
 
     read_only: bool = False
     failed: bool = False
     committed: bool = False
     changes: dict[str, list[Change]] = field(default_factory=dict)
-    """By relation id."""
+    """The changes by relation id."""
     clocks: dict[str, int] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
     rejected: dict[str, int] = field(default_factory=dict)
@@ -211,17 +211,17 @@ class Transaction:
     local: dict[str, str | None] = field(default_factory=dict)
     savepoints: list[Savepoint] = field(default_factory=list)
     ran: dict[str, list[str]] = field(default_factory=dict)
-    """Digests of statements, as in the catalog."""
+    """Digests of statements; see `Catalog.ran`."""
 
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
-        """See `Definitions.drop`; rows written to them are discarded."""
+        """Drops relations like `Definitions.drop`, and discards rows written to them."""
         for by_id in (self.changes, self.clocks, self.rejected, self.begun):
             for relation_id in ids:
                 by_id.pop(relation_id, None)
         return self.definitions.drop(ids, catalog)
 
     def add(self, relation_id: str, change: Change, rejected: int) -> None:
-        """Add a change to the transaction, and the number of rows rejected with it."""
+        """Add a change to the transaction, with the number of rejected rows."""
         self.rejected = added(self.rejected, {relation_id: rejected})
         if change.table.num_rows:
             self.changes.setdefault(relation_id, []).append(change)
@@ -234,14 +234,14 @@ def if_committed(transaction: Transaction, action: Callable[[], None]) -> None:
 
 
 def in_one_form(table: pa.Table) -> pa.Table:
-    """The rows with 0.0 instead of -0.0: they are equal, so a deletion can't distinguish them."""
+    """The rows with 0.0 instead of -0.0, which are equal, so that deletions can't distinguish them."""
     if not any(has_floats(f.type) for f in table.schema):
         return table
     return pa.Table.from_arrays([one_form(c) for c in table.columns], schema=table.schema)
 
 
 def joined(changes: Sequence[Change]) -> Change:
-    """All rows of `changes`, in order."""
+    """All rows of `changes` in order."""
     table = pa.concat_tables([c.table for c in changes])
     return (
         Change(table)
@@ -251,9 +251,9 @@ def joined(changes: Sequence[Change]) -> Change:
 
 
 def merged(changes: Sequence[Change]) -> Change:
-    """One change that is equivalent to `changes` in sequence.
+    """One change that is equivalent to the sequence `changes`.
 
-    Rows that are only added keep their order of arrival; otherwise equal rows are merged, in canonical order.
+    If rows are only added, they keep their order of arrival; otherwise equal rows are merged, in canonical order.
     """
     change = joined(changes)
     return change if change.diff is None else consolidated(change)
@@ -273,8 +273,8 @@ def consolidated(change: Change) -> Change:
 
 
 def check_writers(transaction: Transaction, catalog: Catalog, log: CommitLog) -> None:
-    """SERIALIZATION_FAILURE if a table was changed meanwhile whose rows the transaction deletes, or replaces by key: it
-    would delete rows that no longer exist. The first to commit wins.
+    """Raises SERIALIZATION_FAILURE if the transaction deletes rows of a table, or replaces them by key, and the table
+    was changed meanwhile: the rows may no longer exist. The first transaction to commit wins.
     """
     known = catalog.relations
     wanted = {
@@ -290,9 +290,9 @@ def check_writers(transaction: Transaction, catalog: Catalog, log: CommitLog) ->
 
 
 def check_definitions(transaction: Transaction, catalog: Catalog) -> None:
-    """Rejects definitions that conflict with those that others have committed since. catalog: the committed one.
+    """Rejects definitions that conflict with those that others have committed since. catalog: the committed catalog.
 
-    DUPLICATE_OBJECT for a name that exists, DEPENDENT_OBJECTS for relations of others that read a dropped one,
+    Raises DUPLICATE_OBJECT for an existing name, DEPENDENT_OBJECTS for relations of others that read a dropped one,
     SERIALIZATION_FAILURE for relations that others have altered.
     """
     definitions = transaction.definitions
@@ -327,7 +327,7 @@ def _alike(one: Relation, other: Relation) -> bool:
 
 
 def _check_names(definitions: Definitions, catalog: Catalog, seen: Catalog) -> None:
-    """DUPLICATE_OBJECT."""
+    """Raises DUPLICATE_OBJECT for an existing name."""
     before = definitions.roles_before
     if before is not None:
         for change in definitions.roles:

@@ -1,11 +1,11 @@
-"""Writing: the change of a table, committed at once or added to the open transaction.
+"""Writes the change of a table, which is committed immediately or added to the open transaction.
 
 Rows of ordered streams arrive in the order of their times. A row older than an earlier one is rejected, and the commit
 counts it. SQLstream, "JOIN clause": the clock of a stream is the rowtime of its newest row, and rowtimes never
-decrease; they are whole milliseconds. The order is that of writing: within a statement, then of statements, then of the
-commits of transactions.
+decrease; they are whole milliseconds. The order is that of rows in a statement, then of statements, then of the commits
+of transactions.
 
-Also checks which rows a relation accepts, and converts them to their stored form.
+The module also rejects invalid rows, and converts rows to their stored form.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 def with_generated(relation: Relation, rows: pa.Table, statement: Statement | None) -> pa.Table:
-    """The rows with the values of generated columns, which replace given ones.
+    """The rows with the values of generated columns, which replace given values.
 
-    INVALID_VALUE if the expression of one raises an error.
+    Raises INVALID_VALUE if an expression raises an error.
     """
     for name, made in relation.generated.items():
         counters = Counters()
@@ -81,8 +81,8 @@ def with_generated(relation: Relation, rows: pa.Table, statement: Statement | No
 def as_kept(relation: Relation, rows: pa.Table) -> pa.Table:
     """The rows in their stored form.
 
-    Times are truncated to the digits of their columns, so they are never later. jsonb is canonical: equal documents are
-    equal values.
+    Times are truncated to the digits of their columns, so they never become later. jsonb is canonical, so that equal
+    documents are equal values.
     """
     for column in relation.columns:
         if _has_documents(column.type) and column.name in rows.column_names:
@@ -109,7 +109,7 @@ def _with_documents(array: pa.Array, kind: SqlType) -> pa.Array:
         return canonical(array)
     if not _has_documents(kind):
         return array
-    array = pa.concat_arrays([array])  # not a slice of a larger array, whose offsets do not begin at 0
+    array = pa.concat_arrays([array])  # the offsets of a slice of a larger array do not begin at 0
     if kind.element is not None:
         values = _with_documents(array.values, kind.element)
         return pa.ListArray.from_arrays(array.offsets, values, type=array.type, mask=array.is_null())
@@ -118,7 +118,7 @@ def _with_documents(array: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def refused_rows(table: Relation, rows: pa.Table) -> npt.NDArray[np.bool_]:
-    """The mask of rows that `check_rows` rejects, of a table without ordered times."""
+    """The mask of rows that `check_rows` rejects, for a table without ordered times."""
     refused = np.zeros(rows.num_rows, bool)
     for column in table.columns:
         values = rows.column(column.name)
@@ -132,8 +132,8 @@ def refused_rows(table: Relation, rows: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    """NOT_NULL_VIOLATION for NULL in a NOT NULL column, INVALID_VALUE for a number, or a time of an ordered stream,
-    that is out of range.
+    """Raises NOT_NULL_VIOLATION for NULL in a NOT NULL column, INVALID_VALUE for a number, or a time of an ordered
+    stream, that is out of range.
     """
     _check_not_null(relation, rows, statement)
     _check_rowtimes(relation, rows, statement)
@@ -157,9 +157,7 @@ def _refused(statement: Statement | None, condition: str, message: str, detail: 
 
 
 def _check_rowtimes(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    """Rejects infinite rowtimes: one would become the stream's clock for good, and every later row would be
-    rejected.
-    """
+    """Rejects infinite rowtimes, because an infinite clock of the stream would reject every later row."""
     if relation.event_time is None or not relation.event_time.ordered:
         return
     times, _ = microseconds(rows.column(relation.event_time.column))
@@ -191,11 +189,11 @@ def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | N
 
 
 def settled(relation: Relation, incoming: pa.Table, statement: Statement | None) -> pa.Table:
-    """Rows with the columns of `accepting(relation)`, or of the relation, as records of a topic. Rows of other
+    """Turns rows with the columns of `accepting(relation)`, or of the relation, into records of a topic. Rows of other
     relations stay unchanged.
 
-    `_value` NULL makes every one a tombstone. NOT_NULL_VIOLATION for a record with a value that lacks a required field,
-    INVALID_VALUE for an explicit `_value` and for a tombstone with a field.
+    NULL in `_value` makes a row a tombstone. Raises NOT_NULL_VIOLATION for a record with a value that lacks a required
+    field, INVALID_VALUE for another `_value` and for a tombstone with a field.
     """
     if relation.topic is None:
         return incoming
@@ -247,10 +245,10 @@ NO_CLOCK: Final = int(np.iinfo(np.int64).min) + _MILLISECOND_US
 
 
 def in_order(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.Table, int]:
-    """The rows that may be written to a relation, in the given order, and the number of rejected ones. The caller holds
+    """The rows that may be written to a relation, in the given order, and the number of rejected rows. The caller holds
     the guard.
 
-    In a transaction they are compared with its earlier rows, and checked again when it commits.
+    In a transaction the rows are compared with its earlier rows, and checked again at COMMIT.
     """
     if relation.event_time is None or not relation.event_time.ordered or not rows.num_rows:
         return rows, 0
@@ -270,8 +268,8 @@ def in_order(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.T
 
 
 def by_time(relation: Relation, rows: pa.Table) -> pa.Table:
-    """Rows that a view outputs together, in the order that an ordered stream accepts. Rows with equal times keep their
-    order.
+    """Sorts rows that a view outputs together into the order that an ordered stream requires. Rows with equal times
+    keep their order.
     """
     if relation.event_time is None or not relation.event_time.ordered:
         return rows
@@ -304,7 +302,7 @@ def stream_clock(session: Session, relation: Relation) -> int:
 
 
 def _ordered(rows: pa.Table, column: str, clock: int) -> tuple[pa.Table, int, int]:
-    """The ordered rows, in whole milliseconds; the number of other rows; the clock after them."""
+    """The ordered rows in whole milliseconds, the number of other rows, and the clock after them."""
     index = rows.column_names.index(column)
     times, _ = microseconds(rows.column(index))
     times = times - times % _MILLISECOND_US
@@ -340,7 +338,7 @@ def apply(
 ) -> None:
     """Applies a change of a table: commits it, or adds it to the open transaction. The caller holds the guard.
 
-    copied: as in `store.manifests.Commit`. rejected: the number of rejected rows (`in_order`), counted even if nothing
+    copied: see `store.manifests.Commit`. rejected: the number of rejected rows (`in_order`), counted even if nothing
     else changes.
 
     This consolidates changes with deleted rows, but not changes of a stream, in which every row and the order count.
@@ -361,7 +359,9 @@ def apply(
 
 
 def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
-    """Commits rows from outside SQL. Missing columns get the value that an INSERT without them would write."""
+    """Commits rows that SQL statements don't write. Missing columns get the values that an INSERT without them would
+    write.
+    """
     database = session.database
     given = set(rows.column_names)
     taken = accepting(relation).columns if given - {c.name for c in relation.columns} else relation.columns
@@ -392,8 +392,8 @@ def _delivered(relation: Relation, column: Field) -> str:
 
 
 def accepting(relation: Relation) -> Relation:
-    """The relation with the columns that a writer may give: a changelog stream also takes the sign of a row (default
-    1), a topic `_value`.
+    """The relation with the columns that a writer may set; a changelog stream also has the sign of a row (default 1), a
+    topic `_value`.
     """
     if relation.topic is not None:
         return replace(relation, columns=(*relation.columns, Field(VALUE_COLUMN, VARCHAR)))
@@ -407,7 +407,7 @@ def accepting(relation: Relation) -> Relation:
 def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change:
     """The change that upserts `incoming` into the table: the last row of each key stays.
 
-    PERMISSION_DENIED if it replaces or deletes existing rows without the privilege. INVALID_VALUE for a row that
+    Raises PERMISSION_DENIED if it replaces or deletes existing rows without the privilege, INVALID_VALUE for a row that
     deletes a missing row of a changelog stream without key.
     """
     if relation.mode == "changelog" and DELTA_COLUMN in incoming.column_names:
@@ -421,13 +421,13 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
     if old.num_rows:
         session.require("UPDATE", relation, None)
     if replaced.num_rows and isinstance(relation, Stream):
-        # Joins may read every version of a stream's row: each was inserted, and deleted.
+        # joins may read every version of a stream's row, each of which was inserted and deleted
         return replacement(pa.concat_tables([old, replaced]), incoming)
     return replacement(old, fresh) if old.num_rows else Change(fresh)
 
 
 def _signed(session: Session, relation: Relation, last: pa.Table) -> Change:
-    """The change by the last row of each key of a changelog: an inserted row (1) becomes the key's row, a deleted one
+    """The change by the last row of each key of a changelog: an inserted row (1) replaces the key's row, a deleted row
     (-1) removes it.
     """
     inserted = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
@@ -446,10 +446,10 @@ def replacement(old: pa.Table, new: pa.Table) -> Change:
 
 
 def taken_back(session: Session, relation: Relation, written: pa.Table) -> Change:
-    """The change by rows in their order, each with its sign. The caller holds the guard.
+    """The change by signed rows in order. The caller holds the guard.
 
-    A deleted row cancels one of the rows before it: the newest that no other has cancelled, of those equal in all
-    columns, or else of those equal in all but `_tp_time`, which an INSERT fills. INVALID_VALUE if there is none.
+    A deleted row cancels the newest earlier row that is not cancelled yet and is equal in all columns, or else in all
+    except `_tp_time`, which an INSERT fills. Raises INVALID_VALUE if there is none.
     """
     is_insert = pc.greater(written.column(DELTA_COLUMN), 0)
     rows = written.drop_columns([DELTA_COLUMN])
@@ -496,10 +496,10 @@ def _equal_rows(session: Session, relation: Relation, rows: pa.Table) -> pa.Tabl
 
 
 def _left(session: Session, rows: pa.Table, comes: _Flags) -> _Flags:
-    """The rows that no other cancels: inserted rows that are not deleted, and deleted rows without a partner.
+    """The rows that are not cancelled: inserted rows that are not deleted, and deleted rows without a partner.
 
-    Equal inserted and deleted rows are like brackets that open and close. First those equal in all columns match, then
-    those that differ in `_tp_time` only.
+    Equal inserted and deleted rows are matched like opening and closing brackets, first those that are equal in all
+    columns, then those that differ only in `_tp_time`.
     """
     keys = [key_sql(quoted(f.name), f.type) for f in rows.schema if f.name != TIME_COLUMN] or ["0"]
     signed = rows.append_column("_s", pa.array(np.where(comes, 1, -1))).append_column(
@@ -514,8 +514,8 @@ def _left(session: Session, rows: pa.Table, comes: _Flags) -> _Flags:
 
 
 def _unmet(source: str, keys: list[str]) -> str:
-    """The query for rows without a partner: their depth falls below all earlier ones, or never again below their
-    own.
+    """The query for rows without a partner: the bracket depth falls below all earlier depths, or never again below
+    their own.
     """
     window = f"PARTITION BY {', '.join(keys)} ORDER BY _n"
     before, after = "UNBOUNDED PRECEDING AND 1 PRECEDING", "CURRENT ROW AND UNBOUNDED FOLLOWING"

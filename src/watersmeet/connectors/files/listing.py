@@ -1,6 +1,5 @@
 """Lists a directory cheaply, and recognizes renamed files and files with several names.
 
-
 A file that was read is recognized under a new name if the old name is missing (or now names another file) and
 - `path_identity = 'inode'`: the inode is the same, the read part is unchanged, and either the size and the time stamp
   are unchanged or `EVIDENCE_BYTES` were read. The inode alone proves nothing, because file systems reuse the inodes of

@@ -1,1 +1,1 @@
-"""The state of one session: its variables, rights and transaction, the statement that it runs and its result."""
+"""The state of a session: its variables, rights and transaction, its current statement and the result."""

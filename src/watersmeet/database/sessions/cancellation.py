@@ -1,8 +1,8 @@
-"""Ending a statement from another thread, in each of its phases.
+"""Cancels a statement from another thread in each of its phases.
 
-While a statement is parsed, bound, rewritten and planned, it runs Python without side effects (`computing`): an
-exception is raised in its thread. While DuckDB runs a query (`over`), it is interrupted. A query that DuckDB can't
-interrupt runs in a process of its own, which is ended (`within`).
+While a statement is parsed, bound, rewritten and planned, it runs Python code without side effects (`computing`), and
+an exception is raised in its thread. While DuckDB runs a query (`over`), DuckDB is interrupted. A query that DuckDB
+can't interrupt runs in a separate process, which is ended (`within`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from watersmeet.errors import Error, error
 
 T = TypeVar("T")
 
-#: A handler may swallow the exception, as Python does in `__del__`: it is raised again after this time.
+#: The time after which the exception is raised again, because a handler may swallow it, as Python does in `__del__`.
 _AGAIN_S: Final = 0.3
 
 
@@ -29,27 +29,27 @@ class _StatementEndedError(BaseException):
 
 
 class Cancellation:
-    """Ends the statement of a session.
+    """Cancels the statement of a session.
 
-    canceled: `cancel` was called since the last `reset`.
+    canceled: whether `cancel` was called since the last `reset`.
     """
 
     def __init__(self) -> None:
         self.canceled = False
         self._lock = threading.Lock()
         self._ends: Callable[[], object] | None = None
-        """Ends what the statement runs now."""
+        """Ends the current work of the statement."""
         self._thread: int | None = None
         """The thread that computes."""
         self._sent_s: float | None = None
-        """When the exception was sent to it."""
+        """The time at which the exception was sent to the thread."""
 
     def reset(self) -> None:
-        """A new statement begins."""
+        """Begins a new statement."""
         self.canceled = False
 
     def check(self) -> None:
-        """QUERY_CANCELED if the statement was canceled."""
+        """Raises QUERY_CANCELED if the statement was canceled."""
         if self.canceled:
             raise _canceled()
 
@@ -65,14 +65,16 @@ class Cancellation:
                 _raise_in(self._thread, _StatementEndedError)
 
     def over(self, connection: duckdb.DuckDBPyConnection) -> AbstractContextManager[None]:
-        """Queries of the connection inside the block can be ended. QUERY_CANCELED if the statement is already
-        canceled.
+        """Makes queries of the connection inside the block cancelable. Raises QUERY_CANCELED if the statement is
+        already canceled.
         """
         return self.within(connection.interrupt)
 
     @contextmanager
     def within(self, ends: Callable[[], object]) -> Iterator[None]:
-        """Inside the block, `ends` ends the statement's work. QUERY_CANCELED if the statement is already canceled."""
+        """Inside the block, `ends` ends the statement's work. Raises QUERY_CANCELED if the statement is already
+        canceled.
+        """
         self.check()
         with self._lock:
             before, self._ends = self._ends, ends
@@ -83,10 +85,11 @@ class Cancellation:
                 self._ends = before
 
     def computing(self, action: Callable[..., T], *arguments: object) -> T:
-        """The result of an action that may be abandoned at any point: it has no effect that others see. QUERY_CANCELED.
+        """The result of an action that may be abandoned at any point, because it has no visible effect. Raises
+        QUERY_CANCELED.
 
-        The exception never reaches a thread outside of the action. An action within another one is part of it. While
-        one thread computes, actions of other threads can't be ended.
+        The exception never reaches a thread outside of the action. A nested action is part of the outer one. While one
+        thread computes, actions of other threads can't be canceled.
         """
         thread = threading.get_ident()
         if self._thread == thread:
@@ -103,7 +106,7 @@ class Cancellation:
             raise _canceled() from None
 
     def _enter(self, thread: int) -> None:
-        """Notes the thread that computes, unless another thread already does."""
+        """Records the thread that computes, unless another thread already does."""
         with self._lock:
             if self._thread is None:
                 self._sent_s, self._thread = None, thread
@@ -112,7 +115,7 @@ class Cancellation:
         with self._lock:
             if self._thread == thread:
                 if self._sent_s is not None:
-                    _raise_in(thread, None)  # an exception that was sent and has not arrived yet
+                    _raise_in(thread, None)  # for an exception that was sent and has not arrived yet
                 self._thread = None
 
 

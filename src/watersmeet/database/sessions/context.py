@@ -34,34 +34,36 @@ from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import ENVIRONMENT, is_local
 from watersmeet.system.secretvalues import revealed
 
-#: Options that name a file or a URL.
+#: The options that are a file or a URL.
 _PLACES: Final = ("location", "schema.location", "warehouse.path")
 
 
 @dataclass
 class OwnWrites:
-    """The rows that a session has committed. pending: some of them may not be shown yet."""
+    """The rows that a session has committed. pending: whether queries may not show some of them yet."""
 
     pending: bool = False
 
 
 @dataclass(frozen=True)
 class Nested:
-    """Runs the statements inside of another one. lock: of the connection; it is released meanwhile."""
+    """Runs the statements inside of another statement. lock: the lock of the connection, which is released
+    meanwhile.
+    """
 
     run: Callable[[Statement], Result]
     lock: threading.RLock
 
 
 class OwnHandler(Protocol):
-    """Runs statements specific to a kind of connection, such as COPY to the client of a server."""
+    """Runs statements that are specific to a kind of connection, such as COPY to the client of a server."""
 
     def run(self, statement: Statement, nested: Nested) -> Result:
-        """Runs a statement; no lock is held."""
+        """Runs a statement. The caller holds no lock."""
         ...
 
     def describe(self, statement: Statement) -> Result | None:
-        """The columns of its rows without running it; None without rows."""
+        """The columns of a statement's rows without running it; None if it returns no rows."""
         ...
 
 
@@ -69,23 +71,24 @@ class OwnHandler(Protocol):
 class Session:
     """The state of a connection.
 
-    connectors: `used`; `ignored`: relations are created without them, when only plans are needed; `checked`: also
-    without them, but their options are read. Then no other system is contacted: sinks deliver nowhere, and a statement
-    that needs an answer of another system fails with RUNTIME_UNAVAILABLE.
+    connectors: `used`; `ignored`: relations are created without them, if only plans are needed; `checked`: only their
+    options are read. Unless they are used, no other system is contacted: sinks deliver nothing, and a statement that
+    needs an answer of another system raises RUNTIME_UNAVAILABLE.
 
-    view: the view whose text is being read, if it is not the user's. running: queries that run until they are stopped.
-    stopping: threads that are stopping such queries. acknowledgements: of the subscriptions that were read, by relation
-    id. reported_failures: ids of the views whose failure FLUSH has already reported. cancellation: ends the statement
-    that runs. files: whether its statements may read local files, if the database permits it.
+    view: the view whose text is being read instead of the user's. running: queries that run until they are stopped.
+    stopping: threads that are stopping such queries. acknowledgements: the acknowledgements of the subscriptions that
+    were read, by relation id. reported_failures: ids of the views whose failure FLUSH has already reported.
+    cancellation: cancels the current statement. files: whether its statements may read local files, if the database
+    permits it.
 
     user: the role that logged in; None for the program that opened the database. role: the role whose rights apply;
-    None: all rights. verifiers: of the passwords that the user itself has set. puts_roles: the running statement has
-    changed roles. waits: queries wait until they reflect the session's commits. writes: the session has committed since
-    the last wait.
+    None: all rights. verifiers: the verifiers of the passwords that the user itself has set. puts_roles: whether the
+    running statement has changed roles. waits: whether queries wait until they reflect the session's commits. writes:
+    the session's commits since the last wait.
 
-    result_bytes: the maximum size of a query's result, 0: none. memory_bytes: the memory of a query in a process of its
-    own, 0: such processes are not used. cursors, prepared: by name. reader: parses texts. handlers: of the statements
-    that only this connection has.
+    result_bytes: the maximum size of a query's result; 0: unlimited. memory_bytes: the memory of a query in a separate
+    process; 0: such processes are not used. cursors, prepared: the open cursors and prepared statements by name.
+    reader: parses texts. handlers: the handlers of statements that only this connection has.
     """
 
     database: OpenDatabase
@@ -115,7 +118,7 @@ class Session:
     _thread: threading.local = field(default_factory=threading.local)
 
     def parse(self, text: str, parameters: Parameters = ()) -> list[Statement]:
-        """The statements of a text in the session's dialect. As `dialects.parsing.parse`; QUERY_CANCELED."""
+        """The statements of a text in the session's dialect, as by `dialects.parsing.parse`. Raises QUERY_CANCELED."""
         return self.cancellation.computing(self.reader, text, self.dialect, parameters)
 
     @property
@@ -146,7 +149,7 @@ class Session:
 
     @property
     def rights(self) -> Rights:
-        """Its rights now: a role may gain or lose rights at any time."""
+        """The current rights; a role may gain or lose rights at any time."""
         if self.role is None:
             return EVERYTHING
         roles: Mapping[str, Role] = self.database.catalog.roles
@@ -168,14 +171,14 @@ class Session:
         return None if rights.has(READER) else frozenset(rights.grants)
 
     def require(self, privilege: Privilege, relation: Relation, text: str | None) -> None:
-        """PERMISSION_DENIED without the privilege on a relation. text: the statement that errors show."""
+        """Raises PERMISSION_DENIED without the privilege on a relation. text: the statement that errors show."""
         if self.view is None and not self.rights.may(privilege, relation.id):
             raise denied(relation.title, text, detail=f"It requires the privilege {privilege}.")
 
     def show_writes(self) -> None:
-        """Waits, if the session is set so, until tables and views reflect its commits.
+        """Waits until tables and views reflect the session's commits, if the session requires this.
 
-        If the engine fails, they show their last content, with a notice.
+        If the engine fails, queries show the last content with a notice.
         """
         if not self.waits or not self.writes.pending:
             return
@@ -226,8 +229,8 @@ class Session:
                 self.transaction.definitions.put_functions(functions, database.catalog)
 
     def writes_at_once(self, relation: Relation) -> bool:
-        """Whether changes of a relation are committed immediately: outside a transaction, or if no other session sees
-        it.
+        """Whether changes of a relation are committed immediately, outside a transaction or because no other session
+        sees it.
         """
         return self.transaction is None or relation.id in self.transaction.definitions.made
 
@@ -258,7 +261,7 @@ class Session:
 
     @contextmanager
     def numbered(self) -> Iterator[None]:
-        """Sets the dialect's number of their condition on errors raised inside, unless they have one."""
+        """Adds the dialect's error number to errors raised inside, unless they have one."""
         try:
             yield
         except Error as err:
@@ -267,18 +270,18 @@ class Session:
             raise
 
     def relation(self, name: Name, statement: Statement) -> Relation:
-        """The relation with that name. UNDEFINED_RELATION with the position of the name."""
+        """The relation with a name. Raises UNDEFINED_RELATION with the position of the name."""
         found = self.find(name)
         if found is None:
             raise undefined_relation(self.catalog, name, statement)
         return found
 
     def find(self, name: Name) -> Relation | None:
-        """The relation with that name, or None."""
+        """The relation with a name, or None."""
         return find_relation(self.catalog, name.name, name.schema, folded=name.folded)
 
     def require_writer(self, what: str) -> None:
-        """READ_ONLY_SESSION if this connection may only read."""
+        """Raises READ_ONLY_SESSION if this connection may only read."""
         if self.database.read_only:
             raise error(
                 "READ_ONLY_SESSION",
@@ -287,7 +290,9 @@ class Session:
             )
 
     def require_files(self, connector: Mapping[str, str]) -> None:
-        """FILES_NOT_ALLOWED for a connector that reads files or environment variables, if this connection may not."""
+        """Raises FILES_NOT_ALLOWED for a connector that reads files or environment variables, if this connection must
+        not.
+        """
         if self.reads_files:
             return
         named = [connector[n] for n in _PLACES if n in connector]
@@ -304,13 +309,13 @@ class Session:
             )
 
     def require_definer(self, what: str) -> None:
-        """READ_ONLY_SESSION if this connection, or its transaction, may only read."""
+        """Raises READ_ONLY_SESSION if this connection, or its transaction, may only read."""
         self.require_writer(what)
         if self.transaction is not None and self.transaction.read_only:
             raise error("READ_ONLY_SESSION", f"{what} is not possible in a read-only transaction")
 
     def require_no_transaction(self, what: str) -> None:
-        """TRANSACTION_STATE inside BEGIN … COMMIT."""
+        """Raises TRANSACTION_STATE inside BEGIN … COMMIT."""
         if self.transaction is not None:
             raise error(
                 "TRANSACTION_STATE", f"{what} is not possible inside a transaction", hint="COMMIT or ROLLBACK first."
@@ -318,7 +323,7 @@ class Session:
 
 
 def denied(what: str, text: str | None, *, detail: str | None = None) -> Error:
-    """PERMISSION_DENIED for something. text: the statement that errors show."""
+    """The error PERMISSION_DENIED. text: the statement that errors show."""
     return error("PERMISSION_DENIED", f"permission denied for {what}", detail=detail, sql=text)
 
 
@@ -338,9 +343,9 @@ def error_at(
 
 @contextmanager
 def located(statement: Statement, span: Span | None, spans: Mapping[str, Span] | None = None) -> Iterator[None]:
-    """Errors in the block get a span in the text of `statement`, unless they have one.
+    """Adds a span in the text of `statement` to errors in the block, unless they have one.
 
-    spans: of its options. An error gets the span of the option that its message names, else `span`.
+    spans: the spans of its options. The span is that of the option in the error's message, else `span`.
     """
     try:
         yield
@@ -363,7 +368,7 @@ def sentence(parts: Iterable[str]) -> str:
 def undefined_relation(
     catalog: Catalog, name: Name, statement: Statement, what: str = "relation", known: Iterable[str] | None = None
 ) -> Error:
-    """UNDEFINED_RELATION with similar names."""
+    """The error UNDEFINED_RELATION with similar names."""
     hint = near_relations(catalog, name.name, name.schema) if known is None else did_you_mean(name.name, known)
     return error_at(statement, name.span, "UNDEFINED_RELATION", f'{what} "{name.shown}" does not exist', hint=hint)
 
@@ -376,7 +381,7 @@ _OF_DATABASE: Final = {"parameters": WRITER, "secrets": WRITER}
 
 
 def check_statement(session: Session, statement: st.Statement) -> None:
-    """PERMISSION_DENIED for a statement that the session's role may not run."""
+    """Raises PERMISSION_DENIED for a statement that the session's role may not run."""
     rights = session.rights
     if rights.has(ADMIN):
         return
@@ -386,22 +391,22 @@ def check_statement(session: Session, statement: st.Statement) -> None:
 
 
 def check_named(session: Session, relation_ids: Sequence[str], text: str | None = None) -> None:
-    """PERMISSION_DENIED if a query names a relation that the session may not read."""
+    """Raises PERMISSION_DENIED if a query names a relation that the session may not read."""
     known = session.catalog.relations
     for relation_id in relation_ids:
         session.require("SELECT", known[relation_id], text)
 
 
 def check_followed(session: Session, relation_ids: Sequence[str]) -> None:
-    """PERMISSION_DENIED if a followed relation may no longer be read. Readers of dropped relations end by
-    themselves.
+    """Raises PERMISSION_DENIED if the session may no longer read a relation that a running query reads. Readers of
+    dropped relations end by themselves.
     """
     known = session.catalog.relations
     check_named(session, [i for i in relation_ids if i in known])
 
 
 def _needed(session: Session, statement: st.Statement) -> str | None:
-    """The fixed role that a statement requires; None: none."""
+    """The fixed role that a statement requires, or None."""
     if isinstance(statement, st.Explain):
         return _needed(session, statement.statement)
     if isinstance(statement, st.Show):

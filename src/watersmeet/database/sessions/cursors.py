@@ -1,7 +1,7 @@
 """Open cursors and prepared statements of a session, and the positions of its subscriptions.
 
-A request for rows acknowledges all rows returned before: they are never returned again. When a query ends in any way
-other than the end of its process, its exact position is saved.
+A request for rows acknowledges all rows returned before, which are never returned again. When a query ends, except by
+the end of its process, its exact position is saved.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from watersmeet.values.types import Schema
 #: The interval at which a thread that waits for rows checks for a cancellation.
 _CHECK_S: Final = 0.1
 
-#: A FETCH without a timeout waits this long for committed rows.
+#: The time for which a FETCH without a timeout waits for committed rows.
 _SETTLE_S: Final = 1.0
 
 
@@ -44,8 +44,8 @@ class Flow:
         return self._running.ended and not self._count
 
     def take(self, most: int | None, timeout_s: float | None = None) -> pa.Table:
-        """The next rows, at most `most`. Without a timeout: those that arrived, or the first that arrive. With a
-        timeout: those that arrive in that time, up to `most`. QUERY_CANCELED.
+        """The next rows, at most `most`. Without a timeout: the rows that have arrived, or the first that arrive. With
+        a timeout: the rows that arrive in this time, up to `most`. Raises QUERY_CANCELED.
         """
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         if not self._waits or timeout_s == 0:
@@ -77,7 +77,7 @@ class Flow:
         return 0 if self._pending is None else int(self._pending.num_rows)
 
     def _fill(self, most: int | None) -> None:
-        """Takes rows until there are enough, or none arrives."""
+        """Takes rows until there are enough or no more arrive."""
         while most is None or self._count < most:
             rows = self._running.rows()
             before = self._count
@@ -90,8 +90,9 @@ class Flow:
 class OpenCursor:
     """A cursor: the result of a statement, and the position in its rows. Portals of protocols are also cursors.
 
-    result: set once the statement ran. position: the number of rows before the next one. declared: by DECLARE. held: it
-    outlives its transaction. binary: the protocol sends its rows in binary. flow: of a running query.
+    result: set once the statement ran. position: the number of rows before the next one. declared: whether DECLARE
+    created it. held: whether it outlives its transaction. binary: whether the protocol sends its rows in binary. flow:
+    the rows of a running query.
     """
 
     result: Result | None = None
@@ -103,7 +104,7 @@ class OpenCursor:
 
     @property
     def table(self) -> pa.Table:
-        """All rows of the statement, which has run."""
+        """All rows of the statement, which must have run."""
         assert self.result is not None
         assert self.result.table is not None
         return self.result.table
@@ -114,7 +115,7 @@ class OpenCursor:
         return bool(self.position >= self.table.num_rows)
 
     def take(self, most: int) -> pa.Table:
-        """The next rows, at most `most`; 0: all."""
+        """The next rows, at most `most` (0: all)."""
         table = self.table
         end = table.num_rows if most <= 0 else min(self.position + most, table.num_rows)
         found = table.slice(self.position, end - self.position)
@@ -124,9 +125,10 @@ class OpenCursor:
     def fetch(
         self, kind: Literal["next", "absolute", "relative"], count: int | None, timeout_s: float | None = None
     ) -> pa.Table:
-        """The rows of FETCH. count: None: all that follow. timeout_s: how long to wait for rows of a running query.
+        """The rows of FETCH. count: None for all following rows. timeout_s: the time to wait for rows of a running
+        query.
 
-        FEATURE_NOT_SUPPORTED for other directions than forward in a running query.
+        Raises FEATURE_NOT_SUPPORTED for directions other than forward in a running query.
         """
         if self.flow is not None:
             if kind != "next" or (count is not None and count < 0):
@@ -164,13 +166,13 @@ class Cursors(dict[str, OpenCursor]):
     """The open cursors of a session, by name."""
 
     def named(self, name: str) -> OpenCursor:
-        """UNDEFINED_CURSOR."""
+        """The cursor with a name. Raises UNDEFINED_CURSOR."""
         if name not in self:
             raise error("UNDEFINED_CURSOR", f'cursor "{name}" does not exist' if name else "there is no unnamed portal")
         return self[name]
 
     def drop(self, names: Iterable[str]) -> None:
-        """Ends the open cursors of these names."""
+        """Ends the open cursors with some names."""
         for name in list(names):
             cursor = self.pop(name, None)
             if cursor is not None:
@@ -181,12 +183,14 @@ class Cursors(dict[str, OpenCursor]):
         self.drop([n for n, c in self.items() if not c.held])
 
     def check_new(self, name: str) -> None:
-        """DUPLICATE_CURSOR."""
+        """Raises DUPLICATE_CURSOR if the name is taken."""
         if name in self:
             raise error("DUPLICATE_CURSOR", f'cursor "{name}" already exists')
 
     def check_size(self, most_bytes: int) -> None:
-        """RESULT_LIMIT if all cursors together are larger than the maximum result; then all are closed. 0: no limit."""
+        """Raises RESULT_LIMIT, and closes all cursors, if they are together larger than the maximum result (0: no
+        limit).
+        """
         held = [c.result.table for c in self.values() if c.result is not None and c.result.table is not None]
         if most_bytes and sum(table.nbytes for table in held) > most_bytes:
             self.clear()
@@ -200,10 +204,11 @@ class Cursors(dict[str, OpenCursor]):
 
 @dataclass
 class Prepared:
-    """A statement that was read once and runs with other values each time.
+    """A statement that is parsed once and run with different values each time.
 
-    statement: None for an empty text. numbers: of the parameters, from 1, in the order of the text. result: without
-    rows, with the columns of its rows; None without rows. described: the state of the session that these follow from.
+    statement: None for an empty text. numbers: the numbers of the parameters, from 1, in the order of the text. result:
+    an empty result with the columns; None if the statement returns no rows. described: the state of the session from
+    which the columns follow.
     """
 
     text: str
@@ -215,34 +220,36 @@ class Prepared:
 
     @property
     def columns(self) -> Schema | None:
-        """The columns of its rows; None without rows."""
+        """The columns of its rows; None if it returns no rows."""
         return None if self.result is None else self.result.columns
 
     def bound(self, values: Sequence[exp.Expression]) -> Statement | None:
-        """The statement with a value for each parameter; None for an empty one."""
+        """The statement with a value for each parameter; None for an empty statement."""
         return None if self.statement is None else with_values(self.statement, [values[n - 1] for n in self.numbers])
 
 
-#: Without rows, the position is saved once it is this many commits ahead, so that these commits can be deleted.
+#: The number of commits without rows after which the position is saved, so that these commits can be deleted.
 _SAVED_COMMITS: Final = 256
 
 
 @dataclass(slots=True)
 class _Block:
-    """Rows received at once. position: of the first row that was not returned. rows: from that position on."""
+    """Rows that were received together. position: the position of the first unreturned row. rows: the rows from there
+    on.
+    """
 
     position: Position
     rows: int
 
 
 class Acknowledgements:
-    """The rows of one subscription that its reader has not acknowledged. Safe for several threads.
+    """The rows of a subscription that its reader has not acknowledged. Thread-safe.
 
-    ended: no rows follow these.
+    ended: whether no more rows follow.
     """
 
     def __init__(self, positions: Positions[Position], relation_id: str, position: Position) -> None:
-        """position: the saved one."""
+        """position: the saved position."""
         self.ended = False
         self._positions = positions
         self._relation_id = relation_id
@@ -254,7 +261,7 @@ class Acknowledgements:
         self._broken = self._over = False
 
     def gave(self, begin: Position, rows: int, after: Position) -> None:
-        """Adds that many rows. begin: position of the first row; after: position after the last."""
+        """Adds `count` rows. begin: the position of the first row. after: the position after the last row."""
         with self._lock:
             if rows:
                 self._blocks.append(_Block(begin, rows))
@@ -262,12 +269,12 @@ class Acknowledgements:
             self._after = after
 
     def unread(self, rows: int) -> None:
-        """Notes how many of the rows are not returned yet."""
+        """Records how many of the rows are not returned yet."""
         with self._lock:
             self._unread_rows = rows
 
     def lose(self) -> None:
-        """Stops saving positions, as it is unknown which rows were returned."""
+        """Stops saving positions, because it is unknown which rows were returned."""
         with self._lock:
             self._broken = True
 
@@ -278,7 +285,7 @@ class Acknowledgements:
             return self.ended and not (self._unread_rows or self._broken or self._over)
 
     def acknowledge(self) -> None:
-        """Saves that the returned rows must not be returned again."""
+        """Saves the position after the returned rows, so that they are never returned again."""
         with self._lock:
             if self._over:
                 return
@@ -287,7 +294,7 @@ class Acknowledgements:
                 self._save(position)
 
     def end_reading(self) -> None:
-        """Ends the reading. The subscription continues after the last returned row. May be called again."""
+        """Ends the reading. The subscription continues after the last returned row. It may be called again."""
         with self._lock:
             if self._over:
                 return
@@ -303,7 +310,7 @@ class Acknowledgements:
             self._saved, self._handed_out = position, False
 
     def _position(self) -> Position:
-        """The position of the first row that was not returned."""
+        """The position of the first unreturned row."""
         handed = sum(b.rows for b in self._blocks) - self._unread_rows
         self._handed_out |= handed > 0
         while self._blocks and handed >= self._blocks[0].rows:

@@ -1,6 +1,4 @@
-"""What a statement returns to a cursor.
-
-Arrow columns to Python values.
+"""The results that statements return to cursors, and the conversion of Arrow columns to Python values.
 
 | SQL | Python |
 |---|---|
@@ -9,10 +7,8 @@ Arrow columns to Python values.
 | varchar, bytea | str, bytes |
 | date, time, timestamp | datetime.date, datetime.time, datetime.datetime without zone |
 | timestamptz | datetime.datetime in UTC |
-| interval | Interval, a datetime.timedelta that knows its months |
-| jsonb | what json.loads gives |
-| arrays, structs | list, dict |
-| NULL | None |
+| interval | Interval, a datetime.timedelta that also has months | | jsonb | the result of json.loads | | arrays,
+structs | list, dict | | NULL | None |
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ class Running(Protocol):
     """A query that runs until it is closed."""
 
     def rows(self) -> pa.Table:
-        """The rows since the last call, with the result's columns. Never waits."""
+        """The rows since the last call, with the result's columns. It never waits."""
         ...
 
     @property
@@ -48,18 +44,18 @@ class Running(Protocol):
         ...
 
     def unread(self, rows: int) -> None:
-        """Notes how many of the rows are not returned yet.
+        """Records how many of the rows are not returned yet.
 
-        Returns the error that forbids returning them, if the query was ended meanwhile and can be resumed.
+        Returns the error that forbids returning them if the query was ended meanwhile and can be resumed.
         """
         ...
 
     def wait(self, seconds: float) -> None:
-        """Returns when there may be rows, or after that many seconds."""
+        """Returns when rows may be available, or after a timeout in seconds."""
         ...
 
     def settle(self, most_s: float) -> None:
-        """Returns when `rows` returns everything committed so far, or after that many seconds."""
+        """Returns when `rows` would return all rows committed so far, or after a timeout in seconds."""
         ...
 
     def close(self) -> None:
@@ -71,9 +67,9 @@ class Running(Protocol):
 class Result:
     """The outcome of one statement.
 
-    command: its first words, such as `SELECT` or `CREATE TABLE`. columns, table: the rows; None without rows. rowcount:
-    rows returned or changed, -1 if that is meaningless. running: set for a query that runs until it is stopped.
-    origins: for each column the relation's column that it shows unchanged; empty if that is not known.
+    command: its first words, such as `SELECT` or `CREATE TABLE`. columns, table: the rows; None if it returns no rows.
+    rowcount: the number of returned or changed rows; -1 if it has no meaning. running: set for a query that runs until
+    it is stopped. origins: for each column the relation's column that it shows unchanged; empty if unknown.
     """
 
     command: str
@@ -86,7 +82,7 @@ class Result:
 
 
 def rows_result(command: str, columns: Schema, table: pa.Table, origins: tuple[Origin | None, ...] = ()) -> Result:
-    """A result of the rows of `table`, whose columns are `columns` in order."""
+    """A result with the rows of `table`, whose columns are `columns` in order."""
     return Result(command, columns, table, table.num_rows, origins=origins)
 
 
@@ -120,7 +116,7 @@ _DIGITS: Final = Context(prec=60)
 
 
 class Interval(dt.timedelta):
-    """An SQL interval. As a timedelta a month counts 30 days, which is how SQL compares intervals.
+    """An SQL interval. As a timedelta, a month counts as 30 days, as in SQL's comparison of intervals.
 
     months, month_days, microseconds_of_day: the three separate parts of an SQL interval.
     """
@@ -170,7 +166,7 @@ def python_values(column: pa.ChunkedArray, kind: SqlType) -> list[Any]:
 
 
 def _converter(kind: SqlType) -> Callable[[Any], Any] | None:
-    """The conversion that remains after Arrow's own; None if there is none."""
+    """The conversion that is needed after Arrow's own, or None."""
     if kind == NUMERIC:
         return _shortest
     if kind.name == "timestamptz":
@@ -193,7 +189,7 @@ def _struct(value: dict[str, Any], parts: dict[str, Callable[[Any], Any]]) -> di
 
 
 def _shortest(value: Decimal) -> Decimal:
-    """A number of a column without a declared scale, without trailing zeros."""
+    """A number without trailing zeros, for a column without a declared scale."""
     short = value.normalize(_DIGITS)
     return short if int(short.as_tuple().exponent) <= 0 else short.quantize(_ONE, context=_DIGITS)
 
@@ -202,7 +198,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        # Deeper than a column may store: computed by an expression, or read while Python's stack was nearly exhausted.
+        # it is deeper than a stored value: an expression computed it, or Python's stack was nearly exhausted
         raise error(
             "JSON_TOO_DEEP",
             "a value of type jsonb nests more deeply than Python can read",

@@ -1,4 +1,4 @@
-"""Session variables: the names that SET and SHOW accept, and limits of statements.
+"""Session variables, which SET and SHOW accept, and limits of statements.
 
 Variables of a dialect are part of its `Language`.
 """
@@ -19,13 +19,13 @@ from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
 from watersmeet.values import DEFAULT_DIALECT, DIALECTS
 
-#: The variable with the SQL dialect, and the variable with the name of the client's program.
+#: The variables with the SQL dialect and with the name of the client's program.
 DIALECT: Final = "dialect"
 
 APPLICATION: Final = "application_name"
 
-#: The name of a program is truncated to this length, as in PostgreSQL. Longer values of other variables are rejected:
-#: clients are notified of changes, and libpq accepts notifications up to 30,000 bytes.
+#: The length to which the name of a program is truncated, as in PostgreSQL. Too long values of other variables are
+#: rejected, because clients are notified of changes, and libpq accepts notifications up to 30,000 bytes.
 _NAME_BYTES: Final = 63
 
 _MOST_BYTES: Final = 16_384
@@ -57,17 +57,17 @@ _SHARED: Final = (
 
 
 def variables() -> dict[str, Variable]:
-    """All variables by name, sorted."""
+    """All variables, sorted by name."""
     return _by_name(registered())
 
 
-@lru_cache  # by names, as it is needed often within a statement, and comparing whole variables is slow
+@lru_cache  # cached by names, because it is needed often and comparing whole variables is slow
 def _by_name(dialects: tuple[str, ...]) -> dict[str, Variable]:
     own = [v for d in dialects for v in language_named(d).variables]
     return {v.name: v for v in sorted((*_SHARED, *own), key=lambda v: v.name)}
 
 
-#: Other spellings. The prefix `rw_` is accepted for any name.
+#: Alternative names. The prefix `rw_` is accepted for any name.
 ALIASES: Final = {"time zone": "timezone", "time_zone": "timezone"}
 
 
@@ -110,15 +110,15 @@ class Variables:
         self._values = dict(saved)
 
     def begin(self) -> None:
-        """RESET ALL returns to the current values."""
+        """Makes the current values those that RESET ALL restores."""
         self._begun = dict(self._values)
 
     def reset(self) -> None:
-        """RESET ALL: restores the values of `begin`."""
+        """Runs RESET ALL: restores the values of `begin`."""
         self._values = dict(self._begun)
 
     def own(self, name: str) -> tuple[str, str | None]:
-        """The canonical name of a variable, and the value that was set; None if none was. UNDEFINED_OBJECT."""
+        """The canonical name of a variable, and the value that was set, or None. Raises UNDEFINED_OBJECT."""
         known = self.named(name).name
         return known, self._values.get(known)
 
@@ -131,7 +131,7 @@ class Variables:
                 self._values[name] = value
 
     def named(self, name: str) -> Variable:
-        """The variable called `name`, in any spelling. UNDEFINED_OBJECT."""
+        """The variable called `name`, which may be an alternative name. Raises UNDEFINED_OBJECT."""
         return find(name)
 
     def rows(self) -> list[tuple[str, str, str]]:
@@ -145,7 +145,7 @@ class Variables:
 
 
 def find(name: str) -> Variable:
-    """The variable called `name`, in any spelling. Raises UNDEFINED_OBJECT."""
+    """The variable called `name`, which may be an alternative name. Raises UNDEFINED_OBJECT."""
     lowered = name.lower()
     lowered = ALIASES.get(lowered, lowered)
     known = variables()
@@ -210,13 +210,13 @@ def _checked(variable: Variable, value: str) -> str:
 STATEMENT_TIMEOUT: Final = "statement_timeout"
 RESULT_SIZE: Final = "max_result_size"
 
-#: Settings that are durations, and those that are sizes. 0: no limit.
+#: The settings that are durations, and those that are sizes. 0 means no limit.
 DURATIONS: Final = (STATEMENT_TIMEOUT, "idle_in_transaction_session_timeout", "idle_session_timeout")
 
 SIZES: Final = (RESULT_SIZE,)
 LIMITS: Final = (*DURATIONS, *SIZES)
 
-#: Factors of units, the smallest first: to milliseconds, and to bytes.
+#: The factors of units to milliseconds and to bytes, smallest first.
 _MILLISECONDS: Final = {"us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 _BYTES: Final = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
@@ -231,7 +231,8 @@ def unit(name: str) -> str:
 
 
 def amount(name: str, value: str) -> int:
-    """The value of a limit in milliseconds or bytes, which are also the units of a plain number. INVALID_PARAMETER.
+    """The value of a limit in milliseconds or bytes, which are also the units of a plain number. Raises
+    INVALID_PARAMETER.
 
     PostgreSQL, "Parameter Names and Values".
     """
@@ -241,7 +242,7 @@ def amount(name: str, value: str) -> int:
 
 
 def size(name: str, value: str) -> int:
-    """The bytes of a size such as `16MB`. INVALID_PARAMETER."""
+    """The bytes of a size such as `16MB`. Raises INVALID_PARAMETER."""
     return _amount(name, value, _BYTES, _MOST_SIZE, "B")
 
 
@@ -271,7 +272,7 @@ def shown(name: str, number: int) -> str:
 
 
 def check_limit(name: str, value: str, most: str | None) -> None:
-    """INVALID_PARAMETER for an invalid limit, PERMISSION_DENIED for one beyond that of the role (`most`)."""
+    """Raises INVALID_PARAMETER for an invalid limit, PERMISSION_DENIED for a limit beyond that of the role (`most`)."""
     wanted = amount(name, value)
     allowed = 0 if most is None else amount(name, most)
     if allowed and not 0 < wanted <= allowed:
@@ -283,7 +284,7 @@ def check_limit(name: str, value: str, most: str | None) -> None:
 
 
 def check_setting(name: str, value: str) -> str:
-    """The value of a setting for new connections of a role. UNDEFINED_OBJECT, INVALID_PARAMETER."""
+    """The value of a setting for new connections of a role. Raises UNDEFINED_OBJECT, INVALID_PARAMETER."""
     if name in LIMITS:
         return shown(name, amount(name, value))
     variables = Variables(DEFAULT_DIALECT)

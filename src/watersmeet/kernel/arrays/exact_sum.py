@@ -264,7 +264,6 @@ class Table:
 def tables(num_rows: int, parts: list[Digits], bins: int = BINS) -> Iterator[tuple[Table, ...]]:
     """Dense sums of rows 0 to num_rows - 1, for some rows at a time: table i has the sums of parts[0] to parts[i].
 
-
     bins: the maximum number of bins.
     """
     used = [p.bins for p in parts if p.bins.size]
