@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 import watersmeet
-from watersmeet.cli.options import DialectOption, JsonOption, ScriptsArgument, app
+from watersmeet.cli.options import DialectOption, JsonOption, PathOption, ScriptsArgument, app
 from watersmeet.cli.output import REFUSED, output, print_error, reporting
 from watersmeet.errors import Error
 from watersmeet.system.process import lazy_import
@@ -18,31 +19,35 @@ from watersmeet.values import DEFAULT_DIALECT
 if TYPE_CHECKING:
     from watersmeet.cli import run as runner
     from watersmeet.cli.run import Script
-    from watersmeet.session.connections import checking
+    from watersmeet.session.connections import checking, scratch
     from watersmeet.session.connections.checking import Finding
 else:
     runner = lazy_import("watersmeet.cli.run")
     checking = lazy_import("watersmeet.session.connections.checking")
+    scratch = lazy_import("watersmeet.session.connections.scratch")
 
 
 @app.command(
     examples=[
         "watersmeet check shop.sql",
         "watersmeet check shop.sql --json",
+        "watersmeet check more.sql --path shop",
     ]
 )
 def check(
     files: ScriptsArgument,
+    path: PathOption = None,
     dialect: DialectOption = DEFAULT_DIALECT,
     as_json: JsonOption = False,
 ) -> None:
     """Show every statement of scripts that would be refused.
 
+    With --path, scripts may name relations of that database, and statements that a run would skip are not checked.
     Nothing is run or stored, and no other system is contacted. The exit code is 1 if a statement would be refused.
     """
     with reporting(as_json=as_json):
         scripts = runner.read_scripts(files or (), dialect)
-        count, found = findings_of(scripts)
+        count, found = findings_of(scripts, path)
         for finding in found:
             finding.error.file = scripts[finding.script].file
         if as_json:
@@ -55,12 +60,18 @@ def check(
     raise typer.Exit(REFUSED if any(f.checked for f in found) else 0)
 
 
-def findings_of(scripts: Sequence[Script]) -> tuple[int, list[Finding]]:
-    """The number of statements in scripts, and the statements that would fail in a new database."""
-    with watersmeet.connect(runtime="inprocess") as connection:
-        found: tuple[int, list[Finding]] = checking.check_scripts(
-            connection.opened, [(script.dialect, script.text) for script in scripts]
-        )
+def findings_of(scripts: Sequence[Script], path: str | None = None) -> tuple[int, list[Finding]]:
+    """The number of statements in scripts, and the statements that would fail in the database at `path`, or in a new
+    one.
+    """
+    opened = contextlib.nullcontext() if path is None else watersmeet.connect(path, read_only=True)
+    with opened as connection:
+        existing = None if connection is None else connection.opened
+        names = [] if existing is None else [script.name for script in scripts]
+        with scratch.scratch_database(existing) as database:
+            found: tuple[int, list[Finding]] = checking.check_scripts(
+                database, [(s.dialect, s.text) for s in scripts], names=names, objects_of=existing
+            )
     return found
 
 

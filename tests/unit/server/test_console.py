@@ -315,6 +315,35 @@ def test_worksheet(shop, browser):
     assert browser.complaints() == []
 
 
+@pytest.mark.parametrize("width", [1440, pytest.param(390, marks=pytest.mark.slow)])
+def test_worksheet_lists_all_refused_statements(shop, browser, width):
+    browser.open(shop.url + "/#/worksheet", width=width)
+    text = browser.find("textarea")
+    text.send_keys(
+        "CREATE TABLE t (a int);\nCREATE VIEW v AS SELECT nme FROM totals;\nSELECT * FROM v;\n"
+        "CREATE SINK s FROM totals WITH (connector = 'kafak');\nSELECT name FROM totals, t"
+    )
+    browser.click(".commands button", "Check")
+    browser.until(lambda: len(browser.all(".check li")) == 3)
+    assert "5 statements: 3 would be refused, 1 of them because of another one" in browser.find(".check .tag").text
+    lines = [item.text.split("\n") for item in browser.all(".check li")]
+    assert [line[0] for line in lines] == ["Line 2", "Line 3", "Line 4"]
+    assert "UNDEFINED_COLUMN" in lines[0][1] and lines[0][2] == 'Did you mean "name"?'
+    assert lines[1][2] == "It follows from line 2."
+    browser.click(".check .place", "Line 4")
+    selected = "const t = document.querySelector('textarea'); return t.value.slice(t.selectionStart, t.selectionEnd)"
+    assert "kafak" in browser.run(selected)
+    assert browser.run("return document.documentElement.scrollWidth - innerWidth") <= 0
+    assert [r[0] for r in shop.python.execute("SHOW TABLES").fetchall()] == ["customers", "orders"], "nothing was run"
+    # The first refused statement ends a run; the others follow it.
+    text.send_keys(Keys.CONTROL, Keys.END)
+    browser.click(".commands button", "Run")
+    browser.until(lambda: len(browser.all(".failed ~ .check li")) == 3)
+    assert "UNDEFINED_COLUMN" in browser.find(".failed").text
+    assert [item.text.split("\n")[0] for item in browser.all(".check li")] == ["Line 2", "Line 3", "Line 4"]
+    assert browser.complaints() == []
+
+
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_nothing_keeps_people_out(shop, browser, axe, scheme):
     """axe-core finds nothing on any page: names, roles, contrasts, the order of headings."""

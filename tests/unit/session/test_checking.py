@@ -10,6 +10,7 @@ from watersmeet.catalog import Sink
 from watersmeet.connectors.base.targets import Connector
 from watersmeet.connectors.registry import SINKS
 from watersmeet.session.connections.checking import check_scripts
+from watersmeet.session.connections.scratch import scratch_database
 
 #: For each dialect, statements as (the object that it creates, the objects that it reads, its text).
 SCRIPTS = {
@@ -235,6 +236,58 @@ def test_statements_of_an_open_transaction_and_of_cursors():
     _, found = findings("risingwave", text)
     named = [f.error.sql[f.error.span.start : f.error.span.end] for f in found]
     assert named == ["EXECUTE p (1, 2)", "no", "u"]
+
+
+EXISTING = {
+    "risingwave": """CREATE TABLE orders (id int PRIMARY KEY, name varchar);
+        CREATE SOURCE feed (i int) WITH (connector = 'datagen'); CREATE VIEW plain AS SELECT id FROM orders;
+        CREATE MATERIALIZED VIEW v AS SELECT o.id, f.i FROM orders o JOIN feed f ON o.id = f.i;
+        CREATE FUNCTION half(a int) RETURNS int LANGUAGE sql AS 'SELECT a / 2'""",
+    "timeplus": """CREATE STREAM ticks (a int);
+        CREATE MATERIALIZED VIEW kept AS SELECT a, count() AS n FROM ticks GROUP BY a""",
+    "lenses": "CREATE TABLE records (_key int, a int) FORMAT (int, json)",
+}
+
+
+def test_objects_of_a_database_are_known_and_stay_as_they_are(tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        for dialect, text in EXISTING.items():
+            connection.execute(f"SET dialect = {dialect}")
+            connection.execute(text)
+        connection.execute("SET dialect = risingwave; CREATE SECRET k WITH (backend = 'meta') AS 'x'")
+    right = [
+        ("risingwave", "CREATE MATERIALIZED VIEW w AS SELECT half(v.id) AS h, name FROM v JOIN orders o USING (id)"),
+        ("risingwave", "SELECT h FROM w; ALTER TABLE orders ADD COLUMN z int; SELECT z FROM orders"),
+        (
+            "risingwave",
+            """CREATE SOURCE s (i int) WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = 'h:1',
+            properties.sasl.password = SECRET k) FORMAT PLAIN ENCODE JSON""",
+        ),
+        ("timeplus", "SELECT n FROM table(kept); CREATE MATERIALIZED VIEW m AS SELECT a FROM ticks"),
+        ("lenses", "SET defaults.topic.autocreate = true; INSERT INTO out SELECT STREAM a FROM records"),
+        ("risingwave", "DROP MATERIALIZED VIEW w; DROP MATERIALIZED VIEW v; DROP VIEW plain"),
+    ]
+    wrong = ("risingwave", "SELECT nothing FROM orders; CREATE TABLE orders (a int); DROP TABLE kept")
+    with watersmeet.connect(tmp_path / "db", read_only=True) as connection:
+        before = connection.opened.catalog.to_json()
+        with scratch_database(connection.opened) as database:
+            count, found = check_scripts(database, [*right, wrong])
+        assert connection.opened.catalog.to_json() == before
+    assert [f.script for f in found] == [len(right)] * 3, found
+    conditions = ["UNDEFINED_COLUMN", "DUPLICATE_OBJECT", "CATALOG_TYPE_MISMATCH"]
+    assert (count, [f.error.condition for f in found]) == (15, conditions)
+
+
+def test_statements_that_a_run_skips_are_not_checked(tmp_path):
+    text = "CREATE TABLE t (i int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE VIEW v AS SELECT i FROM t"
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        for _ in connection.execute_script(text, name="a.sql"):
+            pass
+    with watersmeet.connect(tmp_path / "db", read_only=True) as connection:
+        for names, found in ((["a.sql"], 0), ([], 2)):
+            with scratch_database(connection.opened) as database:
+                scripts = [("risingwave", text)]
+                assert len(check_scripts(database, scripts, names=names, objects_of=connection.opened)[1]) == found
 
 
 def test_content_of_other_systems_is_not_read():

@@ -126,6 +126,7 @@ class WebServer:
                 web.get("/api/relations/{name}/history", self._history),
                 web.get("/api/relations/{name}/letters", self._letters),
                 web.get("/api/history", self._history),
+                web.post("/api/check", self._check),
                 web.post("/api/run", self._run),
                 web.post("/api/follow", self._follow),
                 web.post("/api/stop", self._stop),
@@ -454,6 +455,13 @@ class WebServer:
         found = answer(await sql_session.run(text, dialect, most_rows, lambda: is_gone(request)))
         found.enable_compression()
         return found
+
+    async def _check(self, request: web.Request) -> web.Response:
+        """Checks statements, as the SQL session of a page would run them."""
+        body = await read_json(request, self._host.limits.authentication_s)
+        text, dialect = text_field(body, "text"), optional_text(body, "dialect")
+        sql_session = await self._sql_session(request[USER], text_field(body, "session"))
+        return answer(await sql_session.check(text, dialect))
 
     async def _sql_session(self, login: Login | None, name: str) -> SqlSession:
         """The SQL session of a page. Raises UNDEFINED_OBJECT."""

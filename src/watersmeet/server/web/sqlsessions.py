@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,14 @@ from watersmeet.server.copying import CopyResult
 from watersmeet.server.results import complete_tag, has_rows, text_columns
 from watersmeet.subscribing.subscriber import Subscriber, subscribe
 from watersmeet.subscribing.updates import ChangeBatch
+from watersmeet.system.process import lazy_import
 from watersmeet.values.types import BIGINT, Field, Schema
+
+if TYPE_CHECKING:
+    from watersmeet.session.connections import checking, scratch
+else:
+    checking = lazy_import("watersmeet.session.connections.checking")
+    scratch = lazy_import("watersmeet.session.connections.scratch")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -98,6 +105,13 @@ class SqlSession:
             session = backend.session
             session.puts_roles = False
             return {"results": results, "dialect": session.dialect, "transaction": session.transaction is not None}
+
+    async def check(self, text: str, dialect: str | None) -> Json:
+        """The statements of a text that would be refused, given the objects of the database. Nothing is run."""
+        if self._busy.locked():
+            raise error("SESSION_BUSY", "a statement of this session runs already", hint="Stop it first.")
+        async with self._busy:
+            return await self._work(_checked, self.session, text, dialect or self.session.dialect)
 
     async def _taken(self, result: Result, most_rows: int) -> Json:
         """A result as JSON. The rows of a running query are sent from now on."""
@@ -250,6 +264,22 @@ def _with_commit(batch: ChangeBatch, commit: int) -> pa.Table:
     first = [pa.array(np.full(count, commit)), pa.array(batch.diffs)]
     names = [str(i) for i in range(len(first) + batch.rows.num_columns)]
     return pa.table([*first, *batch.rows.columns], names=names)
+
+
+def _checked(session: Session, text: str, dialect: str) -> Json:
+    """The number of statements in a text, and its findings as JSON. follows: the index of an earlier finding."""
+    with scratch.scratch_database(session.database) as database:
+        count, found = checking.check_scripts(database, [(dialect, text)], user=session)
+    findings = [
+        {
+            "error": {name: value for name, value in f.error.to_json().items() if name != "sql"},
+            "line": f.line,
+            "checked": f.checked,
+            "follows": None if f.follows is None else found.index(f.follows),
+        }
+        for f in found
+    ]
+    return {"statements": count, "findings": findings}
 
 
 def _result(result: Result, most_rows: int) -> Json:

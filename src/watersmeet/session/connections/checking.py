@@ -7,7 +7,7 @@ process, without their connectors. No other system is contacted, and no row is r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final
 
@@ -27,6 +27,7 @@ from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error, Span, did_you_mean
 from watersmeet.maintenance.views import bind_running
 from watersmeet.session.connections.execute import run_statement
+from watersmeet.session.connections.scripts import ScriptRun
 from watersmeet.session.features.cursors import CloseCursor, DeclareCursor, DeclareSubscriptionCursor, Fetch
 from watersmeet.session.features.settings import ReleaseSavepoint, RollbackTo, Savepoint, Truncate
 from watersmeet.session.statements.dml import described_change, described_merge
@@ -59,19 +60,35 @@ class Finding:
         return self.error.line or text.count("\n", 0, self.statement.start) + 1
 
 
-def check_scripts(database: OpenDatabase, scripts: Sequence[tuple[str, str]]) -> tuple[int, list[Finding]]:
+def check_scripts(
+    database: OpenDatabase,
+    scripts: Sequence[tuple[str, str]],
+    *,
+    user: Session | None = None,
+    names: Sequence[str] = (),
+    objects_of: OpenDatabase | None = None,
+) -> tuple[int, list[Finding]]:
     """(the number of statements, the findings) for scripts that would run in this order, each in its own session.
 
-    Errors of the scripts are returned, never raised. scripts: pairs of the initial dialect and the text. database: an
-    empty database in this process; afterwards it contains the objects of the scripts, without rows.
+    Errors of the scripts are returned, never raised. scripts: pairs of the initial dialect and the text. database:
+    from `scratch_database`; afterwards it also contains the objects of the scripts, without rows. user: a session
+    whose rights and schema apply. names, objects_of: of the files, and of the database with its objects, if statements
+    that a run of the files would skip are not checked.
     """
     count = 0
     found: list[Finding] = []
     missing: dict[str, Finding] = {}
     for number, (dialect, text) in enumerate(scripts):
         session = Session(database, Variables(dialect), connectors="checked")
-        for statement in st.single(parse_each(text, dialect)):
+        if user is not None:
+            session = replace(session, user=user.user, role=user.role, files=user.files)
+            session.variables.set("search_path", user.variables.get("search_path"))
+        statements = list(st.single(parse_each(text, dialect)))
+        ran = ScriptRun(session, names[number], statements, of=objects_of) if names else None
+        for statement in statements:
             count += 1
+            if ran is not None and not isinstance(statement, st.Refused) and not ran.step(statement).runs:
+                continue
             try:
                 with session.numbered():
                     _check(session, statement)

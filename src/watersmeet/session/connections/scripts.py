@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 from watersmeet.catalog import Relation, SqlFunction, View
 from watersmeet.database.definitions import check_replaceable, schema_for, with_dependents
+from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.variables import DIALECT
 from watersmeet.dialects.parsing import without_secrets
@@ -82,12 +83,20 @@ class ScriptRun:
     """
 
     def __init__(
-        self, session: Session, name: str, statements: Sequence[st.Statement], *, replaces: bool = False
+        self,
+        session: Session,
+        name: str,
+        statements: Sequence[st.Statement],
+        *,
+        replaces: bool = False,
+        of: OpenDatabase | None = None,
     ) -> None:
+        """of: the database that recorded which statements ran. Default: that of the session."""
         self.name = name
         self.replaces = replaces
         self.skipped = 0
         self._session = session
+        self._recorded = of or session.database
         self._statements = list(st.single(statements))
         self._places = {id(s): place for place, s in enumerate(self._statements)}
         self._digests = list(self._digested())
@@ -96,7 +105,7 @@ class ScriptRun:
 
     def _digested(self) -> Iterator[str | None]:
         """For each statement its digest, or None if the catalog keeps none of it."""
-        salt = self._session.database.layout.id.encode()
+        salt = self._recorded.layout.id.encode()
         dialect, counts = self._session.dialect, Counter[str]()
         for statement in self._statements:
             if isinstance(statement, st.SetVariable) and statement.name == DIALECT and statement.value:

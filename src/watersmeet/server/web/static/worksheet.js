@@ -92,6 +92,7 @@ class Worksheet {
       h("label", { class: "chip" }, h("input", { type: "radio", name: "dialect", value: name, checked: name === sheet.dialect, onchange: () => { sheet.dialect = name; } }), name)));
     this.run = h("button", { type: "button", class: "button primary", title: "Ctrl + Enter", onclick: () => this.send("") }, "Run");
     this.explain = h("button", { type: "button", class: "button", onclick: () => this.explained() }, "Explain");
+    this.check = h("button", { type: "button", class: "button", title: "List all statements that would be refused", onclick: () => this.checked() }, "Check");
     this.subscribe = h("button", { type: "button", class: "button", title: "Follow the changes of a view", onclick: () => this.follow() }, "Subscribe");
     this.stop = h("button", { type: "button", class: "button", onclick: () => this.halt() }, "Stop");
     this.said = h("span", { class: "quiet", role: "status" });
@@ -104,7 +105,7 @@ class Worksheet {
       mark(names, "aria-expanded", String(open));
     } }, "Names");
     main.append(h("section", { class: "worksheet" }, h("h1", { class: "unseen" }, "Worksheet"), this.schema.element, h("div", { class: "desk" },
-      h("div", { class: "commands" }, this.run, this.explain, this.subscribe, this.stop, names, this.dialect, this.said),
+      h("div", { class: "commands" }, this.run, this.check, this.explain, this.subscribe, this.stop, names, this.dialect, this.said),
       h("div", { class: "editing" }, h("div", { class: "editor" }, this.back, this.text), this.complete.element), this.age, this.results)));
     this.colors();
     this.buttons();
@@ -160,7 +161,7 @@ class Worksheet {
   }
 
   buttons() {
-    for (const button of [this.run, this.explain, this.subscribe]) button.disabled = sheet.busy;
+    for (const button of [this.run, this.check, this.explain, this.subscribe]) button.disabled = sheet.busy;
     this.stop.disabled = !sheet.busy && !sheet.running.size;
   }
 
@@ -173,8 +174,31 @@ class Worksheet {
   async send(prefix) {
     const [text, start] = this.chosen();
     if (!text.trim()) return;
-    await this.ask(() => post("/api/run", { session: clientSession, text: prefix + text, dialect: sheet.dialect }), prefix);
+    const { dialect } = sheet; // SET may change it
+    await this.ask(() => post("/api/run", { session: clientSession, text: prefix + text, dialect }), prefix);
     page?.point(prefix, start);
+    await this.rest(text, start, dialect);
+  }
+
+  /** After a statement was refused, which undoes the whole text, all statements that would be refused. */
+  async rest(text, start, dialect) {
+    const failed = sheet.results.at(-1)?.error;
+    if (!failed?.span || failed.sql !== text) return;
+    const { ran } = sheet;
+    const check = await post("/api/check", { session: clientSession, text, dialect }).catch(() => null);
+    if (!check || check.findings.length < 2 || sheet.ran !== ran || sheet.busy) return;
+    sheet.results.push({ check, start });
+    page?.show();
+  }
+
+  /** Lists the statements that would be refused, without running any. */
+  async checked() {
+    const [text, start] = this.chosen();
+    if (!text.trim()) return;
+    await this.ask(async () => {
+      const check = await post("/api/check", { session: clientSession, text, dialect: sheet.dialect });
+      return { results: [{ check, start }], dialect: sheet.dialect, transaction: false };
+    });
   }
 
   /** The plan of the statement at the caret: as a tree, and as EXPLAIN prints it. */
@@ -256,10 +280,13 @@ class Worksheet {
   /** Selects the place of an error in the text. */
   point(prefix, start) {
     const { span, sql } = sheet.results.at(-1)?.error ?? {};
-    if (!span || sql === null) return;
-    const from = Math.max(0, start + span.start - prefix.length);
+    if (span && sql !== null) this.select(span, start - prefix.length);
+  }
+
+  select(span, start) {
+    const from = Math.max(0, start + span.start);
     this.text.focus();
-    this.text.setSelectionRange(from, Math.max(from, start + span.end - prefix.length));
+    this.text.setSelectionRange(from, Math.max(from, start + span.end));
   }
 
   show() {
@@ -271,6 +298,7 @@ class Worksheet {
 
   result(result, i) {
     if (result.error) return problem(result.error);
+    if (result.check) return findings(result.check, this.text.value.slice(0, result.start).split("\n").length - 1, (span) => this.select(span, result.start));
     const notices = result.notices.map((text) => h("p", { class: "remark" }, text));
     if (result.running) return h("article", { class: "result live" }, notices, this.running(result));
     if (!result.columns) return h("article", { class: "result" }, notices, h("p", { class: "tag" }, result.tag || "nothing to do"));
@@ -310,6 +338,21 @@ class Worksheet {
 function problem(error) {
   return h("div", { class: "result failed", role: "alert" }, h("p", {}, h("b", {}, error.condition), error.sqlstate ? h("span", { class: "quiet" }, ` ${error.sqlstate}`) : null),
     h("p", { class: "said" }, error.message), error.detail ? h("p", {}, error.detail) : null, error.hint ? h("p", { class: "hint" }, error.hint) : null);
+}
+
+/** The statements that would be refused. lines: before the checked text. select: shows the place of an error. */
+function findings({ statements, findings: found }, lines, select) {
+  const refused = found.filter((f) => f.checked);
+  const following = refused.filter((f) => f.follows !== null).length;
+  const unknown = found.length - refused.length;
+  const title = `${count(statements, "statement")}: ${refused.length || "none"} would be refused${following ? `, ${following} of them because of another one` : ""}`
+    + (unknown ? `; ${unknown} can't be checked without another system` : "");
+  return h("article", { class: "result check", role: "status" }, h("p", { class: "tag" }, title), h("ol", {}, found.map(({ error, line, checked, follows }) =>
+    h("li", { class: follows !== null || !checked ? "quiet" : null },
+      h("button", { type: "button", class: "place", onclick: () => select(error.span) }, `Line ${lines + line}`),
+      h("div", {}, h("p", {}, h("b", {}, error.condition), ` ${error.message}`),
+        follows === null ? [error.detail ? h("p", {}, error.detail) : null, error.hint ? h("p", { class: "hint" }, error.hint) : null]
+          : h("p", {}, `It follows from line ${lines + found[follows].line}.`))))));
 }
 
 /** Rows as a table. sign: the column that is 1 for inserted and -1 for deleted rows. */
