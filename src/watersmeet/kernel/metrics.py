@@ -91,7 +91,7 @@ class Orphan:
 
 @dataclass(frozen=True)
 class OperatorMetrics:
-    """The metrics of one operator in one bucket in one epoch. state_rows, state_bytes: after the epoch.
+    """The metrics of one operator in one bucket in one epoch. state_rows, state_bytes: those after the epoch.
 
     waits_for_us, made_rows, busiest: as in `Counters`. took_ns: measured by `Stopwatch`.
     """

@@ -1,6 +1,7 @@
 """EXPLAIN ROW and EXPLAIN MISSING ROW.
 
-EXPLAIN MISSING ROW names the operator that rejected the rows that could have become the missing row, and the reason.
+For a missing row, the answer names the operator that rejected the rows that could have become the missing row, and the
+reason.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class Explained:
 
     @classmethod
     def of_changes(cls, name: str, tree: Node, times: Mapping[str, int]) -> Explained:
-        """The query of a relation whose rows are the changes of a query's content. Raises FEATURE_NOT_SUPPORTED as
+        """The query of a relation whose rows are the changes of a query's content. Raises FEATURE_NOT_SUPPORTED like
         `of`.
         """
         _check(name, map(_forgotten, walk(tree)))
@@ -178,7 +178,7 @@ class Explained:
 
     @cached_property
     def revises(self) -> bool:
-        """Whether re-evaluated rows may be deleted."""
+        """Whether rows of the re-evaluated query may be deleted later."""
         return self.then is not None and revision(self.then) is not None
 
     @cached_property

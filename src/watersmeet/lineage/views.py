@@ -362,7 +362,7 @@ class Views:
 
     def _when_it_began(self, node: Node) -> Node:
         """The scan of the rows present when a query began, instead of the Cut that keeps them
-        (`lookups.standing_still`). Rows of a relation that only grows can be candidates if history is missing.
+        (`lookups.standing_still`). Rows of an append-only relation can be candidates if history is missing.
         """
         if not isinstance(node, Cut) or node.keeps != "before" or not isinstance(node.input, Scan):
             return node

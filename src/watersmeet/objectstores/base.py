@@ -301,7 +301,7 @@ class Store(Protocol):
         """Write an object of the joined `pieces`. Memoryviews must be of plain bytes."""
 
     def get(self, name: str) -> bytes:
-        """The content. Raises FileNotFoundError."""
+        """The content of an object. Raises FileNotFoundError."""
 
     def range(self, name: str, begin: int, end: int, etag: str | None = None) -> bytes:
         """Bytes [begin, end), a non-empty range within the object. Raises FileNotFoundError, and ObjectReplacedError if

@@ -435,7 +435,7 @@ def publish(path: ObjectPath, pieces: Sequence[Bytes], *, direct: bool = False) 
 
 
 def read(path: ObjectPath) -> bytes:
-    """The content. Raises FileNotFoundError."""
+    """The content of an object. Raises FileNotFoundError."""
     return _again(lambda: _sent(path).get(path.path))
 
 

@@ -197,7 +197,7 @@ def sync_directory(directory: AnyPath) -> None:
 
 @timed("read")
 def read_file(path: AnyPath) -> bytes:
-    """The content; FileNotFoundError."""
+    """The content of a file. Raises FileNotFoundError."""
     return databasefiles.read(path) if isinstance(path, ObjectPath) else files.read_file(path)
 
 

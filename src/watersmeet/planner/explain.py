@@ -372,8 +372,8 @@ def stored_plan(view: Relation, catalog: Catalog, producers: Producers) -> PlanT
 
 
 def _named(tree: Node, producers: Producers) -> Producers:
-    """The producers of the relations that the tree reads directly. A view that only has the same plan is not one of
-    them.
+    """The producers of the relations that the tree reads directly. Views that only have the same plan are not among
+    these.
     """
     read = {n.relation_id for n in walk(tree) if isinstance(n, TreeScan)}
     return {i: ops for i, ops in producers.items() if i in read}

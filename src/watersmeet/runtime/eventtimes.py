@@ -128,7 +128,7 @@ Idle = Mapping[str, tuple[str, ...]]
 
 
 class Idleness:
-    """The last time at which each input had rows; of an input without rows, the time at which it was first checked."""
+    """The last time at which each input had rows; for an input without rows, the time at which it was first checked."""
 
     def __init__(self) -> None:
         self._last_us: dict[str, int] = {}

@@ -77,7 +77,7 @@ def workers_here(count: int = 1) -> Workers:
 
 
 def workers_elsewhere(count: int) -> Workers:
-    """Workers in containers on other machines. Raises INVALID_PARAMETER as `workers_here`."""
+    """Workers in containers on other machines. Raises INVALID_PARAMETER like `workers_here`."""
     return Workers(count, bytes_of(WORKER))
 
 

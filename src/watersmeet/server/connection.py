@@ -137,7 +137,7 @@ async def start(
     """The options of the startup message; None after a cancel request, or at the end.
 
     cancel: called with the process number and the secret of a cancel request. requires_tls: applies only if there is
-    TLS. Raises PROTOCOL_VIOLATION; FEATURE_NOT_SUPPORTED; INVALID_AUTHORIZATION; Hangup.
+    TLS. Raises PROTOCOL_VIOLATION, FEATURE_NOT_SUPPORTED, INVALID_AUTHORIZATION and Hangup.
     """
     while True:
         body = await wire.first()
@@ -341,7 +341,7 @@ class Connection:
     # ---- messages
 
     async def _next(self, *, idles: bool = True) -> Message:
-        """The next message. idles: whether the client does nothing until then. Raises IDLE_TIMEOUT; Hangup at the
+        """The next message. idles: whether the client does nothing until then. Raises IDLE_TIMEOUT, and Hangup at the
         end.
         """
         assert self._backend is not None

@@ -219,12 +219,14 @@ def key_sql(column: str, kind: pa.DataType, depth: int = 0) -> str:
     if pa.types.is_struct(kind):
         parts = ", ".join(f"{key_sql(f'{column}.{quoted(f.name)}', f.type, depth)}" for f in kind)
         return f"CASE WHEN {column} IS NOT NULL THEN row({parts}) END"
-    # DuckDB compares intervals by length (1 month = 30 days), but their texts by parts.
+    # DuckDB compares intervals by length (1 month = 30 days); their texts differ if their parts do.
     return f"CAST({column} AS VARCHAR)"
 
 
 def sum_sql(schema: pa.Schema, source: str, diff: str) -> str:
-    """SELECT that adds up `source`, with columns c0.. of `schema` and `diff`: c0.., and the sum (BIGINT) as `diff`."""
+    """A SELECT that adds up `source`, with columns c0.. of `schema` and `diff`: c0.., and the sum (BIGINT) as
+    `diff`.
+    """
     columns, keys = [], []
     for i, field in enumerate(schema):
         name = f"c{i}"

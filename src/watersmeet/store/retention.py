@@ -111,7 +111,7 @@ DELIVERY_COMMITS: Final = 1 << 17
 #: … and their changes, of all relations, have at most this many bytes.
 DELIVERY_BYTES: Final = 4 << 30
 
-#: The bytes of dead letters kept for each relation, the newest ones; older ones are only counted.
+#: The bytes of dead letters kept for each relation. The newest ones are kept; older ones are only counted.
 DEAD_BYTES: Final = 256 << 20
 
 _logger: Final = logging.getLogger(__name__)

@@ -322,7 +322,7 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The calls in an expression, the innermost first, and the expression over their values."""
+    """The calls in an expression (innermost first), and the expression over their values."""
 
     calls: tuple[_Call, ...]
     plan: _Plan

@@ -140,7 +140,7 @@ class Candidates:
         return differs
 
     def _in_runs(self, probe: Probe) -> tuple[col.Positions, col.Positions, col.Positions, Diffs]:
-        """For all rows with a key of the probe: groups, numbers of their runs, rows in the run, diffs."""
+        """For all rows with a key of the probe: their groups, numbers of runs, rows in the runs, and diffs."""
         none = np.zeros(0, np.int64)
         every = np.arange(probe.num_groups)
         pieces = [(none, none, none, none)]

@@ -66,7 +66,7 @@ from watersmeet.kernel.runs.trace import PIECE_ROWS
 def step(op: Join, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
     """The changes of the join's output; no row of a slice has both signs. Rows may repeat.
 
-    TooManyRowsError before the first row is made.
+    Raises TooManyRowsError before the first row is computed.
     """
     if not any(a.num_rows for a in inputs):
         return Delta.none(op.schema)
@@ -91,7 +91,7 @@ def production(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, ctx: St
 
 
 def add_pairs(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, out: PairOutput, ctx: StepContext) -> None:
-    """Adds the changes of pairs and of rows without partner to `out`. TooManyRowsError before any is added."""
+    """Adds the changes of pairs and of rows without partner to `out`. Raises TooManyRowsError before any is added."""
     for found in production(op, left, right, ctx).find(PIECE_ROWS):
         out.add(*found)
 
@@ -200,7 +200,7 @@ _TOKEN: Final = re.compile(r"\bt(\d+)_(\d+)\b")
 def multi_join(op: MultiJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
     """The changes of the join's output; no row of a slice has both signs. Rows may repeat.
 
-    TooManyRowsError before any is made.
+    Raises TooManyRowsError before any row is computed.
     """
     inputs = near_changes(inputs, [False] * len(inputs))
     terms = [t for t in _terms(inputs) if len(t.keys)]

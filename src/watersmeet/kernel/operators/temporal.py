@@ -156,7 +156,7 @@ class _Met:
         right_rows: col.Positions | None,
         diff: Diffs | None = None,
     ) -> None:
-        """As `JoinOutput.add`."""
+        """See `JoinOutput.add`."""
         (self.alone if right_rows is None else self.pairs).add(left, left_rows, right, right_rows, diff)
 
 
@@ -227,7 +227,7 @@ class _Split:
         right_rows: col.Positions | None,
         diff: Diffs | None = None,
     ) -> None:
-        """As `JoinOutput.add`."""
+        """See `JoinOutput.add`."""
         if right_rows is not None or self._shown:
             self._out.add(left, left_rows, right, right_rows, diff)
         if right_rows is None:

@@ -364,7 +364,7 @@ class _Client(asyncio.Protocol):
             encrypted = await self._loop.start_tls(
                 transport, self, tls, server_side=True, ssl_handshake_timeout=self._owner.limits.authentication_s
             )
-        except (OSError, asyncio.CancelledError):  # an error of TLS is one of them
+        except (OSError, asyncio.CancelledError):  # errors of TLS are OSErrors
             encrypted = None
         if encrypted is None:  # even if the connection ended meanwhile
             transport.abort()

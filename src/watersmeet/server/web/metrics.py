@@ -254,7 +254,7 @@ def seconds_of(text: str | None) -> float | None:
 
 
 def _rising(times: Times) -> list[int]:
-    """The cumulative numbers up to each bound."""
+    """The cumulative number of requests up to each bound."""
     found, total = [], 0
     for count in times.counts[:-1]:
         total += count

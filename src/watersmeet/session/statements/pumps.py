@@ -139,7 +139,7 @@ def reset_stream(session: Session, statement: ResetStream) -> Result:
     """ALTER STREAM name, … RESET: deletes the rows of streams, whose clocks then start again. A foreign stream stays
     unchanged.
 
-    Raises Raises DEPENDENT_OBJECTS for a stream with rows that others read.
+    Raises DEPENDENT_OBJECTS for a stream with rows that others read.
     """
     session.require_definer("ALTER STREAM")
     with own_transaction(session):

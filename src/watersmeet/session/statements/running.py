@@ -1,5 +1,5 @@
 """Queries that run until they are stopped: each is a hidden view, whose changes are returned. SUBSCRIBE TO, RECOVER
-FROM and UNSUBSCRIBE TO are for running queries that persist without a reader; KILL QUERY ends any.
+FROM and UNSUBSCRIBE TO are for running queries that persist without a reader; KILL QUERY ends any running query.
 
 Timeplus, "Multi-JOINs and ASOF JOINs"; Proton's smoke tests of query states.
 """
