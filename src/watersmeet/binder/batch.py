@@ -191,7 +191,7 @@ class BatchRules(DialectRules):
         tree, scope = plain("all")
         # The origin is the view, not its inputs, which may be hidden from its readers.
         binding.collected.origins.update({c.id: (relation.id, c.name) for c in tree.columns})
-        return tree, scope
+        return self.own.browsed(relation, item, (tree, scope), env, binding)
 
     def check_join(self, node: exp.Join, text: str) -> None:
         if node.method.upper() == "ASOF":

@@ -39,6 +39,9 @@ RECORD_PARTITION: Final = "_meta.partition"
 RECORD_OFFSET: Final = "_meta.offset"
 RECORD_HEADERS: Final = "_meta.headers"
 
+#: The last offset of the partition of a record, in queries that end.
+LAST_OFFSET: Final = "_meta.last_offset"
+
 #: The default schema, which always exists; each dialect has its own name for it (`Semantics.schema`).
 COMMON_SCHEMA: Final = "public"
 

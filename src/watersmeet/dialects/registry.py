@@ -14,6 +14,7 @@ from watersmeet.catalog import COMMON_SCHEMA, DropWord
 from watersmeet.dialects import risingwave, variables
 from watersmeet.dialects.lenses import ddl as lenses
 from watersmeet.dialects.lenses import settings as lenses_settings
+from watersmeet.dialects.lenses.functions import FAMILIES
 from watersmeet.dialects.lenses.grammar import WatersmeetLenses
 from watersmeet.dialects.semantics import LENSES, RISINGWAVE, SQLSTREAM, TIMEPLUS, Semantics
 from watersmeet.dialects.sqlstream import accepted
@@ -47,7 +48,8 @@ class Language:
     external tables, with the ranges of columns that are narrower than their types. words: keywords of its queries that
     standard SQL lacks, for completion.
     command: reads a line `!word …` between statements, a command of its client. catalog: its name of the database,
-    with which a name of three parts may begin.
+    with which a name of three parts may begin. functions: the names of the functions of its reference, separated by
+    spaces, by family.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Language:
     words: tuple[str, ...] = ()
     command: Callable[[dict[str, Any]], Statement] | None = None
     catalog: str = ""
+    functions: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def grammar(self) -> Dialect:
@@ -111,6 +114,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
         },
         goes_on=lenses.goes_on,
         variables=lenses_settings.VARIABLES,
+        functions=FAMILIES,
     ),
     "sqlstream": Language(
         "sqlstream",

@@ -151,6 +151,9 @@ def test_what_brokers_know_of_a_record(broker, opened, topic):
     found, _ = query.take()
     query.close()
     assert sorted((tuple(r.values()) for r in found.to_pylist()), key=str) == expected
+    newest = f"SELECT _meta.partition, _meta.offset FROM {name} WHERE _meta.offset >= LAST_OFFSET()"
+    assert rows(connection, newest) == [(0, 0), (1, 1)]
+    assert rows(connection, f"SELECT n FROM {name} ORDER BY _meta.offset DESC LIMIT 1") == [(2,)]
     assert table(connection, name) == [("a", 1), ("b", None)]
     described = [r[0] for r in connection.execute(f"DESCRIBE TABLE {name}").fetchall()]
     assert described[:6] == ["_key", "n", "_meta.timestamp", "_meta.partition", "_meta.offset", "_meta.headers"]

@@ -356,6 +356,13 @@ class DialectRules:
         """
         return plain(None)
 
+    def browsed(
+        self, relation: Relation, item: NamedItem, sourced: Sourced, env: Environment, binding: Binding
+    ) -> Sourced:
+        """A relation of a batch query, with further columns that the query names."""
+        del relation, item, env, binding
+        return sourced
+
     def item_scope(self, tree: Node, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
         """The scope of an item of FROM with its visible columns. bound: the bound query if the item is a subquery or
         CTE.

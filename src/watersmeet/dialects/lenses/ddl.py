@@ -127,6 +127,16 @@ def read_start(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     return StartProcessor(**base, name=_last_name(cursor)) if cursor.take("PROCESSOR") else None
 
 
+def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """SHOW ALL QUERIES and SHOW VIRTUAL TABLES, which are views; None for others. The cursor stands after SHOW."""
+    if not cursor.at("ALL", "QUERIES") and not cursor.at("VIRTUAL", "TABLES"):
+        return None
+    what = "views" if cursor.at("VIRTUAL") else "queries"
+    cursor.index += 2
+    cursor.end()
+    return Show(**base, what=what)
+
+
 def _last_name(cursor: Cursor) -> Name:
     name = cursor.relation_name()
     cursor.end()

@@ -6,13 +6,14 @@ that other dialects lack, or that differ there, are `expressions.recordfunctions
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.catalog import RECORD_HEADERS
-from watersmeet.dialects.tree.nodes import RECORD_FUNCTION, adapt, text_of
+from watersmeet.catalog import LAST_OFFSET, META_COLUMN, RECORD_HEADERS, RECORD_TIME
+from watersmeet.dialects.tree.nodes import RECORD_FUNCTION, adapt, text_of, wrap
 from watersmeet.dialects.tree.queries import node_error, node_span
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.values.spans import own_span, set_span
@@ -32,6 +33,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "timestamp_millis to_date to_datetime to_timestamp today tomorrow week year yesterday",
     "header": "headerasdouble headerasfloat headerasint headeraslong headerasstring headerkeys",
     "json": "json_extract_all json_extract_first",
+    "offset": "last_offset",
     "null": "as_non_nullable as_nullable coalesce isnotnull isnull",
     "number": "abs acos asin atan cbrt ceil cos cosh degrees distance floor mod neg pow radians randint round sign "
     "sin sinh sqrt tan tanh",
@@ -94,7 +96,6 @@ _TREES: Final[Mapping[str, tuple[int | None, _Build]]] = {
 #: Functions that Watersmeet lacks, with the way round.
 LACKING: Final[Mapping[str, str]] = {
     "dump": "It shows Lenses' own classes. MKSTRING(value) is the JSON of any value.",
-    "last_offset": "Read the newest records: ORDER BY _meta.offset DESC LIMIT n, or select MAX(_meta.offset) first.",
     "typeof": "It shows the name of a class in the format of a topic. DESCRIBE TABLE topic shows the types of fields.",
 }
 
@@ -119,6 +120,8 @@ def adapt_call(node: exp.Anonymous, sql: str) -> None:
         raise not_supported(f"{name.upper()}()", sql, node_span(node), hint=LACKING[name])
     if name.startswith("headeras") and name in FAMILIES["header"].split():
         _adapt_header(node, name, sql)
+    elif name == "last_offset" and not node.expressions:
+        _replace(node, exp.column(exp.to_identifier(LAST_OFFSET, quoted=True)))
     elif name == "headerkeys" and not node.expressions:
         _replace(node, exp.Anonymous(this="json_keys", expressions=[_all_headers()]))
     elif name in _OWN or name in _RENAMED or name != written:
@@ -161,3 +164,49 @@ def _adapt_header(node: exp.Anonymous, name: str, sql: str) -> None:
     for part in (text, made):
         set_span(part, own_span(node))
     node.replace(made)
+
+
+_COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
+
+
+def adapt_time(node: exp.Expression) -> None:
+    """Makes the numbers with which the time of a record is compared times: they are milliseconds since 1970."""
+    if isinstance(node, _COMPARISONS) and any(n.name == RECORD_TIME for n in node.iter_expressions()):
+        for number in [n for n in node.iter_expressions() if isinstance(n, exp.Literal) and n.is_int]:
+            wrap(number, lambda n: exp.Anonymous(this=f"{RECORD_FUNCTION}timestamp_millis", expressions=[n]))
+
+
+#: Letters of durations in texts. Lenses, "Date Math".
+_DURATION: Final = re.compile(r"(?:\d+[yMwdhms])+")
+_UNITS: Final = {"y": "years", "M": "months", "w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+
+
+def adapt_duration(node: exp.Binary) -> None:
+    """Makes the text in `NOW() - '1h30m'` an interval."""
+    text = node.expression
+    if not isinstance(text, exp.Literal) or not text.is_string or _DURATION.fullmatch(text.this) is None:
+        return
+    length = " ".join(f"{count} {_UNITS[unit]}" for count, unit in re.findall(r"(\d+)(.)", text.this))
+    made = exp.cast(exp.Literal.string(length), exp.DType.INTERVAL)
+    span = own_span(text)
+    text.replace(made)
+    set_span(made, span)
+
+
+def expand_metadata(node: exp.Column) -> None:
+    """Replaces `_meta.*` in a select list by the fields of a record's metadata."""
+    select, table = node.parent, node.args.get("table")
+    if table is None or table.name != META_COLUMN or not isinstance(node.this, exp.Star):
+        return
+    if not isinstance(select, exp.Select) or node.arg_key != "expressions":
+        return
+    fields = [_field(node, name) for name in ("offset", "partition", "timestamp")]
+    place = node.index
+    select.set("expressions", [*select.expressions[:place], *fields, *select.expressions[place + 1 :]])
+
+
+def _field(star: exp.Column, name: str) -> exp.Column:
+    made = star.copy()
+    made.set("this", exp.to_identifier(name, quoted=True))
+    set_span(made.this, own_span(star.this) or own_span(star))
+    return made

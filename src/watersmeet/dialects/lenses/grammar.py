@@ -19,6 +19,7 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.catalog import (
     KEY_COLUMN,
     META_COLUMN,
+    RECORD_HEADERS,
     RECORD_OFFSET,
     RECORD_PARTITION,
     RECORD_TIME,
@@ -26,7 +27,7 @@ from watersmeet.catalog import (
     VALUE_COLUMN,
 )
 from watersmeet.dialects.lenses.aggregates import adapt_aggregate
-from watersmeet.dialects.lenses.functions import adapt_call
+from watersmeet.dialects.lenses.functions import adapt_call, adapt_duration, adapt_time, expand_metadata
 from watersmeet.dialects.lenses.names import joined
 from watersmeet.dialects.tree.nodes import (
     SPECIAL_SYNTAX,
@@ -163,7 +164,10 @@ _UNITS: Final = {short: f"{unit}s" for short, unit in ABBREVIATED.items() if sho
 _RECORD_COLUMNS: Final = (KEY_COLUMN, VALUE_COLUMN, META_COLUMN)
 
 #: The fields of `_meta` in Kafka records.
-_OF_KAFKA: Final = {"offset": RECORD_OFFSET, "partition": RECORD_PARTITION}
+_OF_KAFKA: Final = {"offset": RECORD_OFFSET, "partition": RECORD_PARTITION, "headers": RECORD_HEADERS}
+
+#: Fields of `_meta` in Lenses that Watersmeet lacks.
+_SIZES: Final = ("__keysize", "__valsize", "__valuesize")
 
 _NATURES: Final = ("STREAM", "TABLE")
 
@@ -434,6 +438,8 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
             node.set("this", _TYPES[node.this])
         elif isinstance(node, exp.Bracket):
             _adapt_selection(node, sql)
+        elif isinstance(node, (exp.Add, exp.Sub)):
+            adapt_duration(node)
         elif isinstance(node, exp.Insert) and node.args.get("with_"):
             raise node_error(
                 sql,
@@ -448,9 +454,13 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
             node.set("side", "FULL")
             node.set("kind", None)
     for node in list(tree.find_all(exp.Column)):
+        expand_metadata(node)
+    for node in list(tree.find_all(exp.Column)):
         if node.name == VALUE_COLUMN and _is_read(node):
             continue
         _read_record_column(retyped(node, ColumnPath), sql)
+    for node in list(tree.walk()):
+        adapt_time(node)
 
 
 def _check_ending(node: exp.Select, items: Sequence[exp.Expression], sql: str) -> None:
@@ -513,13 +523,16 @@ def _read_record_column(node: exp.Column, sql: str) -> None:
     else:
         first, last = own_span(column), own_span(node.this)
         span = None if first is None else Span(first.start, (last or first).end)
+        if node.name.lower() in _SIZES:
+            hint = "The bytes of a record are not kept. LEN(MKSTRING(field)) is the length of the JSON of a field."
+            raise not_supported(f"_meta.{node.name}", sql, span, hint=hint)
         if node.name.lower() not in _OF_KAFKA:
             raise error(
                 "UNDEFINED_COLUMN",
                 f"_meta has no field {node.name}",
                 sql=sql,
                 span=span,
-                hint="It has timestamp and, in topics of Kafka, partition and offset.",
+                hint="It has timestamp, partition, offset and headers.",
             )
         node.set("title", node.name.lower())
         node.set("this", exp.to_identifier(_OF_KAFKA[node.name.lower()], quoted=True))

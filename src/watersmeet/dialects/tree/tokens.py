@@ -258,8 +258,11 @@ class Cursor:
         return str(token.text)
 
     def query_id(self) -> Name:
-        """Reads the id of a query, which is a text, with its span."""
-        span = span_of(self.rest[:1] or self.tokens)
+        """Reads the id of a query, which is a text, a number or a word, with its span."""
+        span, token = span_of(self.rest[:1] or self.tokens), self.current
+        if token is not None and token.token_type in (TokenType.NUMBER, TokenType.VAR):
+            self.index += 1
+            return Name(token.text, span)
         return Name(self.string(), span)
 
     def integer(self) -> int:

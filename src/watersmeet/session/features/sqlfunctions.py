@@ -21,6 +21,7 @@ from watersmeet.database.definitions import remove, schema_for, undefined_schema
 from watersmeet.database.sessions.context import Session, error_at, sentence
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.dialects.readers import reads
+from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import find_function, schema_meant
 from watersmeet.dialects.statements.functions import CreateFunction, lengthless, read_parameters
 from watersmeet.dialects.tree.sqltypes import read_type
@@ -180,7 +181,9 @@ def _callers(session: Session, found: Iterable[SqlFunction]) -> tuple[list[SqlFu
 
 
 def show_functions(session: Session, statement: Show) -> Result:
-    """SHOW FUNCTIONS: the functions of the schema in FROM; without FROM, those that can be called without a schema."""
+    """SHOW FUNCTIONS: the functions of the schema in FROM; without FROM, those that can be called without a schema, and
+    those of the dialect's reference.
+    """
     catalog = session.catalog
     known = [f for f in catalog.functions.values() if not f.dropped]
     if statement.name is None:
@@ -190,12 +193,19 @@ def show_functions(session: Session, statement: Show) -> Result:
         if schema is None:
             raise undefined_schema(session, statement.name, statement)
         shown = [f for f in known if f.schema == schema]
+    families = language_named(session.dialect).functions if statement.name is None else {}
+    listed = [(name, family) for family, names in families.items() for name in names.split()]
+    built_in = [
+        (name, None, None, f"built-in, {family}", None)
+        for name, family in sorted(listed)
+        if statement.like is None or like(name, statement.like)
+    ]
     rows = [
         (f.name, ", ".join(f"{p.name} {p.type.sql}".strip() for p in f.parameters), _returns(f), f.language, None)
         for f in sorted(shown, key=lambda f: f.name)
         if statement.like is None or like(f.name, statement.like)
     ]
-    return text_result("SHOW", ("Name", "Arguments", "Return Type", "Language", "Link"), rows)
+    return text_result("SHOW", ("Name", "Arguments", "Return Type", "Language", "Link"), [*rows, *built_in])
 
 
 def _returns(function: SqlFunction) -> str:

@@ -37,6 +37,7 @@ from watersmeet.binder.context.rules import (
     Sourced,
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
+from watersmeet.binder.dialects.lenses.browsing import browsed, check_running
 from watersmeet.binder.dialects.lenses.changelog import records_of
 from watersmeet.binder.dialects.lenses.projections import exploded, shaped, with_value
 from watersmeet.binder.dialects.lenses.record_joins import record_join
@@ -141,6 +142,7 @@ class LensesRules(DialectRules):
         node = item.node
         if isinstance(relation, View):
             raise env.not_supported("a view in FROM", node, hint="Make a materialized view of it.")
+        check_running(relation, item, env)
         kind: RecordKind = "table" if isinstance(node, RecordTable) and node.is_table else "stream"
         tree = bind_records(scan(relation, binding), relation, kind, binding, env.text, node_span(node))
         width = next((i for i, c in enumerate(tree.columns) if c.name in HIDDEN), len(tree.columns))
@@ -152,6 +154,11 @@ class LensesRules(DialectRules):
             else RecordLayout(topic.key_format, topic.partitions, topic.value_format, topic.by_hash)
         )
         return tree, scope_of_records(tree, item, kind, layout, env)
+
+    def browsed(
+        self, relation: Relation, item: NamedItem, sourced: Sourced, env: Environment, binding: Binding
+    ) -> Sourced:
+        return browsed(relation, item, sourced, env, binding)
 
     def item_scope(self, tree: Node, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
         records = None if bound is None else records_in(bound)
