@@ -13,7 +13,9 @@ from typing import Final
 from sqlglot.tokens import Token, TokenType
 
 #: Words that a name of a topic follows.
-_BEFORE: Final = frozenset({"DESCRIBE", "FORMATTED", "FROM", "INTO", "JOIN", "PROCESSOR", "TOPIC", "UPDATE", "USE", "VIEW"})
+_BEFORE: Final = frozenset(
+    {"DESCRIBE", "FORMATTED", "FROM", "INTO", "JOIN", "PROCESSOR", "TOPIC", "UPDATE", "USE", "VIEW"}
+)
 
 #: Words before TABLE in statements about a topic. After SELECT, TABLE precedes expressions.
 _BEFORE_TABLE: Final = frozenset({"ALTER", "CREATE", "DESCRIBE", "DROP", "EXISTS", "REPLACE", "TRUNCATE"})
