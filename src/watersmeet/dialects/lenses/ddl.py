@@ -127,16 +127,6 @@ def read_start(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     return StartProcessor(**base, name=_last_name(cursor)) if cursor.take("PROCESSOR") else None
 
 
-def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """SHOW ALL QUERIES and SHOW VIRTUAL TABLES, which are views; None for others. The cursor stands after SHOW."""
-    if not cursor.at("ALL", "QUERIES") and not cursor.at("VIRTUAL", "TABLES"):
-        return None
-    what = "views" if cursor.at("VIRTUAL") else "queries"
-    cursor.index += 2
-    cursor.end()
-    return Show(**base, what=what)
-
-
 def _last_name(cursor: Cursor) -> Name:
     name = cursor.relation_name()
     cursor.end()
@@ -214,10 +204,16 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """Reads SHOW VIEW name, which shows its definition; None for other SHOW. The cursor stands after SHOW."""
-    if not cursor.take("VIEW"):
+    """Reads SHOW VIEW name, which shows its definition, SHOW ALL QUERIES, and SHOW VIRTUAL TABLES, which are views; None
+    for other SHOW. The cursor stands after SHOW.
+    """
+    if cursor.take("VIEW"):
+        return Show(**base, what="create view", name=_last_name(cursor))
+    what = "queries" if cursor.take("ALL", "QUERIES") else "views" if cursor.take("VIRTUAL", "TABLES") else None
+    if what is None:
         return None
-    return Show(**base, what="create view", name=_last_name(cursor))
+    cursor.end()
+    return Show(**base, what=what)
 
 
 def read_use(cursor: Cursor, base: dict[str, Any]) -> Statement:
