@@ -204,8 +204,8 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """Reads SHOW VIEW name, which shows its definition, SHOW ALL QUERIES, and SHOW VIRTUAL TABLES, which are views; None
-    for other SHOW. The cursor stands after SHOW.
+    """Reads SHOW VIEW name, which shows its definition, SHOW ALL QUERIES, and SHOW VIRTUAL TABLES, which lists views;
+    None for other SHOW. The cursor stands after SHOW.
     """
     if cursor.take("VIEW"):
         return Show(**base, what="create view", name=_last_name(cursor))
