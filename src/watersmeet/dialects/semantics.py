@@ -27,7 +27,8 @@ class Semantics:
     limit of a view's join; None: no limit. asof_without_equality: the message for an ASOF join without an equality.
     tables: which relations SHOW TABLES lists: all tables, `plain` ones (without those called streams), or all that
     queries `read`, which are topics. own_objects: objects of features that other dialects lack (`readers.reads`).
-    own_words: words of DROP and ALTER that standard SQL lacks (`catalog.FAMILIES`). changes_topics: how DML changes a
+    own_words: words of DROP and ALTER that standard SQL lacks (`catalog.FAMILIES`). lacking_schemas: schemas of its
+    system that Watersmeet lacks, each with the hint where to find the same elsewhere. changes_topics: how DML changes a
     topic: its `rows`, as in any table; or only by new `records`, so that DELETE writes tombstones, UPDATE is an error,
     and a running query returns the changes. processors_have_settings: whether SET with a dotted name sets a property of
     a processor. message_options: the default format of values in messages (`MessageFormat.options`). row_order: the
@@ -45,6 +46,7 @@ class Semantics:
     tables: Literal["tables", "plain", "read"] = "tables"
     own_objects: tuple[str, ...] = ()
     own_words: tuple[DropWord, ...] = ()
+    lacking_schemas: Mapping[str, str] = field(default_factory=dict)
     changes_topics: Literal["rows", "records"] = "rows"
     processors_have_settings: bool = False
     row_order: Literal["none", "arrival", "rowtime"] = "none"
@@ -106,5 +108,10 @@ SQLSTREAM: Final = Semantics(
     tables="plain",
     own_objects=("server", "foreign stream", "foreign table", "function"),
     own_words=("stream", "pump", "server"),
+    lacking_schemas={
+        "SYS_BOOT.MGMT": "SHOW JOBS, SHOW ERRORS, SHOW MEMORY and SHOW DEAD LETTERS show the state of the database; "
+        "watersmeet serve has metrics for Prometheus.",
+        "SYS_BOOT.JDBC_METADATA": "SHOW STREAMS, TABLES, VIEWS and PUMPS list objects, DESCRIBE their columns.",
+    },
     row_order="rowtime",
 )

@@ -296,7 +296,7 @@ class _Binder:
     def _in_arrival_order(self) -> tuple[SortKey, ...]:
         """The order of arrival for calls without ORDER BY; lists only use it if it is known."""
         rows, name = self.ctx.row_order, self.name
-        if rows is None or self.call.distinct or name not in (*_OF_ONE_ROW, "array_agg"):
+        if rows is None or self.call.distinct or name not in (*_OF_ONE_ROW, "array_agg", "string_agg"):
             return ()
         return rows.keys(self.call.node, self.ctx) if name in _OF_ONE_ROW else rows.known or ()
 

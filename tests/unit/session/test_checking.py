@@ -314,3 +314,13 @@ def test_a_sink_of_any_connector_delivers_nowhere(monkeypatch):
         assert check_scripts(connection.opened, [("risingwave", text)]) == (2, [])
         (sink,) = [r for r in connection.opened.catalog.relations.values() if isinstance(r, Sink)]
         assert sink.connector == {"connector": "blackhole"}
+
+
+def test_a_quoted_name_with_an_alias_follows_from_the_statement_that_would_make_it():
+    text = """CREATE SCHEMA "s.t"; CREATE STREAM "s.t".a (n INTEGER);
+    CREATE VIEW "s.t"."b" AS SELECT STREAM missing(n) AS n FROM "s.t".a;
+    CREATE VIEW "s.t"."c" AS SELECT STREAM n FROM "s.t"."b" AS "input";
+    CREATE VIEW d AS SELECT STREAM n FROM "s.t" . "c" x;"""
+    _, found = findings("sqlstream", text)
+    assert [f.error.condition for f in found] == ["UNDEFINED_FUNCTION", "UNDEFINED_RELATION", "UNDEFINED_RELATION"]
+    assert [f.follows for f in found] == [None, found[0], found[1]]

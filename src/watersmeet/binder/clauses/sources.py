@@ -302,6 +302,9 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     system = system_relation(node)
     if system is not None and relation_in_from(node, binding.catalog) is None:
         return bind_system(system, alias, names, node, env, binding)
+    schema = node.args.get("db")
+    if schema is not None and (hint := binding.rules.semantics.lacking_schemas.get(name_of(schema))) is not None:
+        raise env.not_supported(f"{name_of(schema)}.{name}", node, hint=hint)
     relation = catalog_relation(node, binding.catalog, env.text, env.ctes)
     if isinstance(relation, _UNREADABLE):
         raise env.error(

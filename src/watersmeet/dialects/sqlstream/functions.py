@@ -177,6 +177,7 @@ def _of_syslog(arguments: Arguments) -> exp.Expression | None:
 
 
 _MADE: Final[dict[str, Callable[[Arguments], exp.Expression | None]]] = {
+    "LISTAGG": lambda a: _call("string_agg", *a) if len(a) == 2 else _call("string_agg", *a, _TEXT("")),
     "REGEX_REPLACE": lambda a: _call("$regex_replace", *a),
     "REGEX_LOG_PARSE": lambda a: _of_regex("REGEX_LOG_PARSE", "", a),
     **dict.fromkeys(
@@ -196,6 +197,26 @@ _WORDS: Final[dict[str, Callable[[], exp.Expression]]] = {
     "UNKNOWN": lambda: exp.cast(exp.null(), exp.DataType.Type.BOOLEAN),
     "CURRENT_ROW_TIMESTAMP": exp.Localtimestamp,
 }
+
+
+#: The catalog of s-Server's own views and functions.
+_SYSTEM: Final = "SYS_BOOT"
+
+
+def adapted_table(node: exp.Table) -> None:
+    """A view or function of the system catalog, `SYS_BOOT.MGMT.x` or `STREAM(sys_boot.mgmt.x(…))`, as a relation x of
+    the schema "SYS_BOOT.MGMT".
+    """
+    catalog, call = node.args.get("catalog"), node.this
+    if isinstance(call, exp.Anonymous) and len(call.expressions) == 1 and isinstance(call.expressions[0], exp.Dot):
+        parts = [*call.expressions[0].flatten()]
+        if len(parts) == 3 and parts[0].name.upper() == _SYSTEM:
+            catalog, schema, name = parts[0].name, parts[1].name, parts[2].name
+            node.set("this", exp.to_identifier(name, quoted=True))
+            node.set("db", exp.to_identifier(f"{catalog}.{schema}".upper(), quoted=True))
+    elif catalog is not None and catalog.name.upper() == _SYSTEM:
+        node.set("db", exp.to_identifier(f"{catalog.name}.{node.args['db'].name}".upper(), quoted=True))
+        node.set("catalog", None)
 
 
 def adapted_function(node: exp.Expression) -> exp.Expression:

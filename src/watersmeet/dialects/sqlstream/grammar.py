@@ -253,6 +253,8 @@ def adapted(tree: exp.Expression, sql: str = "") -> exp.Expression:
     for node in list(tree.walk()):
         if isinstance(node, _REPLACED):
             _own(node, sql)
+        elif isinstance(node, exp.Table):
+            functions.adapted_table(node)
     for node in list(tree.walk()):
         if isinstance(node, exp.Identifier) and not node.args.get("quoted"):
             retyped(node, FoldedName, this=node.name.upper(), quoted=True)

@@ -6,6 +6,7 @@ process, without their connectors. No other system is contacted, and no row is r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -37,6 +38,9 @@ from watersmeet.session.statements.preparing import prepared_for
 _ENDS: Final = ("(", "AS", "FROM", "ON", "SETTINGS", "STARTED", "STOPPED", "WITH")
 #: Error conditions for a name that no object has.
 _UNDEFINED: Final = ("UNDEFINED_RELATION", "UNDEFINED_OBJECT", "UNDEFINED_FUNCTION")
+#: A name with its qualifiers; an alias may follow.
+_PART: Final = r'"[^"]*"|`[^`]*`|[^\s."`()]+'
+_NAME: Final = re.compile(rf"(?:{_PART})(?:\s*\.\s*(?:{_PART}))*")
 
 
 @dataclass(frozen=True)
@@ -158,8 +162,8 @@ def _cause(err: Error, missing: Mapping[str, Finding]) -> Finding | None:
     """The finding of the earlier statement that should have created the object that an error reports as missing."""
     if err.condition not in _UNDEFINED or err.span is None or err.sql is None:
         return None
-    named = err.sql[err.span.start : err.span.end].partition("(")[0]
-    parts = [part.strip().strip('"`').lower() for part in named.split(".")]
+    named = _NAME.match(err.sql, err.span.start, err.span.end)
+    parts = [] if named is None else [part.strip('"`').lower() for part in re.findall(_PART, named[0])]
     return next((missing[part] for part in reversed(parts) if part in missing), None)
 
 
