@@ -125,7 +125,7 @@ def _check_order(session: Session, bound: Bound) -> None:
 
 
 def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
-    """The operators of a view, compiled and filled. If it raises LateRowsError, nothing is changed."""
+    """The operators of a view, compiled and filled. If this raises LateRowsError, nothing is changed."""
     database = session.database
     compiling = partial(
         compile_view,

@@ -54,7 +54,7 @@ class StoreProblem(OSError):  # noqa: N818 - a state that passes, or that a user
         self.passes = passes
 
     def as_error(self) -> Error:
-        """RUNTIME_UNAVAILABLE if it passes, otherwise CONNECTOR_OPTION."""
+        """The error RUNTIME_UNAVAILABLE if the problem may pass, otherwise CONNECTOR_OPTION."""
         condition = "RUNTIME_UNAVAILABLE" if self.passes else "CONNECTOR_OPTION"
         return error(condition, self.message, detail=self.detail, hint=self.hint)
 

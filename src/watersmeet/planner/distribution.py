@@ -1,8 +1,9 @@
 """The distribution of an operator's rows: the columns whose hash determines their buckets.
 
 A distribution is a tuple of classes, one for each key of the exchange that spread the rows, in order. A class contains
-values that, in every row, equal the key, or equal it or are NULL (the right key of a LEFT JOIN). That suffices for a
-join in which NULL matches nothing. `()` means that all rows are in bucket 0; None means that nothing is known.
+values that equal the key in every row, and values that equal it or are NULL (the right key of a LEFT JOIN). That
+suffices for a join in which NULL matches nothing. `()` means that all rows are in bucket 0; None means that nothing is
+known.
 
 If the number of buckets changes, the columns of a kept row must determine its bucket: later changes of the row arrive
 there, and operators that rely on the distribution expect the row there.

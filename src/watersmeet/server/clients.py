@@ -98,7 +98,7 @@ class Limits:
             )
 
     def too_long(self, text_bytes: int) -> Error:
-        """STATEMENT_LIMIT for a text with too many bytes."""
+        """The error STATEMENT_LIMIT for a text with too many bytes."""
         return error(
             "STATEMENT_LIMIT",
             "the text of the statement is too long",

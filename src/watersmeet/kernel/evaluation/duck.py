@@ -116,7 +116,7 @@ def _limited(result: duckdb.DuckDBPyConnection, most_bytes: int) -> pa.Table:
 
 
 def too_large(most_bytes: int) -> Error:
-    """RESULT_LIMIT."""
+    """The error RESULT_LIMIT."""
     return error(
         "RESULT_LIMIT",
         "the result is too large",

@@ -32,7 +32,7 @@ _ANNOTATED: Final[dict[Any, str]] = {
     dict: "jsonb",
 }  # fmt: skip
 
-#: Names of Spark's types in SQL, where they differ.
+#: The SQL names of Spark's types whose names differ.
 _OF_SPARK: Final = {
     "string": "varchar", "binary": "bytea", "tinyint": "smallint", "byte": "smallint", "short": "smallint",
     "long": "bigint", "float": "real", "double": "double precision", "timestamp": "timestamptz",
@@ -56,7 +56,9 @@ def statement_of(
     strict: bool,
     replaces: bool,
 ) -> CreateFunction:
-    """The statement that creates a function from a callable. INVALID_FUNCTION, INVALID_PARAMETER; errors of types."""
+    """The statement that creates a function from a callable. Raises INVALID_FUNCTION, INVALID_PARAMETER, and errors of
+    types.
+    """
     if hasattr(function, "evalType") and hasattr(function, "func"):
         found = _FORMS.get(int(function.evalType))
         if found is None:
@@ -109,7 +111,7 @@ def _of_spark(name: str) -> str:
 
 
 def _source(function: Callable[..., Any]) -> str:
-    """The source, for SHOW CREATE FUNCTION."""
+    """The source text, for SHOW CREATE FUNCTION."""
     try:
         text = textwrap.dedent(inspect.getsource(function)).strip()
     except (OSError, TypeError):

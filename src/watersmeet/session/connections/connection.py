@@ -314,12 +314,13 @@ class Connection:
         strict: bool = False,
         replace: bool = False,
     ) -> None:
-        """Creates a function of SQL from a callable, or from what Spark's `udf` and `pandas_udf` return.
+        """Creates an SQL function from a callable, or from a function of Spark's `udf` or `pandas_udf`.
 
-        parameters, returns: types of SQL, by default those of the annotations. form: how it receives arguments: a row
-        as `rows`, or the columns of many rows, as `arrow` arrays, `lists` or `pandas` Series. volatile: whether equal
-        arguments may give other values. strict: whether it is NULL if an argument is. replace: replaces an existing
-        function. DUPLICATE_OBJECT, INVALID_FUNCTION, INVALID_PARAMETER; errors of types.
+        parameters, returns: types of SQL, by default those of the annotations. form: the form in which it receives
+        arguments: a row as `rows`, or the columns of many rows, as `arrow` arrays, `lists` or `pandas` Series.
+        volatile: whether equal arguments may give other values. strict: whether it is NULL if an argument is. replace:
+        replaces an existing function. Raises DUPLICATE_OBJECT, INVALID_FUNCTION, INVALID_PARAMETER, and errors of
+        types.
         """
         self._check_open()
         statement = statement_of(

@@ -1,4 +1,4 @@
-"""Scratch databases, in which scripts are checked: a copy of the objects of a database, or none."""
+"""Scratch databases, in which scripts are checked: empty, or with a copy of the objects of a database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from watersmeet.store.positions import create_secret, secret_names
 
 @contextmanager
 def scratch_database(objects_of: OpenDatabase | None = None) -> Iterator[OpenDatabase]:
-    """An empty database in this process, or one with the objects of another, without its rows and connectors."""
+    """An empty database in this process, or one with the objects of another database, without rows and connectors."""
     with closing(
         OpenDatabase(
             None,
@@ -51,7 +51,7 @@ def _copy_objects(existing: OpenDatabase, database: OpenDatabase) -> None:
 
 
 def _unconnected(relation: Relation) -> Relation:
-    """The relation without its connector; a sink delivers nowhere."""
+    """The relation without its connector; a sink without connector delivers nothing."""
     if isinstance(relation, Sink):
         return replace(relation, connector={"connector": "blackhole"})
     return without_connector(relation) if isinstance(relation, Input) and relation.connector else relation

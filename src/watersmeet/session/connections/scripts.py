@@ -91,7 +91,7 @@ class ScriptRun:
         replaces: bool = False,
         of: OpenDatabase | None = None,
     ) -> None:
-        """of: the database that recorded which statements ran. Default: that of the session."""
+        """of: the database that recorded which statements ran; by default, that of the session."""
         self.name = name
         self.replaces = replaces
         self.skipped = 0

@@ -101,7 +101,7 @@ def _altered(session: Session, statement: Alter) -> Relation | None:
             f'"{name.shown}" is not {one(kind_word(statement))}',
             hint=f"{used_instead('ALTER', relation, session.semantics)[0]}.",
         )
-    adds = isinstance(statement, AddColumn) and relation.can_alter_columns  # also a field of a topic
+    adds = isinstance(statement, AddColumn) and relation.can_alter_columns  # this is also for a field of a topic
     if not (relation.can_alter or adds):
         raise not_supported(f"ALTER of {one(relation.what)}", statement.text, name.span)
     return relation
