@@ -42,7 +42,7 @@ RULES = {p.stem: p.read_text(encoding="utf-8") for p in sorted((ROOT / "docs" / 
         ("risingwave", {"RW": range(1, 67), "RA": range(1, 36)}),
         ("sqlstream", {"SS": range(1, 72), "SW": range(1, 15)}),
         ("timeplus", {"TP": range(1, 64)}),
-        ("lenses", {"LS": range(1, 66)}),
+        ("lenses", {"LS": range(1, 66), "LB": range(1, 6)}),
     ],
 )
 def test_every_rule_has_one_row(dialect, numbers):
@@ -61,12 +61,12 @@ def test_rules_and_rulings_that_are_named_exist():
     there = {
         number
         for page in RULES.values()
-        for number in re.findall(r"^\| `?((?:RW|RA|SS|SW|TP|LS)-\d\d|D-\d{3}-\d\d)`? \|", page, re.MULTILINE)
+        for number in re.findall(r"^\| `?((?:RW|RA|SS|SW|TP|LS|LB)-\d\d|D-\d{3}-\d\d)`? \|", page, re.MULTILINE)
     }
     files = [p for folder in ("src", "tests", "docs") for p in (ROOT / folder).rglob("*.*")]
     for path in files:
         if path.suffix in {".py", ".slt", ".md"}:
-            named = re.findall(r"\b(?:RW|RA|SS|SW|TP|LS)-\d\d\b|\bD-\d{3}-\d\d\b", path.read_text(encoding="utf-8"))
+            named = re.findall(r"\b(?:RW|RA|SS|SW|TP|LS|LB)-\d\d\b|\bD-\d{3}-\d\d\b", path.read_text(encoding="utf-8"))
             assert set(named) <= there, path
 
 

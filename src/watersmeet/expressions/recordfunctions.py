@@ -123,9 +123,19 @@ def _mkstring(c: FunctionCall) -> Value:
 
 
 def _pattern(c: FunctionCall) -> exp.Expression:
-    """The regular expression, the second argument; INVALID_VALUE for a constant that RE2 rejects."""
+    """The regular expression, the second argument. INVALID_VALUE for a constant that RE2 rejects, FEATURE_NOT_SUPPORTED
+    for look-around.
+    """
     pattern = c.cast(1, VARCHAR).expression
-    return checked(pattern.name, c.node, c.ctx) if pattern.is_string else pattern
+    return _checked(pattern.name, c) if pattern.is_string else pattern
+
+
+def _checked(pattern: str, c: FunctionCall) -> exp.Expression:
+    if re.search(r"\(\?<?[=!]", pattern):
+        raise c.not_supported(
+            "look-around in a regular expression", hint="Match a longer text, and take its part by REGEX_MATCHES."
+        )
+    return checked(pattern, c.node, c.ctx)
 
 
 def _regexp(c: FunctionCall) -> Value:
@@ -136,7 +146,7 @@ def _regexp(c: FunctionCall) -> Value:
 def _regex_matches(c: FunctionCall) -> Value:
     """For each match the whole match, then the text of each group of the pattern, which must be constant."""
     pattern = c.text(1, example="", what="a pattern")
-    text, regex = c.cast(0, VARCHAR).expression, checked(pattern, c.node, c.ctx)
+    text, regex = c.cast(0, VARCHAR).expression, _checked(pattern, c)
     found = [fill(f"regexp_extract_all(a0, a1, {n})", text, regex) for n in range(groups(pattern) + 1)]
     places = ", ".join(f"a{n}[_i]" for n in range(len(found)))
     return Value(
