@@ -33,7 +33,7 @@ class Semantics:
     and a running query returns the changes. processors_have_settings: whether SET with a dotted name sets a property of
     a processor. message_options: the default format of values in messages (`MessageFormat.options`). row_order: the
     order for first_value, last_value, lag and similar functions without ORDER BY: by the values, by arrival, or by
-    ROWTIME and then arrival.
+    ROWTIME and then arrival. views_change: CREATE OR REPLACE may change the columns of a view that nothing reads.
     """
 
     folding: Folding = "lower"
@@ -50,6 +50,7 @@ class Semantics:
     changes_topics: Literal["rows", "records"] = "rows"
     processors_have_settings: bool = False
     row_order: Literal["none", "arrival", "rowtime"] = "none"
+    views_change: bool = False
     message_options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -114,4 +115,5 @@ SQLSTREAM: Final = Semantics(
         "SYS_BOOT.JDBC_METADATA": "SHOW STREAMS, TABLES, VIEWS and PUMPS list objects, DESCRIBE their columns.",
     },
     row_order="rowtime",
+    views_change=True,
 )

@@ -170,6 +170,10 @@ _TYPES: Final[dict[tuple[str, ...], str]] = {
 }  # fmt: skip
 
 
+#: The values of a TINYINT, which is stored as a smallint.
+_TINY: Final = (-128, 127)
+
+
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """`ALTER PUMP name, … START` or `STOP`, `ALTER STREAM name, … RESET`, each also of `schema.*`, and ALTER of every
     dialect. The cursor stands after ALTER.
@@ -329,7 +333,14 @@ def _read_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     made = read_new_name(cursor, base)
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the stream were expected here.")
-    definition = read_definition(cursor)
+    ranges: list[tuple[int, int] | None] = []
+
+    def read_ranged(at: Cursor) -> SqlType:
+        ranges.append(_TINY if at.at("TINYINT") else None)
+        return read_column_type(at)
+
+    definition = Definition(cursor, read_ranged, has_values=False)
+    definition.read_columns()
     definition.finish()
     if cursor.at("OPTIONS"):
         definition.refuse("OPTIONS of a stream", span_of([cursor.tokens[cursor.index]]))
@@ -365,6 +376,7 @@ def _read_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
         mode="append",
         defaults={ROWTIME: ARRIVAL},
         ordered=True,
+        ranges={c.name: r for c, r in zip(definition.columns, ranges, strict=True) if r is not None},
     )
 
 

@@ -175,7 +175,8 @@ def create_view(session: Session, statement: CreateView) -> Result:
     relation = new_relation(session, statement, View, columns, depends_on=depends_on, functions=functions)
     existing = session.catalog.by_name(relation.name, relation.schema)
     if existing is not None:
-        check_view(session, statement, existing, relation)
+        if not session.semantics.views_change or session.catalog.dependents(existing.id):
+            check_view(session, statement, existing, relation)
         relation = replace(relation, id=existing.id)
     add(session, relation)
     return Result("CREATE VIEW")
