@@ -6,6 +6,7 @@ Views of any dialect; sources are made in RisingWave's, which all read.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import watersmeet
 from benchmarks.frame import Measured
-from benchmarks.processes import PeakMemory
+from benchmarks.processes import PeakMemory, cpu_seconds
 
 #: Files by the name of a folder: what is offered together and read until FLUSH returns.
 Step = Mapping[str, Sequence[Path]]
@@ -56,14 +57,15 @@ def ours(
             connection.execute(sources.format(**folders))
         with watersmeet.connect(Path(name) / "db", dialect) as connection:
             with PeakMemory() as memory:
-                started = time.perf_counter()
+                started, used = time.perf_counter(), cpu_seconds(os.getpid())
                 connection.execute(view)
                 _take(connection, steps, folders)
                 seconds = time.perf_counter() - started
+                cpu_s = cpu_seconds(os.getpid()) - used - memory.cpu_s
             state = sum(v["state_bytes"] for v in connection.status()["views"])
         with watersmeet.connect(Path(name) / "db", read_only=True) as connection:
             found = connection.execute(f"SELECT {check} FROM {shown}").fetchone()
-    return Measured(seconds, tuple(int(v) for v in found), memory.peak_bytes, state)
+    return Measured(seconds, tuple(int(v) for v in found), memory.peak_bytes, state, cpu_s)
 
 
 def _take(connection: watersmeet.Connection, steps: Sequence[Step], folders: dict[str, Path]) -> None:

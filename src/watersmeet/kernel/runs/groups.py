@@ -24,6 +24,7 @@ from watersmeet.kernel.runs.delta import Delta, canonical_rows, stretches
 
 Ints = npt.NDArray[np.int64]
 _PIECE_ROWS: Final = 1 << 20
+_MOST_PACKED: Final = 1 << 62
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,6 +248,11 @@ def rank(groups: Ints, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> 
     words = [groups]
     for key in order:
         words += _words(arrays[key.column], key)
+    packed = _packed(words)
+    rows = np.argsort(packed)
+    ordered = packed[rows]
+    if (ordered[1:] != ordered[:-1]).all():  # the first words decide
+        return Ranking(rows, groups[rows], np.ones(len(rows), np.bool_))
     rows = np.lexsort(words[::-1])
     same = np.ones(max(0, len(rows) - 1), np.bool_)
     for word in words:
@@ -257,6 +263,18 @@ def rank(groups: Ints, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> 
     if same.any():
         rows = _settled(rows, leads, arrays, {key.column for key in order})
     return Ranking(rows, groups[rows], leads)
+
+
+def _packed(words: Sequence[Ints]) -> Ints:
+    """Integers in the order of the first words, as many as fit into 64 bits."""
+    packed, size = words[0] * 0, 1
+    for word in words if len(packed) else ():
+        least = int(word.min())
+        span = int(word.max()) - least + 1
+        if size * span >= _MOST_PACKED:
+            break
+        packed, size = packed * span + (word - least), size * span
+    return packed
 
 
 def prefixes(array: pa.Array, key: SortKey) -> Hashes:
