@@ -37,7 +37,7 @@ WHERE ts < (SELECT max(ts) FROM read_parquet('{{source}}/*.parquet'))
 """
 _CHECK = (
     "count(*), CAST(sum((amount + 1) * (total + 3 * number + 5 * least + 7 * greatest + before)) AS BIGINT), "
-    "CAST(sum(round(share * 1000) + round(mean * 1000)) AS BIGINT)"
+    "CAST(sum(floor(share * 1000 + 0.31) + floor(mean * 1000 + 0.31)) AS BIGINT)"
 )
 
 

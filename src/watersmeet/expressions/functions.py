@@ -33,6 +33,7 @@ from watersmeet.expressions.operators import no_operator, quantified
 from watersmeet.expressions.recordfunctions import RECORD_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
 from watersmeet.expressions.textfunctions import REGEX_FUNCTIONS, TEXT_FUNCTIONS
+from watersmeet.expressions.timetexts import TIME_FUNCTIONS
 from watersmeet.values.types import BOOLEAN, DOUBLE, INTEGER, JSONB, VARCHAR, SqlType
 
 #: The functions of DuckDB that must not be callable.
@@ -56,7 +57,7 @@ _VOLATILE: Final = frozenset({
 })  # fmt: skip
 
 #: Functions that grammars insert.
-_INSERTED: Final = {**LENIENT_FUNCTIONS, **LOG_FUNCTIONS, **RECORD_FUNCTIONS}
+_INSERTED: Final = {**LENIENT_FUNCTIONS, **LOG_FUNCTIONS, **RECORD_FUNCTIONS, **TIME_FUNCTIONS}
 
 #: The aggregate functions that have another name in DuckDB.
 _AGGREGATES: Final = frozenset({

@@ -238,7 +238,7 @@ _ZONES: Final[Mapping[str, str]] = {
 _PIECES: Final = re.compile(r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|([^A-Za-z']+)")
 
 
-def _format(c: FunctionCall, index: int, *, reading: bool) -> exp.Expression:
+def java_format(c: FunctionCall, index: int, *, reading: bool) -> exp.Expression:
     """A constant pattern as a format of strftime, or of strptime for `reading`. INVALID_VALUE for an open quote,
     FEATURE_NOT_SUPPORTED for letters that DuckDB lacks.
     """
@@ -263,7 +263,7 @@ def _format(c: FunctionCall, index: int, *, reading: bool) -> exp.Expression:
     return string(made)
 
 
-def _moment(c: FunctionCall, index: int) -> exp.Expression:
+def moment(c: FunctionCall, index: int) -> exp.Expression:
     """An argument as a timestamp: a time of day on the first day of 1970, a number as milliseconds since then."""
     value = c.arguments[index]
     if not value.unknown and value.type.is_integer:
@@ -275,18 +275,18 @@ def _moment(c: FunctionCall, index: int) -> exp.Expression:
 
 def _read(c: FunctionCall) -> exp.Expression:
     """The text that is the first argument as a timestamp, by the pattern that is the second."""
-    text, pattern = c.cast(0, VARCHAR).expression, _format(c, 1, reading=True)
+    text, pattern = c.cast(0, VARCHAR).expression, java_format(c, 1, reading=True)
     if pattern.name.endswith("%z"):
         text = fill("regexp_replace(a0, 'Z$', '+00:00')", text)
     return duckdb_cast(call("try_strptime", text, pattern), TIMESTAMP)
 
 
 def _formatted(c: FunctionCall) -> Value:
-    return Value(call("strftime", _moment(c, 0), _format(c, 1, reading=False)), VARCHAR)
+    return Value(call("strftime", moment(c, 0), java_format(c, 1, reading=False)), VARCHAR)
 
 
 def _converted(c: FunctionCall) -> Value:
-    return Value(call("strftime", _read(c), _format(c, 2, reading=False)), VARCHAR)
+    return Value(call("strftime", _read(c), java_format(c, 2, reading=False)), VARCHAR)
 
 
 def _parsed(kind: SqlType) -> Builder:
@@ -295,7 +295,7 @@ def _parsed(kind: SqlType) -> Builder:
 
 def _to_timestamp(c: FunctionCall) -> Value:
     """A timestamp from milliseconds or a text, with or without a pattern."""
-    return _parsed(TIMESTAMP)(c) if len(c.arguments) == 2 else Value(_moment(c, 0), TIMESTAMP)
+    return _parsed(TIMESTAMP)(c) if len(c.arguments) == 2 else Value(moment(c, 0), TIMESTAMP)
 
 
 def _timestamp(c: FunctionCall) -> Value:
@@ -307,7 +307,7 @@ def _timestamp(c: FunctionCall) -> Value:
 
 def _part(template: str, kind: SqlType) -> Builder:
     """A part of a date or time, by a template of the timestamp."""
-    return counted(lambda c: Value(duckdb_cast(fill(template, _moment(c, 0)), kind), kind), 1)
+    return counted(lambda c: Value(duckdb_cast(fill(template, moment(c, 0)), kind), kind), 1)
 
 
 def _of_clock(template: str, kind: SqlType) -> Builder:

@@ -15,6 +15,7 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.risingwave import WatersmeetRisingWave as Base
 from watersmeet.dialects.sqlstream import functions
+from watersmeet.dialects.sqlstream.timefunctions import adapted_time, in_unit
 from watersmeet.dialects.tree.nodes import FoldedName, MarkedSelect, MarkedTable, retyped, wrap
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.tokens import span_of
@@ -198,6 +199,19 @@ class WatersmeetSqlstream(Base):
             set_span(found, span_of([start, self._prev]))
             return found
 
+        def _parse_paren(self) -> Any:
+            """Parentheses, with the unit of a difference of times: `(a - b) SECOND`, `(a - b) DAY TO SECOND(3)`."""
+            found = super()._parse_paren()
+            if not isinstance(found, exp.Paren) or not isinstance(found.this, exp.Sub):
+                return found
+            unit = None if self._curr.token_type == TokenType.IDENTIFIER else self._parse_unit()
+            if unit is None:
+                return found
+            until = self._next.text.upper() if self._next else ""
+            if until in _UNITS and _UNITS.index(until) < _UNITS.index(unit.name) and self._match_text_seq("TO"):
+                unit = self._parse_unit() or unit
+            return in_unit(found, unit.name)
+
         def _parse_unit(self) -> exp.Var | None:
             """Reads `MINUTE`, `MINUTE(2)`, `SECOND(2, 3)`."""
             word = self._curr.text.upper()
@@ -255,6 +269,12 @@ def adapted(tree: exp.Expression, sql: str = "") -> exp.Expression:
             _own(node, sql)
         elif isinstance(node, exp.Table):
             functions.adapted_table(node)
+    for node in list(tree.walk()):
+        time = adapted_time(node)
+        if time is not None:
+            set_span(time, node_span(node))
+            tree = time if node is tree else tree
+            node.replace(time)
     for node in list(tree.walk()):
         if isinstance(node, exp.Identifier) and not node.args.get("quoted"):
             retyped(node, FoldedName, this=node.name.upper(), quoted=True)

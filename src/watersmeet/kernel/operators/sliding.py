@@ -79,7 +79,7 @@ def _placed(op: SlidingWindow, arrays: Sequence[pa.Array], diff: Ints, trace: Tr
     """(the places of the kept rows and the new rows of the changed keys, the new rows as a run for the state)."""
     keys = [key_form(arrays[i]) for i in op.keys]
     hashes = hash_columns(keys, len(diff))
-    groups, rows = group(keys, hashes), np.arange(len(diff))
+    groups, rows, canonical = group(keys, hashes), np.arange(len(diff)), None
     order = tuple(replace(k, column=op.kept.index(k.column)) for k in op.functions[0].order)
     local = tuple(map(op.kept.index, op.keys))
     owners, kept, weights = _carried(op, groups, local, [arrays[i] for i in op.kept], trace)
@@ -87,7 +87,7 @@ def _placed(op: SlidingWindow, arrays: Sequence[pa.Array], diff: Ints, trace: Tr
     ranking = rank(np.concatenate([owners, groups.of_row]), narrow, order)
     if not ranking.leads.all():
         # Rows that are equal in the order are ordered by their values, then in the canonical order of whole rows.
-        rows, diff = canonical_rows(arrays, diff, hashes, whole_row=False)
+        canonical = rows, diff = canonical_rows(arrays, diff, hashes, whole_row=False)
         narrow = _beside(kept, [col.gather(arrays[i], rows) for i in op.kept])
         ranking = rank(np.concatenate([owners, groups.of_row[rows]]), narrow, order)
     copies = np.concatenate([weights, diff])[ranking.order]
@@ -95,7 +95,7 @@ def _placed(op: SlidingWindow, arrays: Sequence[pa.Array], diff: Ints, trace: Tr
     members, partition = ranking.order, ranking.groups
     if (copies > 1).any():
         members, partition = np.repeat(members, copies), np.repeat(partition, copies)
-    by_hash = np.argsort(groups.of_row[rows], kind="stable")
+    by_hash = groups.order if canonical is None else np.argsort(groups.of_row[rows], kind="stable")
     run = make_run(
         hashes[rows[by_hash]],
         col.gather_all([a.slice(len(owners)) for a in narrow], by_hash),

@@ -57,10 +57,12 @@ from watersmeet.binder.dialects.sqlstream.stream_joins import (
     timestamp,
 )
 from watersmeet.circuit.operators import COLLECTED
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.expressions.aggregatecalls import OF_WINDOWS, aggregate_name, bind_call, written
 from watersmeet.expressions.casts import cast, unify
 from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.scalars import bind_condition, bind_value
+from watersmeet.values.spans import set_span
 from watersmeet.values.types import DOUBLE, TIMESTAMP, VARCHAR
 
 _CALLED: Final = "a window of a stream"
@@ -145,7 +147,7 @@ class StreamWindows(Windows):
             skips, node = isinstance(node, exp.IgnoreNulls), node.this
         if isinstance(node, exp.Filter):
             condition, node = bind_condition(node.expression.this, ctx, "FILTER").finish(), node.this
-        frame = self._frame(definition, ctx)
+        frame = self._frame(node, definition, ctx)
         order = self._rows.known
         assert order is not None
         name = node.this.lower() if isinstance(node, exp.Anonymous) and isinstance(node.this, str) else ""
@@ -166,7 +168,11 @@ class StreamWindows(Windows):
             or found.function in COLLECTED
             or (found.distinct and found.function != "count")
         ):
-            raise ctx.not_supported(f"{'DISTINCT in ' * found.distinct}{name} as a window function", node)
+            raise ctx.not_supported(
+                f"{'DISTINCT in ' * found.distinct}{name} as a window function",
+                node,
+                hint="COUNT(DISTINCT x), and other aggregates without DISTINCT, can have a window.",
+            )
         arguments = () if found.argument is None else (found.argument,)
         return WindowCall(
             found.function, arguments, 0, condition, order, frame, found.type, distinct=bool(found.distinct)
@@ -216,7 +222,7 @@ class StreamWindows(Windows):
 
     # -- frames -----------------------------------------------------------------------------------------------------
 
-    def _frame(self, definition: Definition, ctx: Context) -> WindowFrame:
+    def _frame(self, node: exp.Expression, definition: Definition, ctx: Context) -> WindowFrame:
         spec = definition.spec
         value = self._ordering(definition, ctx)
         if spec is None:
@@ -227,6 +233,7 @@ class StreamWindows(Windows):
             spec.set("start", spec.args.get("end") or "CURRENT ROW")
             spec.set("start_side", spec.args.get("end_side"))
         window = exp.Window(this=exp.Var(this="window"), spec=spec)
+        set_span(window, node_span(node))
         found = stream_window(window, self._env, _CALLED)
         if isinstance(found, RowsWindow):
             return WindowFrame("rows", None if unbounded else -found.start, -found.end)

@@ -1,0 +1,83 @@
+"""SQLstream's functions and expressions of time, as functions that the grammar inserts and as units that STEP has.
+
+s-Server, "CHAR_TO_TIMESTAMP", "TIMESTAMP_TO_CHAR", "UNIX_TIMESTAMP", "TO_TIMESTAMP", "TSDIFF", "STEP"; "Date,
+Timestamp, and Interval Operators": `(a - b) SECOND` is the interval between two times in a unit. `FLOOR((s.ROWTIME -
+TIMESTAMP '1970-01-01 00:00:00') SECOND / 10 TO SECOND)`, the older form of `STEP(s.ROWTIME BY INTERVAL '10' SECOND)`,
+is converted to it, so that groups by it close.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlglot import exp
+
+#: Functions of this dialect, with the inserted ones.
+TIME_FUNCTIONS: Final = {
+    name: f"$time.{name.lower()}"
+    for name in ("CHAR_TO_TIMESTAMP", "TIMESTAMP_TO_CHAR", "UNIX_TIMESTAMP", "TO_TIMESTAMP", "TSDIFF")
+}
+
+#: `(a - b) unit`, and the number of units in it.
+IN_UNIT: Final = "$time.in_unit"
+UNITS: Final = "$time.units"
+
+_EPOCH: Final = "1970-01-01 00:00:00"
+
+
+def in_unit(difference: exp.Expression, unit: str) -> exp.Anonymous:
+    """`(a - b) unit`; the unit is the last one of `DAY TO SECOND`."""
+    return exp.Anonymous(this=IN_UNIT, expressions=[difference, exp.Literal.string(unit)])
+
+
+def adapted_time(node: exp.Expression) -> exp.Expression | None:
+    """The node that replaces a function or expression of time; None for others."""
+    name = TIME_FUNCTIONS.get(str(node.this).upper()) if isinstance(node, exp.Anonymous) else None
+    if name is not None:
+        if name.endswith(".to_timestamp") and len(node.expressions) != 1:
+            return None
+        return exp.Anonymous(this=name, expressions=[e.copy() for e in node.expressions])
+    if isinstance(node, exp.Cast) and _is_in_unit(node.this) and node.to.this not in _TEXTS:
+        difference, unit = node.this.expressions
+        number = exp.Anonymous(this=UNITS, expressions=[difference.copy(), unit.copy()])
+        return exp.Cast(this=number, to=node.to.copy())
+    grouped = isinstance(node.parent, exp.Group)
+    if isinstance(node, exp.Floor):
+        return _step(node, grouped=grouped)
+    if grouped and _is_in_unit(node):
+        found = _since_epoch(node)
+        return None if found is None else exp.Floor(this=found[0], to=exp.Var(this=found[1]))
+    return None
+
+
+_TEXTS: Final = (exp.DType.VARCHAR, exp.DType.CHAR, exp.DType.INTERVAL)
+
+
+def _is_in_unit(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Anonymous) and node.this == IN_UNIT
+
+
+def _step(node: exp.Floor, *, grouped: bool) -> exp.Expression | None:
+    """`FLOOR((t - epoch) unit / n TO unit)` as STEP: a group, or the number of steps as an interval of that unit."""
+    unit, inner = node.args.get("to"), node.this.unnest()
+    if not isinstance(unit, exp.Var) or not isinstance(inner, exp.Div) or not _is_in_unit(inner.this.unnest()):
+        return None
+    found, size = _since_epoch(inner.this.unnest()), inner.expression
+    if found is None or found[1] != unit.name.upper() or not isinstance(size, exp.Literal) or not size.is_int:
+        return None
+    length = exp.Interval(this=exp.Literal.string(size.name), unit=exp.Var(this=found[1]))
+    step = exp.Floor(this=found[0], to=length)
+    if grouped:
+        return step
+    epoch = exp.cast(exp.Literal.string(_EPOCH), exp.DType.TIMESTAMP)
+    return exp.Div(this=exp.paren(exp.Sub(this=step, expression=epoch), copy=False), expression=size.copy())
+
+
+def _since_epoch(node: exp.Expression) -> tuple[exp.Expression, str] | None:
+    """The time and the unit of `(time - TIMESTAMP '1970-01-01 00:00:00') unit`."""
+    difference, unit = node.expressions
+    difference = difference.unnest()
+    since = difference.expression.unnest() if isinstance(difference, exp.Sub) else None
+    if not isinstance(since, exp.Cast) or since.this.name not in (_EPOCH, f"{_EPOCH}.000", "1970-01-01"):
+        return None
+    return difference.this.copy(), unit.name
