@@ -46,6 +46,7 @@ sqlstream/examples/multiway.slt
 sqlstream/examples/rows-window.slt
 sqlstream/examples/stream-table.slt
 sqlstream/pumps.slt
+sqlstream/windows.slt
 timeplus/examples/append-join-append.slt
 timeplus/examples/append-join-versioned.slt
 timeplus/examples/asof-append-append.slt
