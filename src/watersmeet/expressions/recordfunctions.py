@@ -8,8 +8,6 @@ DateTimeFormatter.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -28,10 +26,11 @@ from watersmeet.expressions.calls import (
     signature,
 )
 from watersmeet.expressions.casts import at_time_zone, cast
-from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string
+from watersmeet.expressions.context import Value, call, duckdb_cast, fill
 from watersmeet.expressions.jsonpaths import matches
 from watersmeet.expressions.nestedfunctions import made_of
 from watersmeet.expressions.textfunctions import checked, groups
+from watersmeet.expressions.timetexts import java_format
 from watersmeet.values.types import BIGINT, DATE, DOUBLE, INTEGER, REAL, TIME, TIMESTAMP, VARCHAR, SqlType
 
 _TEXTS: Final = SqlType("array", element=VARCHAR)
@@ -220,50 +219,7 @@ def _json_first(c: FunctionCall) -> Value:
     return Value(fill("list_extract(a0, 1)", _json_all(c).expression), VARCHAR)
 
 
-#: Letters of a pattern, once or repeated, and strftime's signs for them.
-_LETTERS: Final[Mapping[str, str]] = {
-    "yyyy": "%Y", "uuuu": "%Y", "y": "%Y", "u": "%Y", "yy": "%y", "uu": "%y",
-    "MM": "%m", "M": "%-m", "MMM": "%b", "MMMM": "%B", "LL": "%m", "L": "%-m", "LLL": "%b", "LLLL": "%B",
-    "dd": "%d", "d": "%-d", "DDD": "%j", "D": "%-j", "E": "%a", "EE": "%a", "EEE": "%a", "EEEE": "%A",
-    "HH": "%H", "H": "%-H", "hh": "%I", "h": "%-I", "mm": "%M", "m": "%-M", "ss": "%S", "s": "%-S",
-    "SSS": "%g", "SSSSSS": "%f", "SSSSSSSSS": "%n", "a": "%p",
-}  # fmt: skip
-
-#: Zones: times are in UTC.
-_ZONES: Final[Mapping[str, str]] = {
-    "X": "Z", "XX": "Z", "XXX": "Z", "x": "+00", "xx": "+0000", "xxx": "+00:00", "Z": "+0000", "ZZZZ": "GMT",
-    "z": "UTC", "VV": "UTC",
-}  # fmt: skip
-
-_PIECES: Final = re.compile(r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|([^A-Za-z']+)")
-
-
-def java_format(c: FunctionCall, index: int, *, reading: bool) -> exp.Expression:
-    """A constant pattern as a format of strftime, or of strptime for `reading`. INVALID_VALUE for an open quote,
-    FEATURE_NOT_SUPPORTED for letters that DuckDB lacks.
-    """
-    pattern, made, position = c.text(index, example="yyyy", what="a pattern"), "", 0
-    while position < len(pattern):
-        piece = _PIECES.match(pattern, position)
-        if piece is None:
-            raise c.error("INVALID_VALUE", f'the pattern "{pattern}" has an open quote')
-        position = piece.end()
-        if (word := piece[2]) is None:
-            plain = piece[4] if piece[1] is None else piece[1].replace("''", "'") or "'"
-            made += plain.replace("%", "%%")
-        elif word in _LETTERS:
-            made += _LETTERS[word].replace("-", "") if reading else _LETTERS[word]
-        elif word in _ZONES:
-            made += "%z" if reading and word not in ("z", "VV") else "%Z" if reading else _ZONES[word]
-        else:
-            raise c.not_supported(
-                f"{word} in a pattern of {c.name}",
-                hint="Supported letters: y, u, M, L, d, D, E, H, h, m, s, S (3, 6 or 9 times), a, X, x, Z, z.",
-            )
-    return string(made)
-
-
-def moment(c: FunctionCall, index: int) -> exp.Expression:
+def _moment(c: FunctionCall, index: int) -> exp.Expression:
     """An argument as a timestamp: a time of day on the first day of 1970, a number as milliseconds since then."""
     value = c.arguments[index]
     if not value.unknown and value.type.is_integer:
@@ -282,7 +238,7 @@ def _read(c: FunctionCall) -> exp.Expression:
 
 
 def _formatted(c: FunctionCall) -> Value:
-    return Value(call("strftime", moment(c, 0), java_format(c, 1, reading=False)), VARCHAR)
+    return Value(call("strftime", _moment(c, 0), java_format(c, 1, reading=False)), VARCHAR)
 
 
 def _converted(c: FunctionCall) -> Value:
@@ -295,7 +251,7 @@ def _parsed(kind: SqlType) -> Builder:
 
 def _to_timestamp(c: FunctionCall) -> Value:
     """A timestamp from milliseconds or a text, with or without a pattern."""
-    return _parsed(TIMESTAMP)(c) if len(c.arguments) == 2 else Value(moment(c, 0), TIMESTAMP)
+    return _parsed(TIMESTAMP)(c) if len(c.arguments) == 2 else Value(_moment(c, 0), TIMESTAMP)
 
 
 def _timestamp(c: FunctionCall) -> Value:
@@ -307,7 +263,7 @@ def _timestamp(c: FunctionCall) -> Value:
 
 def _part(template: str, kind: SqlType) -> Builder:
     """A part of a date or time, by a template of the timestamp."""
-    return counted(lambda c: Value(duckdb_cast(fill(template, moment(c, 0)), kind), kind), 1)
+    return counted(lambda c: Value(duckdb_cast(fill(template, _moment(c, 0)), kind), kind), 1)
 
 
 def _of_clock(template: str, kind: SqlType) -> Builder:

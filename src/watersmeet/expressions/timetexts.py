@@ -7,6 +7,8 @@ lacks is that of midnight on January 1, 1970.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -14,8 +16,58 @@ from sqlglot import exp
 
 from watersmeet.expressions.calls import Builder, FunctionCall, counted
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string
-from watersmeet.expressions.recordfunctions import java_format, moment
 from watersmeet.values.types import BIGINT, DOUBLE, INTERVAL, TIMESTAMP, VARCHAR
+
+#: Letters of a pattern, once or repeated, and strftime's signs for them.
+_LETTERS: Final[Mapping[str, str]] = {
+    "yyyy": "%Y", "uuuu": "%Y", "y": "%Y", "u": "%Y", "yy": "%y", "uu": "%y",
+    "MM": "%m", "M": "%-m", "MMM": "%b", "MMMM": "%B", "LL": "%m", "L": "%-m", "LLL": "%b", "LLLL": "%B",
+    "dd": "%d", "d": "%-d", "DDD": "%j", "D": "%-j", "E": "%a", "EE": "%a", "EEE": "%a", "EEEE": "%A",
+    "HH": "%H", "H": "%-H", "hh": "%I", "h": "%-I", "mm": "%M", "m": "%-M", "ss": "%S", "s": "%-S",
+    "SSS": "%g", "SSSSSS": "%f", "SSSSSSSSS": "%n", "a": "%p",
+}  # fmt: skip
+
+#: Zones: times are in UTC.
+_ZONES: Final[Mapping[str, str]] = {
+    "X": "Z", "XX": "Z", "XXX": "Z", "x": "+00", "xx": "+0000", "xxx": "+00:00", "Z": "+0000", "ZZZZ": "GMT",
+    "z": "UTC", "VV": "UTC",
+}  # fmt: skip
+
+_PIECES: Final = re.compile(r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|([^A-Za-z']+)")
+
+
+def java_format(c: FunctionCall, index: int, *, reading: bool) -> exp.Expression:
+    """A constant pattern as a format of strftime, or of strptime for `reading`. INVALID_VALUE for an open quote,
+    FEATURE_NOT_SUPPORTED for letters that DuckDB lacks.
+    """
+    pattern, made, position = c.text(index, example="yyyy", what="a pattern"), "", 0
+    while position < len(pattern):
+        piece = _PIECES.match(pattern, position)
+        if piece is None:
+            raise c.error("INVALID_VALUE", f'the pattern "{pattern}" has an open quote')
+        position = piece.end()
+        if (word := piece[2]) is None:
+            plain = piece[4] if piece[1] is None else piece[1].replace("''", "'") or "'"
+            made += plain.replace("%", "%%")
+        elif word in _LETTERS:
+            made += _LETTERS[word].replace("-", "") if reading else _LETTERS[word]
+        elif word in _ZONES:
+            made += "%z" if reading and word not in ("z", "VV") else "%Z" if reading else _ZONES[word]
+        else:
+            raise c.not_supported(
+                f"{word} in a pattern of {c.name}",
+                hint="Supported letters: y, u, M, L, d, D, E, H, h, m, s, S (3, 6 or 9 times), a, X, x, Z, z.",
+            )
+    return string(made)
+
+
+def moment(c: FunctionCall, index: int) -> exp.Expression:
+    """An argument as a timestamp; a number is milliseconds since 1970."""
+    value = c.arguments[index]
+    if not value.unknown and value.type.is_integer:
+        return fill("make_timestamp(CAST(a0 AS BIGINT) * 1000)", value.expression)
+    return c.cast(index, TIMESTAMP).expression
+
 
 _SECONDS: Final = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400}
 
