@@ -8,6 +8,7 @@ DateTimeFormatter.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Final
 
