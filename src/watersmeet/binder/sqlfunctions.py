@@ -16,6 +16,7 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
+from watersmeet.binder.cursors import with_cursors_spelled_out
 from watersmeet.catalog import Catalog, SqlFunction
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import schema_meant
@@ -45,7 +46,7 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
         return tree, ()
     if not any(_called(c, catalog, dialect) for c in tree.find_all(exp.Anonymous)):
         return tree, ()
-    tree = tree.copy()
+    tree = with_cursors_spelled_out(tree.copy(), lambda c: _is_table_function(c, catalog, dialect), catalog, text)
     used: list[str] = []
     for call in reversed(list(tree.find_all(exp.Anonymous))):  # inner calls first
         function = _called(call, catalog, dialect)
@@ -128,6 +129,11 @@ def _called(call: exp.Expression, catalog: Catalog, dialect: str) -> SqlFunction
         return None
     is_table = found.called is not None and found.called.shape == "table"
     return None if isinstance(call.parent, exp.Table) and not is_table else found
+
+
+def _is_table_function(call: exp.Expression, catalog: Catalog, dialect: str) -> bool:
+    found = _called(call, catalog, dialect)
+    return found is not None and found.called is not None and found.called.shape == "table"
 
 
 def _is_of(function: SqlFunction, dialect: str) -> bool:

@@ -270,3 +270,25 @@ def test_javascript_needs_its_extra_and_types_of_json(run, fails, monkeypatch):
     refused = fails(made.replace("f(", "g("))
     assert (refused.condition, "mini-racer" in refused.message) == ("LIBRARY_MISSING", True)
     assert "javascript" in refused.hint
+
+
+def test_functions_over_cursors():
+    with watersmeet.connect(dialect="sqlstream", runtime="inprocess") as connection:
+        connection.execute('CREATE STREAM "bids" ("ticker" VARCHAR(5), "price" INTEGER)')
+        connection.execute(
+            "CREATE FUNCTION steps(ticker VARCHAR(5), price INTEGER, n INTEGER) "
+            'RETURNS TABLE ("t" VARCHAR(5), "k" INTEGER) LANGUAGE PYTHON AS $$\n'
+            "def steps(ticker, price, n):\n    for k in range(n): yield ticker, price + k\n$$"
+        )
+        every = connection.execute('SELECT STREAM * FROM STREAM(steps(CURSOR(SELECT STREAM * FROM "bids"), 2))')
+        some = connection.execute(
+            'SELECT STREAM ROWTIME, u."k" FROM STREAM(steps(CURSOR(SELECT STREAM "ticker", "price" * 10 FROM "bids" '
+            'WHERE "price" > 1), 2)) AS u WHERE u."k" <> 50'
+        )
+        connection.execute("""INSERT INTO "bids" ("ticker", "price") VALUES ('a', 1), ('b', 5)""")
+        connection.flush()
+        assert every.fetchall() == [("a", 1), ("a", 2), ("b", 5), ("b", 6)]
+        assert [k for _, k in some.fetchall()] == [51]
+        for cursor in ("SELECT STREAM * FROM (VALUES (1, 2)) AS v", 'SELECT STREAM "price" FROM "bids"'):
+            with pytest.raises(watersmeet.Error):
+                connection.execute(f"SELECT STREAM * FROM STREAM(steps(CURSOR({cursor}), 2))")

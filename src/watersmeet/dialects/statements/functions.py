@@ -250,6 +250,9 @@ def _parameter(cursor: Cursor, read_type: TypeReader) -> Field:
             return Field("", kind)
     cursor.index = start
     name = cursor.name()
+    if cursor.at("CURSOR"):
+        hint = "List the columns of the cursor as parameters: they are the first arguments of the function."
+        raise not_supported("a parameter of type CURSOR", cursor.text, span_of(cursor.rest[:1]), hint=hint)
     if refused is not None and (cursor.at(",") or cursor.at(")")):
         raise refused  # a single word is a type, which does not exist
     return Field(name.name, read_type(cursor))
