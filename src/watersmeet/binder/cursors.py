@@ -88,9 +88,11 @@ def _names(query: exp.Select, catalog: Catalog, text: str) -> Sequence[str]:
     names: list[str] = []
     for i, column in enumerate(query.expressions):
         if isinstance(column, exp.Star):
-            source = query.args["from_"].this if query.args.get("from_") is not None else None
-            relation = relation_in_from(source, catalog) if isinstance(source, exp.Table) else None
-            if relation is None or query.args.get("joins") or not isinstance(source.this, exp.Identifier):
+            from_ = query.args.get("from_")
+            source = None if from_ is None else from_.this
+            named = isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
+            relation = relation_in_from(source, catalog) if named else None
+            if relation is None or query.args.get("joins"):
                 raise node_error(
                     text,
                     column,

@@ -26,6 +26,7 @@ from watersmeet.unparsing.pushdown import looked_up, pushed_down
 from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import quoted
 from watersmeet.values import DEFAULT_DIALECT
+from watersmeet.values.calledfunctions import called_in
 from watersmeet.values.times import NO_TIME
 from watersmeet.values.types import Field, Schema
 
@@ -195,6 +196,14 @@ def map_duckdb_error(exc: duckdb.Error, text: str, span: Span | None = None) -> 
         )
     if (zone := _UNKNOWN_ZONE.search(message)) is not None:
         return error("INVALID_PARAMETER", f'time zone "{zone["name"]}" not recognized', sql=text, span=span)
+    if isinstance(exc, duckdb.CatalogException) and any(True for _ in called_in(str(exc))):
+        return error(
+            "FEATURE_NOT_SUPPORTED",
+            "functions of other languages are not supported in this statement",
+            sql=text,
+            span=span,
+            hint="A SELECT and a materialized view can call them.",
+        )
     condition = next((c for kind, c in _CONDITIONS if isinstance(exc, kind)), "INTERNAL_ERROR")
     return error(condition, _lower(_worded(message)), sql=text, span=span)
 

@@ -292,3 +292,21 @@ def test_functions_over_cursors():
         for cursor in ("SELECT STREAM * FROM (VALUES (1, 2)) AS v", 'SELECT STREAM "price" FROM "bids"'):
             with pytest.raises(watersmeet.Error):
                 connection.execute(f"SELECT STREAM * FROM STREAM(steps(CURSOR({cursor}), 2))")
+
+
+def test_connections_that_may_not_read_files_create_none():
+    made = "CREATE FUNCTION f(a int) RETURNS int LANGUAGE python AS 'def f(a): return a'"
+    with watersmeet.connect(runtime="inprocess", allow_files=False) as connection:
+        with pytest.raises(watersmeet.Error, match="permission denied for language python"):
+            connection.execute(made)
+        with pytest.raises(watersmeet.Error, match="permission denied for language python"):
+            connection.create_function("f", lambda: 1, [], "int")
+
+
+def test_plans_show_names_and_lineage_refuses_calls(run, fails):
+    run(f"{GCD}; CREATE TABLE t (a int); CREATE MATERIALIZED VIEW m AS SELECT gcd(a, 6) AS g FROM t")
+    run("INSERT INTO t VALUES (4); FLUSH")
+    plan = "\n".join(line for (line,) in run("EXPLAIN SELECT gcd(a, 6) AS g FROM t WHERE gcd(a, 6) > 1"))
+    assert "gcd__0" in plan
+    assert "watersmeet_calls" not in plan
+    assert "functions of other languages" in fails("EXPLAIN ROW SELECT * FROM m").message

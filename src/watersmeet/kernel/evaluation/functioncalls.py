@@ -100,7 +100,8 @@ def registered(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]
     lost = _lost.setdefault(connection, set())
     try:
         for name, function in list(called_in(sql)):
-            free = next(n for i in itertools.count() if (n := f"{name}_{i}") not in lost)
+            stem = re.sub(r"\W", "_", function.name.lower())  # plans show it
+            free = next(n for i in itertools.count() if (n := f"{stem}__{i}") not in lost and n not in made)
             _create(connection, free, function, None)
             made.append(free)
             sql = re.sub(rf"\b{name}\b", free, sql, flags=re.IGNORECASE)

@@ -81,11 +81,15 @@ def grant_language(session: Session, statement: GrantLanguage) -> Result:
 def require_language(session: Session, language: str, text: str | None) -> None:
     """Raises PERMISSION_DENIED if the session may not create functions in a language."""
     rights = session.rights
-    if not rights.has(ADMIN) and "USAGE" not in rights.grants.get(of_language(language), ()):
+    if USAGE in rights.grants.get(of_language(language), ()):
+        return
+    # A client without a login is anybody on this machine, so it needs what reading files needs.
+    if not rights.has(ADMIN) or (session.user is None and not session.reads_files):
         raise denied(
             f"language {language}",
             text,
-            detail=f"A member of {ADMIN} may GRANT USAGE ON LANGUAGE {language} TO a role.",
+            detail=f"A member of {ADMIN} may GRANT USAGE ON LANGUAGE {language} TO a role. "
+            "Connections without a login need the right to read files (--allow-files).",
         )
 
 
