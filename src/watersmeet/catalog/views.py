@@ -132,7 +132,9 @@ class Processor(MaterializedView):
 
 @dataclass(frozen=True, slots=True)
 class TopicWriter(MaterializedView):
-    """One of the processors that write the Kafka topic `feeds`. Only statements on processors can name it."""
+    """One of the processors that write the topic `feeds`, in Kafka or with others in the database. Only statements on
+    processors can name it.
+    """
 
     words: ClassVar[Words] = Words("processor")
     entry: ClassVar[str] = "topic writer"

@@ -158,9 +158,9 @@ class Maintenance(Service):
 
     def _is_delivered(self, view: Relation) -> bool:
         """Whether a view's rows go to a stream or a topic outside of the database, like those of a sink."""
-        if isinstance(view, TopicWriter):
-            return True
         stream = self._session.catalog.relations.get(view.feeds)
+        if isinstance(view, TopicWriter):
+            return stream is None or bool(stream.connector)
         return stream is not None and stream.is_written_externally
 
     def _is_staged(self, relation: Relation) -> bool:

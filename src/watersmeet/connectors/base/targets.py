@@ -280,7 +280,9 @@ def deliveries(catalog: Catalog) -> list[Delivery]:
     known = catalog.relations
     sinks = [delivery_of(r) for r in known.values() if isinstance(r, Sink) and r.connector and not r.staged]
     views = [r for r in known.values() if isinstance(r, MaterializedView) and r.ready and not r.staged]
-    writers = [writer_delivery(v, known[v.feeds]) for v in views if isinstance(v, TopicWriter)]
+    writers = [
+        writer_delivery(v, known[v.feeds]) for v in views if isinstance(v, TopicWriter) and known[v.feeds].connector
+    ]
     written = [
         view_delivery(v, known[v.feeds], v.merging if isinstance(v, Pump) else None)
         for v in views

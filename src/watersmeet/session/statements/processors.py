@@ -38,15 +38,17 @@ from watersmeet.database.reading import batch_query, fetch, readable, table_tree
 from watersmeet.database.rebuild import bound, clocks_of
 from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_relation
 from watersmeet.database.sessions.result import Result
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import CreateProcessor
 from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProcessor
 from watersmeet.errors import Error
 from watersmeet.formats.payloads import split_window, window_prefix
-from watersmeet.maintenance.views import make
+from watersmeet.maintenance.views import make, make_writing
 from watersmeet.session.statements.topics import (
     TIME,
     KafkaTopic,
+    add_stored,
     add_topic,
     connector_for,
     partitions_wanted,
@@ -80,8 +82,12 @@ def create_processor(session: Session, statement: CreateProcessor) -> Result:
     """INSERT INTO … SELECT STREAM or TABLE: creates the topic, if it is missing, and the processor that writes it."""
     session.require_definer("INSERT")
     statement = with_whole_name(session, statement)
-    bound = bind_processor(session, statement)
     topic = session.find(_target(statement))
+    if isinstance(topic, Processor) and not _is_in_use(session, topic):
+        with own_transaction(session):
+            _share(session, topic)
+            return create_processor(session, statement)
+    bound = bind_processor(session, statement)
     if topic is None:
         may_create(session, statement, statement.name, statement.name_span, if_not_exists=False)
         connector = connector_for(session, statement.name)
@@ -91,7 +97,7 @@ def create_processor(session: Session, statement: CreateProcessor) -> Result:
     with own_transaction(session):
         if topic is None:
             topic = _created_in_kafka(session, statement, bound.relation, connector)
-        if topic.connector:
+        if topic.connector or _is_in_use(session, topic):
             _make_writer(session, statement, bound, topic)
         else:
             remove(session, {topic.id})
@@ -99,9 +105,31 @@ def create_processor(session: Session, statement: CreateProcessor) -> Result:
     return Result("INSERT")
 
 
+def _is_in_use(session: Session, topic: Relation) -> bool:
+    """Whether a topic in the database has records, readers or processors beside its own."""
+    writers = any(r.feeds == topic.id for r in session.catalog.relations.values())
+    return writers or bool(session.catalog.dependents(topic.id)) or _has_records(session, topic)
+
+
+def _share(session: Session, processor: Processor) -> None:
+    """Separates a topic without records and readers from its processor, so that others can write it too."""
+    first = parse(processor.sql, processor.dialect)[-1]
+    assert isinstance(first, CreateProcessor)
+    first = replace(first, name=processor.name, schema=processor.schema)
+    fields = tuple(c for c in processor.columns if c.name not in _METADATA)
+    remove(session, {processor.id})
+    topic = add_stored(session, first, fields, processor.topic)
+    _make_writer(session, first, bind_processor(session, first), topic)
+
+
 def _make_writer(session: Session, statement: CreateProcessor, bound: Bound, topic: Relation) -> None:
-    """Creates a processor that writes a topic of Kafka, and starts delivering its records."""
+    """Creates a processor that writes a topic with other writers. The records for a topic of Kafka are delivered."""
     writer = turned_into(TopicWriter, bound.relation, name=_free_name(session, topic), feeds=topic.id)
+    if not topic.connector:
+        make_writing(session, replace(bound, relation=writer))
+        if writer.name != topic.name:
+            session.notice(f'processor "{writer.shown}" writes {topic.title}, as others do')
+        return
     with located(statement, statement.name_span):
         delivery = writer_delivery(writer, topic)
         connector_of(delivery).check(delivery)
@@ -361,10 +389,9 @@ def _check_formats(statement: CreateProcessor, declared: Topic, name: Name) -> N
 
 
 def _into(session: Session, query: BoundQuery, declared: Relation, statement: CreateProcessor) -> BoundQuery:
-    """The query with the columns of an existing topic. A topic in the database must be empty and without readers, as a
-    processor is its only writer.
+    """The query with the columns of an existing topic.
 
-    Raises READ_ONLY_RELATION, DEPENDENT_OBJECTS, DATATYPE_MISMATCH, UNDEFINED_COLUMN, NOT_NULL_VIOLATION.
+    Raises READ_ONLY_RELATION, DATATYPE_MISMATCH, UNDEFINED_COLUMN, NOT_NULL_VIOLATION.
     """
     span = statement.name_span
     if declared.topic is None or not isinstance(declared, Table) or declared.event_time is None:
@@ -373,7 +400,15 @@ def _into(session: Session, query: BoundQuery, declared: Relation, statement: Cr
             if declared.topic is None
             else ("topic", "has a processor that writes it, or had one")
         )
-        raise error_at(statement, span, "READ_ONLY_RELATION", f'can\'t write {kind} "{declared.shown}": it {what}')
+        raise error_at(
+            statement,
+            span,
+            "READ_ONLY_RELATION",
+            f'can\'t write {kind} "{declared.shown}": it {what}',
+            hint="Write the processors of a topic before its records, or declare it by CREATE TABLE."
+            if declared.topic is not None
+            else None,
+        )
     if declared.id in session.catalog.upstream(query.depends_on, writers=True):
         raise error_at(
             statement,
@@ -382,14 +417,6 @@ def _into(session: Session, query: BoundQuery, declared: Relation, statement: Cr
             f'a processor that reads topic "{declared.shown}", which it writes, is not supported',
             detail="Each record that it writes could produce another record.",
             hint="Write another topic.",
-        )
-    if not declared.connector and (session.catalog.dependents(declared.id) or _has_records(session, declared)):
-        raise error_at(
-            statement,
-            span,
-            "FEATURE_NOT_SUPPORTED",
-            f'a processor of topic "{declared.shown}", which has records or readers, is not supported',
-            hint="Start the processor before its topic is written or read. A topic of Kafka has any number of writers.",
         )
     own = {c.name: c for c in query.tree.columns}
     fields = [c for c in declared.columns if c.name not in _METADATA]

@@ -300,22 +300,32 @@ def _create(session: Session, statement: CreateTopic) -> None:
         session.notice(_COMPACTED)
     if statement.replication is not None:
         session.notice(_REPLICATION)
-    columns = (*(Field(c.name, c.type, c.name != KEY_COLUMN) for c in statement.columns), TIME, _DELETED)
     partitions = statement.partitions or partitions_wanted(session)
     topic = Topic(statement.key_format, statement.value_format, partitions, required)
-    add(
+    add_stored(session, statement, statement.columns, topic, statement.idle_us)
+
+
+def add_stored(
+    session: Session,
+    statement: CreateProcessor | CreateTopic,
+    fields: Schema,
+    topic: Topic,
+    idle_us: int | None = None,
+) -> TopicTable:
+    """Creates a topic in the database. fields: its key and its fields. idle_us: None: from the settings."""
+    columns = (*(Field(c.name, c.type, c.name != KEY_COLUMN) for c in fields), TIME, _DELETED)
+    made = new_relation(
         session,
-        new_relation(
-            session,
-            statement,
-            TopicTable,
-            columns,
-            append_only=True,
-            event_time=EventTime(RECORD_TIME, 0, idle_us=statement.idle_us or _idle_us(session)),
-            topic=topic,
-            defaults={RECORD_TIME: ARRIVAL, TOMBSTONE: "FALSE"},
-        ),
+        statement,
+        TopicTable,
+        columns,
+        append_only=True,
+        event_time=EventTime(RECORD_TIME, 0, idle_us=idle_us or _idle_us(session)),
+        topic=topic,
+        defaults={RECORD_TIME: ARRIVAL, TOMBSTONE: "FALSE"},
     )
+    add(session, made)
+    return made
 
 
 @dataclass(frozen=True)
