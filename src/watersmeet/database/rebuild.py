@@ -152,6 +152,13 @@ def _tree(relation: Relation, catalog: Catalog, moment: int) -> Node:
     return exactly(records, [by_name[c.name] for c in relation.columns])
 
 
+def statement_of(processor: Processor) -> CreateProcessor:
+    """The statement that created a processor with its topic."""
+    found = parse(processor.sql, processor.dialect)[-1]
+    assert isinstance(found, CreateProcessor)
+    return replace(found, name=processor.name, schema=processor.schema)
+
+
 def stored_query(relation: Relation, catalog: Catalog, moment: int = 0) -> BoundQuery | None:
     """The query of a relation from its stored text, with the names valid at that time; None if it is not a query.
 

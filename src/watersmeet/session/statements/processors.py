@@ -35,10 +35,9 @@ from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, may_create, new_relation, remove
 from watersmeet.database.filling import Bound, stop_feeding
 from watersmeet.database.reading import batch_query, fetch, readable, table_tree
-from watersmeet.database.rebuild import bound, clocks_of
+from watersmeet.database.rebuild import bound, clocks_of, statement_of
 from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_relation
 from watersmeet.database.sessions.result import Result
-from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import CreateProcessor
 from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProcessor
@@ -113,9 +112,7 @@ def _is_in_use(session: Session, topic: Relation) -> bool:
 
 def _share(session: Session, processor: Processor) -> None:
     """Separates a topic without records and readers from its processor, so that others can write it too."""
-    first = parse(processor.sql, processor.dialect)[-1]
-    assert isinstance(first, CreateProcessor)
-    first = replace(first, name=processor.name, schema=processor.schema)
+    first = statement_of(processor)
     fields = tuple(c for c in processor.columns if c.name not in _METADATA)
     remove(session, {processor.id})
     topic = add_stored(session, first, fields, processor.topic)
