@@ -1,1 +1,1 @@
-"""Bytes of messages and columns: decoders for sources, encoders for sinks."""
+"""Conversions between bytes and columns: decoders for sources, encoders for sinks."""

@@ -1,8 +1,8 @@
-"""Payloads and container files in Avro.
+"""Reads payloads and container files in Avro.
 
-All bodies of one schema are read at once, as a block of an Avro file, which Polars reads as columns. Polars receives
-plain types only; this module adds the logical types. The sizes of the values show whether each body ends with its
-message; if not, and for schemas that Polars does not read, bodies are read one by one.
+All bodies of one schema are combined to a block of an Avro file, which Polars reads as columns. Polars receives plain
+types only; this module adds the logical types. The sizes of the values show whether each body ends with its message; if
+not, and for schemas that Polars can't read, bodies are read one by one.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from watersmeet.system.process import library
 from watersmeet.values.packing import offsets
 from watersmeet.values.types import Field, SqlType
 
-#: The option of a format with the text of the schema from which the columns were taken.
+#: The format option with the text of the schema from which the columns were derived.
 TAKEN_SCHEMA: Final = "taken.schema"
 
 _SYNC: Final = bytes(range(16))
 _FRAME: Final = 5
 
-"""Bytes before a body: zero, and the id of its schema as a big-endian int."""
+"""The number of bytes before a body: a zero byte, and the id of its schema as a big-endian int."""
 
 
 class AvroReader:
-    """Records whose fields are the columns; whole: the one column is the value of any type.
+    """Reads records whose fields are the columns. whole: whether the single column is the value, of any type.
 
-    registry: of the schemas whose ids precede the bodies. schema: of bodies without an id. ours: the text of the schema
-    from which the columns were taken: its defaults replace fields that a body's schema lacks.
+    registry: the registry of the schemas whose ids precede the bodies. schema: the schema of bodies without an id.
+    ours: the text of the schema from which the columns were derived; its defaults replace fields that a body's schema
+    lacks.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class AvroReader:
         return joined(reads, self._fields) if reads else nothing(self._fields)
 
     def by_schema(self, payloads: pa.BinaryArray) -> Iterator[tuple[Numbers, pa.BinaryArray, Node | str, str]]:
-        """(places, bodies, their schema or why it is missing, its name) for each schema of the payloads."""
+        """For each schema of the payloads: the places and bodies, the schema or the reason why it is missing, and its
+        name.
+        """
         if self._registry is None:
             assert self._schema is not None
             yield np.arange(len(payloads)), payloads, self._schema, "the schema"
@@ -84,7 +87,7 @@ class AvroReader:
             yield places, chosen, self._schema_of(id_), f"schema {id_} of the registry"
 
     def _schema_of(self, id_: int) -> Node | str:
-        """The schema of an id, or why it is missing."""
+        """The schema with an id, or the reason why it is missing."""
         if id_ < 0:
             return "avro: no zero byte and id of a schema before the value"
         found = self._by_id.get(id_)
@@ -97,13 +100,13 @@ class AvroReader:
                 else:
                     found = f"avro: schema {id_} of the registry is one of {registered.kind}"
             except UnknownSchemaError as cause:
-                return f"avro: {cause}"  # not kept: the registry may get it later
+                return f"avro: {cause}"  # not cached, because the schema may be registered later
             self._by_id[id_] = found
         return found
 
 
 def split_frames(payloads: pa.BinaryArray) -> tuple[pa.BinaryArray, Numbers]:
-    """(the bodies after the ids of schemas, the ids; -1 without one)."""
+    """The bodies after the ids of schemas, and the ids (-1 if missing)."""
     sizes = pc.binary_length(payloads).to_numpy(zero_copy_only=False)
     framed = pc.starts_with(payloads, b"\x00").to_numpy(zero_copy_only=False) & (sizes >= _FRAME)
     ids = np.full(len(payloads), -1, np.int64)
@@ -115,8 +118,8 @@ def split_frames(payloads: pa.BinaryArray) -> tuple[pa.BinaryArray, Numbers]:
 
 
 def field_defaults(text: str, fields: Sequence[Field]) -> dict[str, pa.Scalar]:
-    """By column, the default of its field in a schema, unless that is null. CONNECTOR_OPTION for a default that is not
-    a value of its column.
+    """The defaults of fields in a schema by column, except for null. Raises CONNECTOR_OPTION for a default that is
+    invalid for its column.
     """
     found = {}
     for part in json.loads(text).get("fields", ()):
@@ -137,7 +140,7 @@ def field_defaults(text: str, fields: Sequence[Field]) -> dict[str, pa.Scalar]:
 
 
 def _default(part: Mapping[str, Any], column: Field) -> pa.Array:
-    """The default of a field: written by its type as a body of its own, and read like all bodies."""
+    """The default of a field, which is written as a body of the field's type and read like all bodies."""
     fastavro = library("fastavro", "messages in Avro")
     alone = {"type": "record", "name": "defaults", "fields": [part]}
     kind = part["type"][0] if isinstance(part["type"], list) else part["type"]
@@ -153,7 +156,7 @@ def _default(part: Mapping[str, Any], column: Field) -> pa.Array:
 
 
 def _without_meanings(schema: Any) -> Any:
-    """The same schema without logical types."""
+    """The schema without logical types."""
     if isinstance(schema, list):
         return [_without_meanings(s) for s in schema]
     if isinstance(schema, dict):
@@ -170,9 +173,9 @@ def columns_of(
     *,
     whole: bool = False,
 ) -> Read:
-    """Bodies of one schema as columns. called: the schema in errors. defaults: of columns that it lacks.
+    """Bodies of one schema as columns. called: the schema in errors. defaults: the defaults of columns that it lacks.
 
-    DATATYPE_MISMATCH if the schema has a field that can't be a column of the declared type.
+    Raises DATATYPE_MISMATCH if a field of the schema can't be a column of the declared type.
     """
     table, reasons, good = raw_columns(schema, bodies)
     return Read(columns_in(schema, table, fields, called, defaults, whole=whole), np.flatnonzero(good), reasons)
@@ -187,7 +190,7 @@ def columns_in(
     *,
     whole: bool = False,
 ) -> list[Converted]:
-    """Values of a schema in plain types as columns. Raises as `columns_of` does."""
+    """Values of a schema in plain types as columns. Raises the errors of `columns_of`."""
     if whole or schema.kind != "record":
         if len(fields) != 1:
             raise error("DATATYPE_MISMATCH", f"{called} is no record, and there are {len(fields)} columns")
@@ -204,7 +207,9 @@ def columns_in(
 
 
 def raw_columns(schema: Node, bodies: pa.BinaryArray) -> tuple[pa.Array, dict[int, str], Mask]:
-    """(the values of the bodies in plain types, why bodies can't be read, which can)."""
+    """The values of the readable bodies in plain types, the reasons why others can't be read, and the mask of readable
+    ones.
+    """
     if len(bodies) and schema.is_plain and schema.kind == "record":
         found = _by_block(schema, bodies)
         if found is not None:
@@ -213,7 +218,7 @@ def raw_columns(schema: Node, bodies: pa.BinaryArray) -> tuple[pa.Array, dict[in
 
 
 def _by_block(schema: Node, bodies: pa.BinaryArray) -> pa.StructArray | None:
-    """All bodies as one block; None unless each matches the schema from beginning to end."""
+    """Reads all bodies as one block; None unless each body exactly matches the schema."""
     ends = offsets(bodies)
     block = (bodies.buffers()[2] or pa.py_buffer(b""))[int(ends[0]) : int(ends[-1])]
     record = read_block(schema, len(bodies), block)
@@ -225,14 +230,14 @@ def _by_block(schema: Node, bodies: pa.BinaryArray) -> pa.StructArray | None:
 
 
 def read_block(schema: Node, count: int, block: bytes | memoryview | pa.Buffer) -> pa.StructArray | None:
-    """That many consecutive records; None if Polars can't read them."""
+    """Reads a number of consecutive records; None if Polars can't read them."""
     polars = library("polars", "messages in Avro")
     file = container_head(schema.plain, _SYNC) + container_block(count, block, _SYNC)
     try:
         frame = polars.read_avro(io.BytesIO(file))
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException:  # a panic of Rust's is no Exception; the slow way reports the error and its place
+    except BaseException:  # a Rust panic is not an Exception; reading one by one reports the error and its location
         return None
     if frame.height != count:
         return None
@@ -242,7 +247,7 @@ def read_block(schema: Node, count: int, block: bytes | memoryview | pa.Buffer) 
     ]
     record = pa.StructArray.from_arrays(columns, fields=list(schema.arrow))
     try:
-        record.validate(full=True)  # Polars does not look whether texts are UTF-8
+        record.validate(full=True)  # Polars does not check that texts are UTF-8
     except pa.ArrowInvalid:
         return None
     return record
@@ -268,7 +273,7 @@ def _one_by_one(schema: Node, bodies: pa.BinaryArray) -> tuple[pa.Array, dict[in
 
 
 def declared(node: Node, raw: pa.Array, column: Field, called: str) -> Converted:
-    """Plain values of a schema in the declared type. DATATYPE_MISMATCH if they can't have it."""
+    """Plain values of a schema in the declared type. Raises DATATYPE_MISMATCH if they can't be converted."""
     found = declare(node, raw, column.type)
     if found is None:
         raise error(
@@ -280,7 +285,7 @@ def declared(node: Node, raw: pa.Array, column: Field, called: str) -> Converted
 
 
 def declare(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
-    """Plain values of a schema as a type; None if no value can have it."""
+    """Plain values of a schema converted to a type; None if no value can be converted."""
     if node.kind == "null":
         return Converted(pa.nulls(len(raw), kind.arrow))
     if node.is_variable_decimal and (found := _of_own_scales(node, raw, kind)) is not None:
@@ -324,7 +329,7 @@ def declare(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
 
 
 def _booleans(numbers: pa.Array) -> Converted:
-    """1 and 0, MySQL's booleans; other numbers are bad."""
+    """MySQL's booleans 1 and 0; other numbers are bad."""
     is_one = pc.equal(numbers, 1)
     fits = pc.fill_null(pc.or_(is_one, pc.equal(numbers, 0)), fill_value=True)
     if pc.all(fits).as_py() in (True, None):
@@ -333,7 +338,7 @@ def _booleans(numbers: pa.Array) -> Converted:
 
 
 def _of_decimals(values: pa.Array, kind: SqlType) -> Converted | None:
-    """Decimals as a type: whole numbers exactly, floating-point numbers rounded."""
+    """Decimals converted to a type: exactly to whole numbers, rounded to floating-point numbers."""
     if kind.name == "numeric":
         return rescaled(values, kind)
     if kind.is_integer:
@@ -345,7 +350,7 @@ def _of_decimals(values: pa.Array, kind: SqlType) -> Converted | None:
 
 
 def _of_own_scales(node: Node, raw: pa.StructArray, kind: SqlType) -> Converted | None:
-    """Records of a scale and an unscaled value as a type of numbers or texts."""
+    """Records of a scale and an unscaled value, converted to a type of numbers or texts."""
     scale, value = node.part("scale"), node.part("value")
     assert scale is not None
     assert value is not None
@@ -368,7 +373,7 @@ def _of_own_scales(node: Node, raw: pa.StructArray, kind: SqlType) -> Converted 
 
 
 def rescaled(values: pa.Array, kind: SqlType) -> Converted:
-    """Decimals with the digits of a type: rounded like casts in SQL; too large ones are bad."""
+    """Decimals with the digits of a type, rounded like casts in SQL; too large numbers are bad."""
     if values.type.scale <= kind.arrow.scale:
         return retyped(values, kind)
     return convert([values.cast(pa.string())], [kind])[0]
@@ -422,7 +427,7 @@ def _as_list(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
 
 
 def _as_json(node: Node, raw: pa.Array) -> Converted | None:
-    """Values as JSON: records and maps are objects."""
+    """Values as JSON, in which records and maps are objects."""
     if node.kind == "union" or (node.logical is not None and node.logical.meaning == "json"):
         return convert([raw], [SqlType("jsonb")])[0]
     kind = node.type
@@ -440,14 +445,14 @@ def _as_json(node: Node, raw: pa.Array) -> Converted | None:
 
 
 def count_records(file: BinaryIO) -> int:
-    """The number of records of a file, by the heads of its blocks. Raises fastavro's error for other files."""
+    """The number of records of a file, from the headers of its blocks. Raises fastavro's error for other files."""
     return sum(block.num_records for block in library("fastavro", "files of Avro").block_reader(file))
 
 
 def read_records(file: BinaryIO, fields: Sequence[Field]) -> Read:
-    """The records of a file, each of them a row. Raises fastavro's error for other files.
+    """The records of a file as rows. Raises fastavro's error for other files.
 
-    DATATYPE_MISMATCH if its schema has a field that can't be a column of the declared type.
+    Raises DATATYPE_MISMATCH if a field of its schema can't be a column of the declared type.
     """
     fastavro = library("fastavro", "files of Avro")
     blocks = fastavro.block_reader(file)

@@ -1,4 +1,4 @@
-"""Schemas of Avro as trees: plain types, their logical types, sizes of values; the frame of container files.
+"""Avro schemas as trees: plain types, logical types, sizes of values; and the frame of container files.
 
 Source: Avro 1.12, "Object Container Files".
 """
@@ -69,7 +69,7 @@ _SQL: Final[dict[str, SqlType]] = {
     "map": JSONB,
 }
 
-#: The name of Debezium's record of a decimal with a scale of its own.
+#: The name of Debezium's record of a decimal that contains its scale.
 VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
 
 
@@ -77,9 +77,10 @@ VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
 class Node:
     """A type of a schema.
 
-    branches: in a union with null, the position of null, 1 or 2; else 0. name: the full name of a record. fields: of a
-    record, pairs of a node and its names: its own, then its aliases. items: the type of the items of an array or map.
-    size: of a fixed. choices: of a `union` of several types, whose values are written as JSON.
+    branches: the position of null in a union with null, 1 or 2; else 0. name: the full name of a record. fields: the
+    fields of a record, as pairs of a node and its names (its own, then its aliases). items: the type of the items of an
+    array or map. size: the size of a fixed. choices: the types of a `union` of several types, whose values are written
+    as JSON.
     """
 
     kind: Kind
@@ -94,17 +95,17 @@ class Node:
 
     @cached_property
     def plain(self) -> Any:
-        """The type as JSON, without logical types; an enum is an int."""
+        """The type as JSON without logical types; an enum becomes an int."""
         return _plain(self, count())
 
     @property
     def is_variable_decimal(self) -> bool:
-        """Whether it is Debezium's record of a decimal with a scale of its own."""
+        """Whether it is Debezium's record of a decimal that contains its scale."""
         return self.name == VARIABLE_DECIMAL and None not in map(self.part, ("scale", "value"))
 
     @property
     def title(self) -> str:
-        """Its name in messages."""
+        """The name for messages."""
         return self.kind if self.logical is None else f"{self.kind} ({self.logical.meaning})"
 
     @cached_property
@@ -142,7 +143,9 @@ class Node:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether blocks of it are read as columns: no maps, no unions of several types, no records without fields."""
+        """Whether blocks of it can be read as columns: it has no maps, no unions of several types, no records without
+        fields.
+        """
         if self.kind == "record":
             return bool(self.fields) and all(node.is_plain for _, node in self.fields)
         if self.kind == "array":
@@ -151,7 +154,7 @@ class Node:
         return self.kind not in ("map", "union", "null") and (self.kind != "fixed" or self.size > 0)
 
     def part(self, name: str) -> tuple[int, Node] | None:
-        """(position, type) of the field with that name, or that alias, or that name in another case."""
+        """The position and type of the field with a name, else with this alias, else with this name in another case."""
         for same in (
             lambda names: names[0] == name,
             lambda names: name in names,
@@ -187,10 +190,10 @@ class Node:
         return np.where(null, 0, found) + 1 if self.branches else found
 
     def agrees(self, values: pa.Array, starts: Sizes, data: npt.NDArray[np.uint8]) -> bool:
-        """Whether the bytes of each value, which begin at `starts`, have the null branch where it is NULL, and its type
-        elsewhere.
+        """Whether the bytes of each value, which begin at `starts`, select the null branch if it is NULL, and its type
+        otherwise.
 
-        For readers that treat any branch but 0 as a value. Values are as long as `sizes` returns.
+        It is needed because the reader treats any branch but 0 as a value. Values have the lengths of `sizes`.
         """
         null = values.is_null().to_numpy(zero_copy_only=False)
         if self.branches:
@@ -220,7 +223,7 @@ class Node:
         return True
 
     def shaped(self, value: Any) -> Any:
-        """A value of fastavro's for Arrow."""
+        """A value of fastavro converted for Arrow."""
         if value is None:
             return None
         if self.kind == "record":
@@ -274,7 +277,7 @@ def _varints(values: Sizes) -> Sizes:
 
 
 def read_schema(schema: RegisteredSchema, registry: Registry | None = None) -> Node:
-    """The tree of a schema, with its references. CONNECTOR_OPTION if it is invalid."""
+    """The tree of a schema with its references. Raises CONNECTOR_OPTION if it is invalid."""
     reader = _SchemaReader()
     try:
         if registry is not None:
@@ -303,7 +306,7 @@ class _SchemaReader:
 
     def __init__(self) -> None:
         self._named: dict[str, Node | None] = {}
-        """None: a type that is being read, and so contains itself."""
+        """Named types; None for a type that is being read, and so contains itself."""
 
     def node(self, schema: Any, namespace: str) -> Node:
         if isinstance(schema, list):
@@ -364,7 +367,7 @@ class _SchemaReader:
 
 
 def _with_properties(part: Mapping[str, Any]) -> Any:
-    """The type of a field; Kafka Connect's names may be next to it."""
+    """The type of a field, which may contain Kafka Connect's names."""
     kind = part["type"]
     if isinstance(kind, str) and ("connect.name" in part or "logicalType" in part):
         return {**{k: v for k, v in part.items() if k not in ("name", "default", "aliases")}, "type": kind}
@@ -398,7 +401,7 @@ def container_head(schema: Any, sync: bytes) -> bytes:
 
 
 def container_block(count: int, records: bytes | memoryview | pa.Buffer, sync: bytes) -> bytes:
-    """A block with that many records."""
+    """A block with a number of records."""
     return b"".join((_varint(count), _varint(memoryview(records).nbytes), records, sync))
 
 

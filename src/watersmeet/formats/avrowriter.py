@@ -1,4 +1,4 @@
-"""Rows as Avro messages: Confluent's header with the schema's id, then the record.
+"""Writes rows as Avro messages: Confluent's header with the schema's id, then the record.
 
 Records are built column by column: Avro concatenates the fields of a record without separators. Source: Avro 1.12,
 "Binary encoding", "Logical types"; Confluent, "Wire format"; RisingWave, "Sink data to Kafka", AVRO, for the field of
@@ -60,10 +60,10 @@ _MOST_UNSIGNED: Final = 2**32
 
 
 def derived_schema(columns: Schema, name: str) -> dict[str, Any]:
-    """The schema of a record with a field for each column. All fields are nullable, so that they can be added and left
-    out.
+    """The schema of a record with a field for each column. All fields are nullable, so that they can be added and
+    removed.
 
-    CONNECTOR_OPTION for names of columns that are invalid in Avro.
+    Raises CONNECTOR_OPTION for names of columns that are invalid in Avro.
     """
     for column in columns:
         _check_name(column.name)
@@ -74,7 +74,7 @@ def derived_schema(columns: Schema, name: str) -> dict[str, Any]:
 def envelope_schema(columns: Schema, space: str) -> dict[str, Any]:
     """Debezium's envelope of rows with a field for each column.
 
-    space: its namespace, of any characters. CONNECTOR_OPTION as for `derived_schema`. Source: Debezium, "Avro
+    space: its namespace, of any characters. Raises CONNECTOR_OPTION like `derived_schema`. Source: Debezium, "Avro
     Serialization".
     """
     source = [
@@ -134,11 +134,11 @@ def _check_name(name: str) -> None:
 
 
 class AvroWriter:
-    """Writes records with the newest schema of the subject; where the subject has none, a schema is derived from the
+    """Writes records with the newest schema of the subject. If the subject has no schema, one is derived from the
     columns and registered. A writer's schema never changes.
 
-    whole: the value is the only column itself, not a record with that field; NULL has no payload. schema: registered
-    instead of the derived one.
+    whole: whether the value is the only column itself, not a record with this field; NULL has no payload. schema: the
+    schema to register instead of a derived one.
     """
 
     def __init__(
@@ -182,7 +182,9 @@ class AvroWriter:
         return concatenated([self._header, self._encode(rows)])
 
     def _connect(self) -> None:
-        """OSError if the registry can't be reached. CONNECTOR_OPTION if its schema doesn't fit the columns."""
+        """Loads or registers the schema. Raises OSError if the registry is unavailable, CONNECTOR_OPTION if its schema
+        doesn't fit the columns.
+        """
         newest = self._registry.newest(self._subject)
         if newest is None:
             space, _, name = self._record.rpartition(".")
@@ -206,7 +208,7 @@ class AvroWriter:
 def record_encoder(columns: Schema, schema: Any) -> Callable[[pa.Table], pa.BinaryArray]:
     """Writes rows of `columns` as records of an Avro schema (parsed JSON).
 
-    A schema other than a record takes the only column. CONNECTOR_OPTION if the schema doesn't fit the columns.
+    A schema that is not a record is for the only column. Raises CONNECTOR_OPTION if the schema doesn't fit the columns.
     """
     named: dict[str, Any] = {}
     space = ""
@@ -254,7 +256,7 @@ def _record(
 
 
 def _remember(schema: Mapping[str, Any], named: dict[str, Any], space: str) -> str:
-    """Record a named type, which may be referred to later; returns the namespace within it."""
+    """Stores a named type for later references; returns the namespace inside it."""
     name, space = schema["name"], schema.get("namespace", space)
     if "." in name:
         space, _, name = name.rpartition(".")
@@ -263,7 +265,7 @@ def _remember(schema: Mapping[str, Any], named: dict[str, Any], space: str) -> s
 
 
 def _value(kind: SqlType, schema: Any, path: str, named: dict[str, Any], space: str) -> Encode:
-    """Writes a column, with NULLs where the schema allows them."""
+    """A writer of a column, with NULLs if the schema allows them."""
     if isinstance(schema, list):
         rest = [s for s in schema if s != "null"]
         if len(rest) != 1 or len(schema) > 2:
@@ -331,7 +333,9 @@ def _struct(kind: SqlType, schema: Any, named: dict[str, Any], space: str) -> En
 
 
 def _array(column: pa.ListArray, items: Encode) -> pa.BinaryArray:
-    """One block: the number of items, the items, and 0 for the end. An empty array is only the end."""
+    """A writer of arrays as one block: the number of items, the items, and 0 for the end. An empty array is only the
+    end.
+    """
     values, offsets = list_parts(column)
     counts = np.diff(offsets).astype(np.int64)
     blocks = concatenated([varints(zigzag(counts)), gathered(items(values), offsets), b"\0"])
@@ -399,7 +403,7 @@ def _decimal(kind: SqlType, of: str, logical: str | None, schema: Any, path: str
 
 
 def _resized(numbers: np.ndarray, size: int, path: str) -> np.ndarray:
-    """The numbers, big-endian two's complement, in `size` instead of 16 bytes."""
+    """Numbers in big-endian two's complement with `size` instead of 16 bytes."""
     sign = np.where(numbers[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
     if size >= 16:
         return np.hstack([np.repeat(sign, size - 16, axis=1), numbers])

@@ -1,4 +1,4 @@
-"""From text to typed columns, including JSON: objects, arrays and jsonb.
+"""Converts text to typed columns, including JSON: objects, arrays and jsonb.
 
 Numbers and strings in JSON are converted like other text, with all their digits.
 """
@@ -45,19 +45,19 @@ _BOOLEANS: Final = np.zeros(256, np.bool_)
 _BOOLEANS[list(b"tfn\0")] = True
 _ZONED: Final = r"(?i):[0-9]{2}(?:[.,][0-9]+)?\s*(?:z|utc|[+-][0-9]{2}(?::?[0-9]{2}){0,2})\s*$"
 
-#: How numbers become timestamptz: in a unit by their size, in milliseconds, in microseconds, or not at all.
-#: utc_without_suffix: not at all, and texts without a time zone are in UTC.
+#: The unit of numbers for timestamptz: by their size, milliseconds, microseconds, or not allowed. With
+#: utc_without_suffix they are not allowed, and texts without a time zone are in UTC.
 TimeNumbers = Literal["guess_number_unit", "milli", "micro", "utc_string", "utc_without_suffix"]
 
 
 @dataclass(frozen=True)
 class MessageRules:
-    """How the JSON values of messages become columns, where that differs from files.
+    """The conversion of JSON values in messages to columns, where it differs from files.
 
     Keys match regardless of case if no key is equal. Only true and false are booleans. Numbers are dates (days), times
     (microseconds) and timestamps. Structs are also read from texts that are JSON objects. Source: RisingWave, "Ingest
-    JSON data". times: the meaning of numbers and texts as timestamptz. base64: the form of bytea. json_texts: jsonb is
-    a text.
+    JSON data". times: the meaning of numbers and texts as timestamptz. base64: whether bytea is in Base64. json_texts:
+    whether jsonb is a text.
     """
 
     times: TimeNumbers = "guess_number_unit"
@@ -70,7 +70,7 @@ Rules = MessageRules | None
 
 
 def convert(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Converted]:
-    """String columns as `types`. Nested types and jsonb are read from JSON text."""
+    """Converts string columns to `types`. Nested types and jsonb are read from JSON text."""
     plain = [i for i, kind in enumerate(types) if not _is_json(kind)]
     done = dict(zip(plain, convert_scalars([columns[i] for i in plain], [types[i] for i in plain]), strict=True))
     return [done[i] if i in done else _from_text(columns[i], kind) for i, kind in enumerate(types)]
@@ -79,7 +79,7 @@ def convert(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Conve
 def json_objects(
     texts: pa.Array, names: Sequence[str], types: Sequence[SqlType], rules: Rules = None
 ) -> tuple[list[Converted], Mask]:
-    """(the members `names` of the JSON objects among `texts` as columns, which texts are not JSON objects).
+    """The members `names` of the JSON objects in `texts` as columns, and the mask of texts that are not JSON objects.
 
     The columns have rows only for objects. A missing or null member is NULL. The last of equal keys counts.
     """
@@ -99,7 +99,7 @@ def _is_json(kind: SqlType) -> bool:
 
 
 def _from_text(texts: pa.Array, kind: SqlType) -> Converted:
-    """Text that may be invalid JSON."""
+    """A column from texts that may be invalid JSON."""
     valid = is_valid(texts)
     present = texts.is_valid().to_numpy(zero_copy_only=False)
     wrong = present & ~valid
@@ -144,7 +144,7 @@ def _positions(keys: pa.StringArray, names: Sequence[str]) -> npt.NDArray[np.int
 
 
 def _typed(parts: Sequence[Parts], types: Sequence[SqlType], rules: Rules) -> list[Converted]:
-    """JSON values as columns."""
+    """JSON values converted to columns."""
     done: dict[int, Converted] = {}
     if rules is not None:
         done = {i: found for i, kind in enumerate(types) if (found := _by_rules(parts[i], kind, rules)) is not None}
@@ -159,7 +159,7 @@ def _typed(parts: Sequence[Parts], types: Sequence[SqlType], rules: Rules) -> li
 
 
 def _by_rules(part: Parts, kind: SqlType, rules: MessageRules) -> Converted | None:
-    """JSON values as a column where the rules of messages differ from those of files, else None."""
+    """JSON values as a column if the rules of messages differ from those of files, else None."""
     quoted = part.firsts == _QUOTE
     if kind.name == "boolean":
         odd = ~_BOOLEANS[part.firsts]
@@ -181,7 +181,7 @@ def _by_rules(part: Parts, kind: SqlType, rules: MessageRules) -> Converted | No
 
 
 def are_zoned(texts: pa.StringArray, rules: MessageRules) -> Mask:
-    """The mask of texts that have a time zone, or need none."""
+    """The mask of texts that have a time zone or need none."""
     if rules.times == "utc_without_suffix":
         return np.ones(len(texts), np.bool_)
     zoned: Mask = pc.fill_null(pc.match_substring_regex(texts, _ZONED), fill_value=True).to_numpy(zero_copy_only=False)
@@ -207,7 +207,7 @@ def _moments(part: Parts, kind: SqlType, rules: MessageRules) -> Converted | Non
 
 
 def moments_of(numbers: pa.Array, kind: SqlType, rules: MessageRules) -> Converted:
-    """Whole numbers (int64) as dates, times or timestamps."""
+    """Whole numbers (int64) converted to dates, times or timestamps."""
     values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
     null = numbers.is_null().to_numpy(zero_copy_only=False)
     values, fits = _from_numbers(values, kind, rules)
@@ -218,7 +218,7 @@ def moments_of(numbers: pa.Array, kind: SqlType, rules: MessageRules) -> Convert
 
 
 def _from_numbers(values: Places, kind: SqlType, rules: MessageRules) -> tuple[Places, Mask]:
-    """(days or microseconds, which are in range).
+    """The days or microseconds, and the mask of those in range.
 
     Source of the sizes that determine the unit: RisingWave, "Ingest JSON data", timestamptz.handling.mode.
     """
@@ -241,14 +241,14 @@ def _from_numbers(values: Places, kind: SqlType, rules: MessageRules) -> tuple[P
 
 
 def _except(texts: pa.Array, kind: SqlType, wrong: Mask) -> Converted:
-    """Text as a scalar type; `wrong` values that are not NULL are bad."""
+    """Text converted to a scalar type; non-NULL values in the mask `wrong` are bad."""
     present = texts.is_valid().to_numpy(zero_copy_only=False)
     (found,) = convert_scalars([_where(texts, ~wrong)], [kind])
     return Converted(found.column, (wrong & present) if found.bad is None else (wrong & present) | found.bad)
 
 
 def _where(texts: pa.Array, mask: Mask) -> pa.Array:
-    """NULL where the mask is not true."""
+    """The values, with NULL where the mask is not true."""
     return texts if mask.all() else pc.if_else(pa.array(mask), texts, pa.scalar(None, texts.type))
 
 
@@ -282,7 +282,7 @@ def _documents(texts: pa.StringArray) -> Converted:
 
 
 def _nested(texts: pa.StringArray, kind: SqlType, rules: Rules) -> Converted:
-    """Arrays and structs from valid JSON; a bad part makes the whole value bad."""
+    """Arrays and structs from valid JSON. A bad part makes the whole value bad."""
     firsts = first_bytes(texts)
     good = firsts == (_BRACE if kind.name == "struct" else _BRACKET)
     bad = ~good & (firsts != 0) & (firsts != _NULL)

@@ -1,9 +1,9 @@
-"""CSV and TSV: the ends of rows, columns of text, payloads of messages.
+"""Reads CSV and TSV: the ends of rows, columns of text, payloads of messages.
 
-A quote counts only at the beginning of a field; within the field, a doubled quote is a quote. A row that breaks these
-rules (an unclosed quote, text after a closing quote, a lone carriage return) is one *physical line*, and only that line
-becomes a dead letter. Well-formed text is scanned with numpy; from the first irregular row on, a regular expression,
-which defines the rules, is used. Both always return the same rows.
+A quote has its meaning only at the beginning of a field; inside the field, a doubled quote is a quote. A row that
+violates these rules (an unclosed quote, text after a closing quote, a lone carriage return) is one *physical line*, and
+only this line becomes a dead letter. Well-formed text is scanned with NumPy; from the first irregular row on, the
+regular expression that defines the rules is used. Both always return the same rows.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from watersmeet.values.types import Field
 def csv_table(
     data: bytes, width: int, include: Sequence[int], *, delimiter: str, quote: str, null: str, newlines: bool
 ) -> tuple[pa.Table, list[tuple[int, int]]]:
-    """(the columns `include` as strings, (number, fields) of the rows without `width` fields).
+    """The columns `include` as strings, and (number, fields) of each row that doesn't have `width` fields.
 
-    quote: empty for none. null: the unquoted text of NULL. newlines: fields may contain some.
+    quote: empty for none. null: the unquoted text of NULL. newlines: whether fields may contain newlines.
     """
     names = [f"f{i}" for i in range(width)]
-    # Arrow reads no rows without columns: the first column gives the number of rows.
+    # Arrow reads no rows without columns, so the first column is read for the number of rows.
     included = [names[i] for i in include] or names[:1]
     if not data:
         return pa.table({n: pa.array([], pa.string()) for n in included}), []
@@ -74,9 +74,9 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowIndex:
-    """Rows of a text: row i is bytes [starts[i], ends[i]), its line end included.
+    """The bounds of rows in a text: row i is bytes [starts[i], ends[i]), including its line end.
 
-    bad: numbers of the rows that break the rules of quoting. complete: the end of the last complete row. quoted:
+    bad: the numbers of the rows that violate the rules of quoting. complete: the end of the last complete row. quoted:
     whether rows may contain newlines.
     """
 
@@ -92,9 +92,9 @@ class RowIndex:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The special characters, and the longest row. quote: empty for none.
+    """The special characters, and the maximum length of a row. quote: empty for none.
 
-    max_row_bytes: a quoted field must be closed within that many bytes of its row's beginning.
+    max_row_bytes: the distance from the start of a row within which a quoted field must be closed.
     """
 
     delimiter: str = ","
@@ -118,7 +118,7 @@ def _rules(dialect: Dialect) -> _Rules:
     inside = rb"[^%b]*+(?:%b%b[^%b]*+)*+" % (quote, quote, quote, quote)
     field = rb"(?>%b%b%b|[^%b%b\r\n][^%b\r\n]*+|)" % (quote, inside, quote, quote, delimiter, delimiter)
     row = rb"%b(?:%b%b)*+(?:\r?\n|\r?\Z)" % (field, delimiter, field)
-    # A field may end with its closing quote, or that quote is the first half of a doubled one.
+    # A quote closes its field or is the first half of a doubled quote.
     unfinished = rb"(?:%b%b)*+%b%b\Z" % (field, delimiter, quote, inside)
     return _Rules(re.compile(row), re.compile(unfinished))
 
@@ -126,8 +126,8 @@ def _rules(dialect: Dialect) -> _Rules:
 def scan_rows(data: bytes, dialect: Dialect, *, final: bool) -> RowIndex:
     """The rows of `data`, which begins with a row.
 
-    final: the data is complete, so that a last line without newline is a row and an open quote is an error. Otherwise
-    rows that may still change are left out, and `complete` is their beginning.
+    final: whether the data is complete, so that a last line without newline is a row and an open quote is an error.
+    Otherwise rows that may still change are omitted, and `complete` is their beginning.
     """
     array = np.frombuffer(data, np.uint8)
     newlines = np.nonzero(array == _LF)[0].astype(np.int64, copy=False)
@@ -150,7 +150,7 @@ def scan_rows(data: bytes, dialect: Dialect, *, final: bool) -> RowIndex:
 
 
 def scan_lines(data: bytes, *, final: bool) -> RowIndex:
-    """As `scan_rows`, but every line is a row: JSON lines."""
+    """Like `scan_rows`, but every line is a row, as in JSON lines."""
     ends = np.nonzero(np.frombuffer(data, np.uint8) == _LF)[0].astype(np.int64, copy=False) + 1
     if final and data and not data.endswith(b"\n"):
         ends = np.append(ends, len(data))
@@ -159,7 +159,7 @@ def scan_lines(data: bytes, *, final: bool) -> RowIndex:
 
 
 def _quoted_ends(array: npt.NDArray[np.uint8], newlines: Offsets, dialect: Dialect) -> tuple[Offsets, int]:
-    """(row ends, position up to which they are right): quotes in pairs, if each is at a valid position."""
+    """The row ends by pairs of quotes, and the position up to which they are valid."""
     quotes = np.nonzero(array == ord(dialect.quote))[0].astype(np.int64, copy=False)
     opening, closing = quotes[0::2], quotes[1::2]
     size = len(array)
@@ -186,7 +186,9 @@ def _quoted_ends(array: npt.NDArray[np.uint8], newlines: Offsets, dialect: Diale
 
 
 def _lone_return(array: npt.NDArray[np.uint8], quoted: bool, dialect: Dialect) -> int:
-    """The position of the first carriage return outside quotes and not before a newline; the size without one."""
+    """The position of the first carriage return outside quotes that no newline follows; the size of the text if there
+    is none.
+    """
     size = len(array)
     returns = np.nonzero(array == _CR)[0]
     lone = returns[array[np.minimum(returns + 1, size - 1)] != _LF]
@@ -197,7 +199,7 @@ def _lone_return(array: npt.NDArray[np.uint8], quoted: bool, dialect: Dialect) -
 
 
 def _by_rules(data: bytes, start: int, dialect: Dialect, *, final: bool) -> tuple[list[int], list[int], int]:
-    """(row ends, numbers of bad rows, end of the last row) from `start` on, row by row."""
+    """The row ends, the numbers of bad rows and the end of the last row from `start` on, determined row by row."""
     rules = _rules(dialect)
     size = len(data)
     ends: list[int] = []
@@ -226,10 +228,10 @@ _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 class CsvReader:
-    r"""Rows whose fields are the columns, in their order. An empty field without quotes is NULL.
+    r"""Reads rows whose fields are the columns in order. An empty unquoted field is NULL.
 
-    tabs: fields between tabs, without quotes and with backslashes; \N is NULL (TSV). many_rows: a payload may have
-    several rows. Source: RisingWave, ENCODE CSV; RFC 4180.
+    tabs: whether it is TSV: fields between tabs, backslashes instead of quotes, and \N for NULL. many_rows: whether a
+    payload may contain several rows. Source: RisingWave, ENCODE CSV; RFC 4180.
     """
 
     def __init__(
@@ -267,7 +269,7 @@ class CsvReader:
         whole = np.isin(bounds, found.ends).all()
         if len(found.bad) or not whole:
             if len(texts) > 1:
-                # An unclosed quote affects the following rows: the halves are read separately.
+                # an unclosed quote affects the following rows, so the halves are read separately
                 middle = len(texts) // 2
                 halves = [(texts[:middle], 0), (texts[middle:], middle)]
                 return joined([moved(self._read(t), np.arange(len(t)) + at) for t, at in halves], self._fields)
@@ -289,7 +291,7 @@ class CsvReader:
         rows = np.delete(np.arange(len(places)), [row for row, _ in wrong])
         assert len(rows) == table.num_rows, "the CSV parser and the scanner disagree about rows"
         if width > 1:
-            blank = (index.ends - index.starts == 1)[rows]  # Arrow reads NULLs there
+            blank = (index.ends - index.starts == 1)[rows]  # Arrow reads NULLs for these
             table, rows = table.filter(pa.array(~blank)), rows[~blank]
         empty = np.bincount(places[rows], minlength=count) == 0
         for place in np.flatnonzero(empty).tolist():
@@ -307,7 +309,7 @@ class CsvReader:
         return Read(cut, found.places[keep], reasons)
 
     def _unescaped(self, texts: pa.StringArray) -> pa.StringArray:
-        """TSV: the meaning of backslashes, in the few fields that have some."""
+        """Replaces the escapes of TSV in the few fields with backslashes."""
         if not self._tabs:
             return texts
         escaped = pc.fill_null(pc.match_substring(texts, "\\"), fill_value=False)

@@ -1,4 +1,5 @@
-"""Debezium's envelopes: the row before and after a change; and schemas of Kafka Connect in JSON messages.
+"""Reads Debezium's envelopes, which contain the row before and after a change, and Kafka Connect's schemas in JSON
+messages.
 
 Source: Debezium, "Change events" of its connectors; Kafka Connect, `JsonConverter`; RisingWave, FORMAT DEBEZIUM.
 """
@@ -52,13 +53,13 @@ _WRITTEN_AS: Final[dict[str, SqlType]] = {
     "string": VARCHAR,
 }
 
-#: Meanings of numbers that JSON without a schema would read as other times.
+#: The meanings of numbers that would be read as different times without a schema.
 _TIMES: Final = ("date", "time", "timestamp", "local timestamp", "duration")
 
 
 @lru_cache(maxsize=256)
 def record_of(schema: str, part: str | None) -> Node | None:
-    """The tree of a schema, or of its field `part`; None for an unreadable one."""
+    """The tree of a schema, or of its field `part`; None if it is unreadable."""
     try:
         found = json.loads(schema)
         if part is not None:
@@ -70,7 +71,9 @@ def record_of(schema: str, part: str | None) -> Node | None:
 
 
 def _node(schema: Mapping[str, Any]) -> Node:
-    """Maps, whose JSON has several forms, are unions: their values are read as JSON."""
+    """The tree of a schema, where maps, whose JSON has several forms, become unions, so that their values are read as
+    JSON.
+    """
     kind, name = schema.get("type", "struct"), schema.get("name")
     if name == VARIABLE_DECIMAL:
         return Node("record", name=name, fields=((("scale",), Node("long")), (("value",), Node("bytes"))))
@@ -86,7 +89,7 @@ def _node(schema: Mapping[str, Any]) -> Node:
 
 
 def written_as(node: Node) -> SqlType:
-    """The type in which JSON values of a schema are read first."""
+    """The type as which JSON values of a schema are first read."""
     if node.kind == "record":
         return SqlType("struct", fields=tuple((names[0], written_as(part)) for names, part in node.fields))
     if node.kind == "array":
@@ -96,7 +99,7 @@ def written_as(node: Node) -> SqlType:
 
 
 def has_meaning(node: Node, kind: SqlType) -> bool:
-    """Whether the schema determines more of a column's value than its JSON."""
+    """Whether the schema determines more of a column's value than the JSON does."""
     if node.kind == "array":
         return node.items is not None and (
             (kind.element is not None and has_meaning(node.items, kind.element))
@@ -106,7 +109,8 @@ def has_meaning(node: Node, kind: SqlType) -> bool:
         return _is_declarable(node, kind)
     if node.kind == "record":
         parts = [(node.part(name), part) for name, part in kind.fields]
-        # A struct with a part that only JSON's rules convert, such as a date in a text, is read by them as a whole.
+        # A struct with a part that only the rules of JSON convert, such as a date in a text, is read by these rules as
+        # a whole.
         return any(held is not None and has_meaning(held[1], part) for held, part in parts) and _is_declarable(
             node, kind
         )
@@ -126,15 +130,16 @@ def _is_declarable(node: Node, kind: SqlType) -> bool:
 
 _BRACE: Final = b"{"[0]
 
-#: The placeholder of a value that the database did not send because it did not change.
+#: The placeholder for a value that the database did not send because it did not change.
 _UNAVAILABLE: Final = "__debezium_unavailable_value"
 
 _UNAVAILABLE_BASE64: Final = base64.b64encode(_UNAVAILABLE.encode()).decode()
 
-#: Its forms in JSON. In an array it is the only element.
+#: The forms of the placeholder in JSON. In an array it is the only element.
 _UNAVAILABLE_JSON: Final = rf'^(\[\s*)?"({_UNAVAILABLE}|{_UNAVAILABLE_BASE64})"(\s*\])?$'
 
-#: Changes with a row after them, those of all rows (TRUNCATE), those of none (a message in the database's log).
+#: The letters of changes with a row after them, of TRUNCATE, and of messages in the database's log, which change no
+#: row.
 _WITH_ROW: Final = ("c", "r", "u")
 
 ALL_ROWS: Final = "t"
@@ -143,9 +148,9 @@ _NO_ROW: Final = "m"
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes of payloads. ops: the letter of each payload's change, empty without a changed row. before, after:
+    """The changes of payloads. ops: the letter of each payload's change; empty if no row changed. before, after: the
     rows of the payloads that have them. unsent: by column, the places of payloads whose `after` lacks its unchanged
-    value. reasons: by place, why a payload can't be read.
+    value. reasons: by place, the reason why a payload can't be read.
     """
 
     ops: npt.NDArray[Any]
@@ -156,14 +161,14 @@ class Changes:
 
 
 class EnvelopeReader(Protocol):
-    """From payloads to changes."""
+    """A reader that converts payloads to changes."""
 
     def read(self, payloads: pa.BinaryArray) -> Changes:
-        """The changes of payloads without NULL. Raises as `Decoder.decode` does."""
+        """The changes of payloads, which must not be NULL. Raises the errors of `Decoder.decode`."""
 
 
 def check_mongo(fields: Sequence[Field]) -> None:
-    """DATATYPE_MISMATCH unless the columns are those of documents: `_id` and `payload jsonb`."""
+    """Raises DATATYPE_MISMATCH unless the columns are those of documents: `_id` and `payload jsonb`."""
     kinds = {f.name: f.type.name for f in fields}
     fits = kinds.get("payload") == "jsonb" and kinds.get("_id") in ("varchar", "bigint", "integer", "jsonb")
     if len(kinds) != 2 or not fits:
@@ -175,7 +180,7 @@ def check_mongo(fields: Sequence[Field]) -> None:
 
 
 class JsonEnvelopeReader:
-    """Envelopes in JSON: bare, or as the `payload` of an object, with or without a `schema` next to it.
+    """Reads envelopes in JSON, either bare or as the `payload` of an object, with or without a `schema`.
 
     Debezium's `schemas.enable` selects the form; RisingWave reads the payload in both cases.
     """
@@ -209,7 +214,7 @@ class JsonEnvelopeReader:
     def _rows(
         self, part: Parts, name: str, schemas: pa.StringArray, places: Numbers, keep: npt.NDArray[np.bool_]
     ) -> tuple[Read, dict[str, Numbers]]:
-        """(the rows of a part of the envelopes to keep, their unsent values as in `Changes`)."""
+        """The rows in a part of the envelopes to keep, and their unsent values as in `Changes`."""
         texts = part.contents() if self._mongo else part.texts()
         some = keep & texts.is_valid().to_numpy(zero_copy_only=False)
         texts, places = of_rows(texts, some), places[some]
@@ -231,9 +236,9 @@ class JsonEnvelopeReader:
 
 
 class JsonEnvelopeKeyReader:
-    """Keys of messages with envelopes in JSON, in the same forms.
+    """Reads the keys of messages with envelopes in JSON, which have the same forms.
 
-    A `payload` without a schema is a column of the key if the key has one of that name.
+    A `payload` without a schema is a column of the key if the key has a column with this name.
     """
 
     def __init__(self, fields: Sequence[Field], form: MessageFormat) -> None:
@@ -269,7 +274,7 @@ class JsonEnvelopeKeyReader:
 
 
 class AvroEnvelopeReader:
-    """Envelopes in Avro."""
+    """Reads envelopes in Avro."""
 
     def __init__(self, fields: Sequence[Field], avro: AvroReader) -> None:
         self._fields = fields
@@ -331,7 +336,9 @@ class AvroEnvelopeReader:
 def _sort_out(
     letters: pa.StringArray, places: Numbers, ops: npt.NDArray[Any], reasons: dict[int, str]
 ) -> npt.NDArray[np.bool_]:
-    """Record the letters of changes in `ops`, why others can't be read; returns which change single rows."""
+    """Stores the letters of changes in `ops`, and the reasons why others can't be read; returns the mask of changes of
+    single rows.
+    """
     codes = pc.fill_null(letters, "").dictionary_encode()
     which = codes.indices.to_numpy()
     keep = np.zeros(len(places), np.bool_)
@@ -348,14 +355,14 @@ def _sort_out(
 
 
 def _problem(letter: str) -> str | None:
-    """Why a change can't be read, by its letter."""
+    """The reason why a change with a letter can't be read."""
     if letter in (*_WITH_ROW, "d", ALL_ROWS, _NO_ROW):
         return None
     return f'debezium: there is no change "{letter}"' if letter else 'debezium: no "op" says what the change is'
 
 
 def _objects(payloads: pa.BinaryArray) -> tuple[pa.StringArray, npt.NDArray[np.bool_], dict[int, str]]:
-    """(the payloads that are JSON objects, which these are, why the others are not)."""
+    """The payloads that are JSON objects, the mask of these, and the reasons for the others."""
     texts, is_text = as_texts(payloads)
     good = is_text & (first_bytes(texts) == _BRACE) & is_valid(texts)
     reasons = {
@@ -374,14 +381,14 @@ def _parts(objects: pa.StringArray, names: Sequence[str]) -> list[Parts]:
 def _payloads(
     objects: pa.StringArray, schema: Parts, payload: Parts, wrapped: npt.NDArray[np.bool_]
 ) -> tuple[pa.StringArray, pa.StringArray]:
-    """(payloads of the wrapped objects, and other objects unchanged; schemas of the wrapped ones, else NULL)."""
+    """The payloads of wrapped objects (other objects unchanged), and the schemas of wrapped objects (else NULL)."""
     which = pa.array(wrapped)
     schemas = pc.if_else(which, schema.texts(), pa.scalar(None, pa.string()))
     return pc.if_else(which, payload.texts(), objects), schemas
 
 
 def typed_objects(texts: pa.StringArray, schemas: pa.StringArray, part: str | None, reader: JsonReader) -> Read:
-    """Valid JSON texts as rows, one for each object, by a schema where it determines the meaning of a value.
+    """Valid JSON texts as rows, one for each object, converted by a schema if it determines the meaning of a value.
 
     part: the field of the schema that describes the objects; None: the schema itself.
     """
@@ -405,7 +412,7 @@ def typed_objects(texts: pa.StringArray, schemas: pa.StringArray, part: str | No
 
 
 def _by_schema(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRules, schema: Node) -> Read:
-    """Valid JSON objects as rows, their members by a schema where it determines more than JSON."""
+    """Valid JSON objects as rows, with members converted by a schema if it determines more than JSON."""
     nodes = [_field_node(schema, f) for f in fields]
     kinds = [f.type if node is None else written_as(node) for f, node in zip(fields, nodes, strict=True)]
     found, wrong = json_objects(texts, [f.name for f in fields], kinds, rules)
@@ -414,7 +421,7 @@ def _by_schema(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRul
         done = values
         if node is not None:
             read = declare(node, values.column, column.type)
-            if read is None:  # a number of another kind of time than the column's
+            if read is None:  # a number that means another kind of time than the column
                 read = Converted(
                     pa.nulls(len(values.column), column.type.arrow),
                     values.column.is_valid().to_numpy(zero_copy_only=False),
@@ -426,14 +433,14 @@ def _by_schema(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRul
 
 
 def _field_node(schema: Node, column: Field) -> Node | None:
-    """The type of a column in a schema; None if JSON determines as much."""
+    """The type of a column in a schema; None if the schema determines no more than JSON."""
     part = schema.part(column.name)
     return part[1] if part is not None and has_meaning(part[1], column.type) else None
 
 
 def _unsent_members(objects: pa.StringArray, fields: Sequence[Field]) -> dict[str, Numbers]:
-    """For each column, the mask of JSON objects that have the placeholder of an unsent value in it."""
-    # Values are rarely unsent; a search in bytes finds that ten times faster than Arrow.
+    """For each column, the mask of JSON objects in which it has the placeholder of an unsent value."""
+    # unsent values are rare; a search in bytes is ten times faster than Arrow
     written = b"" if not len(objects) else objects.buffers()[2].to_pybytes()
     may = first_bytes(objects) == _BRACE
     may &= np.logical_or.reduce(
@@ -482,7 +489,7 @@ def _unsent_values(values: pa.Array) -> Numbers:
 
 
 def _document_id(texts: pa.StringArray, column: Field) -> Converted:
-    """Ids of documents, written as extended JSON: an object id is its digits, a number is a number."""
+    """The ids of documents from extended JSON: the digits of an object id, the number of a number."""
     plain = texts
     for name in ("$oid", "$numberLong", "$numberInt"):
         objects = first_bytes(plain) == _BRACE

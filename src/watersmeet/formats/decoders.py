@@ -1,4 +1,4 @@
-"""From messages to rows: the readers of each encoding, the decoders of messages, and the columns of `*`."""
+"""Converts messages to rows: the readers of each encoding, the decoders of messages, and the columns of `*`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _WIDTHS: Final[dict[str, int]] = {"int": 4, "long": 8}
 
 
 class ScalarReader:
-    """The one column of a relation: plain bytes, a text in UTF-8, a big-endian int (4 bytes) or long (8).
+    """Reads the single column of a relation: plain bytes, a text in UTF-8, a big-endian int (4 bytes) or long (8).
 
     Source: Kafka's serializers of the same names.
     """
@@ -124,7 +124,7 @@ class ScalarReader:
 
 
 def open_value_reader(fields: Sequence[Field], form: MessageFormat) -> PayloadReader:
-    """A reader of values in the encoding of `form`. Raises as `open_decoder` does."""
+    """A reader of values in the encoding of `form`. Raises the errors of `open_decoder`."""
     encoding = form.encoding
     if encoding == "json":
         if ROW_PATH in form.options or any(name.startswith(PATH) for name in form.options):
@@ -145,7 +145,9 @@ def open_value_reader(fields: Sequence[Field], form: MessageFormat) -> PayloadRe
 
 
 def open_key_reader(fields: Sequence[Field], form: MessageFormat, *, whole: bool) -> PayloadReader:
-    """A reader of keys, one row for each. whole: the one field is the key, not a part of it with that name."""
+    """A reader of keys, with one row for each. whole: whether the single field is the key itself, not a part of it with
+    this name.
+    """
     encoding = form.key_encoding or form.encoding
     if (window := form.options.get(WINDOW)) is not None:
         (key,) = fields
@@ -166,7 +168,7 @@ def open_key_reader(fields: Sequence[Field], form: MessageFormat, *, whole: bool
 
 
 def open_envelope_reader(fields: Sequence[Field], form: MessageFormat) -> EnvelopeReader:
-    """A reader of Debezium's envelopes. Raises as `open_decoder` does."""
+    """A reader of Debezium's envelopes. Raises the errors of `open_decoder`."""
     if form.encoding == "json":
         return JsonEnvelopeReader(fields, form)
     if form.encoding == "avro" and form.rows == "debezium":
@@ -208,9 +210,9 @@ def schema_columns(form: MessageFormat, registered: RegisteredSchema | None, par
     """The columns of a topic's values, or of its keys, from the schema of the format.
 
     Source: RisingWave, "Avro", "Protobuf" and "JSON" with a schema registry; Debezium's columns are those of the row
-    after a change. registered: the schema of the registry (`registered_schema`), None without one. Raises OSError if a
-    schema can't be reached for now, else an `Error`: CONNECTOR_OPTION without a schema, FEATURE_NOT_SUPPORTED for types
-    without an SQL type.
+    after a change. registered: the schema of the registry (`registered_schema`), or None. Raises OSError if a schema is
+    temporarily unavailable, CONNECTOR_OPTION if there is no schema, FEATURE_NOT_SUPPORTED for types without an SQL
+    type.
     """
     encoding = form.encoding if part == "value" else form.key_encoding or form.encoding
     message = form.options.get("message" if part == "value" else "key.message")
@@ -235,16 +237,16 @@ def schema_columns(form: MessageFormat, registered: RegisteredSchema | None, par
 
 
 def taken_schema(form: MessageFormat, registered: RegisteredSchema | None) -> dict[str, str]:
-    """The option of the format with the schema from which columns are taken, where it has defaults of Avro's fields."""
+    """The format option with the schema from which columns are derived, if the schema has defaults of Avro's fields."""
     if form.encoding != "avro" or form.rows.startswith("debezium"):
         return {}
     return {} if registered is None or '"default"' not in registered.text else {TAKEN_SCHEMA: registered.text}
 
 
 def registered_schema(form: MessageFormat, topic: str, part: Part = "value") -> RegisteredSchema | None:
-    """The newest schema of the topic; None without a registry.
+    """The newest schema of the topic; None if the format has no registry.
 
-    Raises OSError if the registry can't be reached for now, CONNECTOR_OPTION if it has no schema of that kind.
+    Raises OSError if the registry is temporarily unavailable, CONNECTOR_OPTION if it has no schema of this kind.
     """
     message = form.options.get("message" if part == "value" else "key.message")
     registry = open_registry(form.options)
@@ -278,7 +280,7 @@ def _of_message(schema: ProtoSchema, message: ProtoMessage, options: Mapping[str
 
 
 def _of_json(text: bytes) -> Schema:
-    """The properties of a JSON Schema's object."""
+    """The columns for the properties of a JSON Schema's object."""
     try:
         schema = json.loads(text)
         properties = schema["properties"]
@@ -288,7 +290,7 @@ def _of_json(text: bytes) -> Schema:
 
 
 def _json_type(part: Any, schema: Any, depth: int) -> SqlType:
-    """The SQL type of a property; jsonb for others."""
+    """The SQL type of a property; jsonb if no other type fits."""
     if not isinstance(part, dict) or depth > 20:
         return JSONB
     reference = part.get("$ref")
@@ -311,7 +313,7 @@ def _json_type(part: Any, schema: Any, depth: int) -> SqlType:
     return _SCALARS.get(str(kind), JSONB)
 
 
-#: The shown characters of an unexpected error.
+#: The number of characters of an unexpected error that are shown.
 _SHOWN: Final = 200
 
 _NOWHERE: Final = np.zeros(0, np.int64)
@@ -320,11 +322,11 @@ _NOWHERE: Final = np.zeros(0, np.int64)
 def open_decoder(
     columns: Schema, primary_key: Sequence[str], form: MessageFormat, message_parts: Mapping[str, str]
 ) -> Decoder:
-    """A decoder of messages into `columns`: all that come from messages, with those of `message_parts`.
+    """A decoder of messages into `columns`, which are all columns from messages, including those of `message_parts`.
 
-    primary_key: the names of its columns, empty without one. message_parts: by column, the part that it shows
-    (`Input`). Raises an `Error` if the format can't be read into such columns: CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED,
-    DATATYPE_MISMATCH, LIBRARY_MISSING.
+    primary_key: the names of its columns, or empty. message_parts: the part of a message in each column (`Input`).
+    Raises CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH or LIBRARY_MISSING if the format can't be read
+    into the columns.
     """
     by_name = {c.name: c for c in columns}
     parts = {name: part for name, part in message_parts.items() if name in by_name}
@@ -353,10 +355,10 @@ def open_decoder(
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows before rejections: columns by name, NULL for missing values; diff as in `Decoded`.
+    """Rows before rejections: columns by name, with NULL for missing values. diff: see `Decoded`.
 
-    unsent: by column, which rows lack its value because it did not change. emptied: which stand for the deletion of all
-    rows.
+    unsent: by column, the mask of rows that lack its value because it did not change. emptied: the mask of rows that
+    stand for the deletion of all rows.
     """
 
     columns: dict[str, Converted]
@@ -367,7 +369,7 @@ class _Rows:
     emptied: Mask | None = None
 
     def kept(self) -> pa.ListArray | None:
-        """As in `Decoded`."""
+        """The `kept` of `Decoded`."""
         if not self.unsent and self.emptied is None:
             return None
         count = len(self.places)
@@ -381,8 +383,8 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _MessageDecoder:
-    """fields: columns of the value. keyed: those of them in the primary key. key: reader of these from the key. shown:
-    by column, the reader of a key that it shows as a whole.
+    """fields: the columns of the value. keyed: the fields in the primary key. key: the reader of these from the key.
+    shown: by column, the reader of a key that the column shows as a whole.
     """
 
     columns: Schema
@@ -400,7 +402,7 @@ class _MessageDecoder:
         try:
             return self._decode(messages)
         except (OSError, Error, duckdb.InterruptException):
-            raise  # errors of the registry, the options and the user, not of a message
+            raise  # errors of the registry, the options or the user, not of a message
         except Exception as cause:
             if len(messages) > 1:
                 return self._halves(messages)
@@ -440,7 +442,7 @@ class _MessageDecoder:
         return next(c for c in self.columns if c.name == name)
 
     def _plain(self, messages: Messages) -> _Rows:
-        """Each message has its rows; one without a value has a row of NULLs."""
+        """The rows of plain messages; a message without a value has a row of NULLs."""
         assert self.value is not None
         read, absent = _read_some(self.value, messages.values, empty=False)
         if len(absent):
@@ -448,7 +450,9 @@ class _MessageDecoder:
         return _Rows(_by_name(self.fields, read), read.places, None, dict(read.reasons))
 
     def _newest(self, messages: Messages) -> _Rows:
-        """A message has the newest row of its key; without a value, or with an empty one, it deletes that row."""
+        """The rows of messages with the newest row of their key; a message with a missing or empty value deletes that
+        row.
+        """
         assert self.value is not None
         read, gone = _read_some(self.value, messages.values, empty=True)
         if len(gone):
@@ -468,7 +472,7 @@ class _MessageDecoder:
         return _Rows(columns, read.places, diff, reasons)
 
     def _changes(self, messages: Messages, envelope: EnvelopeReader) -> _Rows:
-        """Rows of messages with the row before and after a change; a message without a value has no rows."""
+        """The rows of messages with the row before and after a change; a message without a value has no rows."""
         present = _present(messages.values, empty=True)
         places = np.flatnonzero(present)
         found = envelope.read(of_rows(messages.values, present))
@@ -477,7 +481,7 @@ class _MessageDecoder:
         ops = np.full(len(messages), "", "U8")
         ops[places] = found.ops
         deleted, emptied = ops == "d", ops == ALL_ROWS
-        # Deleted rows, and rows whose key changed.
+        # deleted rows, and rows whose key changed
         has_before, has_after = np.zeros((2, len(messages)), np.bool_)
         has_before[before.places], has_after[after.places] = True, True
         lacking = (ops != "") & ~deleted & ~emptied & ~has_after
@@ -514,7 +518,7 @@ class _MessageDecoder:
         )
 
     def _gone(self, read: Read) -> Read:
-        """Only the primary key of deleted rows counts: other unreadable fields don't matter."""
+        """Deleted rows, of which only the primary key counts, so that other unreadable fields have no effect."""
         columns = [
             c if f.name in self.primary_key else Converted(pa.nulls(len(read.places), f.type.arrow))
             for f, c in zip(self.fields, read.columns, strict=True)
@@ -552,7 +556,7 @@ class _MessageDecoder:
     def _keys(
         self, reader: PayloadReader, messages: Messages, wanted: Numbers, reasons: dict[int, str]
     ) -> dict[str, Converted]:
-        """The columns of the primary key from the keys of the `wanted` messages; a row for each message."""
+        """The columns of the primary key from the keys of the `wanted` messages, with a row for each message."""
         chosen = np.zeros(len(messages), np.bool_)
         chosen[wanted] = True
         chosen &= messages.keys.is_valid().to_numpy(zero_copy_only=False)
@@ -572,7 +576,7 @@ class _MessageDecoder:
         return spread(read.columns[0], read.places, len(messages))
 
     def _refused(self, rows: _Rows) -> Decoded:
-        """The rows without those of unreadable messages, with defaults for unreadable fields."""
+        """The rows of readable messages, with defaults for unreadable fields."""
         reasons = rows.reasons
         kept = self.form.bad_field
         gone = None if rows.diff is None else rows.diff < 0
@@ -615,7 +619,7 @@ class _MessageDecoder:
 
 
 def together(batches: Sequence[Decoded]) -> pa.ListArray | None:
-    """`kept` of several batches."""
+    """The joined `kept` of several batches."""
     if all(b.kept is None for b in batches):
         return None
     kind = pa.list_(pa.string())
@@ -636,7 +640,7 @@ def _cut(messages: Messages, begin: int, end: int) -> Messages:
 
 
 def _present(payloads: pa.BinaryArray, *, empty: bool) -> Mask:
-    """The mask of payloads that exist. empty: payloads without bytes count as missing."""
+    """The mask of existing payloads. empty: whether payloads without bytes count as missing."""
     present: Mask = payloads.is_valid().to_numpy(zero_copy_only=False)
     if empty:
         sizes = pc.fill_null(pc.binary_length(payloads), 0).to_numpy(zero_copy_only=False)
@@ -645,7 +649,7 @@ def _present(payloads: pa.BinaryArray, *, empty: bool) -> Mask:
 
 
 def _read_some(reader: PayloadReader, payloads: pa.BinaryArray, *, empty: bool) -> tuple[Read, Numbers]:
-    """(the rows of the existing payloads, the places of the others)."""
+    """The rows of the existing payloads, and the places of the others."""
     present = _present(payloads, empty=empty)
     if present.all():
         return reader.read(payloads), _NOWHERE

@@ -1,4 +1,4 @@
-"""From the changes of a relation to messages.
+"""Converts the changes of a relation to messages.
 
 Law: the result of `encode` always depends only on the rows, their diffs and the time: equal batches give equal bytes.
 """
@@ -40,14 +40,14 @@ from watersmeet.values.types import BIGINT, VARCHAR, Field, Schema, SqlType
 
 _TRUE: Final = ("true", "t", "1", "yes", "on")
 _FALSE: Final = ("false", "f", "0", "no", "off")
-#: By the bits of a whole number, the type of its unsigned numbers.
+#: The unsigned types by the number of bits.
 _UNSIGNED: Final = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Messages in order. keys, values: binary; NULL for a message without one. headers: list<struct<key: string, value:
-    binary>>, None without headers. times_ms: milliseconds since 1970 (UTC), None for the time of writing.
+    """Messages in order. keys, values: binary, NULL if a message has none. headers: list<struct<key: string, value:
+    binary>>; None without headers. times_ms: milliseconds since 1970 (UTC); None for the time of writing.
     partition_numbers: see `partitions`; None without numbers.
     """
 
@@ -61,7 +61,7 @@ class Encoded:
         return len(self.values)
 
     def partitions(self, count: int) -> list[int]:
-        """The partition of each message, of `count`: its number modulo `count`; -1 where the client chooses."""
+        """The partition of each message out of `count`: its number modulo `count`, or -1 if the client chooses."""
         numbers = self.partition_numbers
         if numbers is None:
             return [-1] * len(self)
@@ -71,14 +71,14 @@ class Encoded:
 
 
 class Encoder(Protocol):
-    """Changes of one relation to messages. Not thread-safe."""
+    """Converts the changes of a relation to messages. Not thread-safe."""
 
     def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
-        """The messages of a consolidated change. rows: columns by name. diff: how often each was inserted (+) or
-        deleted (-).
+        """The messages of a consolidated change. rows: columns by name. diff: the number of insertions (+) or deletions
+        (-) of each row.
 
-        time_us: of the commit, microseconds since 1970 (UTC). Raises OSError while something is unavailable, an `Error`
-        for a row that can never be written.
+        time_us: the time of the commit in microseconds since 1970 (UTC). Raises OSError while a system is unavailable,
+        an `Error` for a row that can never be written.
         """
 
 
@@ -102,13 +102,13 @@ def open_encoder(
 ) -> Encoder:
     """The encoder of `format`.
 
-    key: names of the columns of the message key; none: messages without keys, for plain rows only. force_append_only:
-    plain rows leave out deletions; otherwise a deletion is an error. parts: by column, its part of a message: key,
-    headers (a JSON object), header:<name>, timestamp, tombstone (the message has no value), or one of `BROKERS_OWN`,
-    which is not written; `COMPUTED_KEY` instead of any key, `COMPUTED_PARTITION` (a whole number, see
+    key: the names of the columns of the message key; empty: messages without keys, for plain rows only.
+    force_append_only: whether plain rows omit deletions, which otherwise are an error. parts: the part of a message by
+    column: key, headers (a JSON object), header:<name>, timestamp, tombstone (whether the message has no value), or one
+    of `BROKERS_OWN`, which is not written; `COMPUTED_KEY` instead of any key; `COMPUTED_PARTITION` (a whole number, see
     `Encoded.partitions`). Other columns are the value. timestamp, tombstone and computed parts are for plain rows only.
 
-    CONNECTOR_OPTION for combinations that can't be encoded. LIBRARY_MISSING.
+    Raises CONNECTOR_OPTION for combinations that can't be encoded, LIBRARY_MISSING.
     """
     parts = parts or {}
     written = tuple(c for c in columns if c.name not in parts)
@@ -146,8 +146,8 @@ def open_writer(
     part: Part = "value",
     whole: bool = False,
 ) -> Writer:
-    """The writer of values in `encoding`. part: value or key, for the schema registry. whole: in Avro, the value is the
-    only column itself, not a record with that field.
+    """The writer of values in `encoding`. part: value or key, for the schema registry. whole: whether in Avro the value
+    is the only column itself, not a record with this field.
     """
     if encoding == "json":
         connected = flag(options, "schemas.enable", default=False)
@@ -177,7 +177,7 @@ def open_writer(
 
 
 def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """A Boolean option. CONNECTOR_OPTION if it is neither true nor false."""
+    """A Boolean option. Raises CONNECTOR_OPTION if it is neither true nor false."""
     asked = options.get(name, "").lower()
     if not asked:
         return default
@@ -199,7 +199,9 @@ def _needs_key(form: str) -> Exception:
 
 
 def _key_writer(columns: Schema, format: MessageFormat, destination: Destination, *, is_own: bool) -> Writer:  # noqa: A002
-    """is_own: the key is a column of its own, written unchanged unless the format specifies an encoding."""
+    """is_own: whether the key is a separate column, which is written unchanged unless the format specifies an
+    encoding.
+    """
     if (window := format.options.get(WINDOW)) is not None:
         (key,) = columns
         plain = replace(format, options={n: v for n, v in format.options.items() if n != WINDOW})
@@ -244,7 +246,7 @@ class _Unpacked:
 
 
 class _Wrapped:
-    """JSON of Kafka Connect: the schema next to each value."""
+    """Writes JSON of Kafka Connect, with the schema next to each value."""
 
     def __init__(self, before: bytes, inner: Writer) -> None:
         self._before = before
@@ -254,21 +256,21 @@ class _Wrapped:
         return concatenated([self._before, self._inner.write(rows), b"}"])
 
 
-#: Parts of messages that brokers set.
+#: The parts of messages that brokers set.
 BROKERS_OWN: Final = ("partition", "offset")
-#: Parts of messages that are computed from other columns of the row.
+#: The parts of messages that are computed from other columns of the row.
 COMPUTED_KEY: Final = "computed key"
 COMPUTED_PARTITION: Final = "computed partition"
 
-#: From rows to their headers; None if none has any.
+#: A function from rows to their headers; None if no column has headers.
 HeaderWriter = Callable[[pa.Table], "pa.ListArray | None"]
 
 _PAIRS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class _Plain:
-    """A message for each inserted row, as often as it was inserted. times, tombstones, numbers: the columns of
-    timestamps, tombstones and numbers of partitions.
+    """Encodes a message for each insertion of a row. times, tombstones, numbers: the columns of timestamps, tombstones
+    and partition numbers.
     """
 
     def __init__(
@@ -325,8 +327,8 @@ class _Plain:
 
 @dataclass(frozen=True)
 class ChangedKeys:
-    """The changes of keys, in the order of their first occurrence. first: the place of any row of each key. gone, came:
-    the place of its last deleted or inserted row; -1 without one.
+    """The changes of keys in the order of their first occurrence. first: the place of a row of each key. gone, came:
+    the place of its last deleted and inserted row; -1 for none.
     """
 
     first: npt.NDArray[np.int64]
@@ -335,7 +337,7 @@ class ChangedKeys:
 
 
 def changed_keys(keys: pa.BinaryArray, diff: Numbers) -> ChangedKeys:
-    """Keys are equal if their bytes are, as for brokers."""
+    """The changes of keys; keys are equal if their bytes are equal, as for brokers."""
     coded = keys.dictionary_encode(null_encoding="encode")
     codes = coded.indices.to_numpy(zero_copy_only=False)
     found = []
@@ -347,7 +349,7 @@ def changed_keys(keys: pa.BinaryArray, diff: Numbers) -> ChangedKeys:
 
 
 def _message_keys(keys: Writer, rows: pa.Table) -> pa.BinaryArray:
-    """The keys of messages. DELIVERY_REFUSED for NULL: such a message would have no key."""
+    """The keys of messages. Raises DELIVERY_REFUSED for NULL, because the message would have no key."""
     found = keys.write(rows)
     if found.null_count:
         raise error(
@@ -359,7 +361,7 @@ def _message_keys(keys: Writer, rows: pa.Table) -> pa.BinaryArray:
 
 
 class _Upsert:
-    """A message for each changed key: its new row, or no value without one."""
+    """Encodes a message for each changed key, with its new row, or without a value if the row was deleted."""
 
     def __init__(self, keys: Writer, values: Writer, headers: HeaderWriter) -> None:
         self._keys, self._values, self._headers = keys, values, headers
@@ -382,11 +384,11 @@ class _Envelopes(Protocol):
     """Debezium's envelopes."""
 
     def write(self, rows: pa.Table, changed: ChangedKeys, time_ms: int) -> pa.BinaryArray:
-        """An envelope for each changed key. time_ms: milliseconds since 1970 (UTC)."""
+        """The envelopes of the changed keys. time_ms: milliseconds since 1970 (UTC)."""
 
 
 class _Debezium:
-    """For each changed key an envelope with its row before and after; a tombstone after a deletion.
+    """Encodes an envelope with the row before and after for each changed key, and a tombstone after a deletion.
 
     around_keys: the bytes before and after each key.
     """
@@ -428,7 +430,7 @@ def _json_envelopes(
 
 
 class _JsonEnvelopes:
-    """schema: written next to each envelope."""
+    """schema: the schema to write next to each envelope."""
 
     def __init__(self, values: Writer, schema: bytes | None, destination: Destination) -> None:
         self._values = values
@@ -485,7 +487,7 @@ def _or_null(places: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def _header_writer(parts: Mapping[str, str]) -> HeaderWriter:
-    """Writes the column of all headers if there is one, else those of single headers."""
+    """A writer of the column with all headers if there is one, else of the columns with single headers."""
     whole = [column for column, part in parts.items() if part == "headers"]
     if whole:
         return lambda rows: _of_objects(rows.column(whole[0]).combine_chunks())
@@ -494,7 +496,7 @@ def _header_writer(parts: Mapping[str, str]) -> HeaderWriter:
 
 
 def _of_objects(objects: pa.StringArray) -> pa.ListArray:
-    """A header for each member of a JSON object. INVALID_VALUE for other values."""
+    """A header for each member of a JSON object. Raises INVALID_VALUE for other values."""
     kinds, pairs = evaluate(
         [objects],
         [
@@ -508,7 +510,7 @@ def _of_objects(objects: pa.StringArray) -> pa.ListArray:
 
 
 def _headers(rows: pa.Table, columns: Mapping[str, str]) -> pa.ListArray | None:
-    """columns: by name of the header, the column of its value; NULL is a message without that header."""
+    """columns: the columns of values by header name; for NULL the message lacks the header."""
     if not columns:
         return None
     values = [rows.column(c).combine_chunks().cast(pa.binary()) for c in columns.values()]
@@ -523,7 +525,7 @@ def _headers(rows: pa.Table, columns: Mapping[str, str]) -> pa.ListArray | None:
 
 # The schemas that Kafka Connect and Debezium write next to a value.
 
-#: By type: Connect's type, and the meaning of the value.
+#: Connect's type and the meaning of the value for each type.
 _CONNECT: Final[dict[str, tuple[str, str]]] = {
     "boolean": ("boolean", ""),
     "smallint": ("int16", ""),

@@ -1,7 +1,7 @@
-"""Payloads in JSON: objects and arrays, keys, and rows and columns at paths.
+"""Reads payloads in JSON: objects and arrays, keys, and rows and columns at paths.
 
-Paths: SQLstream, "Parsing JSON": `$.a.b`, `$['a']`, `$.a[0]`, `$..name` (the first of that name at any depth), and for
-rows also `[*]` and `[:]`.
+Paths: SQLstream, "Parsing JSON": `$.a.b`, `$['a']`, `$.a[0]`, `$..name` (the first member with this name at any depth),
+and for rows also `[*]` and `[:]`.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from watersmeet.values.types import DEFAULT_PRECISION, Field
 _BRACE, _BRACKET = b"{["
 _NOT_OBJECT: Final = "json: not a JSON object"
 
-#: Messages scanned at once where a batch is not plain, and the rejected pieces after which the rest is not tried.
+#: The number of messages per piece if a batch is not plain, and the number of rejected pieces after which the fast
+#: reader gives up.
 _PIECE: Final = 2048
 
 _ENOUGH: Final = 3
 
-#: Types that Arrow's JSON reader reads itself, with the same values.
+#: The types that Arrow's JSON reader reads with the same values.
 _STRICT: Final = ("boolean", "smallint", "integer", "bigint", "real", "double precision", "numeric", "varchar")
 
-#: Types that it reads as text.
+#: The types that it reads as text.
 _TEXTUAL: Final = ("date", "time", "timestamp", "timestamptz")
 
 
 def message_rules(options: Mapping[str, str], *, base64: bool = False, json_texts: bool = False) -> MessageRules:
-    """The rules of the options. CONNECTOR_OPTION for an unknown `timestamptz.handling.mode`."""
+    """The rules of the options. Raises CONNECTOR_OPTION for an unknown `timestamptz.handling.mode`."""
     mode = options.get("timestamptz.handling.mode", "guess_number_unit")
     if mode not in get_args(TimeNumbers):
         known = ", ".join(get_args(TimeNumbers))
@@ -50,9 +51,10 @@ def message_rules(options: Mapping[str, str], *, base64: bool = False, json_text
 
 
 class JsonReader:
-    """Objects whose members are the columns, arrays of them, and, with `many_rows`, several objects in a payload.
+    """Reads objects whose members are the columns, arrays of objects, and with `many_rows` several objects in a
+    payload.
 
-    framed: a payload may begin with a zero byte and the id of a schema, which are ignored.
+    framed: whether a payload may begin with a zero byte and the id of a schema, which are ignored.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class JsonReader:
         return Read(found.columns, found.places, {i: _encoding(found.reasons, i, is_text) for i in found.reasons})
 
     def read_texts(self, texts: pa.StringArray) -> Read:
-        """As `read`, for texts."""
+        """Like `read`, for texts."""
         if not self._is_plain or not len(texts):
             return self._scanned(texts)
         fast = _by_arrow(texts, self.fields, self.rules)
@@ -86,7 +88,7 @@ class JsonReader:
         refused = 0
         begin = 0
         while begin < len(texts):
-            # Where the first pieces are all refused, so is most of the rest.
+            # if the first pieces are all rejected, most of the others would be too
             piece = texts[begin : begin + _PIECE] if refused < _ENOUGH else texts[begin:]
             fast = _by_arrow(piece, self.fields, self.rules) if refused < _ENOUGH and len(texts) > _PIECE else None
             refused += fast is None
@@ -139,7 +141,7 @@ class JsonReader:
         inside = keep[~wrong]
         columns = [c.rows(inside) for c in columns]
         good = Read(columns, rows[keep])
-        # Texts with objects over several lines, or several objects in a line: one by one.
+        # texts with objects over several lines, or several objects in a line, are read one by one
         cut = [objects_in(text) for text in of_rows(texts, odd).to_pylist()]
         reasons = {int(i): _NOT_OBJECT for i, found in zip(odd, cut, strict=True) if found is None}
         flat = pa.array([piece for found in cut for piece in found or ()], pa.string())
@@ -150,7 +152,7 @@ class JsonReader:
 
 
 class JsonKeyReader:
-    """Keys: an object with the columns as members or, for a single column, a JSON value other than an object."""
+    """Reads keys: an object with the columns as members or, for a single column, a JSON value other than an object."""
 
     def __init__(self, fields: Sequence[Field], rules: MessageRules, *, whole: bool, framed: bool = False) -> None:
         self._fields = fields
@@ -213,7 +215,7 @@ def _encoding(reasons: Mapping[int, str], place: int, is_text: Mask) -> str:
 
 
 def _arrow_schema(fields: Sequence[Field], sample: str) -> pa.Schema | None:
-    """The columns' members for Arrow's reader, from one of the texts; None if it can't read them.
+    """The schema of the columns' members for Arrow's reader, from one of the texts; None if Arrow can't read them.
 
     The text shows the case of keys and the kinds of values.
     """
@@ -240,11 +242,11 @@ def _arrow_schema(fields: Sequence[Field], sample: str) -> pa.Schema | None:
 
 
 def _by_arrow(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRules) -> list[Converted] | None:
-    """The members of JSON objects, in one pass; None if a text needs the slower way.
+    """The members of JSON objects, read by Arrow in one pass; None if a text needs the slower reader.
 
-    Arrow's reader keeps all digits of numbers and rejects a batch with equal keys, with values of another JSON type
-    than their column's, and with invalid JSON. It compares names with case, and reads only consecutive objects: both
-    are checked.
+    Arrow's reader keeps all digits of numbers, and rejects a batch with equal keys, values of another JSON type than
+    the column's, or invalid JSON. It compares names with case, and reads only consecutive objects; this function checks
+    both.
     """
     braces = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
     if not pc.all(braces).as_py():
@@ -295,8 +297,8 @@ def _plain_column(column: Field, values: pa.Array, rules: MessageRules) -> Conve
 
 
 def _may_wrap(texts: pa.StringArray, schema: pa.Schema) -> bool:
-    """Whether a text may have a number that Arrow's reader scales modulo 2^128: with more digits before the point than
-    its column, or with an exponent.
+    """Whether a text may contain a number that Arrow's reader scales modulo 2^128, because it has more digits before
+    the point than the column, or an exponent.
     """
     scales = [field.type.scale for field in schema if pa.types.is_decimal(field.type)]
     if not scales:
@@ -306,7 +308,7 @@ def _may_wrap(texts: pa.StringArray, schema: pa.Schema) -> bool:
 
 
 def _may_be_there(texts: pa.StringArray, name: str, values: pa.Array) -> bool:
-    """Whether a text without a value for a name may have a key that is the name in another case or with escapes."""
+    """Whether a text without a value for a name may contain the name as a key in another case or with escapes."""
     without = texts.filter(values.is_null())
     if pc.any(pc.match_substring(without, "\\")).as_py():
         return True
@@ -332,7 +334,7 @@ def _may_be_exact(texts: pa.StringArray, name: str) -> bool:
 
 
 def flat(column: pa.ChunkedArray) -> pa.Array:
-    """The values in one array."""
+    """The values as one array."""
     array = column.combine_chunks()
     return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
@@ -342,7 +344,7 @@ _STEP: Final = re.compile(
     r"|(?P<every>\[(?:\*|:|0:)?\])"
 )
 
-#: Options of a format: the path of its rows, and a prefix of the name of a column for its path.
+#: The format options with the path of rows, and with the paths of columns (a prefix of the column's name).
 ROW_PATH: Final = "row_path"
 
 PATH: Final = "path."
@@ -350,7 +352,9 @@ PATH: Final = "path."
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a path. deep: the first member with the name at any depth. every: all elements. place: one element."""
+    """A step of a path. deep: whether it is the first member with the name at any depth. every: whether it is all
+    elements. place: the index of one element.
+    """
 
     kind: Literal["member", "deep", "place", "every"]
     name: str = ""
@@ -358,7 +362,7 @@ class Step:
 
 
 def read_path(path: str, what: str) -> tuple[Step, ...]:
-    """The steps of a path. what: its owner, for the error: FEATURE_NOT_SUPPORTED."""
+    """The steps of a path. what: its owner, for the error. Raises FEATURE_NOT_SUPPORTED."""
     text = path.strip()
     steps: list[Step] = []
     at = 1
@@ -400,9 +404,10 @@ def column_path(path: str, row_path: str, column: str) -> tuple[Step, ...]:
 
 
 class JsonPathReader:
-    """Rows that are objects at a path, whose columns are members at paths. Columns without a path are members.
+    """Reads rows that are objects at a path, with columns that are members at paths. Columns without a path are direct
+    members.
 
-    A payload may have several consecutive objects.
+    A payload may contain several consecutive objects.
     """
 
     def __init__(self, fields: Sequence[Field], rules: MessageRules, options: Mapping[str, str]) -> None:
@@ -428,7 +433,7 @@ class JsonPathReader:
         return Read(self._columns(rows, self._direct.read_texts(rows)), places, reasons)
 
     def _columns(self, rows: pa.StringArray, direct: Read) -> list[Converted]:
-        """All columns. rows: objects. direct: the columns that are, or may be, their members."""
+        """All columns. rows: the objects. direct: the columns that are, or may be, direct members."""
         columns = {f.name: c for f, c in zip(self._direct.fields, direct.columns, strict=True)}
         for column in self._fields:
             if column.name in self._paths:
@@ -445,7 +450,7 @@ class JsonPathReader:
         return spread(json_values(of_rows(found, there), column.type, self._rules), there, len(rows))
 
     def _deeper(self, rows: pa.StringArray, column: Field, direct: Converted) -> Converted:
-        """A column whose values are not direct members of some objects, but may be deeper in these."""
+        """A column whose values are not direct members of some objects, but may be nested deeper."""
         may_be = pc.and_(direct.column.is_null(), pc.match_substring(rows, f'"{column.name}"'))
         places = np.flatnonzero(may_be.to_numpy(zero_copy_only=False) & (True if direct.bad is None else ~direct.bad))
         if not len(places):
@@ -456,12 +461,12 @@ class JsonPathReader:
         return first_of(direct, spread(values, places[there], len(rows)))
 
     def _row_texts(self, texts: pa.StringArray) -> tuple[pa.StringArray, Numbers, dict[int, str]]:
-        """(the objects that are rows, the payload of each, why payloads have none)."""
+        """The objects that are rows, the payload of each, and the reasons why payloads have no rows."""
         valid = is_valid(texts)
         reasons: dict[int, str] = {}
         places = np.flatnonzero(valid)
         found = of_rows(texts, valid)
-        if not valid.all():  # several objects in a row, or none
+        if not valid.all():  # several consecutive objects, or none
             odd = np.flatnonzero(~valid)
             cut = [objects_in(text) for text in of_rows(texts, odd).to_pylist()]
             reasons = {int(i): "json: not a JSON object" for i, pieces in zip(odd, cut, strict=True) if pieces is None}
@@ -477,7 +482,7 @@ class JsonPathReader:
                 inner = _taken(found, step)
             there = inner.is_valid().to_numpy(zero_copy_only=False)
             found, places = of_rows(inner, there), places[there]
-        if (first_bytes(found) == _BRACKET).any():  # an array where a row should be: its elements are rows
+        if (first_bytes(found) == _BRACKET).any():  # an array instead of a row, whose elements are rows
             arrays = first_bytes(found) == _BRACKET
             inner, of = _elements(of_rows(found, arrays), places[arrays])
             found = pa.concat_arrays([of_rows(found, ~arrays), inner])
@@ -492,14 +497,14 @@ class JsonPathReader:
 
 
 def _elements(texts: pa.StringArray, places: Numbers) -> tuple[pa.StringArray, Numbers]:
-    """The elements of the arrays among texts, and the places of these. Other texts have none."""
+    """The elements of the arrays in texts, and the places of the arrays. Other texts have no elements."""
     arrays = first_bytes(texts) == _BRACKET
     found = elements(of_rows(texts, arrays))
     return found.texts(), places[arrays][found.rows]
 
 
 def _taken(texts: pa.StringArray, step: Step) -> pa.StringArray:
-    """The value at a step from each text; NULL for none and for null."""
+    """The value at a step in each text; NULL if it is missing or null."""
     wanted = _BRACKET if step.kind == "place" else _BRACE
     firsts = first_bytes(texts)
     right = (firsts == wanted) | ((firsts == _BRACKET) & (step.kind == "deep"))

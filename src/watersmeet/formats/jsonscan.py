@@ -1,7 +1,7 @@
-"""The positions of the members of JSON objects and of the elements of JSON arrays.
+"""Finds the members of JSON objects and the elements of JSON arrays.
 
-Texts are scanned as bytes, all at once, with numpy. Values are not parsed: digits are kept (DuckDB's JSON functions
-read a number with a fraction as a double), the last of equal keys can win, and nesting has no limit. The texts must be
+All texts are scanned together as bytes with NumPy. Values are not parsed: digits are kept (DuckDB's JSON functions read
+a number with a fraction as a double), the last of equal keys can be used, and nesting has no limit. The texts must be
 valid JSON; see `is_valid`.
 """
 
@@ -61,8 +61,8 @@ def first_bytes(texts: pa.StringArray) -> Bytes:
 
 @dataclass(frozen=True)
 class Parts:
-    """Values in JSON texts. rows: the text of each, ascending. Value i is bytes [starts[i], ends[i]) of `data`; a
-    missing value is empty.
+    """Values in JSON texts. rows: the number of each value's text, ascending. Value i is bytes [starts[i], ends[i]) of
+    `data`; a missing value is empty.
     """
 
     data: Bytes
@@ -75,7 +75,7 @@ class Parts:
 
     @cached_property
     def firsts(self) -> Bytes:
-        """The first byte of each value, which shows its kind; 0 for a missing one."""
+        """The first byte of each value, which determines its kind; 0 for a missing value."""
         if not len(self.data):
             return np.zeros(len(self), np.uint8)
         return np.where(self.ends > self.starts, self.data[np.minimum(self.starts, len(self.data) - 1)], 0)
@@ -85,7 +85,7 @@ class Parts:
         return self._cut(self.starts, self.ends)
 
     def contents(self) -> pa.StringArray:
-        """As `texts`, but strings are unquoted and unescaped."""
+        """Like `texts`, but with unquoted and unescaped strings."""
         quoted = (self.firsts == _QUOTE).astype(np.int64)
         found = self._cut(self.starts + quoted, self.ends - quoted)
         escaped = quoted.astype(np.bool_) & _holds(self.data, _BACKSLASH, self.starts, self.ends)
@@ -107,13 +107,13 @@ def cut(data: Bytes, starts: Places, ends: Places, null: Mask | None = None) -> 
         return pa.array([], pa.string())
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2], offsets[1::2] = starts, ends
-    # Every other string lies between two of them.
+    # every other piece lies between two of the strings
     pieces = pa.StringArray.from_buffers(2 * count - 1, pa.py_buffer(offsets), pa.py_buffer(data))
     return pieces.take(pa.array(np.arange(0, 2 * count, 2), mask=null))
 
 
 def members(texts: pa.StringArray) -> tuple[pa.StringArray, Parts]:
-    """(the keys, the values) of JSON objects. Keys are not NULL, and unescaped."""
+    """The unescaped keys and the values of JSON objects. Keys are never NULL."""
     tokens = _Tokens.of(texts)
     left, right, rows = tokens.parts()
     some = right > left + 1
@@ -139,12 +139,12 @@ def newest(codes: npt.NDArray[np.int32], wanted: int, found: Parts, count: int) 
         nowhere = np.zeros(count, np.int64)
         return Parts(found.data, np.arange(count), nowhere, nowhere)
     place = np.full(count, -1, np.int64)
-    place[found.rows[which]] = which  # the last one of several for a row
+    place[found.rows[which]] = which  # the last of several values for a row
     rows = np.arange(count, dtype=np.int64)
     missing = place < 0
     if not missing.any():
         return Parts(found.data, rows, found.starts[place], found.ends[place])
-    # A missing value is an empty one after the previous value, so that positions ascend.
+    # a missing value is empty and follows the previous value, so that positions ascend
     seen = np.maximum.accumulate(np.where(missing, 0, found.ends[place]))
     return Parts(
         found.data, rows, np.where(missing, seen, found.starts[place]), np.where(missing, seen, found.ends[place])
@@ -152,15 +152,15 @@ def newest(codes: npt.NDArray[np.int32], wanted: int, found: Parts, count: int) 
 
 
 def member(objects: pa.StringArray, name: str) -> pa.StringArray:
-    """The member `name` of JSON objects; NULL for null and for none."""
+    """The member `name` of JSON objects; NULL if it is null or missing."""
     keys, found = members(objects)
     codes = pc.equal(keys, name).cast(pa.int32()).to_numpy()
     return newest(codes, 1, found, len(objects)).texts()
 
 
 def first_deep(texts: pa.StringArray, name: str) -> pa.StringArray:
-    """The first member `name` in JSON objects and arrays, at any depth, but a member of the object itself before all
-    others; NULL for null and for none.
+    """The first member `name` in JSON objects and arrays at any depth; a direct member precedes all others. NULL if it
+    is null or missing.
     """
     tokens = _Tokens.of(texts)
     colons = np.flatnonzero(tokens.kinds == _COLON)
@@ -183,7 +183,7 @@ def first_deep(texts: pa.StringArray, name: str) -> pa.StringArray:
 
 
 def canonical(texts: pa.StringArray) -> pa.StringArray:
-    """JSON texts in the stored form of jsonb: no white space, plain characters, the last of equal keys."""
+    """JSON texts in the stored form of jsonb: without white space and needless escapes, with the last of equal keys."""
     if texts.null_count:
         valid = texts.is_valid()
         done = canonical(texts.filter(valid))
@@ -192,7 +192,7 @@ def canonical(texts: pa.StringArray) -> pa.StringArray:
 
 
 def content(texts: pa.StringArray) -> tuple[Bytes, Places]:
-    """(the bytes of all texts, the beginning of each, and the end)."""
+    """The bytes of all texts, and the beginning of each text and the end."""
     data = texts.buffers()[2]
     if data is None or not len(texts):
         return np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
@@ -207,14 +207,14 @@ def _strings(data: Bytes, offsets: Places) -> pa.StringArray:
 
 
 def _without(data: Bytes, offsets: Places, dropped: Places) -> pa.StringArray:
-    """The texts without the bytes at these ascending positions."""
+    """The texts without the bytes at some ascending positions."""
     keep = np.ones(len(data), np.bool_)
     keep[dropped] = False
     return _strings(data[keep], offsets - np.searchsorted(dropped, offsets))
 
 
 def _skip_space(data: Bytes, starts: Places, ends: Places) -> Places:
-    """`starts`, after white space; at most `ends`. Changes the array."""
+    """Moves `starts` past white space, at most to `ends`. Changes the array."""
     if not len(data):
         return starts
     last = len(data) - 1
@@ -228,7 +228,7 @@ def _skip_space(data: Bytes, starts: Places, ends: Places) -> Places:
 
 
 def _drop_space(data: Bytes, starts: Places, ends: Places) -> Places:
-    """`ends`, before white space; at least `starts`. Changes the array."""
+    """Moves `ends` before white space, at least to `starts`. Changes the array."""
     blank = ends > starts
     blank[blank] = _SPACE[data[ends[blank] - 1]]
     if blank.any():
@@ -272,13 +272,13 @@ class _Tokens:
             places = np.delete(places, np.searchsorted(places, escaped))
         kinds = data[places]
         quotes = kinds == _QUOTE
-        # Odd after an opening quote; the sum may overflow.
+        # the sum is odd after an opening quote and may overflow
         outside = quotes | (np.cumsum(quotes, dtype=np.uint8) % 2 == 0)
         places, kinds = places[outside], kinds[outside]
         return _Tokens(data, offsets, places, kinds, np.cumsum(_STEP[kinds], dtype=np.int32))
 
     def parts(self) -> tuple[Places, Places, Places]:
-        """(left token, right token, text) of the parts between brackets and commas of the outermost level."""
+        """The left token, right token and text of each part between brackets and commas of the outermost level."""
         top = (self.depths == 1) & ((self.kinds == _COMMA) | (_STEP[self.kinds] == 1))
         bounds = np.flatnonzero(top | (self.depths == 0))
         ends = self.depths[bounds] == 0
@@ -317,7 +317,7 @@ def _plain(texts: pa.StringArray) -> pa.StringArray:
     escaped = _holds(data, _BACKSLASH, opening, closing)
     opening, closing = opening[escaped], closing[escaped]
     (said,) = evaluate([cut(data, opening, closing)], ["CAST(json(t0) AS VARCHAR)"])
-    # The texts in pieces: escaped strings and the ranges between them, cut at the bounds of texts.
+    # the texts are divided into escaped strings and the ranges between them, which end at the bounds of texts
     bounds = np.sort(np.concatenate([offsets, opening, closing]))
     bounds = bounds[np.diff(bounds, prepend=-1) != 0]
     pieces = _strings(data, bounds)
@@ -328,9 +328,9 @@ def _plain(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _last_keys(texts: pa.StringArray) -> pa.StringArray:
-    """JSON texts, plain and compact, without the earlier ones of equal keys."""
+    """Plain and compact JSON texts with only the last of equal keys."""
     tokens = _Tokens.of(texts)
-    # Sorted by depth, the members of an object follow its bracket together.
+    # after sorting by depth, the members of an object directly follow its bracket
     order = np.argsort(tokens.depths, kind="stable")
     kinds = tokens.kinds[order]
     colons, commas = np.flatnonzero(kinds == _COLON), np.flatnonzero(kinds == _COMMA)

@@ -1,4 +1,4 @@
-"""Messages of topics: the contracts of decoders and payload readers, the parts of messages as columns, windowed keys.
+"""The contracts of decoders and payload readers, the parts of messages as columns, and windowed keys.
 
 Kafka Streams writes a windowed key as the bytes of the key, then the start of its window; for a session its end, then
 its start. Both are milliseconds since 1970 (UTC) in 8 bytes, big-endian.
@@ -31,11 +31,11 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Messages:
-    """Messages of one partition of a topic, by offset.
+    """Messages of one partition of a topic, ordered by offset.
 
-    keys, values: binary; NULL for a message without one (a tombstone has no value). offsets: int64, ascending, with
-    gaps. times_ms: milliseconds since 1970 (UTC), -1 where the message has none; None if not requested. headers:
-    list<struct<key: string, value: binary>>, NULL for messages without; None if not requested.
+    keys, values: binary, NULL if a message has none (a tombstone has no value). offsets: int64, ascending, with gaps.
+    times_ms: milliseconds since 1970 (UTC), -1 if a message has no time; None if not requested. headers:
+    list<struct<key: string, value: binary>>, NULL if a message has none; None if not requested.
     """
 
     topic: str
@@ -51,7 +51,7 @@ class Messages:
 
 
 class Unreadable(NamedTuple):
-    """A message that can't be decoded. place: its position in the batch."""
+    """An undecodable message. place: its position in the batch."""
 
     place: int
     reason: str
@@ -61,11 +61,11 @@ class Unreadable(NamedTuple):
 class Decoded:
     """The rows of messages.
 
-    table: all columns of the relation that come from messages, by name, in the Arrow types of their SQL types. places:
-    int64, ascending: for each row the position of its message in the batch. diff: int64: 1 for an inserted row, -1 for
-    a deleted one, of which only the primary key counts; None: all are 1. unreadable: by ascending place; these messages
-    have no rows. kept: list<string>: by row, the columns that the message lacks because they did not change; an empty
-    list with diff -1: all rows are deleted. None: all are NULL.
+    table: all columns of the relation that are read from messages, by name, in the Arrow types of their SQL types.
+    places: the position of each row's message in the batch (int64, ascending). diff: int64, 1 for an inserted row, -1
+    for a deleted row, of which only the primary key counts; None: all are 1. unreadable: the messages without rows, by
+    ascending place. kept: list<string>, by row the columns that the message lacks because they did not change; an empty
+    list with diff -1 means that all rows are deleted. None: all are NULL.
     """
 
     table: pa.Table
@@ -76,16 +76,17 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """From messages to rows.
+    """Converts messages to rows.
 
-    Law: the rows of a message always depend only on that message, and on schemas whose id never changes: a batch that
-    is decoded again, or cut otherwise, has the same rows.
+    Law: the rows of a message always depend only on this message, and on schemas with fixed ids: decoding again, or in
+    different batches, returns the same rows.
     """
 
     def decode(self, messages: Messages) -> Decoded:
-        """The rows of `messages`. Bad messages are `unreadable`, never an error.
+        """The rows of `messages`. Invalid messages are listed in `unreadable` and never raise an error.
 
-        Raises OSError if a schema can't be fetched for now (it is tried again), an `Error` if it can never be used.
+        Raises OSError if a schema is temporarily unavailable (the caller tries again), an `Error` if it can never be
+        used.
         """
 
 
@@ -93,8 +94,8 @@ class Decoder(Protocol):
 class Read:
     """The rows of payloads.
 
-    columns: one for each field of the reader. places: int64, ascending: for each row the position of its payload.
-    reasons: by place, why a payload has no rows.
+    columns: one for each field of the reader. places: the position of each row's payload (int64, ascending). reasons:
+    by place, the reason why a payload has no rows.
     """
 
     columns: Sequence[Converted]
@@ -103,10 +104,10 @@ class Read:
 
 
 class PayloadReader(Protocol):
-    """From payloads to rows."""
+    """Converts payloads to rows."""
 
     def read(self, payloads: pa.BinaryArray) -> Read:
-        """The rows of payloads without NULL. Raises as `Decoder.decode` does."""
+        """The rows of payloads, which must not be NULL. Raises the errors of `Decoder.decode`."""
 
 
 def nothing(fields: Sequence[Field], reasons: Mapping[int, str] | None = None) -> Read:
@@ -115,7 +116,7 @@ def nothing(fields: Sequence[Field], reasons: Mapping[int, str] | None = None) -
 
 
 def as_texts(payloads: pa.BinaryArray) -> tuple[pa.StringArray, Mask]:
-    """(the payloads as text, which of them are UTF-8). Others are empty."""
+    """The payloads as texts, and the mask of those that are UTF-8. Other texts are empty."""
     good = np.ones(len(payloads), np.bool_)
     try:
         return payloads.cast(pa.string()), good
@@ -130,14 +131,14 @@ def as_texts(payloads: pa.BinaryArray) -> tuple[pa.StringArray, Mask]:
 
 
 def without_head(payloads: pa.BinaryArray, size_bytes: int) -> pa.BinaryArray:
-    """Payloads, without NULL, after their first bytes. (Arrow's own function fails for long texts.)"""
+    """Payloads, which must not be NULL, without their first bytes. Arrow's own function fails for long texts."""
     if not len(payloads):
         return payloads
     ends = offsets(payloads)
     bounds = np.empty(2 * len(payloads), np.int32)
     bounds[0::2] = np.minimum(ends[:-1] + size_bytes, ends[1:])
     bounds[1::2] = ends[1:]
-    # Every other piece lies between two bodies.
+    # every other piece lies between two bodies
     pieces = pa.BinaryArray.from_buffers(
         pa.binary(), 2 * len(payloads) - 1, [None, pa.py_buffer(bounds), payloads.buffers()[2]]
     )
@@ -152,7 +153,7 @@ def cut_rows(read: Read, keep: Mask) -> Read:
 
 
 def moved(read: Read, places: Numbers) -> Read:
-    """The same rows, for payloads at `places` among others."""
+    """The rows with the places of payloads that are at `places` in a larger batch."""
     return Read(read.columns, places[read.places], {int(places[i]): why for i, why in read.reasons.items()})
 
 
@@ -185,7 +186,7 @@ def spread(found: Converted, places: Numbers, count: int) -> Converted:
 
 
 def first_of(first: Converted, second: Converted) -> Converted:
-    """The first value, or else the second."""
+    """The first value, or if it is NULL the second."""
     there = first.column.is_valid().to_numpy(zero_copy_only=False)
     first_bad = np.zeros(len(there), np.bool_) if first.bad is None else first.bad
     second_bad = np.zeros(len(there), np.bool_) if second.bad is None else second.bad & ~there
@@ -205,7 +206,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 def default_of(kind: SqlType) -> Any:
-    """The default of an unreadable value: 0, an empty text, 1970-01-01."""
+    """The default that replaces an unreadable value: 0, an empty text, 1970-01-01."""
     if kind.name == "struct":
         return pa.scalar({name: default_of(part).as_py() for name, part in kind.fields}, kind.arrow)
     if kind.name in _DEFAULTS:
@@ -228,7 +229,7 @@ _PARTS: Final = ("key", "partition", "offset", "timestamp", "payload", "headers"
 
 
 def check_part(column: Field, part: str) -> None:
-    """FEATURE_NOT_SUPPORTED for an unknown part, DATATYPE_MISMATCH for a column that can't show it."""
+    """Raises FEATURE_NOT_SUPPORTED for an unknown part, DATATYPE_MISMATCH for a column that can't show the part."""
     if part not in _PARTS and not part.startswith(_HEADER):
         raise error("FEATURE_NOT_SUPPORTED", f'messages have no part "{part}"')
     kind = column.type
@@ -284,7 +285,7 @@ def part_column(column: Field, part: str, messages: Messages) -> Converted:
 
 
 def of_bytes(payloads: pa.BinaryArray, column: Field) -> Converted:
-    """Bytes as bytea, or as the value of their text."""
+    """Bytes as bytea, or converted from their text."""
     if column.type.name == "bytea":
         return Converted(payloads)
     present = payloads.is_valid().to_numpy(zero_copy_only=False)
@@ -303,7 +304,7 @@ def _number(values: Any, column: Field) -> Converted:
 
 
 def _header(headers: pa.ListArray, name: str) -> pa.BinaryArray:
-    """The value of the last header of that name; NULL without one."""
+    """The value of the last header with a name, or NULL."""
     rows = pc.list_parent_indices(headers).to_numpy()
     pairs = headers.flatten()
     wanted = pc.fill_null(pc.equal(pairs.field("key"), name), fill_value=False).to_numpy(zero_copy_only=False)
@@ -347,13 +348,13 @@ def _object(pairs: list[dict[str, Any]]) -> str:
     return json.dumps(said, ensure_ascii=False)
 
 
-#: By prefix of the format of a key, the kind of its windows.
+#: The kind of windows by the prefix of a key's format.
 _WINDOWS: Final = {"TW": "time", "SW": "session"}
 
 #: The option of a format whose keys have windows: time or session.
 WINDOW: Final = "key.window"
 
-#: By value of the option, the times of the window that follow the key's bytes, in this order.
+#: For each value of the option, the times of the window in the order in which they follow the key's bytes.
 _TIMES: Final = {"time": ("start",), "session": ("end", "start")}
 
 _WIDTH: Final = 8
@@ -365,13 +366,15 @@ _LAST_MS: Final = 253_402_300_799_999
 
 
 def split_window(key_format: str) -> tuple[str | None, str]:
-    """(the kind of windows of keys in a format, time or session, the format before them); None without windows."""
+    """The kind of windows in a format of keys (time, session; None without windows), and the format of the key
+    itself.
+    """
     window = _WINDOWS.get(key_format[:2])
     return window, key_format if window is None else key_format[2:]
 
 
 def windowed_key(value: SqlType, window: str) -> SqlType:
-    """The type of such keys: an object of `value` and `window`, which has `start`, and `end` for a session."""
+    """The type of windowed keys: an object of `value` and `window`, which has `start`, and `end` for a session."""
     times = tuple((name, TIMESTAMP) for name in sorted(_TIMES[window], reverse=True))
     return SqlType("struct", fields=(("value", value), ("window", SqlType("struct", fields=times))))
 
@@ -384,7 +387,7 @@ def window_prefix(kind: SqlType) -> tuple[str, SqlType]:
 
 
 def value_of(key: Field, window: str) -> Field:
-    """The key without its window. CONNECTOR_OPTION for a column of another type than `windowed_key`."""
+    """The type of the key without its window. Raises CONNECTOR_OPTION for a column whose type is not `windowed_key`."""
     value = dict(key.type.fields).get("value")
     if value is None or key.type != windowed_key(value, window):
         raise error(
@@ -396,7 +399,7 @@ def value_of(key: Field, window: str) -> Field:
 
 
 class WindowedKeyReader:
-    """Reads such keys into one column. inner: reads the bytes before the window."""
+    """Reads windowed keys into one column. inner: reads the bytes before the window."""
 
     def __init__(self, key: Field, window: str, inner: PayloadReader) -> None:
         self._key, self._times, self._inner = key, _TIMES[window], inner
@@ -436,7 +439,7 @@ class WindowedKeyReader:
 
 
 class WindowedKeyWriter:
-    """Writes such keys, or NULL. inner: writes the column `value`."""
+    """Writes windowed keys, or NULL. inner: writes the column `value`."""
 
     def __init__(self, key: Field, window: str, inner: Writer) -> None:
         self._name, self._times, self._inner = key.name, _TIMES[window], inner

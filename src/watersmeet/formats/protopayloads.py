@@ -1,7 +1,7 @@
-"""Payloads in Protocol Buffers.
+"""Reads payloads in Protocol Buffers.
 
-The bytes of all messages are scanned at once, with numpy: the first field of each message, then its second, and so on.
-Fields become columns by their numbers. Source: Protocol Buffers, "Encoding".
+The bytes of all messages are scanned together with NumPy: the first field of all messages, then the second field, and
+so on. Fields become columns by their numbers. Source: Protocol Buffers, "Encoding".
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _WIRE: Final = {
     **dict.fromkeys(("string", "bytes", "message"), _SPAN),
 }
 _VARINT_BYTES: Final = 10
-"""The longest varint."""
-#: The last few messages with more fields are scanned one by one.
+"""The maximum number of bytes of a varint."""
+#: When only this many messages have more fields, they are scanned one by one.
 _FEW: Final = 8
 _MAX_SECONDS: Final = 253_402_300_799
 _MIN_SECONDS: Final = -62_135_596_800
@@ -43,9 +43,9 @@ _MIN_SECONDS: Final = -62_135_596_800
 
 @dataclass(frozen=True)
 class _Found:
-    """Fields of messages. rows: the message of each, ascending; those of one message in order.
+    """Fields of messages. rows: the message of each field, ascending; fields of one message are in order.
 
-    values: of varints and fixed numbers. starts, ends: of the bytes of others.
+    values: the values of varints and fixed numbers. starts, ends: the bounds of the bytes of others.
     """
 
     rows: Numbers
@@ -57,10 +57,10 @@ class _Found:
 
 
 class ProtobufReader:
-    """Messages whose fields are the columns.
+    """Reads messages whose fields are the columns.
 
-    registry: of the schemas whose ids precede the bodies, with a path to the message in the schema. schema, message: of
-    bodies without an id, the schema and the name of the message.
+    registry: the registry of the schemas whose ids precede the bodies, with a path to the message in the schema.
+    schema, message: the schema and the message's name for bodies without an id.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ProtobufReader:
         return joined(reads, self._fields)
 
     def _schema_of(self, id_: int) -> ProtoSchema | str:
-        """The schema of an id, or why it is missing."""
+        """The schema with an id, or the reason why it is missing."""
         if id_ < 0:
             return "protobuf: no zero byte and id of a schema before the value"
         if id_ not in self._by_id:
@@ -124,7 +124,7 @@ class ProtobufReader:
                 else:
                     self._by_id[id_] = f"protobuf: schema {id_} of the registry is one of {registered.kind}"
             except UnknownSchemaError as cause:
-                return f"protobuf: {cause}"  # not kept: the registry may get it later
+                return f"protobuf: {cause}"  # not cached, because the schema may be registered later
         return self._by_id[id_]
 
     def _columns(
@@ -138,7 +138,7 @@ class ProtobufReader:
             if part is None:
                 columns.append(Converted(pa.nulls(len(starts), column.type.arrow)))
                 continue
-            node = schema.node(part)  # first: it rejects recursive messages
+            node = schema.node(part)  # called first, because it rejects recursive messages
             raw = scan.column(found, part, len(starts), np.arange(len(starts)))
             columns.append(declared(node, raw, column, called))
         good = ~scan.bad
@@ -159,7 +159,7 @@ def _bytes(payloads: pa.BinaryArray) -> Bytes:
 
 
 def _path(data: Bytes, start: int, end: int) -> tuple[tuple[int, ...] | None, int]:
-    """(the path to a message, the beginning of its bytes); None if it can't be read."""
+    """The path to a message and the beginning of its bytes; None if it is unreadable."""
     numbers: list[int] = []
     place, wanted = start, 1
     while len(numbers) < wanted:
@@ -191,7 +191,7 @@ def _one_varint(data: Bytes, place: int, end: int) -> tuple[int | None, int]:
 
 
 def _varints(data: Bytes, places: Numbers, ends: Numbers) -> tuple[Words, Numbers, Mask]:
-    """(the varints at the given positions, their ends, the mask of complete ones)."""
+    """The varints at some positions, their ends, and the mask of complete ones."""
     values = np.zeros(len(places), np.uint64)
     places = places.copy()
     open_ = np.arange(len(places))
@@ -208,14 +208,14 @@ def _varints(data: Bytes, places: Numbers, ends: Numbers) -> tuple[Words, Number
         open_ = open_[~done]
         if not len(open_):
             break
-    # Others don't end within their bytes.
+    # the others don't end within their bytes
     whole = (places > 0) & (data[np.clip(places - 1, 0, last)] < 0x80)
     whole[open_] = False
     return values, places, whole
 
 
 class _Scan:
-    """Scans messages for their fields. bad: unreadable rows; reasons: their reasons, if known."""
+    """Scans messages for their fields. bad: the unreadable rows. reasons: the known reasons."""
 
     def __init__(self, schema: ProtoSchema, data: Bytes, rows: int) -> None:
         self._schema = schema
@@ -224,14 +224,14 @@ class _Scan:
         self.reasons: dict[int, str] = {}
 
     def fields(self, starts: Numbers, ends: Numbers, owners: Numbers) -> _Found:
-        """The fields of messages at bytes. owners: the payload of each."""
+        """The fields of messages at some bytes. owners: the payload of each message."""
         data = self._data
         place = starts.copy()
         active = np.flatnonzero(place < ends)
         parts: list[tuple[Numbers, Numbers, Numbers, Words, Numbers, Numbers]] = []
         while len(active) > _FEW:
             tags, at, good = _varints(data, place[active], ends[active])
-            # A message that began before one of these ends has no bytes left for the tag.
+            # a message that has reached its end has no bytes left for another tag
             good &= at > place[active]
             wires = (tags & np.uint64(7)).astype(np.int64)
             numbers = (tags >> np.uint64(3)).astype(np.int64)
@@ -322,7 +322,7 @@ class _Scan:
         last = np.full(count, -1, np.int64)
         last[found.rows[mine]] = mine
         if part.type == "message":
-            # Several of them would be merged into one with the fields of all.
+            # several submessages must be merged into one with the fields of all
             often = found.rows[mine][np.flatnonzero(np.diff(found.rows[mine]) == 0)] if len(mine) else mine
             for row in often.tolist():
                 self.bad[owners[row]] = True
@@ -369,9 +369,9 @@ class _Scan:
     def _unpacked(
         self, rows: Numbers, values: Words, starts: Numbers, ends: Numbers, packed: Mask, wire: int, owners: Numbers
     ) -> tuple[Numbers, Words]:
-        """(rows, values) of numbers; a packed range of bytes has any number of them."""
+        """The rows and values of numbers, of which a packed range of bytes contains any number."""
         sizes = np.where(packed, ends - starts, 0)
-        stretches = np.repeat(np.arange(len(rows)), sizes)  # of each byte
+        stretches = np.repeat(np.arange(len(rows)), sizes)  # for each byte
         places = np.arange(len(stretches)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # in its stretch
         chunk = self._data[starts[stretches] + places]
         broken = np.zeros(len(rows), np.bool_)
@@ -398,7 +398,7 @@ class _Scan:
         return rows[of[order]], np.concatenate([values[~packed], numbers])[order]
 
     def _values(self, part: ProtoField, values: Words, starts: Numbers, ends: Numbers, owners: Numbers) -> pa.Array:
-        """Single values in sequence."""
+        """The values of single fields in sequence."""
         kind = part.type
         if kind == "message":
             return self._messages(part, starts, ends, owners)

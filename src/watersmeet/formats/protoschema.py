@@ -1,4 +1,4 @@
-"""Schemas of Protocol Buffers: from sets of file descriptors, and from the text of .proto files."""
+"""Reads schemas of Protocol Buffers from sets of file descriptors and from the text of .proto files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from watersmeet.formats.registry import RegisteredSchema, Registry, option_error
 from watersmeet.formats.typemapping import Logical
 from watersmeet.system.process import library
 
-#: By number of a descriptor's type, its word in .proto files.
+#: The words in .proto files by the numbers of types in descriptors.
 _WORDS: Final = (
     "", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "group", "message",
     "bytes", "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64",
@@ -46,7 +46,9 @@ _LONG: Final = "int64"
 
 @dataclass(frozen=True)
 class ProtoField:
-    """type: a scalar's word, `enum` or `message`. named: in full, the enum or message. optional: absent is NULL."""
+    """A field. type: the word of a scalar, `enum` or `message`. named: the full name of the enum or message. optional:
+    whether an absent field is NULL.
+    """
 
     name: str
     number: int
@@ -63,7 +65,7 @@ class ProtoField:
 
 @dataclass(frozen=True)
 class ProtoMessage:
-    """A type of messages. nested: the names of those defined in it, in order."""
+    """A type of messages. nested: the names of the messages defined in it, in order."""
 
     name: str
     fields: tuple[ProtoField, ...]
@@ -71,7 +73,7 @@ class ProtoMessage:
     is_map_entry: bool = False
 
     def field(self, name: str) -> ProtoField | None:
-        """The field of that name, or else in another case."""
+        """The field with a name, else with this name in another case."""
         equal = [f for f in self.fields if f.name == name]
         alike = [f for f in self.fields if f.name.lower() == name.lower()]
         return next(iter(equal + alike), None)
@@ -82,7 +84,7 @@ def _well_known(name: str, *fields: ProtoField, is_map_entry: bool = False) -> P
 
 
 _GOOGLE: Final = "google.protobuf."
-#: Messages of files of Protobuf's compiler, which schemas don't contain.
+#: The messages in files of Protobuf's compiler, which schemas don't contain.
 _WELL_KNOWN: Final = {
     message.name: message
     for message in (
@@ -113,14 +115,14 @@ _WELL_KNOWN_ENUMS: Final = {f"{_GOOGLE}NullValue": {0: "NULL_VALUE"}}
 
 @dataclass
 class ProtoSchema:
-    """By their full names, messages and enums (names by number). top: the messages of the file itself, in order."""
+    """Messages and enums (names by number) by their full names. top: the messages of the file itself in order."""
 
     messages: dict[str, ProtoMessage] = field(default_factory=dict)
     enums: dict[str, dict[int, str]] = field(default_factory=dict)
     top: list[str] = field(default_factory=list)
 
     def message(self, name: str | None) -> ProtoMessage:
-        """The message of that name, with or without its package; without a name the only one."""
+        """The message with a name, which may lack its package; without a name the only message."""
         if name is None:
             if len(self.top) == 1:
                 return self.messages[self.top[0]]
@@ -133,7 +135,7 @@ class ProtoSchema:
         return self.messages[name if name in self.messages else found[0]]
 
     def by_path(self, path: Sequence[int]) -> ProtoMessage | None:
-        """The message at a path: the position of a message of the file, then of one defined in it, and so on."""
+        """The message at a path: the index of a message in the file, then of a message defined in it, and so on."""
         names: Sequence[str] = self.top
         found = None
         for place in path:
@@ -144,7 +146,7 @@ class ProtoSchema:
         return found
 
     def node(self, part: ProtoField, inside: tuple[str, ...] = ()) -> Node:
-        """The type of a field's values as a tree. FEATURE_NOT_SUPPORTED if it is recursive."""
+        """The type of a field's values as a tree. Raises FEATURE_NOT_SUPPORTED if it is recursive."""
         found = self._single(part, inside)
         if not part.repeated:
             return found
@@ -189,7 +191,7 @@ def protobuf_schema(options: Mapping[str, str]) -> ProtoSchema:
 
 
 def from_descriptors(data: bytes) -> ProtoSchema:
-    """The schema of a serialized `FileDescriptorSet`. CONNECTOR_OPTION for other data."""
+    """The schema of a serialized `FileDescriptorSet`. Raises CONNECTOR_OPTION for other data."""
     library("google.protobuf", "schemas of Protobuf")
     descriptors = library("google.protobuf.descriptor_pb2", "schemas of Protobuf")
     files = descriptors.FileDescriptorSet()
@@ -233,7 +235,7 @@ def _add_message(schema: ProtoSchema, message: Any, prefix: str, syntax: str) ->
 
 
 def from_text(schema: RegisteredSchema, registry: Registry | None = None) -> ProtoSchema:
-    """The schema of the text of a .proto file, with its imports. CONNECTOR_OPTION if it can't be read."""
+    """The schema of the text of a .proto file with its imports. Raises CONNECTOR_OPTION if it is unreadable."""
     found = ProtoSchema()
     try:
         _read_file(schema, registry, found, set())
@@ -258,7 +260,7 @@ def _read_file(
 
 
 def _resolve(schema: ProtoSchema) -> None:
-    """Replace the names of types by full names, from the innermost scope outwards."""
+    """Replaces the names of types by full names, searching from the innermost scope outwards."""
     for name, message in list(schema.messages.items()):
         fields = []
         for part in message.fields:
@@ -296,7 +298,7 @@ _TOKEN: Final = re.compile(
 
 
 class _FileReader:
-    """Reads the text of one .proto file. ValueError for other text."""
+    """Reads the text of a .proto file. Raises ValueError for other text."""
 
     def __init__(self, text: str, schema: ProtoSchema) -> None:
         self._tokens = [m["token"] for m in _TOKEN.finditer(text) if m["token"] is not None]
@@ -305,7 +307,7 @@ class _FileReader:
         self._proto3 = False
 
     def read(self) -> list[str]:
-        """Add the definitions of the file; returns the names of its messages."""
+        """Adds the definitions of the file; returns the names of its messages."""
         prefix = ""
         top = []
         while self._place < len(self._tokens):
@@ -415,7 +417,7 @@ class _FileReader:
         return ProtoField(name, number, "message", entry, repeated=True)
 
     def _number(self) -> int:
-        """`= number [options];`."""
+        """Reads `= number [options];`."""
         self._expect("=")
         number = int(self._next(), 0)
         if self._peek() == "[":

@@ -1,4 +1,4 @@
-"""Rows as messages of Protocol Buffers, built column by column.
+"""Writes rows as messages of Protocol Buffers, built column by column.
 
 The fields of a message are concatenated, each with its number; absent fields are not written. Source: Protocol Buffers,
 "Encoding"; Confluent, "Wire format"; RisingWave, "Sink data to Kafka", PROTOBUF, for the field of each column.
@@ -45,7 +45,7 @@ from watersmeet.formats.writers import (
 from watersmeet.values.types import Field, Schema, SqlType
 
 _VARINT, _FIXED64, _SPAN, _FIXED32 = 0, 1, 2, 5
-#: By type of an integer field: its least and its greatest value.
+#: The least and the greatest value by type of an integer field.
 _RANGES: Final = {
     **dict.fromkeys(("int32", "sint32", "sfixed32"), (-(2**31), 2**31 - 1)),
     **dict.fromkeys(("int64", "sint64", "sfixed64"), (-(2**63), 2**63 - 1)),
@@ -58,10 +58,10 @@ _MILLION: Final = 1_000_000
 
 
 class ProtobufWriter:
-    """Writes messages of one type: with the header of the registry if the options name one, by the newest schema of the
-    subject, which never changes for a writer; else without header.
+    """Writes messages of one type. If the options set a registry, they have its header and the newest schema of the
+    subject, which never changes for a writer; else they have no header.
 
-    CONNECTOR_OPTION for columns without a fitting field, OSError if the schema can't be fetched for now.
+    Raises CONNECTOR_OPTION for columns without a fitting field, OSError if the schema is temporarily unavailable.
     """
 
     def __init__(self, columns: Schema, options: Mapping[str, str], topic: str, part: Part) -> None:
@@ -71,7 +71,7 @@ class ProtobufWriter:
         self._header = b""
         self._encode: Callable[[Sequence[pa.Array], int], pa.BinaryArray] | None = None
         self._without_null: frozenset[str] = frozenset()
-        """Columns of a key in which NULL and the default of the type would be equal."""
+        """The columns of a key in which NULL and the default of the type would be equal."""
         if self._registry is None:
             schema = protobuf_schema(options)
             self._take(schema, schema.message(self._message))
@@ -119,7 +119,7 @@ def message_encoder(
 ) -> Callable[[Sequence[pa.Array], int], pa.BinaryArray]:
     """Writes the arrays of the columns as messages; fields without a column are absent.
 
-    CONNECTOR_OPTION for columns without a fitting field.
+    Raises CONNECTOR_OPTION for columns without a fitting field.
     """
     fields = []
     for place, column in enumerate(columns):
@@ -138,7 +138,7 @@ def message_encoder(
 
 
 def _path_bytes(schema: ProtoSchema, message: ProtoMessage) -> bytes:
-    """The path of the message in its schema: one zero for the first, else its length and its positions."""
+    """The path of the message in its schema: a zero byte for the first message, else its length and its indexes."""
     path = _path(schema, schema.top, message.name)
     if path == [0]:
         return b"\0"
@@ -156,7 +156,7 @@ def _path(schema: ProtoSchema, names: Sequence[str], wanted: str) -> list[int]:
 
 
 def _field(kind: SqlType, part: ProtoField, schema: ProtoSchema, path: str) -> Encode:
-    """Writes a column with the number of its field; b"" for an absent one."""
+    """A writer of a column with the number of its field; b"" for an absent field."""
     if part.repeated:
         return _repeated(kind, part, schema, path)
     wire, encode = _single(kind, part, schema, path)
@@ -165,7 +165,7 @@ def _field(kind: SqlType, part: ProtoField, schema: ProtoSchema, path: str) -> E
         return lambda column: with_nulls(column, encode, tag, b"")
 
     def write(column: pa.Array) -> pa.BinaryArray:
-        """A field that is not there has its default: so the default is not written."""
+        """Writes no default, because an absent field has its default."""
         values = encode(column.drop_null())
         there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         kept = ~_is_default(values, wire)
@@ -194,7 +194,7 @@ def _repeated(kind: SqlType, part: ProtoField, schema: ProtoSchema, path: str) -
         return gathered(concatenated([tag, encode(_without_null(items, path))]), offsets)
 
     def packed(column: pa.ListArray) -> pa.BinaryArray:
-        """All numbers after one number of the field; nothing for none."""
+        """All numbers after a single tag of the field; nothing if there are no numbers."""
         items, offsets = list_parts(column)
         spans = gathered(encode(_without_null(items, path)), offsets)
         written = concatenated([_tag(part.number, _SPAN), _spanned(spans)])
@@ -215,7 +215,7 @@ def _tag(number: int, wire: int) -> bytes:
 
 
 def _single(kind: SqlType, part: ProtoField, schema: ProtoSchema, path: str) -> tuple[int, Encode]:
-    """(the wire type, the writer of a column without NULLs)."""
+    """The wire type, and the writer of a column without NULLs."""
     if part.type == "message":
         return _SPAN, _message(kind, part.named, schema, path)
     found: tuple[int, Encode] | None = None
@@ -262,7 +262,7 @@ def _message(kind: SqlType, named: str, schema: ProtoSchema, path: str) -> Encod
 
 
 def _spanned(values: pa.BinaryArray) -> pa.BinaryArray:
-    """Each value after its length."""
+    """Each value, preceded by its length."""
     return concatenated([varints(lengths_of(values).view(np.uint64)), values])
 
 

@@ -1,4 +1,4 @@
-"""Schemas by name: in a schema registry over HTTP, in a file, at an address, in an object store, or inline.
+"""Loads schemas from a schema registry over HTTP, a file, a URL, an object store, or the statement itself.
 
 The registry's interface is Confluent's, "Schema Registry API Reference", which other registries also implement.
 """
@@ -23,7 +23,7 @@ from watersmeet.objectstores import storage
 from watersmeet.objectstores.base import is_url
 from watersmeet.system.secretvalues import revealed
 
-#: Seconds until a registry that does not answer counts as down.
+#: The seconds after which a registry that does not answer counts as unavailable.
 TIMEOUT_SECONDS: Final = 10
 
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -32,17 +32,17 @@ Part = Literal["key", "value"]
 
 
 def option_error(name: str, message: str, hint: str | None = None) -> Error:
-    """CONNECTOR_OPTION for an option of a format."""
+    """The error CONNECTOR_OPTION for an option of a format."""
     return error("CONNECTOR_OPTION", f"{name}: {message}", hint=hint)
 
 
 class UnknownSchemaError(Exception):
-    """The registry has no such schema, which the message names."""
+    """The registry lacks a schema, which the message identifies."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Another schema that a schema imports: its name in the import, and its location."""
+    """A schema that another schema imports: its name in the import, and its location."""
 
     name: str
     subject: str
@@ -69,9 +69,9 @@ class _Credentials:
 
 
 class Registry:
-    """A registry with one or several addresses, of which the first that answers serves. Thread-safe.
+    """A registry with one or more addresses, of which the first that answers is used. Thread-safe.
 
-    All methods raise OSError if no address answers for now, CONNECTOR_OPTION if it rejects the credentials.
+    All methods raise OSError if no address answers, CONNECTOR_OPTION if it rejects the credentials.
     """
 
     def __init__(self, addresses: Sequence[str], username: str | None = None, password: str | None = None) -> None:
@@ -81,7 +81,7 @@ class Registry:
         self._by_id: dict[int, RegisteredSchema] = {}
 
     def schema(self, id_: int) -> RegisteredSchema:
-        """The schema of an id, cached forever. Raises UnknownSchemaError."""
+        """The schema with an id, cached forever. Raises UnknownSchemaError."""
         with self._lock:
             if id_ in self._by_id:
                 return self._by_id[id_]
@@ -109,9 +109,9 @@ class Registry:
         return _schema(int(found["id"]), found)
 
     def register(self, subject: str, kind: SchemaKind, text: str) -> int:
-        """The id of a schema of a subject, registered as a new version if the subject lacks it.
+        """The id of a schema of a subject, which is registered as a new version if the subject lacks it.
 
-        CONNECTOR_OPTION if the registry rejects it: it is incompatible with older versions, or invalid.
+        Raises CONNECTOR_OPTION if the registry rejects it as invalid or incompatible with older versions.
         """
         body = {"schema": text} | ({} if kind == "AVRO" else {"schemaType": kind})
         found = self._ask("POST", f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", body)
@@ -120,7 +120,7 @@ class Registry:
         return int(found["id"])
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The answer; None for 404."""
+        """The answer to a request; None for status 404."""
         problem: OSError | None = None
         for address in self._addresses:
             try:
@@ -156,7 +156,7 @@ def _opened(addresses: tuple[str, ...], username: str | None, password: str | No
 
 
 def open_registry(options: Mapping[str, str]) -> Registry | None:
-    """The registry of the options of a format, one for the process; None without one."""
+    """The registry in the options of a format, shared by the process; None if they have none."""
     text = options.get("schema.registry")
     if text is None:
         return None
@@ -203,7 +203,7 @@ def _schema(id_: int, found: Mapping[str, Any]) -> RegisteredSchema:
 
 
 def _refused(address: str, code: int, body: bytes) -> None:
-    """None for 404; raises for all else."""
+    """Returns None for status 404; raises an error for other failures."""
     if code == 404:
         return
     if code in (401, 403):
@@ -231,15 +231,15 @@ def _no_schema(address: str, code: int, body: bytes) -> Error:
 
 _LOCATION: Final = "schema.location"
 
-#: The option with the schema of a location as of the creation of the relation.
+#: The option with the schema that was at the location when the relation was created.
 KEPT_SCHEMA: Final = "schema.kept"
 
 
 def with_kept_schema(options: Mapping[str, str]) -> dict[str, str]:
-    """The options with the current schema at their location, unless they contain one: the meaning of messages must not
-    depend on the time and place of reading.
+    """The options with the current schema at their location, unless they already contain one, so that the meaning of
+    messages does not depend on the time of reading.
 
-    Raises as `schema_bytes`.
+    Raises the errors of `schema_bytes`.
     """
     if _LOCATION not in options or KEPT_SCHEMA in options:
         return dict(options)
@@ -247,10 +247,10 @@ def with_kept_schema(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def schema_bytes(options: Mapping[str, str]) -> bytes | None:
-    """The schema of `schema` (its text) or `schema.location`: the kept one, else the current one; None without both.
-    Locations are paths and URLs: file, http, https, s3, gs, az.
+    """The schema in the option `schema` (its text), or at `schema.location`: the stored one, else the current one; None
+    without these options. Locations are paths and URLs: file, http, https, s3, gs, az.
 
-    OSError if an address does not answer for now, CONNECTOR_OPTION if it has no schema.
+    Raises OSError if a location is temporarily unavailable, CONNECTOR_OPTION if it has no schema.
     """
     if "schema" in options:
         return options["schema"].encode()

@@ -1,4 +1,6 @@
-"""SQL types of Arrow types, of Avro's logical types and of Kafka Connect's names, and conversion to declared types."""
+"""The SQL types of Arrow types, Avro's logical types and Kafka Connect's names, and the conversion to declared
+types.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ _TYPES: Final[dict[Meaning, SqlType]] = {
 
 @dataclass(frozen=True)
 class Logical:
-    """The meaning of plain values. units: of times, per second. precision, scale: of decimals."""
+    """The meaning of plain values. units: the units of times per second. precision, scale: the digits of decimals."""
 
     meaning: Meaning
     units: int = 1_000_000
@@ -112,7 +114,7 @@ _CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 
 
 def of_avro(kind: str, schema: Mapping[str, Any]) -> Logical | None:
-    """The meaning of an Avro schema for its primitive type `kind`. Invalid ones have none."""
+    """The meaning that an Avro schema gives its primitive type `kind`; None for an invalid logical type."""
     name = schema.get("logicalType")
     if name == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = schema.get("precision"), schema.get("scale", 0)
@@ -137,7 +139,7 @@ def of_connect(name: str | None, parameters: Mapping[str, Any]) -> Logical | Non
 
 
 def with_meaning(raw: pa.Array, logical: Logical) -> Converted:
-    """Numbers, bytes or texts by their meaning. Nanoseconds are truncated to microseconds."""
+    """Numbers, bytes or texts converted by their meaning. Nanoseconds are truncated to microseconds."""
     meaning = logical.meaning
     if meaning == "decimal":
         return Converted(raw) if pa.types.is_decimal(raw.type) else decimals(raw, logical.scale)
@@ -171,7 +173,7 @@ def with_meaning(raw: pa.Array, logical: Logical) -> Converted:
 
 
 def _durations(raw: pa.Array, units: int) -> Converted:
-    """Numbers as intervals of hours and less. An interval has whole microseconds, which Arrow stores in nanoseconds."""
+    """Numbers as intervals without days. An interval has whole microseconds, which Arrow stores as nanoseconds."""
     values = pc.fill_null(raw, 0).to_numpy(zero_copy_only=False).astype(np.int64)
     null = raw.is_null().to_numpy(zero_copy_only=False)
     if units == _NS:
@@ -188,7 +190,7 @@ def _durations(raw: pa.Array, units: int) -> Converted:
 
 
 def decimals(raw: pa.Array, scale: int) -> Converted:
-    """Bytes as decimals of 38 digits: two's complement, big-endian, as in Avro and Java's BigInteger.
+    """Bytes in big-endian two's complement, as in Avro and Java's BigInteger, as decimals of 38 digits.
 
     A negative scale adds zeros to whole numbers.
     """
@@ -252,7 +254,7 @@ def _shortest(value: bytes) -> bytes:
 
 
 def _uuids(raw: pa.Array) -> pa.StringArray:
-    """Sixteen bytes as the text of a UUID."""
+    """The texts of UUIDs of sixteen bytes."""
     texts = [None if v is None else v.hex() for v in raw.to_pylist()]
     return pa.array(
         [None if t is None else f"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:20]}-{t[20:]}" for t in texts], pa.string()
@@ -261,7 +263,7 @@ def _uuids(raw: pa.Array) -> pa.StringArray:
 
 _TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BINARIES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
-#: By type, tests of the Arrow types that it can be read from.
+#: For each type, the tests of the Arrow types from which it can be read.
 _READ_FROM: Final[Mapping[str, Sequence[Callable[[pa.DataType], bool]]]] = {
     "varchar": _TEXTS,
     "jsonb": _TEXTS,
@@ -276,7 +278,7 @@ _READ_FROM: Final[Mapping[str, Sequence[Callable[[pa.DataType], bool]]]] = {
 
 
 def can_read(found: pa.DataType, kind: SqlType) -> bool:
-    """Whether columns of the type `found` can have the declared type, value by value."""
+    """Whether values of the type `found` can be converted to the declared type."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if pa.types.is_null(found):
@@ -298,7 +300,7 @@ def can_read(found: pa.DataType, kind: SqlType) -> bool:
 
 
 def retyped(array: pa.Array, kind: SqlType) -> Converted:
-    """The column in the declared type; values that don't fit are bad. Raises pa.ArrowException if it can't be
+    """The column converted to the declared type; values that don't fit are bad. Raises pa.ArrowException if it can't be
     converted.
     """
     try:
@@ -366,7 +368,9 @@ def _culprits(array: pa.Array, attempt: Callable[[pa.Array], object]) -> Mask:
 
 
 def columns_of(what: str, schema: pa.Schema) -> Schema:
-    """The columns of an external table. FEATURE_NOT_SUPPORTED for a type without an SQL type. what: the table."""
+    """The columns of an external table. what: the table. Raises FEATURE_NOT_SUPPORTED for a type without an SQL
+    type.
+    """
     found = []
     for field in schema:
         kind = sql_type(field.type)
@@ -381,7 +385,7 @@ def columns_of(what: str, schema: pa.Schema) -> Schema:
 
 
 def sql_type(kind: pa.DataType) -> SqlType | None:
-    """The SQL type with all values of a type; None without one."""
+    """The SQL type that contains all values of a type, or None."""
     if pa.types.is_timestamp(kind):
         return TIMESTAMP if kind.tz is None else TIMESTAMPTZ
     if pa.types.is_decimal128(kind):

@@ -1,10 +1,10 @@
-"""Values and their texts: from text to columns of scalar types, and SQL of DuckDB for the text of values.
+"""Converts texts to columns of scalar types, and makes DuckDB SQL for the texts of values.
 
 Every format converts text in the same way, independent of other rows. A value that can't be converted is NULL in the
 result and true in the mask `bad`. Numbers are exact: text becomes a decimal without floats.
 
-An expression for a text may name its value several times, so callers pass the name of a column or of a parameter, never
-a computation.
+An expression for a text may contain its value several times, so callers pass the name of a column or parameter, never a
+computation.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ ByteaForm = Literal["base64", "hex"]
 IntervalForm = Literal["iso", "text"]
 FloatForm = Literal["null", "string"]
 
-#: Days from 0000-12-31, the day 0 of "days from the common era", to 1970-01-01.
+#: The number of days from 0000-12-31, day 0 of "days from the common era", to 1970-01-01.
 _DAYS_TO_EPOCH: Final = 719163
 
 
 @dataclass(frozen=True, slots=True)
 class JsonStyle:
-    r"""Differences between systems in JSON. The defaults are RisingWave's ("Sink data to Kafka", "JSON encode").
+    r"""The style of JSON values, which differs between systems. The defaults are RisingWave's ("Sink data to Kafka",
+    "JSON encode").
 
     numeric: with all digits, as a string or a number. date: days from 0001-01-01, which is day 1, or from 1970-01-01,
     or 2023-11-11. time: milliseconds from midnight, or 18:30:09.453. timestamp: milliseconds from 1970-01-01, or
@@ -65,7 +66,7 @@ class JsonStyle:
     float: FloatForm = "null"
 
     def asked(self, options: Mapping[str, str]) -> JsonStyle:
-        """The style with the options `….handling.mode`. CONNECTOR_OPTION for an unknown mode."""
+        """The style in the options `….handling.mode`. Raises CONNECTOR_OPTION for an unknown mode."""
         return JsonStyle(
             numeric=_mode(options, "numeric", get_args(NumericForm), self.numeric),
             date=_mode(options, "date", get_args(DateForm), self.date),
@@ -92,12 +93,12 @@ def _mode(options: Mapping[str, str], kind: str, modes: tuple[str, ...], default
 
 
 def literal(text: str) -> str:
-    """`text` as a string of SQL."""
+    """`text` as an SQL string."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def json_object(columns: Sequence[Field], names: Sequence[str], style: JsonStyle) -> str:
-    """A JSON object with a member for each column. names: of the columns in the SQL."""
+    """A JSON object with a member for each column. names: the names of the columns in the SQL."""
     parts: list[str] = []
     for i, (column, name) in enumerate(zip(columns, names, strict=True)):
         parts += [literal(("," if i else "{") + _json_name(column.name) + ":"), json_value(name, column.type, style)]
@@ -178,13 +179,13 @@ def _timestamptz(utc: str, style: JsonStyle) -> str:
 
 
 def numeric_text(value: str, kind: SqlType) -> str:
-    """All digits; without a declared scale no zeros at the end."""
+    """The text of a numeric with all digits; without a declared scale it has no trailing zeros."""
     text = f"CAST({value} AS VARCHAR)"
     return text if kind.precision is not None else f"rtrim(rtrim({text}, '0'), '.')"
 
 
 def interval_text(value: str) -> str:
-    """ISO 8601 with all parts: P1Y1M2DT0H0M1.5S. Each part has its own sign."""
+    """The text of an interval in ISO 8601 with all parts: P1Y1M2DT0H0M1.5S. Each part has its own sign."""
     micros = f"datepart('microsecond', {value})"
     fraction = f"rtrim(lpad(CAST(abs({micros}) % 1000000 AS VARCHAR), 6, '0'), '0')"
     parts = [
@@ -197,7 +198,7 @@ def interval_text(value: str) -> str:
 
 
 def plain_text(value: str, kind: SqlType) -> str:
-    """The text of a value in CSV, TSV and plain text, NULL for NULL: decoders read it as the same value.
+    """The text of a value in CSV, TSV and plain text, which decoders read as the same value; NULL for NULL.
 
     Arrays, structs and jsonb are lossless JSON: numbers unquoted, times in microseconds.
     """
@@ -228,7 +229,7 @@ def array_literal(value: str, kind: SqlType, depth: int = 0) -> str:
     return f"'{{' || array_to_string({items}, ',') || '}}'"
 
 
-#: JSON from which every value of every type can be read again.
+#: The style from which every value of every type can be read back.
 EXACT_JSON: Final = JsonStyle(
     numeric="number",
     date="string",
@@ -259,7 +260,7 @@ def spaced(texts: pa.Array) -> pa.Array:
 
 
 def spaced_sql(text: str) -> str:
-    """The same in SQL of DuckDB."""
+    """DuckDB SQL for `spaced`."""
     for pattern, replacement in _STEPS:
         text = f"regexp_replace({text}, '{pattern}', '{replacement}', 'g')"
     return text
@@ -274,21 +275,21 @@ LAST_DAY: Final = 2_932_896
 FIRST_US: Final = FIRST_DAY * DAY_US
 LAST_US: Final = (LAST_DAY + 1) * DAY_US - 1
 
-#: Texts that DuckDB reads completely as a date, or as a time of a day: of others it reads the first part.
+#: The texts that DuckDB reads completely as a date or as a time of day; of others it only reads the first part.
 DATE_FORM: Final = r"(?i)\s*([+-]?\d+[-/. \\]\d{1,2}[-/. \\]\d{1,2}( \(BC\))?|[+-]?infinity|epoch)\s*"
 
 TIME_FORM: Final = r"\s*\d{1,2}:\d{1,2}(:\d{1,2}(\.\d+)?)?([+-]\d{1,2}(:?\d{2})?)?\s*"
 
-#: A sign of PostgreSQL's intervals (`-1 days +02:00:00`), which changes nothing and which DuckDB does not read.
+#: A plus sign in PostgreSQL's intervals (`-1 days +02:00:00`), which has no meaning and which DuckDB can't read.
 PLUS_SIGN: Final = r"(^|\s)\+(\d)"
 
-#: Arrow has the time of an interval in nanoseconds.
+#: Arrow stores the time of an interval in nanoseconds.
 MOST_HOURS: Final = 2**63 // (3600 * 10**9)
 
-#: A zone that is no offset.
+#: The form of a zone that is not an offset.
 _ZONE: Final = r"[0-9]\s*([A-SU-Ya-su-y]|[TtZz][A-Za-z])"
 
-#: ISO 8601's intervals, with a sign for each part, and at most microseconds.
+#: ISO 8601 intervals with a sign for each part and at most microseconds.
 _ISO: Final = (
     r"(?i)\s*P([+-]?\d+Y)?([+-]?\d+M)?([+-]?\d+W)?([+-]?\d+D)?"
     r"(T([+-]?\d+H)?([+-]?\d+M)?([+-]?\d+([.]\d{1,6}0*)?S)?)?\s*"
@@ -299,21 +300,21 @@ _UNSIGNED: Final = f"regexp_replace({{c}}, '{PLUS_SIGN}', '\\1\\2', 'g')"
 
 
 def _words(part: int, letters: str) -> str:
-    """A part of ISO 8601's interval `{c}` in words. letters: L1:word1 L2:word2 …"""
+    """SQL of a part of the ISO 8601 interval `{c}` in words. letters: L1:word1 L2:word2 …"""
     found = f"split_part(upper({{c}}), 'T', {part})"
     for letter, word in (pair.split(":") for pair in letters.split()):
         found = f"replace({found}, '{letter}', ' {word} ')"
     return found
 
 
-#: The text of an interval as DuckDB reads it.
+#: The text of an interval in DuckDB's form.
 _INTERVAL: Final = _UNSIGNED.replace(
     "{c}",
     f"CASE WHEN regexp_full_match({{c}}, '{_ISO}') THEN {_words(1, 'Y:years M:months W:weeks D:days P:')} || "
     f"{_words(2, 'H:hours M:minutes S:seconds')} ELSE {{c}} END",
 )
 
-#: Conversion of text `{c}` to each type, where plain TRY_CAST takes what SQL would not.
+#: The conversion of text `{c}` to each type for which a plain TRY_CAST accepts more than SQL does.
 _EXPRESSIONS: Final[dict[str, str]] = {
     "smallint": "CASE WHEN regexp_full_match({c}, '\\s*[+-]?[0-9]+\\s*') THEN TRY_CAST({c} AS SMALLINT) END",
     "integer": "CASE WHEN regexp_full_match({c}, '\\s*[+-]?[0-9]+\\s*') THEN TRY_CAST({c} AS INTEGER) END",
@@ -345,7 +346,7 @@ def _bytes(letters: bytes) -> Mask:
 _DIGITS: Final = _bytes(b"-0123456789")
 _POINT: Final = _bytes(b"-.0123456789")
 
-#: The plainest form of each type: bytes (None: any), shortest and longest text of types for which that matters.
+#: The plain form of each type: the allowed bytes (None: any), and the minimum and maximum length if these matter.
 _PLAIN: Final[dict[str, tuple[Mask | None, int, int]]] = {
     "boolean": (None, 0, 0),
     "smallint": (_DIGITS, 0, 0),
@@ -360,7 +361,7 @@ _PLAIN: Final[dict[str, tuple[Mask | None, int, int]]] = {
 
 
 def connection() -> duckdb.DuckDBPyConnection:
-    """This thread's own DuckDB: in memory, one thread, UTC, without external access."""
+    """The DuckDB connection of this thread: in memory, single-threaded, in UTC, without external access."""
     if getattr(_local, "process", None) != os.getpid():
         _local.connection = duckdbs.connect(memory_limit="1GB")
         _local.process = os.getpid()
@@ -384,19 +385,19 @@ def evaluate(columns: Sequence[pa.Array], expressions: Sequence[str]) -> list[pa
 
 @dataclass(frozen=True)
 class Converted:
-    """A typed column. bad: rows whose text was not NULL but could not be converted; None without any."""
+    """A typed column. bad: the mask of rows whose non-NULL text could not be converted; None if all could."""
 
     column: pa.Array
     bad: Mask | None = None
 
     def with_bad(self, more: Mask | None) -> Converted:
-        """With more bad rows."""
+        """The column with more bad rows."""
         if more is None or not more.any():
             return self
         return Converted(self.column, more if self.bad is None else more | self.bad)
 
     def rows(self, rows: Mask | npt.NDArray[np.int64]) -> Converted:
-        """Some rows, by a mask or by places."""
+        """Some rows, selected by a mask or by places."""
         return Converted(of_rows(self.column, rows), None if self.bad is None else self.bad[rows])
 
 
@@ -406,7 +407,7 @@ def of_rows(column: pa.Array, rows: Mask | npt.NDArray[np.int64]) -> pa.Array:
 
 
 def convert_scalars(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Converted]:
-    """String columns as `types`, without nested types and jsonb."""
+    """Converts string columns to `types`, except nested types and jsonb."""
     result: list[Converted | None] = [_without_duckdb(c, t) for c, t in zip(columns, types, strict=True)]
     open_ = [i for i, done in enumerate(result) if done is None]
     expressions = [_expression(types[i], f"t{k}", columns[i]) for k, i in enumerate(open_)]
@@ -416,7 +417,7 @@ def convert_scalars(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> li
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column in one piece."""
+    """A column as one array."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -433,9 +434,10 @@ def _expression(kind: SqlType, column: str, texts: pa.Array) -> str:
 
 
 def _without_duckdb(texts: pa.Array, kind: SqlType) -> Converted | None:
-    """Text unchanged, and values in their plainest form, which Arrow converts faster than DuckDB, with equal results.
+    """Converts texts unchanged, and values in their plain form, which Arrow converts faster than DuckDB with equal
+    results.
 
-    None if there is any other value: then DuckDB converts the whole column.
+    None if another value occurs; then DuckDB converts the whole column.
     """
     if kind.name == "varchar":
         return Converted(texts)
@@ -445,7 +447,7 @@ def _without_duckdb(texts: pa.Array, kind: SqlType) -> Converted | None:
     if kind.name in ("timestamp", "numeric"):
         lengths = pc.min_max(pc.binary_length(texts))
         shortest, longest = lengths["min"].as_py() or plain[1], lengths["max"].as_py() or plain[1]
-        # Arrow takes hours without minutes, and decimals that overflow.
+        # Arrow accepts hours without minutes, and decimals that overflow.
         if not plain[1] <= shortest <= longest <= plain[2]:
             return None
     if kind.name == "numeric" and _may_wrap(texts, kind):
@@ -460,8 +462,8 @@ def _without_duckdb(texts: pa.Array, kind: SqlType) -> Converted | None:
 
 
 def _may_wrap(texts: pa.Array, kind: SqlType) -> bool:
-    """Whether a text has more digits before its point than the type: Arrow scales such a number modulo 2^128, which may
-    give a wrong number with few digits.
+    """Whether a text has more digits before its point than the type. Arrow scales such a number modulo 2^128, which may
+    result in a wrong number with few digits.
     """
     point = pc.find_substring(texts, ".")
     before = pc.if_else(pc.less(point, 0), pc.binary_length(texts), point)
@@ -478,7 +480,7 @@ def _has_only(texts: pa.Array, letters: Mask) -> bool:
 
 
 def _exact_exponents(texts: pa.Array, column: pa.Array, kind: SqlType) -> pa.Array:
-    """Decimals written with an exponent, one by one: DuckDB rounds 1e-30 up to the last digit."""
+    """Converts decimals written with an exponent one by one, because DuckDB rounds 1e-30 up to the last digit."""
     rows = np.nonzero(
         pc.fill_null(pc.match_substring_regex(texts, "[eE]"), fill_value=False).to_numpy(zero_copy_only=False)
     )[0]
@@ -491,7 +493,7 @@ def _exact_exponents(texts: pa.Array, column: pa.Array, kind: SqlType) -> pa.Arr
 
 
 def _decimal(text: str, kind: SqlType) -> decimal.Decimal | None:
-    """The text as a decimal of the type's scale, None if it is invalid or too large."""
+    """The text as a decimal with the type's scale; None if it is invalid or too large."""
     precision, scale = kind.arrow.precision, kind.arrow.scale
     context = decimal.Context(prec=2 * precision + 2, rounding=decimal.ROUND_HALF_UP)
     try:

@@ -1,6 +1,6 @@
-"""Rows as bytes, one value for each row: the contract of writers, and shared binary encodings.
+"""The contract of writers, which turn rows into bytes, one value for each row; and shared binary encodings.
 
-Binary encodings don't support NULL: callers leave those rows out first.
+Binary encodings don't support NULL: callers remove these rows first.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Writer(Protocol):
     """Writes rows of its columns. Not thread-safe."""
 
     def write(self, rows: pa.Table) -> pa.BinaryArray:
-        """One value for each row, in order; NULL for none. The columns of `rows` are found by name.
+        """One value for each row in order, which may be NULL. The columns of `rows` are found by name.
 
-        Raises OSError while something is unavailable, an `Error` for a row that can't be written.
+        Raises OSError while a system is unavailable, an `Error` for a row that can't be written.
         """
 
 
 class SqlWriter:
-    """Writes by one expression of DuckDB over the columns, called t0, t1 …"""
+    """Writes rows by a DuckDB expression over the columns, which are called t0, t1 …"""
 
     def __init__(self, columns: Schema, expression: str) -> None:
         self._names = [c.name for c in columns]
@@ -42,7 +42,7 @@ class SqlWriter:
 
 
 def evaluate_text(columns: Sequence[pa.ChunkedArray | pa.Array], expression: str) -> pa.BinaryArray:
-    """A text of DuckDB for each row, as bytes."""
+    """The text of a DuckDB expression for each row, as bytes."""
     (text,) = evaluate(list(columns), [expression])
     return text.cast(pa.binary())
 
@@ -61,7 +61,7 @@ def csv_writer(columns: Schema, delimiter: str = ",", null: str = "") -> SqlWrit
     """Writes lines without their end: RFC 4180, with quotes where needed. NULL is the text `null`; an equal text is
     quoted.
 
-    CONNECTOR_OPTION unless the delimiter is one character.
+    Raises CONNECTOR_OPTION unless the delimiter is one character.
     """
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise error("CONNECTOR_OPTION", "delimiter has to be one character, not a quote and not the end of a line")
@@ -85,7 +85,7 @@ def csv_header(columns: Schema, delimiter: str) -> bytes:
     return line + b"\n"
 
 
-#: Escapes of characters in TSV; the backslash first.
+#: The escapes of characters in TSV, with the backslash first.
 _ESCAPED: Final = (("'\\'", "'\\\\'"), ("chr(9)", "'\\t'"), ("chr(10)", "'\\n'"), ("chr(13)", "'\\r'"))
 
 
@@ -102,7 +102,7 @@ def tsv_writer(columns: Schema) -> SqlWriter:
 
 
 def string_writer(columns: Schema) -> SqlWriter:
-    """Writes the only column as text. CONNECTOR_OPTION for several columns."""
+    """Writes the only column as text. Raises CONNECTOR_OPTION for several columns."""
     return SqlWriter(columns, plain_text("t0", _only(columns, "STRING")))
 
 
@@ -118,7 +118,7 @@ class OneColumn:
 
 
 def bytes_writer(columns: Schema) -> OneColumn:
-    """Writes the only column, bytea or text, as it is."""
+    """Writes the only column, bytea or text, unchanged."""
     _only(columns, "BYTES", "bytea", "varchar")
     return OneColumn(columns, lambda column: column.cast(pa.binary()))
 
@@ -163,7 +163,7 @@ def _big_endian(column: pa.Array, width: int) -> pa.BinaryArray:
 
 
 def concatenated(parts: Sequence[bytes | pa.Array]) -> pa.BinaryArray:
-    """Bytes concatenated row by row: constants and columns, at least one of them; NULL where a column is NULL."""
+    """Constants and columns (at least one) concatenated row by row; NULL if a column is NULL."""
     known = [pa.scalar(p, pa.binary()) if isinstance(p, bytes) else p for p in parts]
     return pc.binary_join_element_wise(*known, pa.scalar(b"", pa.binary()))
 
@@ -187,7 +187,7 @@ Encode = Callable[[pa.Array], pa.BinaryArray]
 
 
 def numbers_of(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Whole numbers, and types that Arrow stores as such: days, milliseconds, microseconds."""
+    """The integers of whole numbers, and of types that Arrow stores as integers: days, milliseconds, microseconds."""
     if pa.types.is_date32(column.type):
         column = column.view(pa.int32())
     elif pa.types.is_time64(column.type) or pa.types.is_timestamp(column.type):
@@ -207,7 +207,7 @@ def row_codes(rows: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def reals(column: pa.Array, form: str) -> pa.BinaryArray:
-    """Floating-point numbers in numpy's form of that name."""
+    """Floating-point numbers as an array of a NumPy type."""
     return fixed(column.to_numpy(zero_copy_only=False).astype(form))
 
 
@@ -217,7 +217,7 @@ def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
 
 
 def varints(numbers: npt.NDArray[np.uint64]) -> pa.BinaryArray:
-    """Seven bits a byte, the lowest first; all but the last byte have the eighth bit."""
+    """Numbers with seven bits per byte, lowest bits first; all bytes but the last have the eighth bit set."""
     lengths = np.ones(len(numbers), np.int32)
     for bits in range(7, 64, 7):
         lengths += numbers >= np.uint64(1 << bits)
@@ -237,7 +237,7 @@ def binary(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.Bi
 
 
 def fixed(values: npt.NDArray[np.generic]) -> pa.BinaryArray:
-    """The bytes of each value in memory; of each row, if there are two dimensions."""
+    """The bytes of each value in memory, or of each row of a two-dimensional array."""
     width = values.dtype.itemsize * (values.shape[1] if values.ndim > 1 else 1)
     offsets = np.arange(len(values) + 1, dtype=np.int32) * width
     return binary(offsets.astype(np.int32), np.ascontiguousarray(values).view(np.uint8).ravel())
@@ -256,7 +256,7 @@ def big_endian(column: pa.Decimal128Array) -> npt.NDArray[np.uint8]:
 
 
 def shortest(numbers: npt.NDArray[np.uint8]) -> pa.BinaryArray:
-    """Rows of big-endian two's complement without redundant leading bytes."""
+    """Big-endian two's complement numbers without redundant leading bytes."""
     sign = np.where(numbers[:, 0] & 0x80, 0xFF, 0).astype(np.uint8)
     lengths = np.full(len(numbers), numbers.shape[1], np.int32)
     open_ = np.ones(len(numbers), bool)
@@ -270,13 +270,13 @@ def shortest(numbers: npt.NDArray[np.uint8]) -> pa.BinaryArray:
 
 
 def gathered(items: pa.BinaryArray, bounds: npt.NDArray[np.int32]) -> pa.BinaryArray:
-    """Neighboring items concatenated: value i has the items from bounds[i] to bounds[i + 1]."""
+    """The concatenation of consecutive items: value i consists of the items from bounds[i] to bounds[i + 1]."""
     bytes_at = offsets(items)[bounds].astype(np.int32)
     return pa.BinaryArray.from_buffers(pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bytes_at), items.buffers()[2]])
 
 
 def list_parts(column: pa.ListArray) -> tuple[pa.Array, npt.NDArray[np.int32]]:
-    """(the items of all lists, the offsets of each list among them)."""
+    """The items of all lists, and the offsets of each list."""
     offsets = np.asarray(column.offsets)
     return column.values.slice(offsets[0], offsets[-1] - offsets[0]), (offsets - offsets[0]).astype(np.int32)
 

@@ -1,4 +1,4 @@
-"""Rows as files: complete ones (Parquet, JSON lines, CSV), and growing ones (also XML and Avro)."""
+"""Writes rows as files: complete files (Parquet, JSON lines, CSV) and growing ones (also XML and Avro)."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class RowFile(Protocol):
     """A file that is being written."""
 
     def write(self, rows: pa.Table) -> None:
-        """Adds rows. OSError."""
+        """Adds rows. Raises OSError."""
 
     def close(self) -> None:
-        """Write the rest; the underlying file stays open. OSError."""
+        """Writes the rest; the underlying file stays open. Raises OSError."""
 
 
 class FileWriter:
     """Writes files of rows with the same columns.
 
     options: `delimiter` and `without_header` (CSV), `null` (CSV: the text of NULL), `compression` (Parquet),
-    `….handling.mode` (JSON). The files can be read again as the same values: see `EXACT_JSON`. An interval is text in
-    Parquet, which has no fitting type. CONNECTOR_OPTION for wrong options.
+    `….handling.mode` (JSON). The files can be read back as the same values (see `EXACT_JSON`). An interval is text in
+    Parquet, which has no fitting type. Raises CONNECTOR_OPTION for invalid options.
     """
 
     def __init__(self, columns: Schema, format: FileFormat, options: Mapping[str, str]) -> None:  # noqa: A002
@@ -70,7 +70,7 @@ class FileWriter:
             raise error("CONNECTOR_OPTION", f"compression can't be '{self._compression}'")
 
     def begin(self, file: BinaryIO) -> RowFile:
-        """Write the beginning of a file. file: is empty. OSError."""
+        """Writes the beginning of the empty file `file`. Raises OSError."""
         if self._lines is not None:
             return _Lines(file, self._lines, self._header)
         return _Parquet(file, self._columns, self._compression)
@@ -115,7 +115,7 @@ def _parquet_type(kind: SqlType) -> pa.DataType:
 
 
 def check_parquet(columns: Schema) -> None:
-    """FEATURE_NOT_SUPPORTED for columns that can't be written as Parquet: intervals in arrays and structs."""
+    """Raises FEATURE_NOT_SUPPORTED for columns that can't be written as Parquet: intervals in arrays and structs."""
     for column in columns:
         if column.type.is_nested and _parquet_type(column.type) != column.type.arrow:
             raise error(
@@ -133,14 +133,14 @@ def _for_parquet(column: pa.ChunkedArray, kind: SqlType) -> pa.ChunkedArray | pa
     return evaluate_text([column], "CAST(t0 AS VARCHAR)").cast(pa.string())
 
 
-#: Rows written at once, whose text has less than 2 GB.
+#: The number of rows written together, so that their text has less than 2 GB.
 _SLICE_ROWS: Final = 1 << 17
 
 
 @dataclass(frozen=True)
 class GrowingFormat:
-    """head: the beginning of a file. tail: its end, after the last rows. rows: the bytes of rows after the head or
-    other rows.
+    """The format of a growing file. head: the beginning. tail: the end after the last rows. rows: writes the bytes of
+    rows that follow the head or other rows.
     """
 
     head: bytes
@@ -149,7 +149,7 @@ class GrowingFormat:
 
 
 def growing_format(columns: Schema, encoding: Encoding, options: Mapping[str, str]) -> GrowingFormat:
-    """The format of files of rows of these columns. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    """The format of files with some columns. Raises CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
     if encoding == "json":
         return GrowingFormat(b"", _lines(json_writer(columns, EXACT_JSON.asked(options))))
     if encoding == "csv":

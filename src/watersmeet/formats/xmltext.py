@@ -1,4 +1,4 @@
-"""XML: payloads and documents as rows, and rows as elements.
+"""Reads XML payloads and documents as rows, and writes rows as elements.
 
 The standard library's C parser parses each payload. Document types are rejected, so that entities are never expanded.
 Names are compared without their namespaces.
@@ -22,8 +22,8 @@ from watersmeet.formats.valuetexts import Converted, literal, plain_text
 from watersmeet.formats.writers import SqlWriter, places
 from watersmeet.values.types import Field, Schema, SqlType
 
-#: Options: the paths of elements that are rows, with commas between them; whether columns may be attributes of them;
-#: before the name of a column the path of that.
+#: The options: the comma-separated paths of elements that are rows; whether columns may be attributes of these; and the
+#: prefix of a column's name for the path of the column.
 ROW_TAGS: Final = "row_tags"
 
 ATTRIBUTES: Final = "use_attributes"
@@ -32,21 +32,21 @@ _STEP: Final = re.compile(r"(?:[\w.\-]+:)?(\w[\w.\-]*|\*)(\[\d+\])?")
 _DECLARATION: Final = re.compile(rb"\s*<\?xml[^>]*\?>")
 _ENCODING: Final = re.compile(rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.\-]+)""")
 
-#: Encodings in which a document type looks as it does in ASCII.
+#: The encodings in which a document type has the same bytes as in ASCII.
 _ASCII: Final = (b"utf-8", b"us-ascii", b"iso-8859-1")
 
 _Find = Callable[[ET.Element, ET.Element], str | ET.Element | None]
 
 
 class _RefusedError(Exception):
-    """Why a payload is not read."""
+    """The reason why a payload is rejected."""
 
 
 class XmlReader:
-    """Elements whose children, or attributes, are the columns. A payload may have several roots.
+    """Reads elements whose children or attributes are the columns. A payload may have several roots.
 
-    Without `row_tags` the root is the row. A struct or array column consists of the elements in its own, or of all
-    elements of its name. FEATURE_NOT_SUPPORTED for a path of more than steps.
+    Without `row_tags` the root is the row. A struct or array column consists of the child elements of its element, or
+    of all elements with its name. Raises FEATURE_NOT_SUPPORTED for a path that has more than steps.
     """
 
     def __init__(self, fields: Sequence[Field], options: Mapping[str, str]) -> None:
@@ -99,7 +99,7 @@ class XmlReader:
 
 class _Tree(ET.TreeBuilder):
     def doctype(self, name: str, *_: str | None) -> None:
-        """Reject document types before they are read."""
+        """Rejects document types before they are read."""
         raise _RefusedError(f"xml: a document type ({name}) is not read")
 
 
@@ -108,13 +108,13 @@ def _parsed(payload: bytes) -> Sequence[ET.Element]:
     try:
         roots: Sequence[ET.Element] = [_document(payload)]
     except ET.ParseError as cause:
-        if cause.code != 9:  # junk after document element: perhaps another document
+        if cause.code != 9:  # the error "junk after document element" may mean another document
             raise _RefusedError(f"xml: {cause}") from cause
         try:
             roots = list(_document(b"<_>" + _DECLARATION.sub(b"", payload) + b"</_>"))
         except (ET.ParseError, ValueError, LookupError):
             raise _RefusedError(f"xml: {cause}") from cause
-    except (ValueError, LookupError) as cause:  # of an encoding that does not exist
+    except (ValueError, LookupError) as cause:  # raised for an unknown encoding
         raise _RefusedError(f"xml: {cause}") from cause
     if b":" in payload or b"\0" in payload:
         for root in roots:
@@ -139,7 +139,7 @@ def _without_namespaces(element: ET.Element) -> None:
 
 
 def _row_path(path: str) -> tuple[str, Callable[[ET.Element], list[ET.Element]]]:
-    """(the path, a function from a root to its rows): `/a/b` from the root, `b` and `//b` anywhere."""
+    """The path, and a function from a root to its rows: `/a/b` starts at the root, `b` and `//b` match at any depth."""
     steps = _steps(path.removeprefix("//").removeprefix("/"), path, "rows")
     inner = "/".join(steps[1:])
     if path.startswith("//") or not path.startswith("/"):
@@ -148,7 +148,7 @@ def _row_path(path: str) -> tuple[str, Callable[[ET.Element], list[ET.Element]]]
 
 
 def _by_path(path: str, column: str, rows: Sequence[str]) -> _Find:
-    """Finds a column by its path: from the row, or from the root if it doesn't begin like a path of rows."""
+    """Finds a column by its path from the row, or from the root if the path doesn't begin with the path of rows."""
     rest = path.strip()
     within = next((r for r in sorted(rows, key=len, reverse=True) if rest == r or rest.startswith(f"{r}/")), None)
     absolute = within is None and rest.startswith("/") and not rest.startswith("//")
@@ -176,7 +176,7 @@ def _by_path(path: str, column: str, rows: Sequence[str]) -> _Find:
 
 
 def _steps(path: str, whole: str, what: str) -> list[str]:
-    """The steps of a path without prefixes of namespaces. FEATURE_NOT_SUPPORTED."""
+    """The steps of a path without namespace prefixes. Raises FEATURE_NOT_SUPPORTED."""
     found = [_STEP.fullmatch(step) for step in path.split("/")]
     if not all(found):
         raise error(
@@ -188,7 +188,7 @@ def _steps(path: str, whole: str, what: str) -> list[str]:
 
 
 def _by_name(name: str, *, has_attributes: bool) -> _Find:
-    """The child, or attribute, of a name, or else in another case."""
+    """The child or attribute with a name, else with this name in another case."""
     folded = name.lower()
 
     def find(row: ET.Element, root: ET.Element) -> str | ET.Element | None:
@@ -208,7 +208,7 @@ def _by_name(name: str, *, has_attributes: bool) -> _Find:
 
 
 def _text(found: str | ET.Element | None, column: Field, row: ET.Element) -> str | None:
-    """The text of a column. An empty element is an empty text, and NULL for other types."""
+    """The text of a column. An empty element is an empty text for text columns, else NULL."""
     del row
     if found is None:
         return None
@@ -236,8 +236,8 @@ def _value(found: str | ET.Element, kind: SqlType, parent: ET.Element) -> Any:
     return said if kind.name == "varchar" else said.strip() or None
 
 
-#: Options: the elements around a row, the outermost first, with commas between them; the elements around all rows of a
-#: file, or around the row of a message; before the name of a column the elements around its value.
+#: The options: the comma-separated elements around a row, outermost first; the elements around all rows of a file or
+#: the row of a message; and the prefix of a column's name for the elements around its value.
 ROW_ELEMENTS: Final = "row_elements"
 
 DATA_ELEMENTS: Final = "data_elements"
@@ -254,7 +254,7 @@ _ESCAPED: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\r", "&#13;")
 def xml_writer(columns: Schema, options: Mapping[str, str]) -> SqlWriter:
     """Writes an element for each row, `row` by default, with one for each value that is not NULL.
 
-    CONNECTOR_OPTION for invalid names of elements.
+    Raises CONNECTOR_OPTION for invalid names of elements.
     """
     parts = []
     for place, column in zip(places(columns), columns, strict=True):
@@ -270,7 +270,7 @@ def xml_writer(columns: Schema, options: Mapping[str, str]) -> SqlWriter:
 
 
 def tags(elements: str) -> tuple[str, str]:
-    """(opening tags, closing tags). CONNECTOR_OPTION."""
+    """The opening and the closing tags. Raises CONNECTOR_OPTION."""
     names = [n.strip() for n in elements.split(",")]
     _check(names)
     return "".join(f"<{n}>" for n in names), "".join(f"</{n}>" for n in reversed(names))

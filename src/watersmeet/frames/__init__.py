@@ -1,6 +1,6 @@
 """Joins of streaming Spark DataFrames, without SQL and without a database: `join`, `asof`, `latest`.
 
-The rows of both sides travel as Arrow frames to the bucket of their key, where one stateful operator of Spark runs the
-kernel's own circuit on them; its runs are values in Spark's state store, so that there is only the user's query and its
-checkpoint. `docs/DATAFRAMES.md` defines the results.
+The rows of both sides are sent as Arrow frames to the bucket of their key, where a stateful Spark operator runs the
+kernel's circuit on them. The state's runs are values in Spark's state store, so that the checkpoint of the user's query
+contains all state. `docs/DATAFRAMES.md` defines the results.
 """

@@ -1,4 +1,4 @@
-"""`watersmeet.join`: joins of streaming DataFrames; and writing each micro-batch once in `foreachBatch`."""
+"""`watersmeet.join` joins streaming DataFrames; `once_per_batch` writes each micro-batch once in `foreachBatch`."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def once_per_batch(
 ) -> Callable[[DataFrame, int], None]:
     """A function for `foreachBatch` that computes each micro-batch once, in full, and calls `write(batch, number)`.
 
-    last_batch: returns the number of the last micro-batch in the target, None if it has none. A micro-batch that Spark
-    repeats is not written again. This is exact if `write` stores the number in the transaction of the rows.
-    INVALID_PARAMETER if an argument can't be called.
+    last_batch: returns the number of the last micro-batch in the target, or None. A micro-batch that Spark repeats is
+    not written again, exactly if `write` stores the number in the transaction of the rows. Raises INVALID_PARAMETER if
+    an argument can't be called.
     """
     for argument, function in (("write", write), ("last_batch", last_batch)):
         if not callable(function) and (argument == "write" or function is not None):
@@ -67,10 +67,10 @@ class _OncePerBatch:
     last_batch: Callable[[], int | None] | None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """See `DataStreamWriter.foreachBatch`.
+        """The function for `DataStreamWriter.foreachBatch`.
 
-        All partitions are computed: a missing one would leave the join's state without that partition's next version,
-        and Spark would end the query.
+        It computes all partitions: otherwise the join's state would lack the next version of a partition, and Spark
+        would end the query.
         """
         last = None if self.last_batch is None else self.last_batch()
         if last is not None and number <= last:
@@ -120,18 +120,18 @@ def join(
     name: str | None = None,
     watermark: str | None = None,
 ) -> DataFrame:
-    """A streaming DataFrame: the join of two DataFrames, one of which may be static.
+    """The join of two DataFrames, one of which may be static, as a streaming DataFrame.
 
     on: columns that must be equal: names, or pairs (left name, right name). how: inner, left, right, full, semi, anti.
     match: `asof(…)` or `latest()`; without it every pair counts. within: bounds of right time - left time, a pair
     (lower, upper) or one length for both directions. window: pairs must be in the same tumbling window. time: the
     columns with the times, (left, right) or one name. as_of: right rows are versions by time; each left row is joined
-    with the version at its time. left_watermark, right_watermark: (column, delay): how late rows may arrive; by default
-    that of `withWatermark`. left_diff, right_diff: the column of +1 and -1 of a side whose rows may be retracted, such
-    as the result of another join. emit: "changes", "final" or "arrival". buckets: the number of parts of the state,
-    fixed for a checkpoint; by default spark.sql.shuffle.partitions. suffix: for right columns with the name of a left
-    one. name: of the metrics in the query's `observedMetrics`. watermark: the result's column with the time of a side,
-    which gets a watermark: no later row has a lower time.
+    with the version at its time. left_watermark, right_watermark: (column, delay), where rows may be late by the delay;
+    by default that of `withWatermark`. left_diff, right_diff: the column of +1 and -1 of a side whose rows may be
+    retracted, such as the result of another join. emit: "changes", "final" or "arrival". buckets: the number of parts
+    of the state, fixed for a checkpoint; by default spark.sql.shuffle.partitions. suffix: appended to right columns
+    with the name of a left one. name: the name of the metrics in the query's `observedMetrics`. watermark: the result's
+    column with the time of a side that gets a watermark, so that no later row has a lower time.
 
     If no row can be retracted, the result has only the joined columns, otherwise also `diff` (int): +1 for an inserted
     row and -1 for a retracted one. Raises Error; docs/DATAFRAMES.md has the rules.
@@ -215,7 +215,7 @@ def _result_watermark(shape: JoinShape, column: str, sides: Sequence[DataFrame])
 
 
 def _own_python(spark: Any) -> None:
-    """Spark's workers on this machine run this interpreter, unless another one is configured."""
+    """Makes Spark's workers on this machine run this interpreter, unless another one is configured."""
     context = spark.sparkContext
     if str(context.master).startswith("local") and not (
         os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
@@ -286,7 +286,7 @@ def _schema(shape: JoinShape, frames: Sequence[DataFrame], diff: str) -> t.Struc
 
 
 def _ship(spark: Any) -> None:
-    """Send the package to executors that may not have it installed; once per application."""
+    """Sends the package to executors that may not have it installed, once per application."""
     context = spark.sparkContext
     if str(context.master).startswith("local") or context.applicationId in _shipped:
         return
@@ -295,7 +295,7 @@ def _ship(spark: Any) -> None:
 
 
 def _check_session(spark: Any) -> None:
-    """STATE_STORE or RUNTIME_UNAVAILABLE if Spark's stateful operator can't run in this session."""
+    """Raises STATE_STORE or RUNTIME_UNAVAILABLE if Spark's stateful operator can't run in this session."""
     provider = spark.conf.get("spark.sql.streaming.stateStore.providerClass", "")
     if provider != _ROCKSDB:
         raise error(

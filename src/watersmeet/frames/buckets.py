@@ -1,4 +1,4 @@
-"""One bucket in one micro-batch: its pieces, its changes, its state in a store. Independent of Spark.
+"""Runs one bucket in one micro-batch: its pieces, its changes, its state in a store. Independent of Spark.
 
 A piece is an Arrow frame of rows, or a clock: the greatest time of a side.
 """
@@ -30,15 +30,15 @@ from watersmeet.system.blobs import BlobRef, Pieces
 from watersmeet.values.serialization import from_json, to_json
 from watersmeet.values.types import Schema
 
-#: Channels: the rows of a side, and its clock.
+#: The channels: the rows of a side, and its clock.
 ROWS: Final = (0, 1)
 
 CLOCK: Final = (2, 3)
 
-#: The channel of an empty piece, on which a task compares the checkpoint's join with its own.
+#: The channel of empty pieces, for which a task compares the checkpoint's join with its own.
 IDENTITY: Final = 4
 
-#: Rows further ahead of their micro-batch's time are kept, but don't move the watermark.
+#: Rows further ahead of their micro-batch's time than this are kept, but don't move the watermark.
 AHEAD_US: Final = 24 * 3600 * 1_000_000
 
 
@@ -66,7 +66,9 @@ def window_starts(times: pa.Array, size_us: int) -> pa.Array:
 
 
 class Cutter:
-    """Cuts the rows of one task of one side into pieces by bucket; at the end each bucket gets the task's clock."""
+    """Divides the rows of one task of one side into pieces by bucket. At the end each bucket receives the task's
+    clock.
+    """
 
     def __init__(self, shape: JoinShape, index: int) -> None:
         self._side: Side = shape.sides[index]
@@ -84,7 +86,9 @@ class Cutter:
         return schema if self._window_us is None else schema[:-1]
 
     def cut(self, arrays: Sequence[pa.Array], limit_us: int | None, diff: Diffs | None = None) -> Iterator[Piece]:
-        """The pieces of some rows. limit_us: later times don't move the clock. diff: all 1 by default."""
+        """The pieces of some rows. limit_us: the time above which times don't move the clock. diff: all 1 by
+        default.
+        """
         columns = self.complete(arrays)
         if self._side.delay_us is not None and self._side.time is not None:
             self._see(columns[self._side.time], limit_us)
@@ -99,7 +103,7 @@ class Cutter:
         return [*arrays, window_starts(arrays[self._side.time], self._window_us)]
 
     def clocks(self) -> Iterator[Piece]:
-        """The greatest time of all rows so far, for every bucket; nothing without rows."""
+        """The greatest time of all rows so far, for every bucket; nothing if there were no rows."""
         if self._top is not None:
             body = self._top.to_bytes(8, "little", signed=True)
             yield from (Piece(b, CLOCK[self._index], body) for b in range(self._buckets))
@@ -141,15 +145,15 @@ class Store(BlobStore, Protocol):
     """The state of one bucket. A run may be added again under the same name, which depends on its content."""
 
     def text(self, name: str) -> str | None:
-        """The kept text `name` (PLAN, MANIFEST), or None for a new bucket."""
+        """The stored text `name` (PLAN, MANIFEST); None for a new bucket."""
         ...
 
     def keep_text(self, name: str, text: str) -> None:
-        """Keep the text `name`."""
+        """Stores the text `name`."""
         ...
 
     def add(self, blob: Pieces, rows: int) -> BlobRef:
-        """Keeps a run."""
+        """Stores a run."""
         ...
 
     def remove(self, ref: BlobRef) -> None:
@@ -159,8 +163,8 @@ class Store(BlobStore, Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """The result of a micro-batch. rows, late: rows received and dropped, by side. state: (rows, bytes) after it.
-    watermarks: by side, in microseconds, for sides that have one.
+    """The result of a micro-batch. rows, late: the numbers of received and of late rows by side. state: (rows, bytes)
+    of the state afterwards. watermarks: the existing watermarks by side, in microseconds.
     """
 
     delta: Delta
@@ -171,9 +175,9 @@ class Step:
 
 
 def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: Store) -> Step:
-    """One micro-batch of one bucket. The store has the new state when this returns.
+    """Runs one micro-batch of one bucket. When it returns, the store has the new state.
 
-    The order of the pieces makes no difference. Raises Error STATE_MISMATCH if the state is another join's.
+    The result never depends on the order of the pieces. Raises STATE_MISMATCH if the state belongs to another join.
     """
     circuit, first = _plan(shape, store)
     before: dict[str, Any] = {} if first else json.loads(store.text(MANIFEST) or "{}")
@@ -205,7 +209,7 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
 
 
 def repeated(delta: Delta) -> Delta:
-    """The same changes with diffs of 1 and -1 only."""
+    """The changes with diffs of 1 and -1 only."""
     if bool((np.abs(delta.diff) == 1).all()):
         return delta
     positions = np.repeat(np.arange(delta.num_rows), np.abs(delta.diff))
@@ -213,10 +217,10 @@ def repeated(delta: Delta) -> Delta:
 
 
 def check_identity(shape: JoinShape, store: Store) -> None:
-    """Raises Error STATE_MISMATCH if the store's state is another join's; a new store keeps the join's identity.
+    """Raises STATE_MISMATCH if the store's state belongs to another join. A new store stores the join's identity.
 
-    Every task runs it before its buckets, with a store of no bucket: a join with another number of buckets finds none
-    of the old buckets, and would otherwise start with empty state.
+    Every task runs it before its buckets, with a store that belongs to no bucket: a join with a different number of
+    buckets would find none of the old buckets and start with empty state.
     """
     text = store.text(PLAN)
     if text is None:
@@ -230,7 +234,7 @@ def _identity(shape: JoinShape) -> dict[str, Any]:
 
 
 def _compare(shape: JoinShape, kept: Mapping[str, Any]) -> None:
-    """STATE_MISMATCH unless the identity `kept` is that of `shape`."""
+    """Raises STATE_MISMATCH unless the identity `kept` is that of `shape`."""
     if kept["format"] != FORMAT:
         raise error(
             "STATE_MISMATCH",
@@ -254,7 +258,7 @@ def _compare(shape: JoinShape, kept: Mapping[str, Any]) -> None:
 
 
 def _plan(shape: JoinShape, store: Store) -> tuple[Circuit, bool]:
-    """The bucket's circuit as of its first run, and whether this is its first run."""
+    """The circuit of the bucket's first run, and whether this is the first run."""
     text = store.text(PLAN)
     if text is None:
         circuit = compile_join(shape)
@@ -299,7 +303,7 @@ def _advanced(shape: JoinShape, marks: Mapping[str, int], pieces: Sequence[Piece
 
 
 def _numbered(shape: JoinShape, delta: Delta) -> Delta:
-    """The rows with a number that decides which of them is the last: by the requested order, then in row order."""
+    """The rows with a number that determines the last of them: by the requested order, then in row order."""
     rows = consolidate(delta)
     assert isinstance(shape.match, Newest)
     number = np.arange(rows.num_rows)

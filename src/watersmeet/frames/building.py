@@ -1,4 +1,6 @@
-"""From the arguments of `join` to its shape: checks, and errors with the correct call; the values of `match=`."""
+"""Checks the arguments of `join`, with errors that show the correct call, and builds the shape; the values of
+`match=`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ Direction = Literal["backward", "forward", "nearest"]
 
 @dataclass(frozen=True)
 class AsofMatch:
-    """See `asof`."""
+    """The value of `asof`."""
 
     left: str
     right: str
@@ -32,7 +34,7 @@ class AsofMatch:
 
 @dataclass(frozen=True)
 class LatestMatch:
-    """See `latest`."""
+    """The value of `latest`."""
 
     order: str | None
 
@@ -45,13 +47,13 @@ def asof(
     allow_exact_matches: bool = True,
     tolerance: timedelta | str | float | Decimal | None = None,
 ) -> AsofMatch:
-    """Each left row with the one right row of its key whose value is nearest.
+    """Joins each left row with the right row of its key whose value is nearest.
 
     left, right: columns of one type, mostly times. direction: `backward` finds the greatest right value at or before
     the left one, `forward` the least at or after it, `nearest` the nearer of both, or the earlier if they are equally
     near. allow_exact_matches: whether an equal value counts. tolerance: the greatest distance, inclusive: for times a
     timedelta or a text such as "10 minutes", for numbers a number. If right rows have equal values, the first in the
-    order of their columns counts. NULL matches nothing. INVALID_PARAMETER for another direction.
+    order of their columns counts. NULL matches nothing. Raises INVALID_PARAMETER for another direction.
     """
     _check_name(left)
     _check_name(right)
@@ -78,10 +80,10 @@ def _check_name(name: Any) -> None:
 
 
 def latest(order: str | None = None) -> LatestMatch:
-    """Each left row with the newest right row of its key on arrival; never revised.
+    """Joins each left row on arrival with the newest right row of its key. The result is never revised.
 
-    Within a micro-batch the right side is first; of several new right rows of a key the one with the greatest column
-    `order` counts (by default the last one by a hash of its content, so that a repetition has the same result).
+    In a micro-batch, right rows precede left rows. Of several new right rows of a key, the one with the greatest column
+    `order` counts (by default the last one by a hash of the content, so that a repetition has the same result).
     """
     if order is not None and not isinstance(order, str):
         raise error(
@@ -141,7 +143,7 @@ def check_side(frame: Any, side: str) -> None:
 
 
 def check_watermark(watermark: Any, side: str) -> None:
-    """INVALID_PARAMETER unless it is None or a pair of a column's name and a delay."""
+    """Raises INVALID_PARAMETER unless it is None or a pair of a column's name and a delay."""
     if watermark is None or (
         isinstance(watermark, (tuple, list)) and len(watermark) == 2 and isinstance(watermark[0], str)
     ):
@@ -155,20 +157,20 @@ def check_watermark(watermark: Any, side: str) -> None:
 
 
 def check_text(value: Any, argument: str) -> None:
-    """INVALID_PARAMETER unless an argument is a non-empty text."""
+    """Raises INVALID_PARAMETER unless an argument is a non-empty text."""
     if not isinstance(value, str) or not value:
         raise refused(argument, value, "It must be a text that is not empty.")
 
 
 def check_buckets(buckets: Any) -> None:
-    """INVALID_PARAMETER unless it is a number of buckets."""
+    """Raises INVALID_PARAMETER unless it is a valid number of buckets."""
     if not isinstance(buckets, int) or isinstance(buckets, bool) or not 1 <= buckets < 1 << 16:
         raise refused("buckets", buckets, "It must be a number from 1 to 65535.")
 
 
 def check_options(options: Options) -> None:
-    """INVALID_PARAMETER unless every argument has a valid type. Columns are named: a Column may be an expression
-    without name.
+    """Raises INVALID_PARAMETER unless every argument has a valid type. Columns must be names, because a Column may be
+    an expression without a name.
     """
     for item in options.on if isinstance(options.on, (list, tuple)) else [options.on]:
         if isinstance(item, str) or _is_pair_of_names(item):
@@ -206,9 +208,9 @@ def pair_of(names: str | Sequence[str]) -> tuple[str, str]:
 
 
 def column_of(names: Sequence[str], name: str, where: str) -> int:
-    """The position of a column: by its exact name, else regardless of case. where: the rows, for messages.
+    """The position of the column with exactly this name, else regardless of case. where: the rows, for messages.
 
-    UNDEFINED_COLUMN if there is none, AMBIGUOUS_COLUMN if there are several.
+    Raises UNDEFINED_COLUMN if there is none, AMBIGUOUS_COLUMN if there are several.
     """
     found = [i for i, n in enumerate(names) if n == name] or [
         i for i, n in enumerate(names) if n.lower() == name.lower()
@@ -226,7 +228,7 @@ def column_of(names: Sequence[str], name: str, where: str) -> int:
 
 
 def linked(pairs: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """The columns, as (side, position), in groups whose members must all be equal, directly or through others."""
+    """The columns as (side, position) in groups whose members must all be equal, directly or through others."""
     groups: list[dict[tuple[int, int], None]] = []
     for left, right in pairs:
         pair = {(0, left): None, (1, right): None}
@@ -237,7 +239,7 @@ def linked(pairs: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
 
 
 def refused(argument: str, value: Any, hint: str) -> Error:
-    """INVALID_PARAMETER for the value of an argument."""
+    """The error INVALID_PARAMETER for the value of an argument."""
     return error("INVALID_PARAMETER", f"{argument}={_shown(value)}", hint=hint)
 
 
@@ -251,7 +253,7 @@ def _shown(value: Any) -> str:
 
 KINDS: Final = ("inner", "left", "right", "full", "semi", "anti")
 
-#: Spark's other names, without underscores.
+#: Spark's alternative names of joins, without underscores.
 _ALIASES: Final = {
     "leftouter": "left",
     "rightouter": "right",
@@ -261,7 +263,7 @@ _ALIASES: Final = {
     "leftanti": "anti",
 }
 
-#: Whole numbers, the narrowest first.
+#: The types of whole numbers, narrowest first.
 _WHOLE: Final = (SMALLINT, INTEGER, BIGINT)
 
 _COMPARISONS: Final[dict[tuple[str, bool], AsofComparison]] = {
@@ -278,10 +280,10 @@ _TIMES: Final = ("timestamp", "timestamptz")
 
 @dataclass(frozen=True)
 class Given:
-    """One side: its columns, whether it streams, its watermark (column, delay in microseconds) or None.
+    """One side: its columns, whether it is streaming, and its watermark (column, delay in microseconds) or None.
 
-    signed: it has a diff (which is not among the columns). incomparable: by position of columns whose values a join
-    can't compare like Spark, the error.
+    signed: whether it has a diff, which is not among the columns. incomparable: the errors by position of columns whose
+    values a join can't compare like Spark.
     """
 
     columns: Schema
@@ -358,7 +360,9 @@ class _Builder:
         return column_of([f.name for f in self._given[index].columns], name, f"the {SIDES[index]} side")
 
     def _keys(self) -> list[tuple[int, int]]:
-        """The pairs of positions that must be equal, without duplicates. Whole numbers get their widest type."""
+        """The pairs of positions that must be equal, without duplicates. Whole numbers are converted to their widest
+        type.
+        """
         on = pairs_of(self._options.on)
         if not on:
             raise error(
@@ -382,7 +386,7 @@ class _Builder:
         self._given = left, right
 
     def _comparable(self, pair: tuple[int, int], why: str) -> None:
-        """Raises Error unless values of two columns can be compared like in Spark."""
+        """Raises Error unless values of two columns can be compared as in Spark."""
         for given, position in zip(self._given, pair, strict=True):
             if position in given.incomparable:
                 raise given.incomparable[position]
@@ -397,7 +401,7 @@ class _Builder:
             )
 
     def _times(self) -> tuple[int | None, int | None]:
-        """The positions of the event times: of `time`, of `as_of`, or of the watermarks."""
+        """The positions of the event times, from `time`, `as_of`, or the watermarks."""
         asked = self._options.time if self._options.time is not None else self._options.as_of
         names = None if asked is None else pair_of(asked)
         found: list[int | None] = []
@@ -514,7 +518,8 @@ class _Builder:
     def _outputs(self, keys: list[tuple[int, int]], window_us: int | None) -> tuple[ResultColumn, ...]:
         """The columns of the result: left, right without merged keys, the window.
 
-        A right column with the name of a left one gets the suffix. DUPLICATE_COLUMN if names are still equal.
+        The suffix is appended to a right column with the name of a left one. Raises DUPLICATE_COLUMN if names are still
+        equal.
         """
         left, right = (g.columns for g in self._given)
         merged = {theirs: mine for mine, theirs in keys if left[mine].name.lower() == right[theirs].name.lower()}
@@ -542,7 +547,7 @@ class _Builder:
         return tuple(found)
 
     def _hint_for(self, twice: str) -> str:
-        """The hint for two columns of a name: `diff` is most often that of an earlier join."""
+        """The hint for two columns with the same name; `diff` usually belongs to an earlier join."""
         if twice == self._options.diff.lower():
             for side, given in zip(SIDES, self._given, strict=True):
                 if any(f.name.lower() == twice and f.type.is_integer for f in given.columns):

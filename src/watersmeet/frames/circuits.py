@@ -1,10 +1,12 @@
-"""The circuit of a join (two scans, their arrangements, the join; one stage, run for each bucket), and its horizons.
+"""Compiles the circuit of a join (two scans, their arrangements and the join in one stage for each bucket), and its
+horizons.
 
-Horizons define how long rows are needed, and when they are decided, as functions of the two sides' watermarks. With `lo
-<= left time - right time <= hi` for every pair and watermarks Wl, Wr, a left row below Wr + lo matches no later right
-row: it is decided. If left rows are returned without a partner or because they have one (left, full, semi, anti),
-undecided ones look up their partners again, none of which is below Wr + lo - hi. The right side mirrors it. A left row
-of an ASOF join is decided when no nearer right row can arrive. Joins decided on arrival look up rows only for new ones.
+Horizons define until when rows are needed, and when they are decided, from the watermarks of the two sides. With `lo <=
+left time - right time <= hi` for every pair and watermarks Wl, Wr, a left row below Wr + lo matches no later right row:
+it is decided. If the output of left rows depends on the existence of partners (left, full, semi, anti), undecided rows
+look up their partners again, none of which is below Wr + lo - hi. The right side is symmetric. A left row of an ASOF
+join is decided when no nearer right row can arrive. Joins whose partners are determined on arrival only look up rows
+for new ones.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ from watersmeet.values.times import length_us
 from watersmeet.values.types import BIGINT, Field, Schema, SqlType
 from watersmeet.values.watermarks import Term, Watermark, both, floored, shifted
 
-#: Longer durations, added to a time, would exceed the range of times: 36,000 years.
+#: The maximum duration, 36,000 years; a time plus a longer duration would exceed the range of times.
 _LONGEST_US: Final = 1 << 60
 
 
 def duration_us(value: timedelta | str, what: str) -> int:
-    """Microseconds of a timedelta, or of a text such as "1 hour 30 minutes" or "1h30m". INVALID_PARAMETER otherwise."""
+    """The microseconds of a timedelta, or of a text such as "1 hour 30 minutes" or "1h30m". Raises INVALID_PARAMETER
+    for other values.
+    """
     length = microseconds(value) if isinstance(value, timedelta) else _of_text(value, what)
     if abs(length) > _LONGEST_US:
         raise error(
@@ -54,7 +58,7 @@ def _of_text(value: str, what: str) -> int:
 
 _TIMES: Final = ("timestamp", "timestamptz", "date")
 
-#: The most digits of a number that is compared exactly.
+#: The maximum number of digits of a number that is compared exactly.
 _DIGITS: Final = 38
 
 _EXACT: Final = Context(prec=2 * _DIGITS)
@@ -68,7 +72,7 @@ def has_distance(kind: SqlType) -> bool:
 def tolerance_of(value: Any, kind: SqlType) -> Tolerance:
     """The bound `value`, at least 0, between two values of a type.
 
-    value: a timedelta or a text for times, a number for numbers. INVALID_PARAMETER otherwise.
+    value: a timedelta or a text for times, a number for numbers. Raises INVALID_PARAMETER for other values.
     """
     if kind.name in _TIMES:
         if not isinstance(value, (timedelta, str)):
@@ -86,7 +90,7 @@ def tolerance_of(value: Any, kind: SqlType) -> Tolerance:
         raise _refused(value, kind, "It must be a finite number of at least 0. None means no bound.")
     if kind.is_float:
         return Tolerance(number=repr(float(number)))
-    # Differences are multiples of the last digit's unit, so that smaller parts make no difference.
+    # Differences are multiples of the last digit's unit, so smaller parts have no effect.
     scale = kind.scale or 0
     if number.adjusted() + scale >= _DIGITS:
         raise _refused(value, kind, "It is greater than any such value. None means no bound.")
@@ -95,7 +99,7 @@ def tolerance_of(value: Any, kind: SqlType) -> Tolerance:
 
 
 def tolerance_sql(tolerance: Tolerance, kind: SqlType, left: str, right: str) -> str | None:
-    """The bound between columns `left` and `right` of a type as DuckDB SQL; None without bound."""
+    """The bound between columns `left` and `right` of a type as DuckDB SQL; None if unbounded."""
     if tolerance.us is not None:
         return f"abs(epoch_us({left}) - epoch_us({right})) <= {tolerance.us}"
     if tolerance.number is None:
@@ -109,7 +113,7 @@ def tolerance_sql(tolerance: Tolerance, kind: SqlType, left: str, right: str) ->
 
 
 def _exactly(value: Real | Decimal) -> Decimal:
-    """The number as written: 0.1 is a tenth."""
+    """The number exactly as written: 0.1 is a tenth."""
     if isinstance(value, Decimal):
         return value
     return Decimal(int(value)) if isinstance(value, Integral) else Decimal(repr(float(value)))
@@ -124,7 +128,7 @@ class Horizon:
     """The watermarks of one side. time: the position of their column; None without watermarks.
 
     decided: rows for which `time comparison decided` is true match no later row. retain: rows below this watermark are
-    not needed; if it is empty, all rows are. newest: whether the newest row of each key below it is needed as well.
+    not needed; if it is empty, all rows are needed. newest: whether the newest row of each key below it is also needed.
     """
 
     time: int | None = None
@@ -135,7 +139,7 @@ class Horizon:
 
 
 def horizons(shape: JoinShape) -> tuple[Horizon, Horizon]:
-    """Of the left and of the right side."""
+    """The horizons of the left and the right side."""
     if isinstance(shape.match, Nearest):
         return _nearest(shape, shape.match)
     if shape.within is None and shape.window_us is None:
@@ -178,8 +182,8 @@ def _nearest(shape: JoinShape, match: Nearest) -> tuple[Horizon, Horizon]:
     tolerance = match.tolerance.us
     decided = _moved(marks[1], None if tolerance is None else -tolerance) if match.looks_ahead else marks[1]
     comparison: Comparison = "<=" if match.comparison == ">" else "<"
-    # Undecided and later left rows look back to the newest row, but not further than the tolerance. Earlier rows have a
-    # greater distance, even if a later row could be nearer.
+    # Undecided and later left rows look back to the newest row, but not further than the tolerance. Older rows are
+    # always further away.
     asking = marks[0] if shape.emit == "arrival" else both(marks[0], decided)
     retain = _moved(asking, -(tolerance or 0) if match.looks_back else 0)
     return (
@@ -195,7 +199,7 @@ def _mark(shape: JoinShape, index: int) -> Watermark:
 
 
 def _moved(mark: Watermark, by_us: int | None) -> Watermark:
-    """The watermark plus a length of time; none if that is without bound."""
+    """The watermark plus a length of time; empty if the length is unbounded."""
     return () if by_us is None or not mark else shifted(mark, by_us)
 
 
@@ -204,7 +208,7 @@ JOINED: Final = "joined"
 
 
 def compile_join(shape: JoinShape) -> Circuit:
-    """The circuit of the streaming join `shape`; its one sink publishes the columns `shape.columns`."""
+    """The circuit of the streaming join `shape`, whose only sink publishes the columns `shape.columns`."""
     made: list[Operator] = []
     last = _Compiler(shape, made).join()
     made.append(Sink((last.id,), last.schema, last.append_only, JOINED))
@@ -279,10 +283,10 @@ def join_operator(
 
 @dataclass(frozen=True)
 class Waiting:
-    """Rows of the result that may still be retracted: those with a `time` and without a `partner`.
+    """The rows of the result that may still be retracted, which have a `time` and no `partner`.
 
-    time, partner: columns of the join; partner None: with or without one. They are final when `time comparison
-    decided`; never without `decided`.
+    time, partner: columns of the join; if partner is None, rows may have a partner or not. The rows are final when
+    `time comparison decided` is true; never if `decided` is empty.
     """
 
     time: InputColumn
@@ -292,7 +296,7 @@ class Waiting:
 
 
 def waiting(shape: JoinShape) -> tuple[Waiting, ...]:
-    """The rows of the result that wait with `emit="final"`; none in a join that never retracts rows."""
+    """The rows of the result that wait with `emit="final"`; empty for a join that never retracts rows."""
     left, right = horizons(shape)
     if isinstance(shape.match, Nearest):
         return (Waiting(InputColumn(0, shape.match.left), None, left.comparison, left.decided),)
@@ -328,7 +332,7 @@ class _Compiler:
         )
         kept = horizons(shape)
         if not (shape.emit == "arrival" and (shape.how in ("semi", "anti") or isinstance(shape.match, Nearest))):
-            left = self._arrange(left, shape.left, kept[0])  # otherwise left rows are decided on arrival
+            left = self._arrange(left, shape.left, kept[0])  # else left rows find partners on arrival
         joined = self._add(join_operator(shape, [left.id, self._arrange(right, shape.right, kept[1]).id], columns))
         return self._final(joined, columns, waits) if waits else joined
 
@@ -381,7 +385,7 @@ class _Compiler:
         )
 
     def _final(self, joined: Operator, columns: tuple[InputColumn, ...], waits: Sequence[Waiting]) -> Operator:
-        """Rows that may be retracted wait until they are decided; all others are returned at once."""
+        """Makes rows that may be retracted wait until they are decided; others are returned immediately."""
         count = len(self._shape.columns)
         keep, names = tuple(range(count)), tuple(f"c{i}" for i in range(len(columns)))
         schema = joined.schema[:count]

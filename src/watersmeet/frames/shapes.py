@@ -1,4 +1,6 @@
-"""The shape of a join of two DataFrames: plain values, equal on the driver, in tasks and in the state; Spark types."""
+"""The shape of a join of two DataFrames: plain values that are equal on the driver, in tasks and in the state; and
+Spark types.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,11 @@ SIDES: Final = ("left", "right")
 
 @dataclass(frozen=True)
 class Side:
-    """One input. schema: the columns that travel: the user's, then the start of the window if the join has windows.
+    """One input. schema: the columns that are sent: the user's, then the start of the window if the join has windows.
 
-    keys: positions of the columns that must be equal. time: position of its event time, or None. delay_us: of its
-    watermark after the greatest event time, or None without a watermark. signed: rows may be retracted: each has a
-    diff.
+    keys: the positions of the columns that must be equal. time: the position of its event time, or None. delay_us: the
+    delay of its watermark after the greatest event time, or None. signed: whether rows may be retracted, so that each
+    has a diff.
     """
 
     schema: Schema
@@ -44,9 +46,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The greatest distance of two values, inclusive. us: of times, in microseconds. number: of numbers, as text.
+    """The greatest allowed distance of two values. us: the distance of times in microseconds. number: the distance of
+    numbers as text.
 
-    Without either there is no bound.
+    If neither is set, the distance is unbounded.
     """
 
     us: int | None = None
@@ -55,7 +58,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Nearest:
-    """The nearest right row for which `left value comparison right value` holds, if it is within `tolerance`."""
+    """The nearest right row for which `left value comparison right value` is true, if it is within `tolerance`."""
 
     comparison: AsofComparison
     left: int
@@ -64,25 +67,25 @@ class Nearest:
 
     @property
     def looks_back(self) -> bool:
-        """Whether smaller right values count."""
+        """Whether smaller right values can match."""
         return self.comparison in BACKWARD
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether greater right values count."""
+        """Whether greater right values can match."""
         return self.comparison in FORWARD
 
 
 @dataclass(frozen=True)
 class Newest:
-    """The last right row of the key; of rows that arrived together the one with the greatest column `order`."""
+    """The last right row of the key, among rows that arrived together the one with the greatest column `order`."""
 
     order: int | None = None
 
 
 @dataclass(frozen=True)
 class Within:
-    """`lower_us <= right time - left time <= upper_us`; None: without bound."""
+    """The bounds `lower_us <= right time - left time <= upper_us`; None: unbounded."""
 
     lower_us: int | None
     upper_us: int | None
@@ -90,9 +93,9 @@ class Within:
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column of the result: the first value that is not NULL of these columns of both sides.
+    """A column of the result: the first non-NULL value of some columns of both sides.
 
-    window: a struct of start and end, from the start of a window.
+    window: whether it is a struct of start and end, made from the start of a window.
     """
 
     name: str
@@ -102,7 +105,7 @@ class ResultColumn:
 
 @dataclass(frozen=True)
 class JoinShape:
-    """A join. buckets: the number of parts of the keys, each with its own state, fixed for a checkpoint."""
+    """A join. buckets: the number of partitions of the keys, each with its own state, fixed for a checkpoint."""
 
     left: Side
     right: Side
@@ -141,7 +144,7 @@ def microseconds(delta: timedelta) -> int:
 
 _SIMPLE: Final[dict[type[spark.DataType], SqlType]] = {
     spark.BooleanType: sql.BOOLEAN,
-    spark.ByteType: sql.SMALLINT,  # the kernel has no one-byte type; the result has it again
+    spark.ByteType: sql.SMALLINT,  # the kernel has no one-byte type; the result is converted back
     spark.ShortType: sql.SMALLINT,
     spark.IntegerType: sql.INTEGER,
     spark.LongType: sql.BIGINT,
@@ -154,17 +157,17 @@ _SIMPLE: Final[dict[type[spark.DataType], SqlType]] = {
     spark.TimestampNTZType: sql.TIMESTAMP,
 }
 
-#: Types of whole numbers, the narrowest first.
+#: The types of whole numbers, narrowest first.
 _WHOLE: Final = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
 
 
 def sql_type(kind: spark.DataType, column: str) -> SqlType:
-    """The type for values of a Spark type; FEATURE_NOT_SUPPORTED, naming `column`, if there is none."""
+    """The type for values of a Spark type. Raises FEATURE_NOT_SUPPORTED, naming `column`, if there is none."""
     if isinstance(kind, spark.DecimalType):
         return SqlType("numeric", kind.precision, kind.scale)
     if isinstance(kind, spark.ArrayType):
         return SqlType("array", element=sql_type(kind.elementType, column))
-    if isinstance(kind, spark.MapType):  # as the array of its entries
+    if isinstance(kind, spark.MapType):  # a map is an array of its entries
         entry = (("key", sql_type(kind.keyType, column)), ("value", sql_type(kind.valueType, column)))
         return SqlType("array", element=SqlType("struct", fields=entry))
     if isinstance(kind, spark.StructType) and kind.fields:
@@ -180,7 +183,7 @@ def sql_type(kind: spark.DataType, column: str) -> SqlType:
 
 
 def incomparable(kind: spark.DataType, column: str) -> Error | None:
-    """The error of a comparison of values of a Spark type, naming `column`; None if they are compared as in Spark."""
+    """The error, naming `column`, for a comparison of values of a Spark type; None if they are compared as in Spark."""
     if isinstance(kind, spark.MapType):
         return error(
             "DATATYPE_MISMATCH",
@@ -208,14 +211,14 @@ def widest(kinds: Sequence[spark.DataType]) -> spark.DataType | None:
 
 
 def arrow_columns(table: pa.Table, schema: Schema) -> list[pa.Array]:
-    """The first columns of rows from Spark, in the kernel's types."""
+    """The first columns of rows from Spark, converted to the kernel's types."""
     return [converted(with_offsets(col.flat(table.column(i))), f.type.arrow) for i, f in enumerate(schema)]
 
 
 def with_offsets(array: pa.Array) -> pa.Array:
-    """The same values, with an offsets buffer also for empty nested arrays.
+    """The same values with an offsets buffer, which empty nested arrays may lack.
 
-    Spark's JVM omits the single offset of such an array. PyArrow's `nbytes` reads it anyway, beyond the buffer, so it
+    Spark's JVM omits the single offset of an empty array. PyArrow's `nbytes` reads it anyway, beyond the buffer, and
     would find an arbitrary number.
     """
     kind = array.type

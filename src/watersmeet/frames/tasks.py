@@ -1,4 +1,5 @@
-"""The tasks of a join in Spark: rows to pieces, the stateful operator, changes to rows, and joins with static rows.
+"""The Spark tasks of a join: they convert rows to pieces, run the stateful operator, convert changes to rows, and join
+with static rows.
 
 A bucket's state is in Spark's state store, with a copy in local files. A stream with a static side is joined by
 look-ups in every task, without state: the static rows are read once, when `join` is called, and arranged once in each
@@ -52,11 +53,11 @@ from watersmeet.runtime.spark.shipping import partition_keys
 from watersmeet.system.blobs import BlobRef, Pieces, joined
 from watersmeet.values.watermarks import Watermark, value
 
-#: A task collects this many bytes of rows before it cuts them into pieces.
+#: The bytes of rows that a task collects before it divides them into pieces.
 GATHERED_BYTES: Final = 32 << 20
 
-#: Settings of a running query with the partitions of its stateful operators. Spark sets the first one if the checkpoint
-#: differs from the session.
+#: The settings of a running query with the number of partitions of its stateful operators. Spark sets the first one if
+#: the checkpoint differs from the session.
 _PARTITIONS: Final = ("spark.sql.streaming.internal.stateStore.partitions", "spark.sql.shuffle.partitions")
 
 _PIECE: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.int32()), ("body", pa.binary())])
@@ -64,10 +65,11 @@ _PIECE: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.int32()), ("bo
 
 @dataclass(frozen=True)
 class Encoder:
-    """Rows of one side to pieces.
+    """Converts the rows of one side to pieces.
 
-    The last column of the rows is the time of the micro-batch, the one before it maybe their diff. ids: the key of each
-    bucket in Spark. partitions: of the stateful operator, unless the checkpoint has others.
+    The last column of the rows is the time of the micro-batch; the previous one may be their diff. ids: the key of each
+    bucket in Spark. partitions: the number of partitions of the stateful operator, unless the checkpoint has a
+    different one.
     """
 
     shape: JoinShape
@@ -76,7 +78,7 @@ class Encoder:
     partitions: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See `DataFrame.mapInArrow`."""
+        """The function for `DataFrame.mapInArrow`."""
         yield from _identities(self.partitions)
         cutter = Cutter(self.shape, self.index)
         for table in gathered(batches):
@@ -102,7 +104,7 @@ def _pieces(keys: Sequence[int], channel: int, body: bytes) -> pa.RecordBatch:
 
 
 def _identities(partitions: int) -> Iterator[pa.RecordBatch]:
-    """From the first task of a micro-batch: a piece for each partition of the stateful operator.
+    """A piece for each partition of the stateful operator, which the first task of a micro-batch sends.
 
     Its key is less than any bucket's, so that Spark passes it to the partition's task before all buckets.
     """
@@ -114,14 +116,14 @@ def _identities(partitions: int) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Frames of changes to rows of the result. diff: whether these have a last column of +1 and -1."""
+    """Converts frames of changes to rows of the result. diff: whether the rows have a last column of +1 and -1."""
 
     shape: JoinShape
     schema: pa.Schema
     diff: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See `DataFrame.mapInArrow`."""
+        """The function for `DataFrame.mapInArrow`."""
         for batch in batches:
             for body in batch.column(0):
                 if body.is_valid:
@@ -141,7 +143,7 @@ class Decoder:
 
 
 def differences(column: pa.ChunkedArray) -> Diffs:
-    """The diffs of rows. INVALID_VALUE if one is NULL."""
+    """The diffs of rows. Raises INVALID_VALUE if one is NULL."""
     if column.null_count:
         raise error(
             "INVALID_VALUE",
@@ -175,7 +177,7 @@ def _windows(starts: pa.Array, size_us: int) -> pa.Array:
 
 _MOST: Final = 8
 
-#: The arranged rows of the last static sides of this worker, by the token of their join.
+#: The arranged rows of the most recent static sides of this worker, by the token of their join.
 _arranged: OrderedDict[str, Run] = OrderedDict()
 
 
@@ -188,7 +190,9 @@ def static_rows(shape: JoinShape, rows: pa.Table) -> bytes:
 
 @dataclass(frozen=True)
 class LookUp:
-    """Rows of the stream to rows of the result. rows: a broadcast of `static_rows`. token: its name."""
+    """Converts rows of the stream to rows of the result. rows: a broadcast of `static_rows`. token: the name of the
+    join.
+    """
 
     shape: JoinShape
     rows: Any
@@ -196,7 +200,7 @@ class LookUp:
     decoder: Decoder
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See `DataFrame.mapInArrow`."""
+        """The function for `DataFrame.mapInArrow`."""
         cutter = Cutter(self.shape, 1 - _index(self.shape))
         circuit = compile_join(replace(self.shape, static=None, emit="changes"))
         for table in gathered(batches):
@@ -218,7 +222,7 @@ class LookUp:
         return Delta.none(circuit.sinks[0].schema) if found is None else repeated(found)
 
     def _static(self, kept: Arrange) -> Run:
-        """The static rows as the arrangement stores them; those with NULL in the key match nothing."""
+        """The static rows in the form of the arrangement. Rows with NULL in the key match nothing."""
         run = _arranged.get(self.token)
         if run is None:
             run = split(decode(self.rows.value), kept.keys, kept.null_safe)[0]
@@ -233,7 +237,7 @@ def _index(shape: JoinShape) -> int:
     return SIDES.index(shape.static)
 
 
-#: The size of a value in the state store, which is copied several times through a socket and the JVM.
+#: The maximum size of a value in the state store, which is copied several times through a socket and the JVM.
 CHUNK_BYTES: Final = 8 << 20
 
 #: The limit of local copies of runs; the oldest are deleted first.
@@ -262,10 +266,11 @@ class Values(Protocol):
 
 
 class SparkStore:
-    """A `Store`: the bucket's state in two of Spark's map states: texts by name, chunks of runs by run and number.
+    """A `Store` that keeps the bucket's state in two of Spark's map states: texts by name, and chunks of runs by run
+    and number.
 
-    local: files of this machine with the same runs, which are mapped instead of sent through Spark again; None:
-    without. Missing runs are read from Spark: after a restart, on another machine, after a failure.
+    local: local files with the same runs, which are memory-mapped instead of sent through Spark again; None: no local
+    files. Missing runs are read from Spark, for example after a restart or a failure, or on another machine.
     """
 
     def __init__(self, texts: Values, chunks: Values, local: LocalRuns | None) -> None:
@@ -325,12 +330,14 @@ class LocalRuns:
 
     @staticmethod
     def of_worker() -> LocalRuns | None:
-        """In the directory for files of Spark's worker, deleted with the executor. None if it is unknown."""
+        """The runs in the directory for files of Spark's worker, which is deleted with the executor; None if it is
+        unknown.
+        """
         folders = [f for f in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if f]
         return LocalRuns(Path(folders[0]) / "watersmeet-runs") if folders else None
 
     def put(self, ref: BlobRef, buffer: pa.Buffer) -> None:
-        """Keep a complete copy or none."""
+        """Stores a complete copy of a run, or none."""
         path = self._folder / ref.file
         if path.exists():
             return
@@ -340,11 +347,11 @@ class LocalRuns:
             with os.fdopen(handle, "wb") as file:
                 file.write(buffer)
             os.replace(name, path)
-        except OSError:  # a full disk: Spark also has the run
+        except OSError:  # for example a full disk; Spark also has the run
             Path(name).unlink(missing_ok=True)
 
     def get(self, ref: BlobRef) -> pa.Buffer | None:
-        """The mapped run, or None. Its mapping outlives the file."""
+        """The memory-mapped run, or None. The mapping outlives the file."""
         try:
             with pa.memory_map(str(self._folder / ref.file)) as file:
                 return file.read_buffer() if file.size() == ref.length_bytes else None
@@ -352,7 +359,7 @@ class LocalRuns:
             return None
 
     def remove(self, ref: BlobRef) -> None:
-        """Forgets the copy."""
+        """Deletes the copy."""
         (self._folder / ref.file).unlink(missing_ok=True)
 
     def _make_room(self, size: int) -> None:
@@ -374,7 +381,8 @@ class LocalRuns:
 #: The input of the stateful operator.
 PIECE: Final = "bucket int, channel int, body binary"
 
-#: Its output: frames of changes, each in a row, and one row of metrics (without a frame) for each bucket.
+#: The output of the stateful operator: a row for each frame of changes, and a row of metrics (without a frame) for each
+#: bucket.
 FIGURES: Final = ("left_rows", "right_rows", "late_left_rows", "late_right_rows", "state_rows", "state_bytes")
 
 #: The row of metrics also has the watermark of the result, in microseconds.
@@ -414,11 +422,11 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
 
 
 def frames(step: Step, mark: Watermark) -> Iterator[pd.DataFrame]:
-    """A step as rows of `CHANGES`."""
+    """The rows of `CHANGES` for a step."""
     names = ["frame", *FIGURES, MARK]
     for body in bodies(repeated(step.delta)):
         yield pd.DataFrame([[body, *(0 for _ in FIGURES), None]], columns=names)
     time_us = value(mark, step.watermarks)
-    # For Spark rows at the watermark are late, for joins only those below it.
+    # Spark treats rows at the watermark as late, joins only rows below it.
     last_us = None if time_us is None else time_us - 1
     yield pd.DataFrame([[None, *step.rows, *step.late, *step.state, last_us]], columns=names)
