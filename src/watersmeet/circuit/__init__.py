@@ -1,4 +1,4 @@
-"""The compiled form of views: the planner makes it, a database stores it, the kernel runs it.
+"""The compiled form of views, which the planner makes, a database stores and the kernel runs.
 
-Pure data with a JSON form. It imports no SQL front end, so workers need none.
+It is pure data with a JSON form. It imports no SQL front end, so workers don't need one.
 """

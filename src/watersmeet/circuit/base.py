@@ -1,4 +1,4 @@
-"""The base of all operators: inputs, columns, and an id that is a hash of the content."""
+"""The base class of all operators: inputs, columns, and an id that is a hash of the content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from watersmeet.values.types import Schema
 
 @dataclass(frozen=True, slots=True, order=True)
 class InputColumn:
-    """A column of an input of a join: the number of the input (the left one is 0) and the column's position in it."""
+    """A column of an input of a join: the number of the input (left: 0) and the column's position in it."""
 
     input: int
     column: int
@@ -32,7 +32,7 @@ class InputColumn:
 
     @staticmethod
     def of(name: str) -> InputColumn:
-        """The column with that name, of either kind."""
+        """The column with a name of either kind."""
         if name[0] in "lr":
             return InputColumn("lr".index(name[0]), int(name[1:]))
         number, column = name.removeprefix("t").split("_")
@@ -47,7 +47,8 @@ KINDS: Final[dict[str, type[Operator]]] = {}
 class Operator:
     """Base class. `inputs` are ids of operators; `schema` describes the output columns c0, c1, …
 
-    append_only: the output never has a diff below 0. adds: the names of the last columns, if they are always the same.
+    append_only: whether the output never has a diff below 0. adds: the names of the last columns if they are always the
+    same.
     """
 
     kind: ClassVar[str]
@@ -70,7 +71,7 @@ class Operator:
 
     @cached_property
     def text(self) -> str:
-        """The JSON form as compact text with sorted keys: equal operators have the same text."""
+        """The JSON form as compact text with sorted keys, so that equal operators have the same text."""
         return json.dumps(to_json(self), sort_keys=True, separators=(",", ":"))
 
     @property
@@ -80,13 +81,13 @@ class Operator:
 
     @property
     def passed(self) -> tuple[int | None, ...]:
-        """For each output column, the column of the first input that it always equals; None if there is none."""
+        """For each output column, the column of the first input that it always equals, or None."""
         return (None,) * len(self.schema)
 
 
 @dataclass(frozen=True)
 class PassThrough(Operator):
-    """An operator that passes the columns of its first input on, followed by `made` columns of its own."""
+    """An operator that outputs the columns of its first input, followed by `made` columns of its own."""
 
     @property
     def made(self) -> int:
@@ -105,7 +106,7 @@ _KNOWN: Final[WeakValueDictionary[str, Operator]] = WeakValueDictionary()
 
 
 def operator_of(operator_id: str, value: Any) -> Operator:
-    """The operator with that id and JSON form. ValueError for any other JSON value."""
+    """The operator with an id and a JSON form. Raises ValueError for any other JSON value."""
     found = _KNOWN.get(operator_id)
     if found is None:
         found = from_json(Operator, value)

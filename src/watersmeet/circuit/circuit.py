@@ -1,15 +1,15 @@
-"""A circuit: the operators of all views of a database, cut into stages; and keys that are split over all buckets.
+"""A circuit: the operators of all views of a database, divided into stages; and keys that are split over all buckets.
 
 Stage 0 runs where the source is read: scans, maps, unions, up to the first exchange. Stage n > 0 runs once per bucket
 after exchange n, with the operators whose inputs all have arrived by then. Every edge from one stage to a later one is
-an `Exchange`, which belongs to the sending stage. With one bucket everything is stage 0, and exchanges pass their input
-on: the operators are the same for every number of buckets.
+an `Exchange`, which belongs to the sending stage. With one bucket all operators are in stage 0, and exchanges output
+their input unchanged, so that the operators are the same for every number of buckets.
 
 Split keys: the rows of a hot key are spread over all buckets, so that no bucket has more work than the others. In one
-exchange, the spread side, they go to the buckets by the hash of the whole row; in all exchanges whose rows they are
-joined with, they are copied to every bucket. So each row of the spread side finds all its partners in its bucket, and
-each pair is made once. This is correct for inner joins, and for joins that output each row of the spread side with or
-without partners; and only if nothing else in the stage relies on the bucket of a key.
+exchange, the spread side, the hash of the whole row determines the bucket; in all exchanges with which these rows are
+joined, rows of the key are copied to every bucket. So each row of the spread side finds all its partners in its bucket,
+and each pair is output once. This is correct for inner joins, and for joins that output each row of the spread side
+with or without partners, but only if no other operator of the stage depends on the bucket of a key.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from watersmeet.circuit.operators import (
     Unnest,
 )
 
-#: Changes whenever key hashes, bucket numbers or the form of stored state change.
+#: The version of stored state, which changes with key hashes, bucket numbers or the form of the state.
 STATE_FORMAT_VERSION: Final = 7
 
 
 @dataclass(frozen=True)
 class Circuit:
-    """buckets: number of state buckets. operators: in topological order. stages: the stage of each id, in
-    the same order.
+    """buckets: the number of state buckets. operators: in topological order. stages: the stage of each id, in the same
+    order.
     """
 
     buckets: int
@@ -93,7 +93,7 @@ class Circuit:
 
     @cached_property
     def order(self) -> dict[str, int]:
-        """The place of each id in topological order."""
+        """The index of each id in topological order."""
         return {o.id: i for i, o in enumerate(self.operators)}
 
     @cached_property
@@ -104,7 +104,7 @@ class Circuit:
         return any(o.is_timed for o in self.operators)
 
     def upstream(self, ids: set[str], ends: Container[str] = frozenset()) -> set[str]:
-        """`ids` and all operators that they read, directly or not; of those in `ends`, not what these read."""
+        """`ids` and all operators that they read, directly or indirectly, but not through those in `ends`."""
         reached = set(ids)
         pending = [i for i in reached if i not in ends and i in self.by_id]
         while pending:
@@ -115,15 +115,15 @@ class Circuit:
 
     @cached_property
     def below_sinks(self) -> dict[str, frozenset[str]]:
-        """The sink of a relation and all operators that it reads, directly or not, by relation."""
+        """The sink of each relation with all operators that it reads, directly or indirectly."""
         below: dict[str, frozenset[str]] = {}
         for o in self.operators:
             below[o.id] = frozenset((o.id,)).union(*(below[i] for i in o.inputs))
         return {s.relation_id: below[s.id] for s in self.sinks}
 
     def without(self, relation_ids: Container[str]) -> Circuit:
-        """The circuit without the sinks of these relations, and without the operators that only these read; itself if
-        it has none of them.
+        """The circuit without the sinks of some relations, and without the operators that only these read; the circuit
+        itself if it has none of them.
         """
         kept = {s.id for s in self.sinks if s.relation_id not in relation_ids}
         if len(kept) == len(self.sinks):
@@ -134,13 +134,13 @@ class Circuit:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the whole compiled plan; the plan file carries it."""
+        """A hash that identifies the whole compiled plan; the plan file contains it."""
         text = f"[{STATE_FORMAT_VERSION},{self._text(dict(sorted(self.stages.items())))}]"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def text(self) -> str:
-        """Its JSON form as compact text, made of those of its operators."""
+        """Its JSON form as compact text, composed of the texts of its operators."""
         return self._text(self.stages)
 
     def _text(self, stages: dict[str, int]) -> str:
@@ -149,18 +149,20 @@ class Circuit:
         return f'{{"buckets":{self.buckets},"operators":[{operators}],"stages":{placed}}}'
 
     def to_json(self) -> Any:
-        """A JSON value from which `from_json` makes the same circuit."""
+        """A JSON value from which `from_json` restores the circuit."""
         return json.loads(self.text)
 
     @staticmethod
     def from_json(value: Any) -> Circuit:
-        """The inverse of `to_json`. KeyError, TypeError, ValueError if `value` is not the form of a circuit."""
-        # Both are in the same order: every circuit is stored this way.
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError if `value` is not the form of a
+        circuit.
+        """
+        # both are in the same order, in which every circuit is stored
         operators = (operator_of(i, o) for i, o in zip(value["stages"], value["operators"], strict=True))
         return Circuit(value["buckets"], tuple(operators), value["stages"])
 
     def check(self) -> None:
-        """Raises AssertionError if the rules of the module's docstring do not hold."""
+        """Raises AssertionError if the circuit violates the rules of the module's docstring."""
         seen: set[str] = set()
         for o in self.operators:
             assert seen.issuperset(o.inputs), f"{o.id} comes before its inputs"
@@ -173,12 +175,12 @@ class Circuit:
         assert self.buckets > 1 or self.last_stage == 0
 
 
-#: By spread side, the hashes of its keys that are split.
+#: The hashes of split keys, by spread side.
 Split = Mapping[str, Sequence[int]]
 
 _Where = Literal["split", "copied"]
 
-#: They work on each row alone.
+#: The operators that process each row separately.
 _ROW_BY_ROW: Final = (Cut, LateRowFilter, Map, Repeat, Unnest)
 
 
@@ -186,7 +188,7 @@ _ROW_BY_ROW: Final = (Cut, LateRowFilter, Map, Repeat, Unnest)
 class Meeting:
     """Exchanges by key whose rows are joined in one stage, and the joins in that stage.
 
-    spread_sides: those whose keys can be split.
+    spread_sides: the exchanges whose keys can be split.
     """
 
     exchanges: tuple[str, ...]
@@ -205,7 +207,7 @@ class Roles:
 
     @property
     def keys(self) -> frozenset[int]:
-        """All of them."""
+        """All split keys."""
         return frozenset(self.split + self.copied)
 
 
@@ -242,7 +244,7 @@ def arrangements_of(exchange: str, circuit: Circuit) -> list[Arrange]:
 
 
 def _connected(circuit: Circuit) -> Iterable[list[Operator]]:
-    """The operators above stage 0 with the exchanges that they read, grouped by connected parts; in the order of the
+    """The operators after stage 0 with the exchanges that they read, grouped by connected parts, in the order of the
     circuit.
     """
     leaders: dict[str, str] = {}
@@ -283,7 +285,7 @@ def _where(op: Operator, side: str, below: Mapping[str, _Where | None], circuit:
         return "copied" if op.mode == "broadcast" or (op.mode == "hash" and op.keys) else None
     given = [below[i] for i in op.inputs]
     if isinstance(op, Arrange):
-        # If a key is split, or no longer split, the rows that move determine their target themselves.
+        # if a key is split, or no longer split, the moving rows determine their target themselves
         is_plain = isinstance(circuit.by_id[op.inputs[0]], Exchange) and not op.order and not op.newest
         return given[0] if is_plain else None
     if isinstance(op, (*_ROW_BY_ROW, Sink)):

@@ -1,4 +1,4 @@
-"""Kinds of epochs: which operators of a circuit run, what they read, and which state they have.
+"""The kinds of epochs: the operators that run, their input, and their state.
 
 | | runs | reads | state of an operator |
 |---|---|---|---|
@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from watersmeet.values.serialization import kinds
 
-#: The values whose hash decides the bucket of a row: each is the first non-NULL one of some columns.
+#: The values whose hash determines the bucket of a row; each is the first non-NULL value of some columns.
 Keys = tuple[tuple[int, ...], ...]
 
 #: The name for all traces of an operator that have no name of their own.
@@ -31,27 +31,27 @@ OTHERS: Final = ""
 class StateDistribution:
     """The distribution of a trace's rows over the buckets.
 
-    how: `keyed`: each row is in the bucket of its `keys`, positions in the trace; without keys in bucket 0. `anywhere`:
-    each row is in any one bucket; `keys` are all columns. `copied`: every bucket has all rows. `pooled`: each bucket
-    has some rows, and each of them counts for all buckets.
+    how: `keyed`: each row is in the bucket of its `keys` (positions in the trace), without keys in bucket 0.
+    `anywhere`: each row is in an arbitrary bucket; `keys` are all columns. `copied`: every bucket has all rows.
+    `pooled`: each bucket has some rows, which count for all buckets.
     """
 
     how: Literal["keyed", "anywhere", "copied", "pooled"]
     keys: Keys = ()
 
 
-#: Prefix of the operator's id under which the state of a copy of the operator is.
+#: The prefix of an operator's id under which the state of a copy of the operator is stored.
 COPY: Final = "scratch!"
 
-#: `new`: only the views that are being filled have it; its state begins with the fill. `copied`: live views have it,
-#: too; it runs on a copy of its state, which is deleted afterwards. `replayed`: an arrangement of live views, which
-#: outputs its rows again; its state is unchanged.
+#: The roles of operators in a fill. `new`: only the views that are being filled have it, and its state begins with the
+#: fill. `copied`: live views also have it; it runs on a copy of its state, which is deleted afterwards. `replayed`: an
+#: arrangement of live views that outputs its rows again and keeps its state.
 Role = Literal["new", "copied", "replayed"]
 
 
 @dataclass(frozen=True)
 class Mode:
-    """Base of the kinds of epochs: all operators run, with the state of the previous epoch."""
+    """The base class of kinds of epochs. By default all operators run with the state of the previous epoch."""
 
     kind: ClassVar[str]
     #: Whether operators read history instead of new input.
@@ -64,7 +64,7 @@ class Mode:
 
     @property
     def stored(self) -> Mapping[str, StoredContent]:
-        """The stored content that is read instead of the output of an operator that does not run, by operator."""
+        """The stored content, by operator, that replaces the output of an operator that does not run."""
         return {}
 
     def runs(self, operator_id: str) -> bool:  # noqa: ARG002
@@ -76,13 +76,13 @@ class Mode:
         return False
 
     def state_id(self, operator_id: str) -> str:
-        """The id under which the operator's state is."""
+        """The id under which the operator's state is stored."""
         return operator_id
 
     def kept_state(self, operator_ids: frozenset[str]) -> frozenset[str]:
-        """The ids of the state that is kept. Any other state was dropped, or is left from an earlier attempt.
+        """The ids of the state that is kept. Other state was dropped, or remains from an earlier attempt.
 
-        operator_ids: those of the circuit.
+        operator_ids: the ids of the circuit's operators.
         """
         return operator_ids
 
@@ -106,8 +106,8 @@ class Live(Mode):
     """All views process new input.
 
     idle, overrides: the idle inputs and overrides that move the sources' watermarks in addition to their rows (see
-    `runtime.eventtimes`). clocks: by relation, and by the name of an additional watermark, the column whose greatest
-    time is this watermark.
+    `runtime.eventtimes`). clocks: by relation and name of an additional watermark, the column whose greatest time is
+    this watermark.
     """
 
     kind: ClassVar[str] = "live"
@@ -131,9 +131,9 @@ class StoredContent:
 class Fill(Mode):
     """New views read history; live views do not change.
 
-    first: the first epoch of the fill. roles: by operator that runs. content: by operator that does not run, the
-    relation whose content its readers read. part, parts: replayed arrangements output their rows in `parts` epochs;
-    this is number `part`.
+    first: the first epoch of the fill. roles: the role of each running operator. content: for each operator that does
+    not run, the relation whose content its readers read. part, parts: replayed arrangements output their rows in
+    `parts` epochs, of which this is number `part`.
     """
 
     kind: ClassVar[str] = "fill"
@@ -153,7 +153,7 @@ class Fill(Mode):
         return self.content
 
     def having(self, role: Role) -> frozenset[str]:
-        """The operators with that role."""
+        """The operators with a role."""
         return frozenset(i for i, r in self.roles.items() if r == role)
 
     def runs(self, operator_id: str) -> bool:
@@ -174,7 +174,7 @@ class Fill(Mode):
 
 @dataclass(frozen=True)
 class Rebuild(Mode):
-    """All state is made again from history; no content changes, and nothing is published.
+    """All state is computed again from history. No content changes, and no changes are published.
 
     first: the first epoch of the rebuild.
     """
@@ -198,7 +198,7 @@ class Rebuild(Mode):
 class Rescale(Mode):
     """Moves the state of all operators to another number of buckets, and has no other effect.
 
-    distributions: by stateful operator, by trace (or `OTHERS`), the distribution of its rows.
+    distributions: the distribution of rows by stateful operator and trace (or `OTHERS`).
     """
 
     kind: ClassVar[str] = "rescale"
@@ -212,7 +212,7 @@ class Rescale(Mode):
 class SplitKeys(Mode):
     """Moves the rows of keys whose split begins or ends, and has no other effect.
 
-    split: by spread side, the hashes of its keys, see `runtime.splitting`.
+    split: the hashes of the split keys by spread side; see `runtime.splitting`.
     """
 
     kind: ClassVar[str] = "splitkeys"
@@ -226,7 +226,7 @@ class SplitKeys(Mode):
 class Refresh(Mode):
     """Stopped views run again, with the operators and the content of hidden views that were filled for them.
 
-    Each view's content changes by the difference only. made: the hidden views, by view.
+    Each view's content changes only by the difference. made: the hidden views by view.
     """
 
     kind: ClassVar[str] = "refresh"
@@ -240,7 +240,7 @@ class Refresh(Mode):
 class ResetClock(Mode):
     """Sets the time of epochs back to the machine's clock.
 
-    stopped: by view that depends on the time of epochs, the error that it shows until it is refreshed.
+    stopped: for each view that depends on the time of epochs, the error that it shows until it is refreshed.
     """
 
     kind: ClassVar[str] = "resetclock"

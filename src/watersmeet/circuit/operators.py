@@ -1,4 +1,4 @@
-"""Operators of a circuit.
+"""The operators of a circuit.
 
 Columns are positional: every operator's output is an Arrow table with columns `c0`, `c1` … and a diff. Expressions are
 DuckDB SQL over them. An operator's `id` is a hash of its content and of its inputs, so equal subplans of different
@@ -19,10 +19,10 @@ from watersmeet.values.watermarks import Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
-#: An interval without end.
+#: An unbounded interval.
 FOREVER_US: Final = 1 << 61
 
-#: The column of partial changes that lists the columns of a row which keep their value, see `Upsert`.
+#: The column of partial changes that lists the columns that keep their value; see `Upsert`.
 KEPT: Final = Field("_kept", SqlType("array", element=INTEGER))
 #: The bits of `_seq` that number the rows of one slice or transaction.
 SEQ_ROW_BITS: Final = 40
@@ -30,12 +30,12 @@ SEQ_ROW_BITS: Final = 40
 
 @dataclass(frozen=True)
 class Scan(Operator):
-    """Changes of a relation: its columns `names` become c0, c1, …; no inputs.
+    """The changes of a relation, whose columns `names` become c0, c1, … It has no inputs.
 
-    ordered: adds a last column `_seq` (int64, unique in the epoch, in arrival order); without its last `SEQ_ROW_BITS`
-    bits it is the number of the row's slice or transaction. partial: adds `_kept` before `_seq`, see `Upsert`.
-    late: the number of rows of the relation that had been dropped as late when the view was created. The view reads
-    them as history, so it shares no operator with older views, whose state lacks them.
+    ordered: whether to add a last column `_seq` (int64, unique in the epoch, in arrival order), which without its last
+    `SEQ_ROW_BITS` bits is the number of the row's slice or transaction. partial: whether to add `_kept` before `_seq`;
+    see `Upsert`. late: the number of rows of the relation that had been dropped as late when the view was created. The
+    view reads them as history, so it shares no operator with older views, whose state lacks them.
     """
 
     kind: ClassVar[str] = "scan"
@@ -72,7 +72,7 @@ class Map(Operator):
 
 @dataclass(frozen=True)
 class Exchange(PassThrough):
-    """Moves rows to the bucket of `keys` (column positions).
+    """Sends rows to the bucket of `keys` (column positions).
 
     mode: `hash` by keys (no keys: all rows to bucket 0); `broadcast` copies every row to every bucket; `partial` is
     `hash`, but copies changes that empty the table (`Upsert`) to every bucket.
@@ -85,15 +85,14 @@ class Exchange(PassThrough):
 
 @dataclass(frozen=True)
 class Arrange(PassThrough):
-    """Keeps the rows of its input by columns `keys`, once for all its readers; outputs its input.
+    """Stores the rows of its input by the columns `keys`, once for all its readers, and outputs its input.
 
-    null_safe: for each key, whether NULL equals NULL; a row with NULL in any other key is not kept. stage: that of its
-    readers; its input's stage or a later one.
-    time, retain: after an epoch, rows with `time` below the watermark `retain`, or with a NULL there that equals
-    nothing, are no longer needed, and no operator may probe for them. time None: all rows are needed. newest: the
-    `depth` newest rows of each key below the bound stay needed, with the rows of the same time as the last of these.
-    order: only the first `depth` rows of each key in this order are needed, and those equal to the last of these. The
-    input is append-only.
+    null_safe: for each key, whether NULL equals NULL; a row with NULL in any other key is not stored. stage: the stage
+    of its readers, which is its input's stage or a later one. time, retain: after an epoch, rows whose `time` is below
+    the watermark `retain`, or a NULL that equals nothing, are no longer needed, and no operator may look them up. time
+    None: all rows are needed. newest: whether the `depth` newest rows of each key below the bound are also needed, with
+    rows of the same time as the last of these. order: only the first `depth` rows of each key in this order are needed,
+    with rows equal to the last of these. The input must be append-only.
     """
 
     kind: ClassVar[str] = "arrange"
@@ -112,12 +111,12 @@ class Arrange(PassThrough):
 
     @property
     def keeps_all(self) -> bool:
-        """Whether all rows are needed for ever."""
+        """Whether all rows are always needed."""
         return self.time is None and not self.order
 
     @property
     def keeps_null_times(self) -> bool:
-        """Whether rows with NULL in `time` are needed: if it is a key in which NULL equals NULL."""
+        """Whether rows with NULL in `time` are needed, because it is a key in which NULL equals NULL."""
         return self.time in self.keys and self.null_safe[self.keys.index(self.time)]
 
     def __post_init__(self) -> None:
@@ -130,9 +129,9 @@ class Arrange(PassThrough):
 class Join(Operator):
     """A regular join of two arrangements: inputs (left, right). It has no state of its own.
 
-    left_keys, right_keys: positions of key columns of equal types, the keys of the arrangements; empty if the right
-    input is broadcast. null_safe: for each pair, IS NOT DISTINCT FROM. residual: DuckDB SQL over l0, l1, … and r0, r1,
-    …, or None; an error in it counts as false. output: the output columns.
+    left_keys, right_keys: the positions of the arrangements' key columns, which have equal types; empty if the right
+    input is broadcast. null_safe: for each pair, whether it is IS NOT DISTINCT FROM. residual: DuckDB SQL over l0, l1,
+    … and r0, r1, …, or None; an error in it counts as false. output: the output columns.
     """
 
     kind: ClassVar[str] = "join"
@@ -149,10 +148,10 @@ Comparison = Literal["<", "<=", ">", ">="]
 
 @dataclass(frozen=True)
 class DynamicFilter(Operator):
-    """The rows of the left input whose column `column` compares with the only value of the right input.
+    """The rows of the left input for which the comparison of `column` with the single value of the right input is true.
 
-    The right input has one column, of the type of `column`, and at most one row, which is in every bucket; without a
-    row, or with NULL, nothing passes. keep: positions of the left input's columns that are output.
+    The right input has one column with the type of `column`, and at most one row, which is in every bucket. Without a
+    row, or if the value is NULL, no row is output. keep: the positions of the left input's columns to output.
     """
 
     kind: ClassVar[str] = "dynamicfilter"
@@ -167,10 +166,10 @@ class DynamicFilter(Operator):
 
 @dataclass(frozen=True)
 class Arrivals(PassThrough):
-    """The rows with diff above 0 of an ordered scan.
+    """The inserted rows (diff above 0) of an ordered scan.
 
-    `_seq` is replaced by two columns that sort the newest row first: minus the epoch, minus `_seq`. moment: as in
-    `Cut`, if the scanned relation deletes rows: its history is then the content at that commit.
+    `_seq` is replaced by two columns that sort the newest row first: minus the epoch, minus `_seq`. moment: see `Cut`;
+    set if the scanned relation deletes rows, whose history is then the content at this commit.
     """
 
     kind: ClassVar[str] = "arrivals"
@@ -180,9 +179,10 @@ class Arrivals(PassThrough):
 
 @dataclass(frozen=True)
 class Cut(PassThrough):
-    """The input's changes from before a view was created (keeps before: its content never changes), or only later ones.
+    """The input's changes from before the creation of a view (keeps before: its content never changes), or only later
+    changes.
 
-    moment: the newest commit at that time. Cuts at different commits are different operators with different state.
+    moment: the newest commit at the creation. Cuts at different commits are different operators with different state.
     """
 
     kind: ClassVar[str] = "cut"
@@ -192,14 +192,14 @@ class Cut(PassThrough):
 
 @dataclass(frozen=True)
 class LateRowFilter(PassThrough):
-    """The input's rows without late ones: those with `column` below the bound, as of the previous epoch.
+    """The input's rows without late rows, whose `column` is below the bound of the previous epoch.
 
-    bound: as in `TimeFilter`; if it is unknown, no row is late. NULLs, deleted rows and history are never late. clock:
-    the source of the bound whose number is the greatest time that live epochs read of column `name` of the relation
-    `relation_id`; empty: the bound reads existing sources.
-    age: columns that order the rows of an epoch, the newest first: a row is also late if an older one has a greater
-    time, or if it has none. late: outputs the late rows instead. apart: distinguishes the operator from an equal one
-    that had dropped rows when this view was created: this one reads them as history.
+    bound: see `TimeFilter`; if it is unknown, no row is late. NULLs, deleted rows and history are never late. clock:
+    the source of the bound whose number is the greatest time that live epochs have read in column `name` of the
+    relation `relation_id`; empty: the bound reads existing sources. age: columns that order the rows of an epoch, the
+    newest first; a row is then also late if an older row has a greater time or its own time is NULL. late: whether to
+    output the late rows instead. apart: distinguishes the operator from an equal one that had already dropped rows at
+    the creation of this view, which reads these rows as history.
     """
 
     kind: ClassVar[str] = "laterowfilter"
@@ -215,15 +215,14 @@ class LateRowFilter(PassThrough):
 
 @dataclass(frozen=True)
 class Records(Operator):
-    """The changes of an epoch as records, which are never retracted: the changed relation's columns, `deleted`
-    (boolean), and the epoch (bigint).
+    """The changes of an epoch as records, which are never deleted: the changed relation's columns, `deleted` (boolean),
+    and the epoch (bigint).
 
     keys: positions; the input is `Changes`, whose last two columns are not output. A row that is inserted and deleted
-    in one epoch is no change. For each key: the inserted rows, if there are any; otherwise one record with `deleted`
-    and with NULLs except in the columns `kept`, which are those of one of the deleted rows, chosen by content. keys
-    None: the inserted rows of the input.
-    time: position of the column that holds the time of the change instead of its own value; of a `deleted` record, the
-    greatest time. All changes of a key are in one bucket.
+    in one epoch is not a change. For each key, the records are the inserted rows; if there are none, a single record
+    with `deleted`, NULL in all columns but `kept`, and there the values of one of the deleted rows, chosen by content.
+    keys None: the inserted rows of the input. time: the position of the column that holds the time of the change
+    instead of its own value, for a `deleted` record the greatest time. All changes of a key are in one bucket.
     """
 
     kind: ClassVar[str] = "records"
@@ -234,14 +233,14 @@ class Records(Operator):
 
     @property
     def passed(self) -> tuple[int | None, ...]:
-        """A record without value has NULL in the columns that are not `kept`."""
+        """A tombstone has NULL in the columns that are not `kept`."""
         own = range(len(self.schema) - len(self.adds))
         return (*(i if self.keys is None or i in self.kept else None for i in own), *(None,) * len(self.adds))
 
 
 @dataclass(frozen=True)
 class CauseSpec:
-    """One side of the causes of changes. `match`, `time`: positions; see `algebra.arrivals.Cause`."""
+    """One side of the causes of changes. `match` and `time` are positions; see `algebra.arrivals.Cause`."""
 
     match: tuple[int, ...]
     time: int | None
@@ -250,16 +249,16 @@ class CauseSpec:
 
 @dataclass(frozen=True)
 class Changes(PassThrough):
-    """The inserted and deleted rows of the first input, never retracted: its columns, `went` (boolean: deleted), `at`
-    (timestamp): the time of the cause.
+    """The inserted and deleted rows of the first input as rows that are never deleted: its columns, `went` (boolean:
+    deleted), and `at` (timestamp), the time of the cause.
 
-    `at` is the greatest time of its sides (`causes`). If a side's match changed in the epoch (one further input for
-    each cause has these changes; without further inputs, the inserted rows of the first input), its time is the
-    greatest of these changes, and the row's own time if the row was inserted; otherwise the row's own time. A side that
-    the row lacks (its time is NULL) is matched by the first `partners` columns, none of them NULL. All rows that agree
-    in `match` (or in the first `partners` columns, if there are any) are in one bucket.
+    `at` is the greatest time of its sides (`causes`). The changes that match on a side are those of an additional input
+    for each cause, or without such inputs the inserted rows of the first input. The time of a side is the greatest time
+    of its matching changes in the epoch and, for an inserted row, the row's own time; without matching changes, the
+    row's own time. A side that the row lacks (its time is NULL) is matched by the first `partners` columns, which must
+    not be NULL. All rows that are equal in `match` (or in the first `partners` columns, if set) are in one bucket.
 
-    The law: the columns always add up to the content of the input.
+    The law: the sum of the inserted rows minus the deleted rows is always the content of the input.
     """
 
     kind: ClassVar[str] = "changes"
@@ -269,14 +268,15 @@ class Changes(PassThrough):
 
 @dataclass(frozen=True)
 class TimeFilter(Operator):
-    """The input's rows whose `column`, a timestamp or date, meets a comparison with a bound that never decreases.
+    """The input's rows for which the comparison of `column`, a timestamp or date, with a bound that never decreases is
+    true.
 
-    bound: a watermark (`values.watermarks`) over the sources' numbers of the epoch; it may be unknown. `<`, `<=`:
-    rows wait until the bound has passed them; while it is unknown, all wait. `>`, `>=`: rows are output at once and
-    retracted when the bound passes them. Rows with NULL are not output, unless `untimed` is set: then they are output
-    at once. The operator does not store rows that the bound has passed. keep: positions of the input's columns that
-    are output. append_only (`<`): whether a change below the bound is an error. stays (`<`, `<=`): whether output rows
-    are never retracted.
+    bound: a watermark (`values.watermarks`) over the sources' numbers of the epoch, which may be unknown. `<`, `<=`:
+    rows wait until the bound has passed them; while it is unknown, all wait. `>`, `>=`: rows are output immediately and
+    retracted when the bound passes them. Rows with NULL are output immediately if `untimed` is set, else never. The
+    operator does not store rows that the bound has passed. keep: the positions of the input's columns to output.
+    append_only (`<`): whether a change below the bound is an error. stays (`<`, `<=`): whether output rows are never
+    retracted.
     """
 
     kind: ClassVar[str] = "timefilter"
@@ -310,19 +310,19 @@ class SortKey:
 
 @dataclass(frozen=True)
 class TemporalJoin(Operator):
-    """Each left row with the right rows of its key at the time it arrives; inputs (left, right), right arranged.
+    """Each left row with the right rows of its key as of its arrival. Inputs: left, and right, which is arranged.
 
-    Changes of the right side never change earlier output. left_keys, right_keys, null_safe, residual, output: as in
+    Changes of the right side never change earlier output. left_keys, right_keys, null_safe, residual, output: see
     `Join`; without keys, right is copied to every bucket.
-    memo: left rows may be deleted: the matches of each are kept, to be retracted. identity: positions of the left
-    columns that the memo keeps: they identify a left row, and include all left columns of `output`; empty: all.
-    waits: a left row without a match (in a left join it is output with NULLs) waits; in the first epoch that ends with
-    matching right rows, it is output with all of them. Not with a memo.
-    ttl_us: the right rows found for a key are used again until the epoch's time is that much later
-    (`kernel.operators.temporal`); a key without rows is looked up again. None: every row is looked up. Not for rows
-    that wait.
-    owner: the view whose history it is. A later view's rows would have met other right rows, so no view shares this
-    operator.
+    memo: whether left rows may be deleted, so that the matches of each must be stored to be retracted. identity: the
+    positions of the left columns that the memo stores, which identify a left row and include all left columns of
+    `output`; empty: all.
+    waits: whether a left row without a match (output with NULLs in a left join) waits, and is output with all matching
+    right rows in the first epoch that ends with some. Not combined with a memo.
+    ttl_us: the time of epochs for which the right rows found for a key are reused (`kernel.operators.temporal`); a key
+    without rows is looked up again. None: every row is looked up. Not for rows that wait.
+    owner: the view to which the history belongs. The rows of a later view would match other right rows, so no other
+    view shares this operator.
     """
 
     kind: ClassVar[str] = "temporal"
@@ -343,9 +343,10 @@ class TemporalJoin(Operator):
         assert self.ttl_us is None or (self.right_keys and not self.waits)
 
 
-#: How left and right values of an ASOF join compare; `<>` (they differ) and `<=>` (both exist) search both sides.
+#: The comparisons of left and right values in an ASOF join; `<>` (they differ) and `<=>` (both are not NULL) search in
+#: both directions.
 AsofComparison = Literal["<", "<=", ">", ">=", "<>", "<=>"]
-#: The comparisons that search smaller right values, greater ones, and equal ones.
+#: The comparisons that search for smaller right values, for greater ones, and for equal ones.
 BACKWARD: Final = (">", ">=", "<>", "<=>")
 FORWARD: Final = ("<", "<=", "<>", "<=>")
 EXACT: Final = ("<=", ">=", "<=>")
@@ -353,13 +354,13 @@ EXACT: Final = ("<=", ">=", "<=>")
 
 @dataclass(frozen=True)
 class AsofJoin(Operator):
-    """Each left row with the one nearest right row of its key; inputs (left, right), both arranged by the keys.
+    """Each left row with the nearest right row of its key. Inputs: left and right, both arranged by the keys.
 
-    left_keys, right_keys, null_safe, output: as in `Join`. A pair needs `left_value comparison right_value` (positions
-    of columns of one type, which has distances if both sides are searched); the nearest value counts, the smaller one
-    of two equally near ones, and of several rows with that value the first by the columns `ties`. residual: as in
-    `Join`, evaluated for the nearest row only: if it is not true, there is no partner. join_kind left: rows without
-    partner are output with NULLs.
+    left_keys, right_keys, null_safe, output: see `Join`. A pair must satisfy `left_value comparison right_value`
+    (positions of columns of one type, which must have distances if both directions are searched). The nearest value
+    counts, the smaller of two equally near ones; of several rows with this value, the first one in the order of the
+    columns `ties`. residual: see `Join`; it is evaluated only for the nearest row, which is no partner if it is not
+    true. join_kind left: rows without a partner are output with NULLs.
     """
 
     kind: ClassVar[str] = "asof"
@@ -381,15 +382,16 @@ PairJoin = Join | AsofJoin | TemporalJoin
 
 @dataclass(frozen=True)
 class Versions(PassThrough):
-    """Keeps the versions of the rows of a table by its primary key, columns `keys`, once for all joins that read them.
+    """Stores the versions of the rows of a table by its primary key, the columns `keys`, once for all joins that read
+    them.
 
     The input is an ordered scan (last column `_seq`) of a table. The output is an arrangement: the input's columns
     without `_seq`, then the start of the version's validity (timestamp or timestamptz), then whether the row exists
     from then on (boolean; if not, it was deleted, and the columns are its last values). For each key and time there is
     one version.
-    time: position of the event time; a row with NULL there is no version. source: the relation whose number is the
-    watermark of that time. stage: as in `Arrange`. retain: a watermark: of the versions from before it only the newest
-    of each key is kept; empty: all are.
+    time: the position of the event time; a row with NULL in it is not a version. source: the relation whose number is
+    the watermark of this time. stage: see `Arrange`. retain: a watermark before which only the newest version of each
+    key is stored; empty: all versions are stored.
     """
 
     kind: ClassVar[str] = "versions"
@@ -406,17 +408,17 @@ class Versions(PassThrough):
 
     @property
     def null_safe(self) -> tuple[bool, ...]:
-        """As in `Arrange`: a key with a NULL matches nothing."""
+        """As in `Arrange`; a key with NULL matches nothing."""
         return (False,) * len(self.keys)
 
 
 @dataclass(frozen=True)
 class ArrivalJoin(Join):
-    """As `Join`, but never revised: a row's partners are decided when it arrives.
+    """Like `Join`, but never revised: a row's partners are determined when it arrives.
 
-    Its inputs are append-only; a semi or anti join decides each left row by the current right rows, which may change.
-    Rows of one epoch see each other. A pair is output when the second of its rows arrives, also if the first one was
-    output without partner. The left input of semi and anti joins is not arranged.
+    Its inputs are append-only, except for the right input of a semi or anti join, which tests each left row with the
+    current right rows. Rows of one epoch match each other. A pair is output when the second of its rows arrives, even
+    if the first row was output without a partner. The left input of semi and anti joins is not arranged.
     """
 
     kind: ClassVar[str] = "arrivaljoin"
@@ -424,11 +426,11 @@ class ArrivalJoin(Join):
 
 @dataclass(frozen=True)
 class ArrivalAsofJoin(AsofJoin):
-    """As `AsofJoin`, but never revised: the nearest row is decided when the left row arrives.
+    """Like `AsofJoin`, but never revised: the nearest row is determined when the left row arrives.
 
     The left input is append-only and not arranged. Left rows match right rows of the same epoch.
-    depth: if set, only the `depth` right rows of a key with the greatest values count. history: the view to which the
-    stored history belongs; no other view shares it (`TemporalJoin.owner`).
+    depth: the number of right rows of a key, those with the greatest values, that can match; or None for all. history:
+    the view to which the stored history belongs and which no other view shares (`TemporalJoin.owner`).
     """
 
     kind: ClassVar[str] = "arrivalasof"
@@ -440,7 +442,7 @@ class ArrivalAsofJoin(AsofJoin):
 class MultiJoin(Operator):
     """An inner join of three or more arrangements by one key. It has no state of its own.
 
-    keys: for each input the positions of its key columns, those of its arrangement; types are equal across inputs, and
+    keys: for each input the positions of the key columns of its arrangement; their types are equal in all inputs, and
     NULL matches nothing. residual: DuckDB SQL over t0_0, t0_1, …, t1_0, … (input, column), or None; an error in it
     counts as false. output: the output columns.
     """
@@ -453,12 +455,12 @@ class MultiJoin(Operator):
 
 @dataclass(frozen=True)
 class AggregateSpec:
-    """One aggregate: function over column `argument` (None: count(*)), of rows where column `filter` is true.
+    """An aggregate: `function` over the column `argument` (None: count(*)) of the rows whose column `filter` is true.
 
-    function: count, sum, avg, min, max, bool_and, bool_or, one of `DEVIATIONS`, or one of `COLLECTED`. extra: columns
-    of further arguments: the delimiter of string_agg, if it is not `constant`; the value of jsonb_object_agg, whose
-    argument is the key as jsonb. order: of the values. constant: the delimiter, or the fraction of percentile_cont
-    (whose argument is float64) and percentile_disc.
+    function: count, sum, avg, min, max, bool_and, bool_or, one of `DEVIATIONS`, or one of `COLLECTED`. extra: the
+    columns of other arguments: the delimiter of string_agg if it is not `constant`; the value of jsonb_object_agg,
+    whose argument is the key as jsonb. order: the order of the values. constant: the delimiter, or the fraction of
+    percentile_cont (whose argument is float64) and percentile_disc.
     """
 
     function: str
@@ -470,10 +472,11 @@ class AggregateSpec:
     constant: str | float | None = None
 
 
-#: Aggregates that follow from the sum of the values and the sum of their squares.
+#: The aggregates that are computed from the sum of the values and the sum of their squares.
 DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 
-#: Aggregates that need all values of a group, in the order of `AggregateSpec.order` and then in their own, NULLs last.
+#: The aggregates that need all values of a group, in the order of `AggregateSpec.order` and then of the values, NULLs
+#: last.
 COLLECTED: Final = frozenset({
     "array_agg", "string_agg", "jsonb_agg", "jsonb_object_agg", "first_value", "last_value", "mode", "percentile_cont",
     "percentile_disc", "bit_and", "bit_or", "bit_xor",
@@ -484,9 +487,9 @@ COLLECTED: Final = frozenset({
 class Aggregate(Operator):
     """GROUP BY columns `keys`; the output is the keys, then the calls (types in `schema`).
 
-    No calls: distinct rows. No keys and some calls: always exactly one row, in bucket 0, from the first epoch on. time,
-    retain: groups whose key number `time` is below the watermark `retain` no longer change and are deleted from the
-    state, except where that key is NULL. time None: all groups may change.
+    Without calls it outputs distinct rows. With calls but no keys it always has exactly one row, in bucket 0, from the
+    first epoch on. time, retain: groups whose key number `time` is below the watermark `retain` and not NULL no longer
+    change and are deleted from the state. time None: all groups may change.
     """
 
     kind: ClassVar[str] = "aggregate"
@@ -511,10 +514,11 @@ class Aggregate(Operator):
 class Unnest(Operator):
     """Each input row once for every element of its arrays; stateless.
 
-    arrays: positions of array columns, walked side by side; shorter ones are filled up with NULL. keep: positions of
-    the input's columns, output first; then the elements; then, if `ordinality`, the number of the element (bigint, from
-    1). condition: DuckDB SQL over the input's columns l0, l1, … and over r0, r1, … (elements, then the number), or
-    None; only elements for which it is true are output. outer: a row without elements is output once, with NULLs.
+    arrays: the positions of array columns, unnested in parallel; shorter arrays are padded with NULL. keep: the
+    positions of the input's columns to output first, followed by the elements and, if `ordinality` is set, the number
+    of the element (bigint, from 1). condition: DuckDB SQL over the input's columns l0, l1, … and over r0, r1, …
+    (elements, then the number), or None; only elements for which it is true are output. outer: a row without elements
+    is output once, with NULLs.
     """
 
     kind: ClassVar[str] = "unnest"
@@ -538,9 +542,10 @@ class Union(Operator):
 
 @dataclass(frozen=True)
 class Repeat(PassThrough):
-    """The input's columns except the last, each row repeated as often as its last column (bigint) says.
+    """The input's columns except the last one, with each row repeated as often as its last column (bigint) specifies.
 
-    Not at all if that is NULL or below 1. Never append-only: a lower number retracts part of the row's copies.
+    A row is dropped if the number is NULL or below 1. The output is never append-only, because a lower number retracts
+    copies of the row.
     """
 
     kind: ClassVar[str] = "repeat"
@@ -548,13 +553,13 @@ class Repeat(PassThrough):
 
 @dataclass(frozen=True)
 class Upsert(PassThrough):
-    """Last row per key wins: turns an ordered scan (last column `_seq`) into a retracting changelog.
+    """Keeps the last row of each key: turns an ordered scan (last column `_seq`) into a retracting changelog.
 
-    keys: positions of the key. The output has the input's columns without `_seq`. A row with diff -1 deletes the row of
-    its key; only its key counts.
+    keys: the positions of the key. The output has the input's columns without `_seq`. A row with diff -1, of which only
+    the key counts, deletes the row of its key.
 
-    partial: changes may depend on existing rows. The input then has one more column, `_kept`, right before `_seq`:
-    integer[] (Arrow list<int32>), positions of columns in this operator's schema, in any order.
+    partial: whether changes may depend on existing rows. The input then has one more column before `_seq`, `_kept`
+    (integer[], Arrow list<int32>), with positions of columns in this operator's schema, in any order.
 
     - NULL: a whole row, or a deletion. With diff 1 an empty list is the same.
     - diff 1 and a list: an update of the row of its key. The columns in the list (never the key) keep the value from
@@ -571,8 +576,8 @@ class Upsert(PassThrough):
 
 @dataclass(frozen=True)
 class Sort(PassThrough):
-    """The changes of each epoch in `order`, stably. order: over the input's columns, of which the output has only the
-    first ones.
+    """The changes of each epoch, sorted stably by `order`, which refers to the input's columns. The output has only the
+    first columns.
     """
 
     kind: ClassVar[str] = "sort"
@@ -581,11 +586,11 @@ class Sort(PassThrough):
 
 @dataclass(frozen=True)
 class TopN(PassThrough):
-    """For each key, the rows in `order` after the first `offset`: at most `limit` (None: all).
+    """For each key, in `order`, at most `limit` rows (None: all) after the first `offset` rows.
 
-    keys: positions; if there are none, all rows are one group, in bucket 0. with_ties: also output the rows that are
-    equal in `order` to the last one. Ties are broken by the other columns, ascending, NULLs last. The output has the
-    input's columns. time, retain: as in `Aggregate`; `time` is a position.
+    keys: positions; without keys, all rows are one group in bucket 0. with_ties: whether to also output the rows that
+    are equal in `order` to the last one. Ties are broken by the other columns, ascending, NULLs last. The output has
+    the input's columns. time, retain: as in `Aggregate`; `time` is a position.
     """
 
     kind: ClassVar[str] = "topn"
@@ -604,13 +609,13 @@ class TopN(PassThrough):
 
 @dataclass(frozen=True)
 class WindowFrame:
-    """The rows of a key that a window function sees from a row, from `start` to `end`, both included.
+    """The rows of a key that a window function reads for a row, from `start` to `end`, both included.
 
-    start, end: number of rows, groups of peers or neither (`range`) before (below 0) or after the row; None: unbounded;
-    0 in `range` and `groups`: with all peers. low, high: positions of columns that replace start and end in a `range`:
-    the frame begins with the first row whose `value` is not before `low`, and ends with the last one not after `high`,
-    in the order of the one sort key; rows with NULL in `value` have their peers instead. exclude: rows that are left
-    out again: none, the current row, its group, its ties.
+    start, end: the number of rows, or of groups of peers, before (below 0) or after the row; None: unbounded. In
+    `range` and `groups`, 0 includes all peers. low, high: the positions of columns that replace start and end in a
+    `range`: the frame begins with the first row whose `value` is not before `low`, and ends with the last row whose
+    `value` is not after `high`, in the order of the single sort key; rows with NULL in `value` have their peers as
+    frame. exclude: the excluded rows: none, the current row, its group, or its ties.
     """
 
     mode: Literal["rows", "range", "groups"]
@@ -624,7 +629,7 @@ class WindowFrame:
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """One window function over the rows of a key in `order`.
+    """A window function over the rows of a key in `order`.
 
     function: row_number, rank, dense_rank, percent_rank, cume_dist, ntile, lag, lead, first_value, last_value,
     nth_value, or one of `AggregateSpec`; in `SlidingWindow` also exp_avg. arguments: columns: the value; for lag and
@@ -646,7 +651,7 @@ class WindowSpec:
 
 @dataclass(frozen=True)
 class Window(PassThrough):
-    """Window functions over the rows of each key (columns `keys`; none: all rows are one key, in bucket 0).
+    """Window functions over the rows of each key (columns `keys`; without keys, all rows are one group in bucket 0).
 
     The input is the arrangement by `keys`, in which NULL equals NULL. The output has the input's columns, then one for
     each of `functions` (types in `schema`). Ties are broken as in `TopN`.
@@ -686,10 +691,10 @@ class SlidingWindow(Window):
 
 @dataclass(frozen=True)
 class Sink(PassThrough):
-    """Publishes its input as the changes of relation `relation_id`. `schema` has the relation's column names.
+    """Publishes its input as the changes of the relation `relation_id`. `schema` has the relation's column names.
 
-    keys: the values whose hash decides a row's bucket: each is the first non-NULL one of some columns. None: no reader
-    depends on the bucket.
+    keys: the values whose hash determines a row's bucket, each the first non-NULL value of some columns. None: no
+    reader depends on the bucket.
     """
 
     kind: ClassVar[str] = "sink"

@@ -1,4 +1,4 @@
-"""The command line. SIGINT and SIGTERM end it without a traceback also during its imports, which take a second."""
+"""The command line. SIGINT and SIGTERM end it without a traceback, even during its imports, which take a second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import sys
 from types import FrameType
 
-#: The exit code of a command that SIGINT or SIGTERM interrupts before it is done.
+#: The exit code of a command that SIGINT or SIGTERM interrupts before it finishes.
 INTERRUPTED = 130
 
 
@@ -27,13 +27,15 @@ def main() -> None:
 
 
 def end_at_once(number: int, frame: FrameType | None) -> None:
-    """Ends the process at once after SIGINT or SIGTERM, as long as no command handles them."""
+    """Ends the process immediately after SIGINT or SIGTERM, as long as no command handles them."""
     del number, frame
     os._exit(INTERRUPTED)
 
 
 def _open_streams() -> None:
-    """Opens missing standard streams: otherwise files of the database get their descriptors, and Java's output."""
+    """Opens missing standard streams: otherwise files of the database would get their descriptors and receive Java's
+    output.
+    """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)

@@ -1,4 +1,4 @@
-"""`watersmeet check`: every statement of scripts that would be refused, without running them."""
+"""`watersmeet check`, which shows the statements of scripts that would be refused, without running the scripts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def findings_of(scripts: Sequence[Script], path: str | None = None) -> tuple[int
 
 
 def note_others(err: Error, scripts: Sequence[Script]) -> None:
-    """Adds to the error of a script that was run in a new database how many other statements would be refused."""
+    """Adds the number of other statements that would be refused to the error of a script in a new database."""
     _, found = findings_of(scripts)
     others = [f for f in found if f.checked and (f.error.sql, f.error.span) != (err.sql, err.span)]
     if others:
@@ -87,7 +87,7 @@ def note_others(err: Error, scripts: Sequence[Script]) -> None:
 
 
 def summary(count: int, found: Sequence[Finding]) -> str:
-    """`12 statements: 3 would be refused (1 because of another one), 1 can't be checked.`"""
+    """A sentence such as `12 statements: 3 would be refused (1 because of another one), 1 can't be checked.`"""
     refused = [f for f in found if f.checked]
     following = sum(f.follows is not None for f in refused)
     unknown = len(found) - len(refused)
@@ -114,7 +114,7 @@ def _print(finding: Finding, scripts: Sequence[Script]) -> None:
 
 
 def _record(finding: Finding, scripts: Sequence[Script]) -> dict[str, Any]:
-    """A finding as an object of JSON: the error, the text of its statement, and in `follows` the place of its cause."""
+    """A finding as a JSON object: the error, the text of its statement, and in `follows` the location of its cause."""
     cause = finding.follows
     follows = None if cause is None else {"file": scripts[cause.script].file, "line": cause.line}
     error = {n: v for n, v in finding.error.to_json().items() if n not in ("sql", "span")}

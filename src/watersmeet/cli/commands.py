@@ -50,10 +50,10 @@ from watersmeet.values import DEFAULT_DIALECT
 
 __all__ = ["app", "checking", "main", "reading"]
 
-#: The variable by which the scripts of `completion` ask for completions.
+#: The variable by which the scripts of `completion` request completions.
 _COMPLETING: Final = "_WATERSMEET_COMPLETE"
 
-# `--help` shall not wait for the engine, and `query` not for Spark's part of it.
+# `--help` must not wait for the engine, nor `query` for its Spark part.
 if TYPE_CHECKING:
     from watersmeet import testing
     from watersmeet.cli import migrating
@@ -126,7 +126,7 @@ def run(
 
 @contextlib.contextmanager
 def _noting_others(scripts: Sequence[Script], path: str | None) -> Iterator[None]:
-    """Adds to an error of a script in a new database the number of other statements that would be refused."""
+    """Adds the number of other statements that would be refused to an error of a script in a new database."""
     is_new = path is None or not (is_url(path) or Path(path).exists())
     try:
         yield
@@ -339,7 +339,7 @@ def password() -> None:
 
 
 class CommandShell(StrEnum):
-    """A shell whose completion can be set up."""
+    """The shells for which completion can be set up."""
 
     bash = "bash"
     zsh = "zsh"
@@ -381,9 +381,9 @@ def text_tests(
 
 
 def _run_text_tests(paths: list[Path], runtime: RuntimeName, parallelism: int | None, *, as_json: bool) -> int:
-    """Runs each file (of a folder: all .slt and .test files in it) in a new database. 0 if all pass, else 1.
+    """Runs each file, and all .slt and .test files of a folder, in a new database. Returns 0 if all pass, else 1.
 
-    INVALID_PARAMETER without files.
+    Raises INVALID_PARAMETER without files.
     """
     console = output()
     scripts = [f for path in paths for f in (_below(path) if path.is_dir() else [path])]
@@ -394,7 +394,7 @@ def _run_text_tests(paths: list[Path], runtime: RuntimeName, parallelism: int | 
     failed = 0
     with contextlib.ExitStack() as held:
         if runtime == RuntimeName.spark:
-            # Spark ends with its last user; this connection keeps it running from one file to the next.
+            # Spark ends with its last user; this connection keeps it running between files.
             held.enter_context(connect())
         for file in scripts:
             started = time.monotonic()
@@ -429,7 +429,7 @@ def _below(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def _watched(log_format: LogFormat, log_level: str, *, telemetry: bool) -> Iterator[None]:
-    """Sets up logs and traces. INVALID_PARAMETER, LIBRARY_MISSING."""
+    """Sets up logs and traces. Raises INVALID_PARAMETER, LIBRARY_MISSING."""
     if log_format == LogFormat.json:
         log_as_json(log_level)
     stop = epochs.start_tracing() if telemetry else None

@@ -24,7 +24,7 @@ from watersmeet.dialects.tree.tokens import RESERVED, folded
 from watersmeet.errors.secretnames import concealed
 from watersmeet.values import DEFAULT_DIALECT, DIALECTS
 
-#: First words of statements in all dialects.
+#: The first words of statements in all dialects.
 _VERBS: Final = (
     "ALTER", "BEGIN", "COMMIT", "COPY", "CREATE", "DELETE", "DESCRIBE", "DROP", "EXPLAIN", "FLUSH", "GRANT", "INSERT",
     "KILL", "REFRESH", "REVOKE", "ROLLBACK", "SELECT", "SET", "SHOW", "TRUNCATE", "UPDATE", "WITH",
@@ -47,7 +47,7 @@ _SHOWN: Final = (
     "TABLES",
     "VIEWS",
 )
-#: Words before names of relations, and words before expressions.
+#: The words that precede names of relations, and those that precede expressions.
 _BEFORE_RELATIONS: Final = frozenset(
     {
         "FROM",
@@ -77,13 +77,13 @@ _TOKEN: Final = re.compile(
 _WORD: Final = re.compile(r"[\w$]+")
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w$]*")
 
-#: Statements that a command of the shell ends instead of a semicolon.
+#: Statements that a shell command ends instead of a semicolon.
 ENDED: Final = re.compile(r"\\(?:watch\b[^\\]*|gx)\s*\Z")
 _CONTINUATION: Final = "        ... "
 
 
 def is_complete(text: str, dialect: str = DEFAULT_DIALECT) -> bool:
-    """True if Enter should run the text: nothing, a command of the shell, `quit` or `help`, or ended statements."""
+    """True if Enter should run the text: an empty text, a shell command, `quit` or `help`, or complete statements."""
     stripped = text.strip()
     if not stripped or stripped[0] in "\\." or stripped.lower() in ("quit", "exit", "help") or ENDED.search(stripped):
         return True
@@ -92,13 +92,15 @@ def is_complete(text: str, dialect: str = DEFAULT_DIALECT) -> bool:
 
 
 def _is_open(text: str, dialect: str) -> bool:
-    """True if the text, which has no complete statement and no rest, is more than comments: a quote that has no end."""
+    """True if a text without statements is more than comments, because a quote does not end."""
     return bool(split_statements(text + "\n;", dialect)[1])
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names that can be completed. relations: the columns of each by its name. commands: those of the shell."""
+    """The names that can be completed. relations: the columns of each relation by its name. commands: the shell
+    commands.
+    """
 
     relations: Callable[[], Mapping[str, Sequence[str]]]
     dialect: Callable[[], str]
@@ -147,7 +149,7 @@ class SqlCompleter(Completer):
                 yield Completion(name, start_position=-len(typed))
 
     def _command(self, before: str, event: CompleteEvent) -> Iterator[Completion]:
-        """Names of the shell's commands, and their arguments: files and relations."""
+        """Completes shell commands and their arguments, which are files and relations."""
         name, space, rest = before.partition(" ")
         if not space:
             yield from (Completion(c, start_position=-len(name)) for c in self._names.commands if c.startswith(name))
@@ -161,7 +163,7 @@ class SqlCompleter(Completer):
                 yield Completion(relation, start_position=-len(word))
 
     def _candidates(self, before: Sequence[str], after: Sequence[str], typed: str) -> Iterator[str]:
-        """The completions that fit after the words of a statement. typed: the beginning of the word."""
+        """The completions that may follow the words of a statement. typed: the beginning of the current word."""
         if before[-1:] == ["."]:
             yield from self._columns(self._meant(before[-2:-1], [*before, *after]), typed)
             return
@@ -186,7 +188,9 @@ class SqlCompleter(Completer):
         return list(dict.fromkeys(self._written(c, typed) for r in relations for c in known[r]))
 
     def _written(self, name: str, typed: str) -> str:
-        """The name as a statement writes it: quoted if it has to be, in the case of the typed word if both mean it."""
+        """The name as it is written in a statement: quoted if necessary, in the case of the typed word if that means
+        the same name.
+        """
         folding = language_named(self._names.dialect()).semantics.folding
         parts = [
             p if _PLAIN.fullmatch(p) and folded(p, folding) == p and p.lower() not in RESERVED else f'"{p}"'
@@ -196,7 +200,7 @@ class SqlCompleter(Completer):
         return written.lower() if folding == "upper" and '"' not in written and not typed.isupper() else written
 
     def _named(self, words: Sequence[str]) -> list[str]:
-        """The relations that a statement names; all if it names none yet."""
+        """The relations that a statement names; all relations if it names none yet."""
         known = {n.lower(): n for n in self._names.relations()}
         found = dict.fromkeys(known[w] for w in (w.strip('"`').lower() for w in words) if w in known)
         return list(found or known.values())
@@ -246,14 +250,14 @@ def _bindings(dialect: Callable[[], str]) -> KeyBindings:
 
 
 class _FileHistory(FileHistory):
-    """The history with asterisks instead of passwords."""
+    """A history file with asterisks instead of passwords."""
 
     def store_string(self, string: str) -> None:
         super().store_string(concealed(string)[0] or "")
 
 
 def history() -> History:
-    """The statements of earlier sessions. Those of this session only, if the home directory can't be written."""
+    """The statements of earlier sessions; only those of this session if the home directory can't be written."""
     try:
         path = Path.home() / ".watersmeet_history"
         path.touch(mode=0o600)

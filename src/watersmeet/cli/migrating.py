@@ -19,7 +19,7 @@ from watersmeet.errors import Error
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.scripts import Step, steps_of
 
-#: How much of a new statement is shown.
+#: The number of shown characters of a new statement.
 _WIDTH: Final = 100
 
 _STYLES: Final = {"-": "red", "+": "green"}

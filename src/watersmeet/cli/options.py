@@ -19,23 +19,23 @@ from watersmeet.values import DEFAULT_DIALECT, DIALECTS
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: Keeps the lines of a paragraph of help as they are.
+#: A mark that keeps the lines of a paragraph of help unchanged.
 _AS_WRITTEN: Final = "\b\n"
 
 
 class _Command(TyperCommand):
-    """A command whose options have environment variables, which its help names; repeatable options have none."""
+    """A command whose options have environment variables, which its help shows; repeatable options have none."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         for parameter in self.params:
-            if isinstance(parameter, TyperOption) and not parameter.multiple:  # whose variable would be cut at spaces
+            if isinstance(parameter, TyperOption) and not parameter.multiple:  # the variable would be split at spaces
                 parameter.envvar = variable_of(parameter.opts)
                 parameter.show_envvar = True
 
 
 def variable_of(spellings: Sequence[str]) -> str:
-    """The environment variable of an option: that of its long spelling."""
+    """The environment variable of an option, from its long name."""
     return f"WATERSMEET_{max(spellings, key=len).strip('-').upper().replace('-', '_')}"
 
 
@@ -84,7 +84,7 @@ class LogFormat(StrEnum):
 
 
 def _existing(files: list[str] | None) -> list[str] | None:
-    """The arguments, which are URLs or exist."""
+    """The arguments, after checking that they exist or are URLs."""
     for file in files or ():
         if not is_url(file) and not Path(file).exists():
             raise typer.BadParameter(f"{file} does not exist")

@@ -24,12 +24,12 @@ from rich.text import Text
 from watersmeet.cli import INTERRUPTED, end_at_once
 from watersmeet.errors import DataError, Error, error
 
-#: The width of files and pipes: nothing is folded.
+#: The width of files and pipes, at which no line is folded.
 _FILE_WIDTH: Final = 100_000
 
 
 class _Console(Console):
-    """A console that raises if its reader has closed the pipe; rich would end the process with 1."""
+    """A console that raises an error if its reader has closed the pipe; rich would end the process with exit code 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -46,8 +46,8 @@ def errors_output() -> Console:
 
 
 def _console(*, stderr: bool) -> Console:
-    """FORCE_COLOR colours a file too, but makes no terminal of it: rich would move the cursor there, and a file would
-    get the first rows alone.
+    """A console on a stream. FORCE_COLOR also colors a file, but does not make it a terminal: rich would move the
+    cursor, and a file would get only the first rows.
     """
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     colours: Literal["auto", "standard"] = "standard" if os.environ.get("FORCE_COLOR") and not terminal else "auto"
@@ -67,21 +67,21 @@ REFUSED: Final = 1
 
 FAILED: Final = 3
 
-"""The data stopped it: a view or source failed while running, or a value can't be read as its type."""
+"""Data stopped it: a view or source failed while running, or a value can't be read as its type."""
 
 
 @contextmanager
 def reporting(*, as_json: bool = False) -> Iterator[None]:
-    """Inside, an `Error` is printed and ends the command with its exit code; so do Ctrl-C and SIGTERM, without a
+    """Inside, an `Error` is printed and ends the command with its exit code. Ctrl-C and SIGTERM also end it without a
     traceback.
 
-    A reader of the output that goes away ends it quietly, with 0.
+    If the reader of the output closes the pipe, the command ends quietly with 0.
     """
     with _noted_interrupt() as interrupted:
         try:
             yield
         except (Exception, KeyboardInterrupt) as err:
-            # A call to the JVM that is interrupted fails with something else.
+            # an interrupted call to the JVM raises a different error
             _end(KeyboardInterrupt() if interrupted.is_set() else err, as_json=as_json)
             raise
 
@@ -95,14 +95,14 @@ def _end(err: BaseException, *, as_json: bool) -> None:
         print_error(err, as_json=as_json)
         raise typer.Exit(exit_code(err)) from None
     if isinstance(err, BrokenPipeError):
-        # Python writes what is left when it ends, and would complain.
+        # Python flushes the rest at its end and would report an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
 
 
 @contextmanager
 def _noted_interrupt() -> Iterator[threading.Event]:
-    """Inside, the event is set when SIGINT or SIGTERM interrupts what runs, as KeyboardInterrupt."""
+    """Inside, the event is set when SIGINT or SIGTERM interrupts the code by KeyboardInterrupt."""
     event = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     usual = before[signal.SIGINT] in (signal.default_int_handler, end_at_once)
@@ -138,7 +138,7 @@ def print_error(err: Error, *, as_json: bool = False, console: Console | None = 
 
 
 def error_text(err: Error) -> Text:
-    """The rendered error: its first line and the caret red, the hint apart."""
+    """The rendered error with its first line and the caret in red, and the hint in another style."""
     text = Text()
     for i, line in enumerate(str(err).split("\n")):
         style = ""
@@ -152,12 +152,12 @@ def error_text(err: Error) -> Text:
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 
-#: Further fields of log records.
+#: Additional fields of log records.
 _FIELDS: Final = ("epoch", "commit", "view", "relation", "condition", "state", "rows", "duration_us")
 
 
 class JsonLines(logging.Formatter):
-    """A record as a JSON object: time (UTC), level, logger, message, and its further fields."""
+    """Formats a record as a JSON object: time (UTC), level, logger, message, and additional fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         found: dict[str, Any] = {
@@ -179,9 +179,10 @@ class JsonLines(logging.Formatter):
 
 
 def log_as_json(level: str) -> None:
-    """Writes what this process logs to standard error, an object a line. level: of Watersmeet's own records.
+    """Writes the logs of this process to standard error, one JSON object per line. level: the level of Watersmeet's own
+    records.
 
-    INVALID_PARAMETER for a level that there is not.
+    Raises INVALID_PARAMETER for an unknown level.
     """
     if level.lower() not in LEVELS:
         raise error("INVALID_PARAMETER", f'unknown log level "{level}"', hint=f"The levels are {', '.join(LEVELS)}.")
@@ -194,18 +195,18 @@ def log_as_json(level: str) -> None:
     logging.captureWarnings(capture=True)
 
 
-#: An orchestrator kills what has not ended 30 s after SIGTERM.
+#: The deadline in seconds; an orchestrator kills a process that has not ended 30 s after SIGTERM.
 _END_S: Final = 25.0
 
 
 class Interrupts:
     """SIGINT and SIGTERM inside a block.
 
-    They interrupt statements (KeyboardInterrupt); once `armed`, the first only sets `event`, so that what runs can end
-    well. Outside the main thread there are no signals. A signal that was ignored before stays ignored, as a shell wants
-    it of background processes.
+    Signals interrupt statements (KeyboardInterrupt). Once `armed`, the first signal only sets `event`, so that the
+    command can end in order. Threads other than the main thread receive no signals. An ignored signal stays ignored,
+    which shells require of background processes.
 
-    ending: called at each signal, with the exit code of a command that it ends: 0, or 130 for one that is interrupted.
+    ending: called at each signal with the exit code of a command that the signal ends: 0, or 130 if it is interrupted.
     """
 
     def __init__(self, ending: Callable[[int], None] = lambda _: None) -> None:
@@ -232,7 +233,7 @@ class Interrupts:
             self.event.set()
             self._ending(0)
         else:
-            # A statement waits for epochs; closing the database waits for the current one.
+            # a statement waits for epochs, and closing the database for the current one
             self._ending(INTERRUPTED)
             raise KeyboardInterrupt
 
@@ -240,14 +241,14 @@ class Interrupts:
 class Deadline:
     """Ends the process if it is still inside the block 25 s after the first `begin`.
 
-    A longer epoch is dropped: nothing of it was committed, and the next process runs it again.
+    A longer epoch is dropped: it has committed nothing, and the next process runs it again.
     """
 
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
 
     def begin(self, code: int) -> None:
-        """From now on the time runs. code: the exit code at its end."""
+        """Starts the time. code: the exit code at the deadline."""
         if self._timer is not None:
             return
         self._timer = threading.Timer(_END_S, _drop, [code])

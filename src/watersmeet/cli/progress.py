@@ -1,4 +1,4 @@
-"""The state and the progress of sources and views, as a table or as a line of a log."""
+"""Shows the state and the progress of sources and views as a table or as a line of a log."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from watersmeet.session.connections.connection import Connection
 from watersmeet.session.status import database_status
 from watersmeet.values import DEFAULT_DIALECT
 
-#: The columns of the table, and which of them a narrow terminal goes without first.
+#: The columns of the table, and the order in which a narrow terminal omits them.
 _COLUMNS: Final = ("", "rows in", "rows/s", "rows out", "content", "watermark", "state rows", "state", "errors")
 
 _LEAST_FIRST: Final = ("state rows", "rows out", "state", "rows in", "watermark", "errors", "rows/s")
 
-#: Lines around those of sources and views: title, head, caption, and the prompt above.
+#: The number of lines around those of sources and views: title, head, caption, and the prompt.
 _OTHER_LINES: Final = 8
 
 
@@ -45,9 +45,9 @@ def progress_table(
     *,
     ending: str = "Ctrl-C stops at the end of an epoch",
 ) -> Table:
-    """A line for each source and each view, with the columns and as many lines as there is room for.
+    """A table with a line for each source and view, with as many columns and lines as fit.
 
-    size: columns and lines of the terminal. ending: the effect of Ctrl-C.
+    size: the columns and lines of the terminal. ending: the effect of Ctrl-C.
     """
     rows = _rows(status, rates)
     room = max(1, size[1] - _OTHER_LINES)
@@ -57,7 +57,7 @@ def progress_table(
 
 
 def status_table(status: Status, width: int) -> Table:
-    """A line for each source and each view, without rates."""
+    """A table with a line for each source and view, without rates."""
     rows = _rows(status, {})
     title = f"{status.state}, epoch {status.epoch:,}, {_behind(status)}"
     return _table(rows, [n for n in _fitting(rows, width) if n != "rows/s"], title, None)
@@ -109,7 +109,7 @@ def _view_cells(view: ViewStatus, rates: dict[str, float]) -> dict[str, Text]:
 
 
 def _fitting(rows: Sequence[dict[str, Text]], width: int) -> list[str]:
-    """The names of the columns that fit: names and content always, the others as long as there is room for them."""
+    """The names of the columns that fit: always names and content, others if they fit."""
     widths = {name: max([len(name), *(row[name].cell_len for row in rows if name in row)]) for name in _COLUMNS}
     named = list(_COLUMNS)
     for name in _LEAST_FIRST:
@@ -123,7 +123,7 @@ _VIEW_FIELDS: Final = ("rows_in", "rows_out", "rows", "watermark", "held_back_by
 
 
 def progress_line(status: Status, rates: dict[str, float], *, as_json: bool) -> str:
-    """The same for a log file."""
+    """The progress as a line of a log file."""
     if as_json:
         sources = {
             s.name: {**{n: getattr(s, n) for n in _SOURCE_FIELDS}, "rows_per_s": round(rates.get(s.id, 0))}
@@ -178,7 +178,7 @@ def _watermark(view: ViewStatus) -> str:
 
 
 def _source_errors(source: SourceStatus) -> Text:
-    """Records that were set aside; rows that were dropped because they came late."""
+    """The numbers of rejected records, and of rows that were dropped as late."""
     count = _count(source.dead)
     return count.append(f" ({source.late:,} late)", style="yellow") if source.late else count
 

@@ -1,4 +1,4 @@
-"""The commands that only read: query, explain, status and topology. None of them needs Spark."""
+"""The read-only commands query, explain, status and topology. They don't need Spark."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.", dir_okay=False)
 ]
 
-#: The standard input, where a file or a statement is an argument.
+#: The argument that means standard input instead of a file or a statement.
 _STDIN: Final = "-"
 
 _FORMATS: Final = {".csv": "csv", ".json": "json", ".jsonl": "json", ".md": "markdown", ".parquet": "parquet"}
@@ -86,7 +86,7 @@ def query(
     The database is only read, also while another process writes it. Needs no Spark.
     """
     form = _form(context, {"csv": as_csv, "json": as_json, "markdown": as_markdown}, file)
-    # DuckDB and PyArrow import pandas where it is installed, which takes longer than the query; nothing here uses it.
+    # DuckDB and PyArrow import pandas if it is installed, which takes longer than the query and is not needed
     block_import("pandas")
     with (
         reporting(as_json=as_json),
@@ -111,7 +111,7 @@ def query(
 
 
 def _form(context: typer.Context, switches: dict[str, bool], file: Path | None) -> str:
-    """The format that the command line asks for, else the file's name, else the environment."""
+    """The format from the command line, else from the file's name, else from the environment."""
     given = [form for form, is_set in switches.items() if is_set]
     sources = {form: context.get_parameter_source(f"as_{form}") for form in given}
     written = [form for form, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
@@ -127,7 +127,7 @@ def _text(sql: str) -> str:
 
 @contextlib.contextmanager
 def _written_to(file: Path | None) -> Iterator[None]:
-    """Writes what is printed inside to a file, if the block ends without an error. INVALID_PARAMETER."""
+    """Writes the output inside to a file if the block ends without an error. Raises INVALID_PARAMETER."""
     if file is None:
         yield
         return
@@ -164,7 +164,7 @@ def explain(
     """
     with reporting(as_json=as_json):
         script = _script(source, dialect)
-        buckets = parallelism or saved_plans.default_parallelism("spark")  # the plan that `run` would make
+        buckets = parallelism or saved_plans.default_parallelism("spark")  # the same plan as in `run`
         options: dict[str, Any] = {"read_only": True} if path else {"parallelism": buckets, "runtime": "inprocess"}
         with (
             watersmeet.connect(path, dialect=script.dialect, **options) as connection,
@@ -185,7 +185,7 @@ def explain(
 
 
 def _script(source: str, dialect: str | None) -> runner.Script:
-    """The script of a file or URL, or the text itself, which has no file."""
+    """The script in a file or at a URL, or the text itself as a script without file."""
     if is_url(source) or Path(source).is_file():
         return runner.read_scripts([source], dialect)[0]
     if source != _STDIN and not any(c.isspace() for c in source):

@@ -1,8 +1,8 @@
-"""Results as people read them: tables on a terminal, records if they are too wide; or as programs read them: one JSON
-object a row, CSV, Markdown, Parquet.
+"""Prints results for people, as tables or, if they are too wide, as records; or for programs, as one JSON object per
+row, CSV, Markdown or Parquet.
 
-Cells are padded to the width of their column, faster than rich does it, whose every cell is a tree of its own. Rows of
-a query that runs until it is stopped stand on a line each when they arrive, with a sign where rows may be deleted.
+This module pads cells to the width of their column, which is faster than rich, where each cell is a tree. Rows of a
+query that runs until it is stopped are printed on one line each when they arrive, with a sign if rows may be deleted.
 """
 
 from __future__ import annotations
@@ -35,21 +35,19 @@ else:
 #: The text of a missing value.
 NULL: Final = "NULL"
 
-#: How control characters are shown: a terminal would obey them.
+#: The visible forms of control characters, which a terminal would execute.
 _CONTROLS: Final = {c: f"\\x{c:02X}" for c in (*range(32), *range(127, 160))} | {
     ord("\n"): "\n",
     ord("\t"): "\t",
     ord("\r"): "\\r",
 }
 
-#: A line, and from where to where missing values are in it.
+#: A line, with the spans of missing values in it.
 Line = tuple[str, Sequence[tuple[int, int]]]
 
 
 class Grid:
-    """A table of `names` and `cells`, of which None is a missing value; right: the columns that are written to the
-    right.
-    """
+    """A table of `names` and `cells`, where None is a missing value. right: the right-aligned columns."""
 
     def __init__(self, names: Sequence[str], cells: Sequence[Sequence[str | None]], right: Sequence[bool]) -> None:
         self._names = [visible(n) for n in names]
@@ -62,11 +60,11 @@ class Grid:
 
     @property
     def width(self) -> int:
-        """Characters in a line."""
+        """The number of characters in a line."""
         return sum(self._widths) + 3 * len(self._widths) + 1
 
     def head(self, console: Console) -> tuple[str, str, str]:
-        """The lines above the cells, in characters of the console: a border, the names, a border."""
+        """The lines above the cells in characters of the console: a border, the names, a border."""
         lines = self._box(console)
         widths = [w + 2 for w in self._widths]
         return (
@@ -76,7 +74,7 @@ class Grid:
         )
 
     def body(self, console: Console) -> Iterator[Line]:
-        """The lines of the cells: as many for each row as its cells have."""
+        """The lines of the cells; a row has as many lines as its highest cell."""
         lines = self._box(console)
         for row in self._cells:
             yield from self._lines(row, lines)
@@ -106,9 +104,7 @@ class Grid:
 
 
 def visible(text: str) -> str:
-    r"""The text without control characters, which are written as `\x1B` and the like; lines and tabs stay what they
-    look like.
-    """
+    r"""The text with control characters written as `\x1B` and the like. Line breaks and tabs keep their appearance."""
     return text if text.isprintable() else text.translate(_CONTROLS).expandtabs()
 
 
@@ -122,20 +118,20 @@ def _width(text: str) -> int:
     return cell_len(text) if "\n" not in text else max(cell_len(line) for line in text.split("\n"))
 
 
-#: Rows that a terminal shows; the rest is counted.
+#: The number of rows that a terminal shows; other rows are only counted.
 MAX_ROWS: Final = 1000
 
-#: The most characters of the line above a record.
+#: The maximum length of the line above a record.
 _RULE_WIDTH: Final = 100
 
-#: Types that are written to the right.
+#: The types whose columns are right-aligned.
 NUMBERS: Final = ("smallint", "integer", "bigint", "numeric", "real", "double precision")
 
 
 def print_result(cursor: Cursor, console: Console, *, as_json: bool = False, expanded: bool = False) -> None:
-    """Prints the rows that the last statement of `cursor` gave, if it gives any.
+    """Prints the rows of the last statement of `cursor`, if it returns any.
 
-    expanded: as records even where a table would fit.
+    expanded: whether to print records even if a table would fit.
     """
     if cursor.description is None:
         return
@@ -151,7 +147,9 @@ def print_result(cursor: Cursor, console: Console, *, as_json: bool = False, exp
 def print_json(
     names: Sequence[str], rows: Iterable[tuple[Any, ...]], kinds: Sequence[SqlType] = (), *, query: str | None = None
 ) -> None:
-    """Prints a JSON object for each row; duplicate names get a number. query: the rows' query, if several run."""
+    """Prints a JSON object for each row; a number is appended to duplicate names. query: the query of the rows, if
+    several run.
+    """
     keys = _distinct(names if query is None else ["query", *names])[0 if query is None else 1 :]
     types: list[SqlType | None] = [*kinds] if kinds else [None] * len(keys)
     for row in rows:
@@ -162,7 +160,9 @@ def print_json(
 
 
 def write_rows(cursor: Cursor, form: str) -> None:
-    """Writes all rows of the last statement of `cursor`, if it has any, to standard output: csv, markdown, parquet."""
+    """Writes all rows of the last statement of `cursor`, if it returns any, to standard output as csv, markdown or
+    parquet.
+    """
     if cursor.description is None:
         return
     names = _distinct([d[0] for d in cursor.description])
@@ -179,7 +179,7 @@ def write_rows(cursor: Cursor, form: str) -> None:
 
 
 def _write_markdown(columns: Schema, cursor: Cursor) -> None:
-    """A table of GitHub's Markdown; numbers are aligned to the right."""
+    """Writes a GitHub Markdown table with right-aligned numbers."""
     marks = ["---:" if c.type.name in NUMBERS else "---" for c in columns]
     cells = [
         [NULL if v is None else visible(shown(v, c.type)) for v, c in zip(row, columns, strict=True)] for row in cursor
@@ -190,7 +190,7 @@ def _write_markdown(columns: Schema, cursor: Cursor) -> None:
 
 
 def bytes_text(count: float) -> str:
-    """`12.3 MB` and the like."""
+    """A size such as `12.3 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -210,7 +210,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 def _print_rows(cursor: Cursor, console: Console, *, expanded: bool) -> None:
     names, kinds = zip(*[(d[0], d[1]) for d in cursor.description or []], strict=True)
-    # A terminal gets the first rows; a file or a program gets all.
+    # a terminal shows the first rows; a file or a program receives all
     rows = cursor.fetchmany(MAX_ROWS) if console.is_terminal else cursor.fetchall()
     cells = [[_cell(v, k) for v, k in zip(row, kinds, strict=True)] for row in rows]
     grid = Grid(names, cells, [k.name in NUMBERS for k in kinds])
@@ -257,19 +257,19 @@ def _cell(value: Any, kind: SqlType) -> str | None:
     return None if value is None else visible(shown(value, kind))
 
 
-#: How long one query is waited for before the others, and Ctrl-C, are looked at.
+#: The time to wait for one query before checking the others, and Ctrl-C.
 _TURN_S: Final = 0.1
 
-#: Columns are as wide as the rows that came first, at least so wide and at most.
+#: The minimum and maximum width of columns, whose width is that of the first rows.
 _WIDTHS: Final = (4, 40)
 
 _SEPARATOR: Final = " │ "
 
 
 class Follower:
-    """Prints the rows of one running query as they come.
+    """Prints the rows of a running query as they arrive.
 
-    title: printed above rows that follow those of another query; None for a single query.
+    title: printed before rows that follow those of another query; None for a single query.
     """
 
     def __init__(self, cursor: Cursor, console: Console, *, as_json: bool = False, title: str | None = None) -> None:
@@ -289,13 +289,13 @@ class Follower:
 
     @property
     def runs(self) -> bool:
-        """False once no more rows come."""
+        """False once no more rows follow."""
         return self._cursor.runs
 
     def follow(self, seconds: float, *, headed: bool) -> bool:
-        """Prints rows that arrive within a time; True if any did.
+        """Prints rows that arrive within a time; returns True if any did.
 
-        headed: other rows were printed since its last ones.
+        headed: whether rows of other queries were printed since its last rows.
         """
         if not self._cursor.wait(seconds):
             return False
@@ -312,7 +312,7 @@ class Follower:
         return True
 
     def _head(self, cells: Sequence[Sequence[str]]) -> None:
-        """The names of the columns, as wide as the rows at hand."""
+        """The names of the columns, padded to the width of the given rows."""
         names = [self._names[i] for i in self._shown]
         least, most = _WIDTHS
         self._widths = [
@@ -332,7 +332,7 @@ class Follower:
         return Text(f"{'+' if comes else '-'} {self._joined(cells)}", style="green" if comes else "red")
 
     def _joined(self, cells: Sequence[str]) -> str:
-        """The cells under each other, numbers to the right."""
+        """The aligned cells of each row on one line, with numbers to the right."""
         return _SEPARATOR.join(
             padded_cell(cell, width, right=self._kinds[i].name in NUMBERS)
             for cell, width, i in zip(cells, self._widths, self._shown, strict=True)

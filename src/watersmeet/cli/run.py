@@ -1,4 +1,6 @@
-"""`watersmeet run` and `watersmeet serve`: run scripts, then process input and show progress, or serve the database."""
+"""`watersmeet run` and `watersmeet serve`, which run scripts, then process input and show progress, or serve the
+database.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A text of SQL, the name of its file, and the dialect in which it begins."""
+    """An SQL text, the name of its file, and the dialect in which it begins."""
 
     file: str
     text: str
@@ -56,7 +58,7 @@ class Script:
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Errors inside get the name of this file."""
+        """Adds the name of the file to errors inside."""
         try:
             yield
         except Error as err:
@@ -66,10 +68,10 @@ class Script:
 
 
 def read_scripts(paths: Iterable[str], dialect: str | None = None) -> list[Script]:
-    """The scripts of files and objects at URLs, and of folders, whose `*.sql` count in the order of their names.
-    INVALID_PARAMETER.
+    """The scripts in files, objects at URLs, and folders, whose `*.sql` files are read in the order of their names.
+    Raises INVALID_PARAMETER.
 
-    dialect: that of all scripts; None: the name of the folder of each, if it is one of a dialect.
+    dialect: the dialect of all scripts; None: the name of the folder of each script, if that is a dialect.
     """
     found: list[Script] = []
     for path in paths:
@@ -82,13 +84,13 @@ def read_scripts(paths: Iterable[str], dialect: str | None = None) -> list[Scrip
 
 
 def dialect_of(path: str) -> str | None:
-    """The dialect that has the name of the folder of a file."""
+    """The dialect with the name of a file's folder."""
     folder = path.split("/")[-2] if is_url(path) else Path(path).absolute().parent.name
     return folder if folder in DIALECTS else None
 
 
 def read_script(path: str) -> str:
-    """The text of a file, or of an object at a URL. INVALID_PARAMETER if it is not text."""
+    """The text of a file, or of an object at a URL. Raises INVALID_PARAMETER if it is not text."""
     try:
         content = _object(path) if is_url(path) else Path(path).read_bytes()
         return content.decode("utf-8-sig")
@@ -111,13 +113,13 @@ def _object(url: str) -> bytes:
         ) from problem
 
 
-#: How often the display is refreshed, and how often a line is written without a terminal.
+#: The interval at which the display is refreshed, and the interval of lines without a terminal.
 _DRAW_S: Final = 0.5
 
 _LINE_S: Final = 5.0
 _FIRST_LINE_S: Final = 1.0
 
-#: The pause of the in-process runtime between two looks at its sources.
+#: The pause of the in-process runtime between two polls of its sources.
 _PUMP_S: Final = 0.2
 
 #: The condition of a full disk, and the pauses between two attempts to write.
@@ -137,14 +139,15 @@ def run_scripts(
     as_json: bool,
     ending: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Runs scripts; then, if there are streaming sources and not `once`, shows progress until Ctrl-C. The exit code.
+    """Runs scripts; then, if there are streaming sources and `once` is not set, shows progress until Ctrl-C. Returns
+    the exit code.
 
-    ending: as in `Interrupts`.
+    ending: see `Interrupts`.
 
-    transaction: each is one, so that nothing is left of one that fails (see `Connection.execute_script`).
-    The first that fails is the last that is run. Settings of one are not those of the next.
-    Of a SELECT that runs until it is stopped a script does not wait: its rows are shown behind the last statement,
-    instead of the progress. Raises what a statement raises, once the rows of those that run are shown.
+    transaction: whether each script is a transaction, so that a failed script has no effect (see
+    `Connection.execute_script`). The first script that fails is the last that is run. Settings do not extend to the
+    next script. A script does not wait for a SELECT that runs until it is stopped: its rows are shown after the last
+    statement, instead of the progress. Raises the error of a statement after showing the rows of running queries.
     """
     console = errors_output()
     with Interrupts(ending) as interrupts:
@@ -169,7 +172,7 @@ def run_scripts(
 
 
 def print_outcome(cursor: Cursor, out: Console, err: Console, *, as_json: bool = False, expanded: bool = False) -> None:
-    """Prints the notices of a statement, and its rows or, on a terminal, a summary such as `INSERT 0 3`."""
+    """Prints the notices of a statement, and its rows or on a terminal a summary such as `INSERT 0 3`."""
     print_notices(cursor, err)
     if cursor.description is not None:
         print_result(cursor, out, as_json=as_json, expanded=expanded)
@@ -179,7 +182,7 @@ def print_outcome(cursor: Cursor, out: Console, err: Console, *, as_json: bool =
 
 
 def print_notices(cursor: Cursor, err: Console) -> None:
-    """Prints what a statement had to say."""
+    """Prints the notices of a statement."""
     for notice in cursor.notices:
         err.print(f"NOTICE: {notice}", style="yellow", markup=False, soft_wrap=True)
 
@@ -193,9 +196,9 @@ def run_all(
     as_json: bool,
     replaces: bool = False,
 ) -> list[Follower]:
-    """Runs scripts; the queries that still run. Before it raises an error it shows what those gave.
+    """Runs scripts; returns the queries that are still running. Before raising an error it shows their rows.
 
-    replaces: as in `Connection.execute_script`; otherwise nothing runs if a definition differs.
+    replaces: see `Connection.execute_script`; if not set, nothing runs if a definition differs.
     """
     out = output()
     running: list[Cursor] = []
@@ -228,7 +231,7 @@ def run_all(
 
 
 def check_all_definitions(connection: Connection, scripts: Sequence[Script]) -> None:
-    """DUPLICATE_OBJECT if scripts define objects in another way than the database does."""
+    """Raises DUPLICATE_OBJECT if scripts define objects differently than the database does."""
     database = connection.opened
     if database.catalog.relations or database.catalog.functions:
         for script in scripts:
@@ -293,7 +296,7 @@ def _show(connection: Connection, console: Console, stop: threading.Event, pump:
 
 
 def _log(connection: Connection, stop: threading.Event, pump: Pump, *, as_json: bool) -> None:
-    """Writes a line now and then, and a last one at the end."""
+    """Writes a line at intervals, and a last one at the end."""
     rates = Rates()
     rates.update(rows_in(status_of(connection)))
     last = None
@@ -310,10 +313,10 @@ def _log(connection: Connection, stop: threading.Event, pump: Pump, *, as_json: 
 
 
 class Pump:
-    """Keeps the in-process runtime working, which does so only in FLUSH. Spark works by itself.
+    """Runs the in-process runtime continuously, which otherwise works only in FLUSH. Spark works by itself.
 
-    resumes: a full disk does not end the engine; failed work is repeated until there is space.
-    failure: the error that ended it.
+    resumes: whether a full disk does not end the engine, so that failed work is repeated until there is space. failure:
+    the error that ended it.
     """
 
     def __init__(self, connection: Connection, stop: threading.Event, *, resumes: bool = False) -> None:
@@ -325,7 +328,7 @@ class Pump:
         self._thread: threading.Thread | None = None
 
     def has_failed(self, status: Status) -> bool:
-        """True if nothing will go on."""
+        """True if the engine has failed and will not resume."""
         return self.failure is not None or status.state == "failed"
 
     def __enter__(self) -> Self:
@@ -367,26 +370,28 @@ class Pump:
             self._stop.wait(pause_s)
 
 
-#: How often it is looked whether the engine has failed, or a signal came.
+#: The interval of checks for a failed engine or a signal.
 _LOOK_S = 0.1
 
-#: Descriptors of a server apart from those of its clients.
+#: The number of descriptors of a server besides those of its clients.
 _OWN_DESCRIPTORS: Final = 512
 
 
 def print_line(text: str) -> None:
-    """Tells who started the server."""
+    """Prints a line for the user who started the server."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def log_line(text: str) -> None:
-    """Tells the log."""
+    """Writes a line to the log."""
     _LOG.info("%s", text)
 
 
 def raise_descriptors(wanted: int) -> None:
-    """Lets this process have as many open files and connections, or as many as the system allows, with a warning."""
+    """Raises the limit of open files and connections of this process as required, or, with a warning, as far as the
+    system allows.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
@@ -405,10 +410,10 @@ def serve(
     say: Callable[[str], None] = print_line,
     ending: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Runs scripts, then serves until SIGTERM or SIGINT, or until the engine has failed for another reason than a full
-    disk. The exit code.
+    """Runs scripts, then serves until SIGTERM or SIGINT, or until the engine fails for a reason other than a full disk.
+    Returns the exit code.
 
-    say: prints the addresses. ending: as in `Interrupts`.
+    say: prints the addresses. ending: see `Interrupts`.
     """
     console = errors_output()
     raise_descriptors(2 * (endpoint.limits.connections + endpoint.limits.starting) + _OWN_DESCRIPTORS)
@@ -450,7 +455,7 @@ async def _serve(
 
 
 def _failure(connection: Connection, pump: Pump | None) -> Error | None:
-    """Why nothing will go on. Asked ten times a second, in the event loop: it must cost nothing."""
+    """The reason why the engine has failed, or None. The event loop calls it ten times a second, so it must be fast."""
     if pump is None:
         return None
     failure = connection.opened.engine.failure

@@ -1,4 +1,4 @@
-r"""The shell: statements and commands such as `\d`, typed at a terminal, or from a pipe, a file or the command line."""
+r"""The shell, which runs statements and commands such as `\d` from a terminal, a pipe, a file or the command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.values import DEFAULT_DIALECT, DIALECTS
 
-#: The commands: usage and effect. Those with an argument that is not in brackets need it.
+#: The commands with usage and effect. An argument that is not in brackets is required.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "\\d": ("[NAME]", "list all relations, or describe one"),
     "\\dt": ("[PATTERN]", "list tables; * stands for any text"),
@@ -74,9 +74,9 @@ def help_text() -> str:
 
 
 class Shell:
-    """One session. code: the exit code of the first statement or command that failed, else 0.
+    """A shell session. code: the exit code of the first failed statement or command, else 0.
 
-    folders: whether a script begins in the dialect that has the name of its folder.
+    folders: whether a script begins in the dialect with the name of its folder.
     """
 
     def __init__(
@@ -111,19 +111,19 @@ class Shell:
                 return
 
     def _prompt(self) -> str:
-        """The dialect, unless it is the one that is spoken at first; a star inside a transaction."""
+        """The prompt: the dialect unless it is the initial one, and a star inside a transaction."""
         dialect = "" if self.connection.dialect == DEFAULT_DIALECT else f":{self.connection.dialect}"
         return f"watersmeet{dialect}{'' if self.connection.autocommit else '*'}> "
 
     def feed(self, lines: Iterable[str]) -> int:
-        r"""Runs the lines of a pipe as if typed, also after errors. The exit code."""
+        r"""Runs the lines of a pipe as if they were typed, also after errors. Returns the exit code."""
         for text in _entries(lines, lambda: self.connection.dialect):
             if not self.enter(text):
                 break
         return self.code
 
     def run(self, texts: Sequence[str], file: Path | None) -> int:
-        """Runs what the command line gives, until an error. The exit code."""
+        """Runs the texts of the command line until an error. Returns the exit code."""
         for text in texts:
             if not self.enter(text) or self.code:
                 return self.code
@@ -132,7 +132,7 @@ class Shell:
         return self.code
 
     def enter(self, text: str) -> bool:
-        """Runs what was entered: a command or statements. False if the shell is to end."""
+        """Runs an entered command or statements. Returns False if the shell should end."""
         stripped = text.strip()
         word = stripped.rstrip(";").lower()
         if word in ("quit", "exit"):
@@ -150,7 +150,7 @@ class Shell:
         return True
 
     def _command(self, line: str) -> bool:
-        """Runs a command. False for the one that ends the shell."""
+        """Runs a command. Returns False for the one that ends the shell."""
         name, _, rest = line.partition(" ")
         name, rest = name.rstrip(";"), rest.strip().rstrip(";").strip()
         usage = COMMANDS.get(name, ("", ""))[0]
@@ -217,7 +217,7 @@ class Shell:
             self._report(err)
 
     def _edit(self, file: str) -> bool:
-        """Opens an editor. Runs the text if it is complete; otherwise it is in the next prompt."""
+        """Opens an editor. A complete text is run; an incomplete one becomes the input of the next prompt."""
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
         with tempfile.TemporaryDirectory() as folder:
             path = Path(file.strip("'\"")).expanduser() if file else Path(folder) / "statement.sql"
@@ -242,7 +242,7 @@ class Shell:
         return True
 
     def _copy(self, rest: str) -> None:
-        """COPY of a file, whose name needs no quotes and whose options may be words: `csv header`."""
+        """Runs COPY of a file, whose name needs no quotes and whose options may be words: `csv header`."""
         found = _COPY.fullmatch(rest)
         if found is None or found["file"].lower() in ("stdin", "stdout", "pstdin", "pstdout"):
             self._refuse(
@@ -260,7 +260,7 @@ class Shell:
         self._execute(f"COPY {found['rows']} {found['way']} '{file}' {options}")
 
     def _watch(self, rest: str) -> None:
-        """Repeats the last statement until Ctrl-C, an error, or that many times."""
+        """Repeats the last statement until Ctrl-C, an error, or the maximum number of times."""
         given = [_WATCHED.fullmatch(word) for word in rest.split()]
         if None in given or not self._last.strip():
             wrong = "no statement to repeat" if not self._last.strip() else f"\\watch can't be {rest}"
@@ -283,7 +283,7 @@ class Shell:
                 interrupts.armed = False
 
     def _include(self, path: str) -> None:
-        """Runs a script, until an error. Afterwards the dialect is as before, if the script's folder has changed it."""
+        """Runs a script until an error. Afterwards a dialect that the script's folder has changed is restored."""
         dialect = dialect_of(path) if self._folders else None
         if dialect is None or dialect == self.connection.dialect:
             self._run_script(path)
@@ -294,7 +294,7 @@ class Shell:
         self.connection.execute(f"SET dialect = '{before}'")
 
     def _run_script(self, path: str) -> None:
-        """Lines of a script that begin with a backslash are commands."""
+        """Runs a script, in which lines that begin with a backslash are commands."""
         try:
             text = read_script(os.path.expanduser(path))
         except Error as err:
@@ -318,7 +318,9 @@ class Shell:
                 return
 
     def _execute(self, sql: str, script: Script | None = None) -> bool:
-        """Runs statements and prints the result of each. False after an error, which it prints. script: their file."""
+        """Runs statements and prints their results. Prints an error and returns False. script: the file of the
+        statements.
+        """
         started_s = time.monotonic()
         try:
             with nullcontext() if script is None else script.naming():
@@ -339,7 +341,7 @@ class Shell:
         return True
 
     def _follow(self, cursor: Cursor) -> None:
-        """Shows the rows of a query that runs, until its LIMIT or Ctrl-C."""
+        """Shows the rows of a running query until its LIMIT or Ctrl-C."""
         print_notices(cursor, self._err)
         with cursor, Interrupts() as interrupts:
             interrupts.armed = True
@@ -352,7 +354,7 @@ class Shell:
             self._out.print(f"({query.rows:,} row{'' if query.rows == 1 else 's'})", style="dim")
 
     def _tell_failure(self) -> None:
-        """Says once that the views have stopped, as nothing else would."""
+        """Reports once that the views have stopped, because no statement would report it."""
         found = status_of(self.connection).error
         if found is not None and found != self._shown:
             print_error(error_from_json(found), console=self._err)
@@ -365,7 +367,9 @@ class Shell:
 
 
 def run_shell(connection: Connection, texts: Sequence[str], file: Path | None, *, folders: bool) -> int:
-    """A shell that runs texts and a file, if there are any, else standard input; its exit code. folders: of `Shell`."""
+    """Runs a shell with texts and a file, if there are any, else with standard input; returns its exit code. folders:
+    see `Shell`.
+    """
     shell = Shell(connection, folders=folders)
     if texts or file is not None:
         return shell.run(texts, file)

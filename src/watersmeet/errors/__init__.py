@@ -1,4 +1,4 @@
-"""Errors: one constructor, one renderer, named conditions.
+"""Errors: one constructor, one renderer, and named conditions.
 
 Every expected error is an `Error` with a condition of `CONDITIONS`. The class hierarchy is PEP 249's, so that database
 tools can handle the errors. Messages start in lower case and have no full stop; detail and hint are sentences.
@@ -20,13 +20,13 @@ Raised = TypeVar("Raised", bound=BaseException)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A kind of error: its SQLSTATE and the PEP 249 class that carries it."""
+    """A kind of error: its SQLSTATE and its PEP 249 class."""
 
     sqlstate: str
     error_class: str = "ProgrammingError"
 
 
-#: Sorted by name; a name always keeps its meaning.
+#: The conditions, sorted by name. A name never changes its meaning.
 CONDITIONS: Final[dict[str, Condition]] = {
     "ADMIN_SHUTDOWN": Condition("57P01", "OperationalError"),
     "AMBIGUOUS_COLUMN": Condition("42702"),
@@ -137,7 +137,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
 }
 
 
-#: For a longer line only the part around the error is shown.
+#: The length of a line above which only the part around the error is shown.
 _LINE_CHARACTERS: Final = 160
 _BEFORE_CHARACTERS: Final = 60
 
@@ -157,10 +157,10 @@ class Warning(Exception):  # noqa: A001, N818 - the name is PEP 249's
 class Error(Exception):
     """PEP 249: the base of all errors. `error()` chooses the subclass.
 
-    condition: a name of `CONDITIONS`. sql, span: the statement, and the position of the error in it. code: the number
-    of the error in the statement's dialect. file: the script with the text `sql`. source: the id of the only relation
-    that can't be read; the others can continue (SOURCE_STOPPED, SOURCE_UNAVAILABLE). lacks_right: a right at a server
-    is missing, which may be granted later. place: schema, relation and column, which clients read as fields.
+    condition: a name in `CONDITIONS`. sql, span: the statement, and the position of the error in it. code: the number
+    of the error in the statement's dialect. file: the script with the text `sql`. source: the id of the only unreadable
+    relation, while others continue (SOURCE_STOPPED, SOURCE_UNAVAILABLE). lacks_right: whether a right on a server is
+    missing, which may be granted later. place: schema, relation and column, which clients read as fields.
     """
 
     file: str | None = None
@@ -294,7 +294,7 @@ def error(
     span: Span | None = None,
     code: int | None = None,
 ) -> Error:
-    """An error in the class of its condition. KeyError for an unknown condition."""
+    """An error in the class of its condition. Raises KeyError for an unknown condition."""
     kind = _CLASSES[CONDITIONS[condition].error_class]
     return kind(condition, message, detail=detail, hint=hint, sql=sql, span=span, code=code)
 
@@ -312,9 +312,9 @@ def again(kept: Raised) -> Raised:
 
 
 def did_you_mean(name: str, known: Iterable[str], *, nearness: float = 0.6) -> str | None:
-    """A hint with the most similar names of `known`; names that differ only in case come first. None without any.
+    """A hint with the most similar names in `known`, or None; names that differ only in case come first.
 
-    nearness: the least similarity, from 0 to 1; higher for a long list of short words.
+    nearness: the minimum similarity from 0 to 1; use a higher value for a long list of short words.
     """
     names = list(known)
     near = [k for k in dict.fromkeys(names) if k.lower() == name.lower()][:3] or difflib.get_close_matches(
@@ -326,7 +326,7 @@ def did_you_mean(name: str, known: Iterable[str], *, nearness: float = 0.6) -> s
 
 
 def render(err: Error) -> str:
-    """The text of an error: condition, message, the line with a caret, detail, hint. Without secrets."""
+    """The text of an error without secrets: condition, message, the line with a caret, detail, hint."""
     sql, message, detail, hint = concealed(err.sql or "", err.message, err.detail, err.hint)
     coded = "" if err.code is None else f" (code {err.code})"
     lines = [f"error[{err.condition}] {err.sqlstate}{coded}: {message}"]

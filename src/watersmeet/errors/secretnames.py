@@ -1,4 +1,4 @@
-"""Names of options that hold secrets, and statements and messages without these secrets."""
+"""Recognizes options that contain secrets, and removes these secrets from statements and messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-#: Endings of the names of secret options.
+#: The endings of the names of secret options.
 _NAMES: Final = (
     "password", "passwd", "pwd", "secret", "secret_key", "secret_access_key", "secret.key", "access.key", "access_key",
     "access_key_id", "credentials.access", "account_key", "api_key", "private_key", "token", "credential",
@@ -15,28 +15,29 @@ _NAMES: Final = (
 )  # fmt: skip
 #: The prefix of options that are headers of requests; all of them are secret.
 _HEADER: Final = "headers."
-#: The option whose value is properties of the client.
+#: The option whose value consists of client properties.
 _PROPERTIES: Final = "properties"
 _ENDINGS: Final = "|".join(re.escape(name) for name in sorted(_NAMES, key=len, reverse=True))
-#: Secret parameters of URLs: also keys and signatures.
+#: The secret parameters of URLs, including keys and signatures.
 _PARAMETER: Final = rf"[?&;](?:[\w.-]*(?:{_ENDINGS}|signature)|sig|key|apikey)="
 #: A URL with a secret.
 _URL: Final = re.compile(rf"(?://|^)[^/?#@]*:[^/?#@]+@|{_PARAMETER}", re.IGNORECASE)
 
 #: The beginning of a reference instead of a value: `password = SECRET name`. The name is not secret.
 _REFERENCE: Final = "secret"
-#: Common words of messages: a value that is one of them is concealed only in quotes.
+#: Common words of messages; a value that is one of these is only concealed inside quotes.
 _WORDS: Final = ("secret", "password", "token", "credential", "credentials")
-#: Shorter values are concealed only in the statement: in messages they may be parts of other words.
+#: The length below which values are only concealed in the statement, because in messages they may be parts of other
+#: words.
 _LEAST_CHARACTERS: Final = 4
-#: Limits that keep the search fast: the characters of a value, and the values after which the rest is concealed.
+#: Limits that keep the search fast: the length of a value, and the number of values after which the rest is concealed.
 _MOST_CHARACTERS, _MOST_PLACES = 8_000, 1_000
-#: Contents of quotes by both rules, as dialects differ: quotes are doubled, or escaped by a backslash.
+#: The content of quotes by the rules of all dialects: quotes are doubled, or escaped by a backslash.
 _QUOTED: Final = tuple(rf"(?:{c}|''){{0,{_MOST_CHARACTERS}}}" for c in (r"[^']", r"[^'\\]|\\."))
 
 
 def _secrets(quoted: str) -> re.Pattern[str]:
-    """Matches a secret of a statement, in one group: the value of a secret option, quoted or after `=`, with signs and
+    """Matches a secret in a statement as a group: the value of a secret option, quoted or after `=`, with signs and
     comments between; the value of a header; a password or a parameter of a URL.
     """
     gap = r"(?:(?!--|/\*)[^\w'\"$,]|--[^\n]{0,200}\n|/\*.{0,200}?\*/)"
@@ -55,7 +56,7 @@ def _secrets(quoted: str) -> re.Pattern[str]:
     )
 
 
-#: Ends the first word of a value.
+#: The characters that end the first word of a value.
 _WORD_ENDS: Final = re.compile(r"[\s,;()]")
 _SECRETS: Final = tuple(_secrets(quoted) for quoted in _QUOTED)
 #: A statement and functions of RisingWave and ClickHouse whose secrets have no names.
@@ -64,7 +65,7 @@ _NAMELESS: Final = re.compile(
     r"|\b(?:postgresql|mysql|mongodb|redis|s3|gcs|iceberg|deltalake|remote|remotesecure)\s*\((?=\s*')",
     re.IGNORECASE,
 )
-#: All later quoted texts, except those that name the location of the value; and the word after AS.
+#: Matches all later quoted texts, except for the location of the value, and the word after AS.
 _TEXTS: Final = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
@@ -75,7 +76,7 @@ _TEXTS: Final = tuple(
 
 
 def is_secret(option: str, value: str) -> bool:
-    """Whether an option is secret: by its name, as a URL with a secret, or by one of its properties (`a=b;c=d`)."""
+    """Whether an option is secret because of its name, a secret in a URL, or one of its properties (`a=b;c=d`)."""
     name = option.lower()
     if name == _PROPERTIES:
         pairs = (pair.strip().partition("=") for pair in value.split(";"))
@@ -84,10 +85,10 @@ def is_secret(option: str, value: str) -> bool:
 
 
 def concealed(sql: str, *texts: str | None) -> tuple[str | None, ...]:
-    """The statement and texts about it without the secrets of the statement.
+    """The statement, and texts about it, without the secrets of the statement.
 
-    In the statement an asterisk replaces each character of a secret, so that spans stay valid. Any text is accepted,
-    also one with syntax errors.
+    In the statement an asterisk replaces each character of a secret, so that spans stay valid. Texts with syntax errors
+    are also accepted.
     """
     places = sorted({p for found in _places(sql) for p in islice(found, _MOST_PLACES)})
     values = {value for start, end in places for value in _said(sql[start:end])}
@@ -102,7 +103,7 @@ def concealed(sql: str, *texts: str | None) -> tuple[str | None, ...]:
 
 
 def _said(value: str) -> tuple[str, ...]:
-    """Forms of a value in messages: the value, and its first word, which is the secret if a quote is missing."""
+    """The forms of a value in messages: the value, and its first word, which is the secret if a quote is missing."""
     return value.replace("''", "'"), _WORD_ENDS.split(value, maxsplit=1)[0]
 
 
