@@ -1,10 +1,10 @@
-"""Draws diagrams in a layered layout (columns of boxes from left to right, with arrows between them), as SVG without
-scripts and fonts, or as DOT for Graphviz.
+"""Diagrams: a layered layout (columns of boxes from left to right, arrows between them), written as SVG without scripts
+and fonts, or as DOT for Graphviz.
 
 Layers follow longest paths; then barycenters reduce the crossings of arrows: Sugiyama, Tagawa, Toda, "Methods for
 visual understanding of hierarchical system structures" (1981). Long arrows from one box share a path until they
-separate. In pictures with many boxes, high columns are folded into several columns, and arrows without labels pass
-between the boxes.
+separate. In pictures with many boxes, high columns are folded into several; arrows pass between the boxes, without
+labels.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class Picture:
 
 
 def place(diagram: Diagram) -> Picture:
-    """The picture of a diagram, in which no boxes or labels overlap and every text fits."""
+    """The picture of a diagram: no two boxes or labels overlap, every text fits."""
     return _Layout(diagram).picture()
 
 
@@ -348,16 +348,16 @@ def text_width(text: str, size: float, *, bold: bool = False) -> float:
 #: The target ratio of width to height.
 _ASPECT: Final = 1.7
 
-#: The height below which pictures are not folded; neither are pictures that are wider than high.
+#: Pictures below this height, or wider than high, are not folded.
 _LOW: Final = 1600.0
 
-_BESIDE: Final = 24.0  # between two columns that were one column column
+_BESIDE: Final = 24.0  # between two columns that were one column
 _BELOW: Final = 14.0
 _BETWEEN: Final = 150.0  # between two columns that were not
 
 
 def folded(picture: Picture) -> Picture:
-    """The picture with its columns folded if it is high and narrow. The order within columns stays."""
+    """The picture, with its columns folded if it is high and narrow. The order within columns stays."""
     if picture.height <= _LOW or picture.height <= picture.width:
         return picture
     columns = _columns(picture)
@@ -410,7 +410,7 @@ def _height(columns: Sequence[Sequence[PlacedBox]], rows: int) -> float:
 
 
 def _between(arrow: PlacedArrow, boxes: dict[str, PlacedBox]) -> PlacedArrow:
-    """An arrow through the gaps: right of its source, above the row of its target, left of its target."""
+    """The arrow along the gaps: right of its source, above the row of its target, left of its target."""
     source, target = boxes[arrow.arrow.source], boxes[arrow.arrow.target]
     begin, middle = source.x + source.width, source.y + source.height / 2
     end, y = target.x, target.y + target.height / 2
