@@ -198,8 +198,8 @@ class LateRowFilter(PassThrough):
     the source of the bound whose number is the greatest time that live epochs have read in column `name` of the
     relation `relation_id`; empty: the bound reads existing sources. age: columns that order the rows of an epoch, the
     newest first; a row is then also late if an older row has a greater time or its own time is NULL. late: whether to
-    output the late rows instead. apart: distinguishes the operator from an equal one that had already dropped rows at
-    the creation of this view, which reads these rows as history.
+    output the late rows instead. apart: distinguishes it from an equal operator that had dropped rows before this view,
+    which reads them as history.
     """
 
     kind: ClassVar[str] = "laterowfilter"
@@ -252,11 +252,11 @@ class Changes(PassThrough):
     """The inserted and deleted rows of the first input as rows that are never deleted: its columns, `went` (boolean:
     deleted), and `at` (timestamp), the time of the cause.
 
-    `at` is the greatest time of its sides (`causes`). The changes that match on a side are those of an additional input
-    for each cause, or without such inputs the inserted rows of the first input. The time of a side is the greatest time
-    of its matching changes in the epoch and, for an inserted row, the row's own time; without matching changes, the
-    row's own time. A side that the row lacks (its time is NULL) is matched by the first `partners` columns, which must
-    not be NULL. All rows that are equal in `match` (or in the first `partners` columns, if set) are in one bucket.
+    `at` is the greatest time of its sides (`causes`). The changes on a side are the rows of an additional input for
+    each cause, or without such inputs the inserted rows of the first input. The time of a side is the greatest time of
+    its matching changes in the epoch and, for an inserted row or without such changes, the row's own time. A side that
+    the row lacks (its time is NULL) is matched by the first `partners` columns, which must not be NULL. All rows that
+    are equal in `match` (or in the first `partners` columns, if set) are in one bucket.
 
     The law: the sum of the inserted rows minus the deleted rows is always the content of the input.
     """
@@ -314,15 +314,13 @@ class TemporalJoin(Operator):
 
     Changes of the right side never change earlier output. left_keys, right_keys, null_safe, residual, output: see
     `Join`; without keys, right is copied to every bucket.
-    memo: whether left rows may be deleted, so that the matches of each must be stored to be retracted. identity: the
-    positions of the left columns that the memo stores, which identify a left row and include all left columns of
-    `output`; empty: all.
-    waits: whether a left row without a match (output with NULLs in a left join) waits, and is output with all matching
-    right rows in the first epoch that ends with some. Not combined with a memo.
-    ttl_us: the time of epochs for which the right rows found for a key are reused (`kernel.operators.temporal`); a key
-    without rows is looked up again. None: every row is looked up. Not for rows that wait.
-    owner: the view to which the history belongs. The rows of a later view would match other right rows, so no other
-    view shares this operator.
+    memo: whether left rows may be deleted, so that their matches are stored. identity: the positions of the left
+    columns that the memo stores; they identify a left row and include those of `output`; empty: all. waits: whether a
+    left row without a match waits, and is output with the matching right rows of the first epoch that ends with some.
+    Never combined with a memo. ttl_us: the time of epochs for which the right rows found for a key are reused
+    (`kernel.operators.temporal`); a key without rows is looked up again. None: every row is looked up. Not for rows
+    that wait. owner: the view of this history. No other view shares the operator, because its rows would match other
+    right rows.
     """
 
     kind: ClassVar[str] = "temporal"
@@ -358,9 +356,9 @@ class AsofJoin(Operator):
 
     left_keys, right_keys, null_safe, output: see `Join`. A pair must satisfy `left_value comparison right_value`
     (positions of columns of one type, which must have distances if both directions are searched). The nearest value
-    counts, the smaller of two equally near ones; of several rows with this value, the first one in the order of the
-    columns `ties`. residual: see `Join`; it is evaluated only for the nearest row, which is no partner if it is not
-    true. join_kind left: rows without a partner are output with NULLs.
+    counts, the smaller of two equally near ones; among equal values, the first row by the columns `ties`. residual: see
+    `Join`; it is evaluated only for the nearest row, which is no partner if it is not true. join_kind left: rows
+    without a partner are output with NULLs.
     """
 
     kind: ClassVar[str] = "asof"
