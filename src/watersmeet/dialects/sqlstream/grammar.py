@@ -18,7 +18,7 @@ from watersmeet.dialects.sqlstream import functions
 from watersmeet.dialects.sqlstream.timefunctions import adapted_time, in_unit
 from watersmeet.dialects.tree.nodes import FoldedName, MarkedSelect, MarkedTable, retyped, wrap
 from watersmeet.dialects.tree.queries import node_span
-from watersmeet.dialects.tree.tokens import span_of
+from watersmeet.dialects.tree.tokens import not_supported, span_of
 from watersmeet.errors import Error
 from watersmeet.values.spans import set_span
 
@@ -235,11 +235,14 @@ _VARYING: Final = (exp.DType.VARCHAR, exp.DType.NVARCHAR)
 _FIXED: Final = (exp.DType.CHAR, exp.DType.NCHAR, exp.DType.BPCHAR)
 
 
-def _cast(node: exp.Cast) -> None:
+def _cast(node: exp.Cast, sql: str) -> None:
     """Types that other dialects do not have; texts are cut to their length, and padded for CHAR."""
     kind = node.to.this
-    length = int(node.to.expressions[0].name) if node.to.expressions else 1 if kind in _FIXED else None
     if kind in (*_VARYING, *_FIXED):
+        given = node.to.expressions[0].name if node.to.expressions else "1" if kind in _FIXED else None
+        if given is not None and not given.isdecimal():
+            raise not_supported(f"length {given} of a type", sql, node_span(node), hint="Write a number of characters.")
+        length = None if given is None else int(given)
         node.set("to", exp.DataType(this=exp.DType.VARCHAR))
         if length is not None:
             wrap(node, lambda text: functions.cast_of_text(text, length, padded=kind in _FIXED))
@@ -279,7 +282,7 @@ def adapted(tree: exp.Expression, sql: str = "") -> exp.Expression:
         if isinstance(node, exp.Identifier) and not node.args.get("quoted"):
             retyped(node, FoldedName, this=node.name.upper(), quoted=True)
         elif isinstance(node, exp.Cast):
-            _cast(node)
+            _cast(node, sql)
         elif isinstance(node, exp.Select) and isinstance(node.args.get("hint"), exp.Var):
             made = retyped(node, StreamSelect, stream=node.args["hint"], hint=None)
             tree = made if node is tree else tree

@@ -227,6 +227,11 @@ class Marking:
     #: Whether rows of VALUES may follow each other without a comma.
     OPTIONAL_COMMAS: ClassVar[bool] = False
 
+    def _warn_unsupported(self) -> None:
+        """Raises an error for an unknown statement, which sqlglot would log and accept as a text."""
+        parser: Any = self
+        parser.raise_error("unknown statement", parser._prev)
+
     def _parse_derived_table_values(self, allow_value_synonym: bool = False) -> exp.Values | None:
         """Reads VALUES with its rows. An alias is only accepted after parentheses, so that no row is mistaken for the
         columns of an alias.

@@ -201,6 +201,8 @@ def _check(tree: exp.Expression, text: str, whole: Span) -> None:
     for node in tree.walk():
         if isinstance(node, exp.Join):
             _check_join(node, text)
+        elif isinstance(node, exp.Table) and node.args.get("db") == "":
+            raise error("SYNTAX_ERROR", "a name is missing between two dots", sql=text, span=node_span(node) or whole)
         elif isinstance(node, exp.Limit) and node.expressions:
             raise not_supported(
                 "LIMIT … BY",
