@@ -32,10 +32,10 @@ SEQ_ROW_BITS: Final = 40
 class Scan(Operator):
     """The changes of a relation, whose columns `names` become c0, c1, … It has no inputs.
 
-    ordered: whether to add a last column `_seq` (int64, unique in the epoch, in arrival order), which without its last
-    `SEQ_ROW_BITS` bits is the number of the row's slice or transaction. partial: whether to add `_kept` before `_seq`;
-    see `Upsert`. late: the number of rows of the relation that had been dropped as late when the view was created. The
-    view reads them as history, so it shares no operator with older views, whose state lacks them.
+    ordered: whether to add a last column `_seq` (int64, unique in the epoch, in arrival order); its bits above
+    `SEQ_ROW_BITS` number the row's slice or transaction. partial: whether to add `_kept` before `_seq`; see `Upsert`.
+    late: the number of rows of the relation that had been dropped as late when the view was created. The view reads
+    them as history, so it shares no operator with older views, whose state lacks them.
     """
 
     kind: ClassVar[str] = "scan"

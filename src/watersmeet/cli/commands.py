@@ -1,7 +1,7 @@
 """The `watersmeet` command: its subcommands and their exit codes.
 
 0: done. 1: a statement was refused, or a database or test failed. 2: wrong usage.
-3: data stopped it: a view or source failed, or a value can't be read. 130: interrupted.
+3: stopped by data, because a view or source failed, or a value can't be read. 130: interrupted.
 """
 
 from __future__ import annotations

@@ -185,9 +185,7 @@ def is_called(word: DropWord, relation: Relation) -> bool:
 
 
 def used_instead(verb: str, relation: Relation, semantics: Semantics) -> tuple[str, str | None]:
-    """A hint and the word of the session's dialect for `verb` with this relation; the word is None if the dialect has
-    none.
-    """
+    """The word that the session's dialect writes after `verb` for this relation, or None, and a hint with it."""
     words = relation.words.drop
     found = [w for known in (semantics.own_words, FAMILIES) for w in words if w in known]
     if not found:

@@ -1,4 +1,4 @@
-"""JSON paths as Lenses reads them, over columns of documents: `$.points[?(@.y >= 3)].id`."""
+"""Evaluates Lenses' JSON paths over columns of documents: `$.points[?(@.y >= 3)].id`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _CHILDREN: Final = (
 
 
 def matches(document: exp.Expression, path: str, c: FunctionCall) -> exp.Expression:
-    """The JSON of all parts of a document at a path, as an array of texts: empty without a match, NULL for a text that
-    is no JSON. INVALID_VALUE for an invalid path, FEATURE_NOT_SUPPORTED for `..` and other steps that are lacking.
+    """The JSON of all parts of a document at a path as an array of texts: empty without a match, NULL for a text that
+    is not JSON. Raises INVALID_VALUE for an invalid path, FEATURE_NOT_SUPPORTED for `..` and other unsupported steps.
     """
     found = "[_d]"
     if not path.startswith("$"):
@@ -56,7 +56,7 @@ def matches(document: exp.Expression, path: str, c: FunctionCall) -> exp.Express
 
 
 def _plain(step: re.Match[str]) -> str:
-    """A step as DuckDB writes it."""
+    """A step in DuckDB's form."""
     if step["place"] is not None:
         return f"[{step['place'].replace('-', '#-')}]"
     name = step["name"] if step["quoted"] is None else step["quoted"]
@@ -64,14 +64,14 @@ def _plain(step: re.Match[str]) -> str:
 
 
 def _at(found: str, plain: str) -> str:
-    """The parts at a path without choice; those that exist."""
+    """The existing parts at a path without filters and wildcards."""
     if not plain:
         return found
     return f"list_filter(list_transform({found}, lambda _e: json_extract(_e, '${plain}')), lambda _e: _e IS NOT NULL)"
 
 
 def _condition(text: str, c: FunctionCall) -> str:
-    """The condition of a filter about `_e`."""
+    """The condition of a filter over the element `_e`."""
     parts = [_comparison(p, c) for p in re.split(r"(&&|\|\|)", text)]
     return f"coalesce({' '.join(parts)}, false)"
 

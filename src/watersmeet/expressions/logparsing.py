@@ -1,4 +1,4 @@
-"""Binds functions that take texts apart: the groups of a pattern, separated fields, lines of system logs, as rows.
+"""Binds functions that split texts into rows: the groups of a pattern, separated fields, lines of system logs.
 
 SQLstream, "Log Parsing Functions", "REGEX_REPLACE". Their names begin with `$`, so no text can call them; a grammar
 inserts them. Patterns are those of Java; RE2 matches them (`textfunctions`), so they have no back-references and no
@@ -22,14 +22,16 @@ _TEXTS: Final = SqlType("array", element=VARCHAR)
 
 
 def _pattern(c: FunctionCall, index: int) -> str:
-    """A constant pattern for RE2. Raises INVALID_VALUE for one that RE2 rejects."""
+    """A constant pattern for RE2. Raises INVALID_VALUE for a pattern that RE2 rejects."""
     pattern = textfunctions.translated(c.text(index, example="", what="a pattern"), c.node, c.ctx)
     textfunctions.checked(pattern, c.node, c.ctx)
     return pattern
 
 
 def _replacement(text: str) -> str:
-    """A replacement of Java as RE2 writes it: `$1` is a group, a backslash makes the next character plain."""
+    """Converts a Java replacement to RE2's form. In Java's, `$1` is a group, and a backslash makes the next character
+    plain.
+    """
     return re.sub(
         r"\\(.)|\$(\d)|(\\)",
         lambda m: f"\\{m[2]}" if m[2] else (r"\\" if m[1] in ("\\", None) else m[1]),

@@ -477,7 +477,7 @@ class DialectRules:
     ) -> SelectWindows:
         """What collects the window functions of a SELECT. rows: those that pass WHERE. ctx: of these rows.
 
-        Law: the relation that it returns has the columns of the one that it gets.
+        Law: the returned relation has the columns of the given one.
         """
         return plain()
 

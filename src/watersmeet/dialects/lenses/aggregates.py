@@ -1,4 +1,4 @@
-"""Lenses' aggregate functions as array functions over `array_agg`, or as functions of standard SQL.
+"""Converts Lenses' aggregate functions to array functions over `array_agg`, or to functions of standard SQL.
 
 Lenses SQL, "Functions", "Aggregate". N is 1 if it is missing, as in the examples of the reference; COLLECT and
 COLLECT_UNIQUE without it have no limit. NULLs count for FIRST and LAST only.
@@ -21,7 +21,7 @@ from sqlglot import exp
 from watersmeet.dialects.tree.nodes import adapt, text_of
 from watersmeet.dialects.tree.queries import node_error
 
-#: By function, the function of `expressions.nestedfunctions` over all values of the group.
+#: For each function, the function of `expressions.nestedfunctions` over all values of the group.
 _LISTS: Final = {
     "collect": "$collected",
     "collect_unique": "$collected_once",
@@ -36,14 +36,15 @@ _LISTS: Final = {
 #: The names of the functions of standard SQL.
 _SAME: Final = {"first": "first_value", "last": "last_value"}
 
-#: The number of values of COLLECT without one: more than an array has.
+#: The default number of values of COLLECT, which is larger than any array.
 _ALL: Final = 2**31 - 1
 
 
 def adapt_aggregate(node: exp.Anonymous, sql: str) -> bool:
     """Replaces a call of an aggregate function that only Lenses has. False for other calls.
 
-    SYNTAX_ERROR for another number of arguments, INVALID_PARAMETER for a number of values that is no constant above 0.
+    Raises SYNTAX_ERROR for a wrong number of arguments, INVALID_PARAMETER unless the number of values is a constant
+    above 0.
     """
     written = node.this if isinstance(node.this, str) else node.this.name
     name, arguments = written.lower(), list(node.expressions)

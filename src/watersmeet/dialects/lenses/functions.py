@@ -1,7 +1,8 @@
-"""Functions of Lenses' reference as trees of functions that the binder has.
+"""Converts functions of Lenses' reference to trees of functions that the binder has.
 
-Names are case-insensitive, also between backticks, which Lenses requires for keywords: `` `TRUNCATE`(name, 2) ``. Those
-that other dialects lack, or that differ there, are `expressions.recordfunctions`, whose names have a prefix.
+Names are case-insensitive, also between backticks, which Lenses requires for keywords: `` `TRUNCATE`(name, 2) ``.
+Functions that other dialects lack or define differently are in `expressions.recordfunctions`; their names have a
+prefix.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from watersmeet.values.spans import own_span, set_span
 
 _Build = Callable[..., exp.Expression]
 
-#: The names of Lenses' reference by its families, without second names.
+#: The names in Lenses' reference by family, without aliases.
 FAMILIES: Final[Mapping[str, str]] = {
     "aggregate": "avg bottomk collect collect_unique count first last max maxk maxk_unique min mink mink_unique sum "
     "topk",
@@ -43,14 +44,14 @@ FAMILIES: Final[Mapping[str, str]] = {
     "stripaccents substr swapcase takeleft takeright trim truncate uncapitalize upper uuid",
 }
 
-#: Second names.
+#: The aliases of functions.
 ALIASES: Final[Mapping[str, str]] = {
     "concatenate": "concat", "convertdatetime": "convert_datetime", "leftpad": "lpad", "length": "len",
     "lowercase": "lower", "mask": "anonymize", "regex": "regexp", "rightpad": "rpad", "substring": "substr",
     "uppercase": "upper",
 }  # fmt: skip
 
-#: Functions of all dialects under other names.
+#: Functions that have other names in other dialects.
 _RENAMED: Final[Mapping[str, str]] = {"len": "length", "startswith": "starts_with"}
 
 #: Functions that are the same in all dialects.
@@ -73,7 +74,7 @@ def _wrapped(node: exp.Expression) -> exp.Expression:
 
 
 def _element(array: exp.Expression, place: exp.Expression) -> exp.Expression:
-    """The element at a position from 0."""
+    """The element at an index from 0."""
     return exp.Bracket(this=array, expressions=[exp.Add(this=_wrapped(place), expression=exp.Literal.number(1))])
 
 
@@ -85,7 +86,7 @@ def _extreme(name: str) -> _Build:
     return lambda *values: exp.Anonymous(this=name, expressions=list(values))
 
 
-#: By name, the numbers of arguments (None: two or more) and the tree.
+#: For each name, the numbers of arguments (None: two or more), and the function that makes the tree.
 _TREES: Final[Mapping[str, tuple[int | None, _Build]]] = {
     "element_of": (2, _element), "exists": (1, _is_null(negate=True)), "in_array": (2, _in_array),
     "isnull": (1, _is_null(negate=False)), "isnotnull": (1, _is_null(negate=True)),
@@ -93,13 +94,13 @@ _TREES: Final[Mapping[str, tuple[int | None, _Build]]] = {
     "neg": (1, lambda value: exp.Paren(this=exp.Neg(this=_wrapped(value)))),
 }  # fmt: skip
 
-#: Functions that Watersmeet lacks, with the way round.
+#: Functions that Watersmeet lacks, each with an alternative.
 LACKING: Final[Mapping[str, str]] = {
     "dump": "It shows Lenses' own classes. MKSTRING(value) is the JSON of any value.",
     "typeof": "It shows the name of a class in the format of a topic. DESCRIBE TABLE topic shows the types of fields.",
 }
 
-#: Families whose functions are `expressions.recordfunctions`, except those of the tables above.
+#: The families whose functions are in `expressions.recordfunctions`, except for those in the other tables.
 _OF_RECORDS: Final = ("array", "date and time", "json", "null", "number", "obfuscation", "text")
 
 _OWN: Final = frozenset(name for family in _OF_RECORDS for name in FAMILIES[family].split()) - {
@@ -110,7 +111,7 @@ _OWN: Final = frozenset(name for family in _OF_RECORDS for name in FAMILIES[fami
 def adapt_call(node: exp.Anonymous, sql: str) -> None:
     """Replaces a call of a function of Lenses; other calls are unchanged. The tree keeps the written form.
 
-    FEATURE_NOT_SUPPORTED for one that is lacking.
+    Raises FEATURE_NOT_SUPPORTED for a function that Watersmeet lacks.
     """
     written = (node.this if isinstance(node.this, str) else node.this.name).lower()
     if not isinstance(node.this, str):
@@ -146,9 +147,9 @@ def _all_headers() -> exp.Expression:
 
 
 def _adapt_header(node: exp.Anonymous, name: str, sql: str) -> None:
-    """`HEADERASSTRING("name")`: the text of the last header of a record with that name, NULL without one.
+    """Converts `HEADERASSTRING("name")`: the text of the record's last header with that name; NULL if there is none.
 
-    SYNTAX_ERROR for anything but a text.
+    Raises SYNTAX_ERROR unless the argument is a text.
     """
     arguments = node.expressions
     if len(arguments) != 1 or not isinstance(arguments[0], exp.Literal) or not arguments[0].is_string:
@@ -170,19 +171,19 @@ _COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Be
 
 
 def adapt_time(node: exp.Expression) -> None:
-    """Makes the numbers with which the time of a record is compared times: they are milliseconds since 1970."""
+    """Converts numbers that are compared with the time of a record, which are milliseconds since 1970, to times."""
     if isinstance(node, _COMPARISONS) and any(n.name == RECORD_TIME for n in node.iter_expressions()):
         for number in [n for n in node.iter_expressions() if isinstance(n, exp.Literal) and n.is_int]:
             wrap(number, lambda n: exp.Anonymous(this=f"{RECORD_FUNCTION}timestamp_millis", expressions=[n]))
 
 
-#: Letters of durations in texts. Lenses, "Date Math".
+#: The letters of durations in texts. Lenses, "Date Math".
 _DURATION: Final = re.compile(r"(?:\d+[yMwdhms])+")
 _UNITS: Final = {"y": "years", "M": "months", "w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
 def adapt_duration(node: exp.Binary) -> None:
-    """Makes the text in `NOW() - '1h30m'` an interval."""
+    """Converts the text in `NOW() - '1h30m'` to an interval."""
     text = node.expression
     if not isinstance(text, exp.Literal) or not text.is_string or _DURATION.fullmatch(text.this) is None:
         return

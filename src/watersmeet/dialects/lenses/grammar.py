@@ -276,7 +276,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return found
 
         def _parse_query_modifiers(self, this: exp.Expression) -> exp.Expression:
-            """The clauses after FROM, in any order also GRACE BY and EVENTTIME BY."""
+            """Reads the clauses after FROM, with GRACE BY and EVENTTIME BY in any order."""
             found: exp.Expression = super()._parse_query_modifiers(this)
             while isinstance(found, exp.Select) and self._own_clause(found):
                 found = super()._parse_query_modifiers(found)

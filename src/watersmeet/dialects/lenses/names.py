@@ -1,4 +1,4 @@
-"""Names of topics without quotes that have dashes and dots: `SELECT * FROM cc_data-2.eu`.
+"""Reads unquoted names of topics with dashes and dots: `SELECT * FROM cc_data-2.eu`.
 
 A name with a dash or with several dots is one token, a quoted name. A name with one dot stays `schema.name`; without
 such a schema it is the name of a topic (`schemas.find_relation`).
@@ -12,12 +12,12 @@ from typing import Final
 
 from sqlglot.tokens import Token, TokenType
 
-#: Words that a name of a topic follows.
+#: The words that precede the name of a topic.
 _BEFORE: Final = frozenset(
     {"DESCRIBE", "FORMATTED", "FROM", "INTO", "JOIN", "PROCESSOR", "TOPIC", "UPDATE", "USE", "VIEW"}
 )
 
-#: Words before TABLE in statements about a topic. After SELECT, TABLE precedes expressions.
+#: The words that precede TABLE in statements about a topic. After SELECT, TABLE precedes expressions.
 _BEFORE_TABLE: Final = frozenset({"ALTER", "CREATE", "DESCRIBE", "DROP", "EXISTS", "REPLACE", "TRUNCATE"})
 
 #: Functions whose arguments contain FROM.
@@ -28,7 +28,7 @@ _QUOTED: Final = (TokenType.IDENTIFIER, TokenType.STRING)
 
 
 def joined(tokens: Sequence[Token], sql: str) -> list[Token]:
-    """The tokens, with one for each name of a topic that has a dash or several dots."""
+    """The tokens, with a single token for each name of a topic that has a dash or several dots."""
     made: list[Token] = []
     openers: list[str] = []  # the words before the open parentheses
     index = 0
@@ -52,7 +52,7 @@ def joined(tokens: Sequence[Token], sql: str) -> list[Token]:
 
 
 def _awaits_name(before: Sequence[Token]) -> bool:
-    """Whether a name of a topic follows these tokens."""
+    """Whether the name of a topic must follow the tokens."""
     words = [t.text.upper() for t in before[-4:] if t.token_type not in _QUOTED]
     if words[-3:] == ["IF", "NOT", "EXISTS"] or words[-2:] == ["IF", "EXISTS"]:
         return True

@@ -1,5 +1,4 @@
-"""Settings of Lenses: SET with dotted names, the settings that have an effect, and those that only a system of its own
-kind needs.
+"""Reads Lenses' SET with dotted names, and lists the settings that have an effect and those that only Lenses needs.
 
 Lenses, "SQL Processors", "Settings"; "SQL Studio", "Managing queries"; "Snapshot", "Tuning".
 """
@@ -16,7 +15,7 @@ from watersmeet.dialects.variables import TOPIC_CONFIGURATION, Variable, Variabl
 _TOPIC: Final = "topic."
 _DEFAULTS: Final = "defaults.topic."
 
-#: Other names of settings, also of Lenses 3.
+#: The aliases of settings, including those of Lenses 3.
 _ALIASES: Final = {
     "autocreate": f"{_DEFAULTS}autocreate",
     "consumer.auto.offset.reset": "auto.offset.reset",
@@ -36,7 +35,8 @@ def _without_effect(system: str, settings: dict[str, str], kind: VariableKind = 
     return [Variable(name, kind, "", description, system=system) for name, description in settings.items()]
 
 
-#: Settings that would only change how Lenses computes the same records, with their purpose. `.*`: a family.
+#: Settings that would only change the way in which Lenses computes the same records, with their purpose. `.*` means a
+#: family.
 _NO_EFFECT: Final = (
     *_without_effect(
         _STUDIO,
@@ -227,7 +227,7 @@ VARIABLES: Final = (
 
 
 def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """SET with a name that has dots, or an alias of one; None for others. The cursor stands after SET.
+    """Reads SET with a dotted name or an alias of one; returns None for others. The cursor stands after SET.
 
     A topic's name may have dashes: `SET topic.my-topic.partitions = 3`. A value may be a number with a unit: `30s`.
     """

@@ -22,7 +22,7 @@ CONTINUES: Final = "continue_after_errors"
 _SHOWN: Final = "it only concerns how sqlline prints"
 _CONNECTED: Final = "the script runs on the connection that it was given to"
 
-#: Commands of sqlline without effect, with the reason.
+#: Commands of sqlline that have no effect, with the reason.
 _COMMANDS: Final[dict[str, str]] = {
     **dict.fromkeys(("brief", "outputformat", "verbose", "set", "scan", "record", "script", "history"), _SHOWN),
     **dict.fromkeys(("help", "manual", "list", "typeinfo", "dbinfo", "metadata"), _SHOWN),
@@ -55,7 +55,7 @@ _COMMAND: Final = re.compile(r"!(\w+)\s*([^;]*?)[\s;]*\Z")
 
 
 def read_command(base: dict[str, Any]) -> Statement:
-    """A command of sqlline, which is a line: `!set force on`. SYNTAX_ERROR for an unknown one."""
+    """Reads a command of sqlline, which is a line: `!set force on`. Raises SYNTAX_ERROR for an unknown command."""
     found = _COMMAND.match(base["sql"])
     name, rest = (found[1].lower(), found[2]) if found is not None else ("", "")
     forced = re.fullmatch(r"force\s+(\w+)", rest, re.IGNORECASE) if name == "set" else None
@@ -76,7 +76,7 @@ def read_command(base: dict[str, Any]) -> Statement:
 
 
 def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """SET PATH, SET CATALOG; None for other variables. The cursor stands after SET."""
+    """Reads SET PATH and SET CATALOG; returns None for other variables. The cursor stands after SET."""
     if cursor.take("PATH"):
         read_value(cursor)
         while cursor.take(","):
@@ -106,9 +106,9 @@ _PLAN: Final[dict[tuple[str, ...], dict[str, Any]]] = {
 
 
 def read_explain(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """`EXPLAIN PLAN [options] FOR statement`; None for another EXPLAIN. The cursor stands after EXPLAIN.
+    """Reads `EXPLAIN PLAN [options] FOR statement`; returns None for another EXPLAIN. The cursor stands after EXPLAIN.
 
-    The plan is Watersmeet's; of an INSERT it is that of its query.
+    The plan is Watersmeet's; for an INSERT it is the plan of its query.
     """
     if not cursor.take("PLAN"):
         return None
@@ -128,12 +128,12 @@ def read_explain(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     return Explain(**base, statement=cursor.statement(), **wanted)
 
 
-#: Settings of the database, which ALTER SYSTEM really sets.
+#: The settings of the database that ALTER SYSTEM can set.
 _OWN_SETTINGS: Final = ("RETENTION", "TIME_TRAVEL_RETENTION_MS", "CLOCK")
 
 
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """`ALTER SYSTEM SET` and `ALTER SESSION SET` of parameters of s-Server; None for others."""
+    """Reads `ALTER SYSTEM SET` and `ALTER SESSION SET` of parameters of s-Server; returns None for others."""
     start = cursor.index
     for words in (("SYSTEM", "SET"), ("SESSION", "SET")):
         if not cursor.take(*words):
@@ -152,7 +152,7 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
 
 
 def read_statistics(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`ANALYZE TABLE name {COMPUTE | ESTIMATE} STATISTICS FOR …`: the cursor stands after ANALYZE."""
+    """Reads `ANALYZE TABLE name {COMPUTE | ESTIMATE} STATISTICS FOR …`; the cursor stands after ANALYZE."""
     cursor.expect("TABLE")
     cursor.relation_name()
     if not cursor.take("COMPUTE"):
@@ -165,14 +165,14 @@ def read_statistics(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_checkpoint(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`CHECKPOINT [DATABASE]`: the cursor stands after CHECKPOINT."""
+    """Reads `CHECKPOINT [DATABASE]`; the cursor stands after CHECKPOINT."""
     cursor.take("DATABASE")
     cursor.end()
     return Accepted(**base, command="CHECKPOINT", notice="CHECKPOINT has no effect: each commit is on disk")
 
 
 def read_import(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """IMPORT FOREIGN SCHEMA is refused: the cursor stands after IMPORT."""
+    """Refuses IMPORT FOREIGN SCHEMA; the cursor stands after IMPORT."""
     cursor.expect("FOREIGN", "SCHEMA")
     hint = "CREATE FOREIGN TABLE name SERVER server OPTIONS (\"TABLE_NAME\" '…') has the columns of one table."
     span = span_of(cursor.tokens[:3])
@@ -180,6 +180,6 @@ def read_import(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_call(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """CALL is refused: the cursor stands after CALL."""
+    """Refuses CALL; the cursor stands after CALL."""
     hint = "Procedures are Java classes of s-Server. A query can call functions (CREATE FUNCTION)."
     return Refused(**base, error=not_supported("CALL", cursor.text, span_of(cursor.tokens), hint=hint))

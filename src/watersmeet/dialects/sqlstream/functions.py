@@ -25,7 +25,7 @@ def _call(name: str, *arguments: exp.Expression) -> exp.Expression:
 
 
 def _constant(node: exp.Expression, name: str) -> str:
-    """A constant text. Raises FEATURE_NOT_SUPPORTED."""
+    """The constant text of an argument. Raises FEATURE_NOT_SUPPORTED."""
     if not isinstance(node, exp.Literal) or not node.is_string:
         raise error(
             "FEATURE_NOT_SUPPORTED",
@@ -36,7 +36,7 @@ def _constant(node: exp.Expression, name: str) -> str:
 
 
 def _fields(texts: exp.Expression, columns: Sequence[tuple[str, str]]) -> exp.Expression:
-    """A row of the elements of an array of texts: for each the column's name and its type."""
+    """A row of the elements of an array of texts, converted to the names and types of columns."""
     return _call("$fields", texts, *(_TEXT(part) for column in columns for part in column))
 
 
@@ -80,7 +80,7 @@ def _typed(columns: Sequence[re.Match[str]]) -> list[tuple[str, str]]:
 
 
 def _type(written: str) -> str:
-    """A type of the columns; texts have no length."""
+    """The type of a column; texts have no length."""
     name = " ".join(written.upper().split())
     if re.match(r"(VAR)?CHAR|CHARACTER", name):
         return "varchar"
@@ -189,10 +189,10 @@ _MADE: Final[dict[str, Callable[[Arguments], exp.Expression | None]]] = {
     "SYS_LOG_PARSE": _of_syslog,
 }
 
-#: An escape of `U&'…'`.
+#: An escape in `U&'…'`.
 _UNICODE: Final = re.compile(r"\\(?:\+([0-9A-Fa-f]{6})|([0-9A-Fa-f]{4})|(\\))")
 
-#: Words without parentheses that are values.
+#: The words that are values without parentheses.
 _WORDS: Final[dict[str, Callable[[], exp.Expression]]] = {
     "UNKNOWN": lambda: exp.cast(exp.null(), exp.DataType.Type.BOOLEAN),
     "CURRENT_ROW_TIMESTAMP": exp.Localtimestamp,
@@ -241,7 +241,7 @@ def adapted_function(node: exp.Expression) -> exp.Expression:
 
 
 def cast_of_text(node: exp.Cast, length: int, *, padded: bool) -> exp.Expression:
-    """`CAST(x AS VARCHAR(n))` returns the first n characters, `CAST(x AS CHAR(n))` n of them."""
+    """Converts `CAST(x AS VARCHAR(n))` to the first n characters, `CAST(x AS CHAR(n))` to exactly n characters."""
     arguments: list[Any] = [node, exp.Literal.number(1), exp.Literal.number(length)]
     cut = exp.Substring(this=arguments[0], start=arguments[1], length=arguments[2])
     return _call("rpad", cut, exp.Literal.number(length)) if padded else cut

@@ -20,10 +20,11 @@ from watersmeet.errors import Error
 from watersmeet.values.calledfunctions import Form, Shape
 from watersmeet.values.types import VARCHAR, Field, Schema, SqlType
 
-#: Languages whose bodies a process runs.
+#: The languages whose function bodies a separate process runs.
 LANGUAGES: Final = ("python", "javascript")
 
-#: Words without effect: a function of SQL is inlined, so only its body counts, and no other function reads relations.
+#: Words without effect, because an SQL function is inlined, so that only its body counts, and other functions don't
+#: read relations.
 _WITHOUT_EFFECT: Final = (
     ("IMMUTABLE",), ("STABLE",), ("DETERMINISTIC",), ("CALLED", "ON", "NULL", "INPUT"), ("CONTAINS", "SQL"),
     ("NO", "SQL"), ("READS", "SQL", "DATA"),
@@ -43,9 +44,9 @@ TypeReader = Callable[[Cursor], SqlType]
 class CreateFunction(Create):
     """`CREATE FUNCTION name ([name] type, …) RETURNS type LANGUAGE … AS '…'`, or `RETURN expression`; CREATE AGGREGATE.
 
-    returns: for a table function the struct of its columns. body: of SQL `SELECT expression`. form, shape, strict,
-    volatile: as in `CalledFunction`. ignored: options without effect. is_pickled: whether `body` is a callable of
-    Python, pickled, in base64.
+    returns: for a table function the struct of its columns. body: for SQL `SELECT expression`. form, shape, strict,
+    volatile: see `CalledFunction`. ignored: options without effect. is_pickled: whether `body` is a pickled Python
+    callable in base64.
     """
 
     parameters: Schema
@@ -74,7 +75,7 @@ def function_readers(read_type: TypeReader, aggregates: str = "", form: Form = "
 
 
 def read_remote(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """CREATE REMOTE FUNCTION, which is refused."""
+    """Refuses CREATE REMOTE FUNCTION."""
     made = read_new_name(cursor, base)
     error = not_supported(
         "CREATE REMOTE FUNCTION", cursor.text, made["name_span"], hint=_IN_PYTHON.format(name=made["name"])
@@ -103,7 +104,7 @@ class _Definition:
         if cursor.at("AS"):
             return self._refused("a function without types", hint)
         compiled = next((i for i in range(cursor.index, len(cursor.tokens)) if _is_compiled(cursor, i)), None)
-        if compiled is not None:  # its parameters may be of types that only its language has
+        if compiled is not None:  # its parameters may have types that only its language has
             return self._refused(f"a function in {cursor.tokens[compiled + 1].text.upper()}", hint, compiled)
         parameters = read_parameters(cursor, self.read_type)
         while not cursor.done:
@@ -217,7 +218,7 @@ def lengthless(read_type: TypeReader) -> TypeReader:
 
 
 def read_parameters(cursor: Cursor, read_type: TypeReader) -> Schema:
-    """`([name] type, …)`; the name of an unnamed parameter is empty."""
+    """Reads `([name] type, …)`; the name of an unnamed parameter is empty."""
     cursor.expect("(")
     found: list[Field] = []
     while not cursor.at(")"):
@@ -266,7 +267,7 @@ def _language(cursor: Cursor) -> str:
 
 
 def _text(cursor: Cursor) -> str:
-    """The body; of a function on a server its name there."""
+    """The body, or for a function on a server its name on the server."""
     token = cursor.current
     if token is not None and token.token_type == TokenType.HEREDOC_STRING:
         cursor.index += 1

@@ -1,7 +1,8 @@
-"""Where a record is in its topic, for queries that end: `_meta.partition`, `_meta.offset`, `LAST_OFFSET()`.
+"""Binds the location of a record in its topic, for queries that end: `_meta.partition`, `_meta.offset`,
+`LAST_OFFSET()`.
 
 A topic in the database has one partition, 0. The offset of a record is the number of earlier records, and the records
-have no headers. Brokers assign the offsets of topics of Kafka.
+have no headers. Brokers assign the offsets of Kafka topics.
 """
 
 from __future__ import annotations
@@ -65,9 +66,7 @@ def browsed(relation: Relation, item: NamedItem, sourced: Sourced, env: Environm
 
 
 def check_running(relation: Relation, item: NamedItem, env: Environment) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for a running query about one topic that names a column which the topic has only in
-    queries that end.
-    """
+    """Raises FEATURE_NOT_SUPPORTED if a running query names a column that its topic only has in queries that end."""
     select = item.node.find_ancestor(exp.Select)
     if select is None or select.args.get("joins") or relation.topic is None:
         return
@@ -105,7 +104,7 @@ def _with_constants(rows: Node, scope: Scope, binding: Binding) -> Sourced:
 
 
 def _with_columns(scope: Scope, columns: list[ScopeColumn]) -> Scope:
-    """The scope of a relation with further columns, which `*` omits."""
+    """The scope of a relation with additional columns, which `*` omits."""
     added = tuple(replace(c, unlisted=True) for c in columns)
     table = replace(scope.tables[0], columns=(*scope.tables[0].columns, *added))
     return replace(scope, tables=(table,), visible=(*scope.visible, *added))

@@ -1,13 +1,13 @@
-"""Elements of arrays in FROM (LATERAL), the value of a record as a whole, and select lists that build objects.
+"""Binds elements of arrays in FROM (LATERAL), the whole value of a record, and select lists that build objects.
 
 Lenses SQL, "Lateral joins", "Projections", "Facets"; LS-59 to LS-62.
 
-**LATERAL** gives each record once for each element of an array, under a name of its own; a record whose array is empty
-or NULL is left out. Several follow each other, and each reads the names before it.
+**LATERAL** outputs each record once for each element of an array, which has a separate name; a record whose array is
+empty or NULL is omitted. Several LATERAL clauses may follow each other, and each can read the earlier names.
 
-**Targets.** `AS a.b` is a field of the object `a`, which has the fields that items with the same beginning name, in
-their order. `AS _key.a` is a field of the key. `AS _value` is the whole value: the fields of an object, or one value
-without a name, whose type decides the format of the topic.
+**Targets.** `AS a.b` is a field of the object `a`, which consists of all items with the same prefix in order. `AS
+_key.a` is a field of the key. `AS _value` is the whole value: an object, or a single value without a name, whose type
+determines the format of the topic.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from watersmeet.expressions.context import Context, Value, call, of_scalar
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.types import SqlType
 
-#: By type of a single value, the format of a topic with such values.
+#: The format of a topic by the type of its single values.
 _FORMATS: Final = {"integer": "INT", "bigint": "LONG", "varchar": "STRING", "bytea": "BYTES"}
 
-#: The name of the only field of such a topic.
+#: The name of the only field of a topic with single values.
 _ONLY: Final = "value"
 
 
 def exploded(sourced: Sourced, node: LateralTable, env: Environment, binding: Binding) -> Sourced:
-    """The records with the elements of LATERAL. DATATYPE_MISMATCH for anything but an array."""
+    """The records with the elements of LATERAL. Raises DATATYPE_MISMATCH unless it reads an array."""
     tree, scope = sourced
     for item in node.elements:
         array = bind_value(item.this, ScopeContext(env.text, scope, "LATERAL"))
@@ -58,10 +58,10 @@ def exploded(sourced: Sourced, node: LateralTable, env: Environment, binding: Bi
 
 
 def with_value(scope: Scope, value_format: str | None) -> Scope:
-    """The scope of one topic, with its value as a whole as the column `_value`.
+    """The scope of a topic with its whole value as the column `_value`.
 
-    It is an object of all fields, or the only field of a format without names; NULL for a tombstone, and for a record
-    that an outer join lacks.
+    The value is an object of all fields, or the only field of a format without names; NULL for a tombstone and for a
+    missing partner of an outer join.
     """
     fields = [(c.name, c.value) for c in scope.visible if c.name not in HIDDEN]
     if not fields:
@@ -78,7 +78,9 @@ def with_value(scope: Scope, value_format: str | None) -> Scope:
 
 @dataclass(frozen=True)
 class Shaped:
-    """A select list whose items are the fields of records. value_format: of a value that is not an object."""
+    """A select list whose items are the fields of records. value_format: the format of a value that is not an
+    object.
+    """
 
     items: list[Item]
     value_format: str | None = None
@@ -86,13 +88,13 @@ class Shaped:
 
 @dataclass
 class _Object:
-    """An object that several items build. fields: by name. node: its first item."""
+    """An object that several items build. fields: its fields by name. node: its first item."""
 
     node: exp.Expression
     fields: dict[str, Value | _Object] = field(default_factory=dict)
 
     def add(self, path: Sequence[str], value: Value, node: exp.Expression, ctx: Context) -> None:
-        """Adds a field at a path. DUPLICATE_COLUMN for one that exists."""
+        """Adds a field at a path. Raises DUPLICATE_COLUMN if it exists."""
         first, rest = path[0], path[1:]
         there = self.fields.get(first)
         if there is None:
@@ -109,9 +111,9 @@ class _Object:
 
 
 def shaped(items: Sequence[Item], ctx: Context) -> Shaped:
-    """The fields of the records of a select list: objects of items `AS a.b`, and those of `AS _value`.
+    """The fields of the records of a select list, with objects for items `AS a.b`, and the fields of `AS _value`.
 
-    DUPLICATE_COLUMN for a field that is named twice as a whole and by a part.
+    Raises DUPLICATE_COLUMN for a field that is named both as a whole and by a part.
     """
     objects: dict[str | None, _Object] = {}
     made: list[tuple[Value | _Object, str | None, exp.Expression]] = []
@@ -143,7 +145,7 @@ def _part(value: Value, name: str, kind: SqlType) -> Value:
 
 
 def _format(kind: SqlType, node: exp.Expression, items: Sequence[Item], ctx: Context) -> str:
-    """The format of values of one type. FEATURE_NOT_SUPPORTED for other types, and beside other fields."""
+    """The format of values of one type. Raises FEATURE_NOT_SUPPORTED for other types, and if there are other fields."""
     others = [n for _, name, n in items if n is not node and name != VALUE_COLUMN and not (name or "").startswith("_")]
     if kind.name not in _FORMATS or others:
         raise ctx.not_supported(

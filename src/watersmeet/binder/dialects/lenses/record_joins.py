@@ -301,7 +301,8 @@ class _Rules:
     def regrouped(self, part: exp.Expression) -> list[exp.Expression] | None:
         """The operands of a condition that mixes AND and OR, read as if OR had precedence over AND.
 
-        None unless the condition violates the rules with the usual precedence and obeys them with this one.
+        The result is None unless the condition violates the rules with the usual precedence and obeys them if OR has
+        precedence.
         """
         node = part.unnest()
         if (

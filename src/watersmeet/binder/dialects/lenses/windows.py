@@ -1,15 +1,15 @@
-"""EVENTTIME BY, and groups of records by time: WINDOW BY with GRACE BY.
+"""Binds EVENTTIME BY, and groups of records by time: WINDOW BY with GRACE BY.
 
 Lenses SQL, "Time and windows", "Aggregations"; Kafka Streams, "Windowing".
 
 **Windows** (LS-49 to LS-52). A TUMBLE or HOP window is [start, start + size); starts are the multiples of the advance
-since 1970. The records of one group that follow each other by at most the gap are one SESSION. A record without a time
-is in no window. The key of a windowed group is an object: the key of the group, and the window's start (of a session
-also its end, the time of its last record), as Kafka Streams writes it.
+since 1970. Records of one group that follow each other within the gap form a SESSION. A record without a time is in no
+window. The key of a windowed group is an object with the key of the group and the window's start, for a session also
+its end, the time of its last record, as Kafka Streams writes it.
 
 **Late records** (LS-53). The clock of a stream is the greatest time of its records in earlier epochs. A record is late
-for a window that ended more than the grace period before the clock, and for a session if its own time and the gap did.
-A late record changes nothing. Kafka Streams also accepts it for a session that is still open.
+for a window that ended more than the grace period before the clock, and for a session if its own time plus the gap is
+that old. A late record has no effect. Kafka Streams would accept it for a session that is still open.
 
 **NULL keys** (LS-54). A record whose grouping value is NULL is in no group, as in Kafka Streams. With several grouping
 values the key is an object, which is never NULL.
@@ -43,12 +43,12 @@ from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.types import BIGINT, BOOLEAN, TIMESTAMP, SqlType
 from watersmeet.values.watermarks import Term, Watermark, shifted
 
-#: Most windows of a record.
+#: The maximum number of windows of a record.
 _MOST: Final = 1_000_000
 
 
 def with_event_time(sourced: Sourced, field: exp.Expression, env: Environment, binding: Binding) -> Sourced:
-    """Records with the time of EVENTTIME BY. DATATYPE_MISMATCH for a field that is no time."""
+    """Records with the time of EVENTTIME BY. Raises DATATYPE_MISMATCH for a field that is not a time."""
     tree, scope = sourced
     metadata = metadata_in(scope)
     assert metadata is not None, "a topic has records"
@@ -66,7 +66,7 @@ def with_event_time(sourced: Sourced, field: exp.Expression, env: Environment, b
 
 
 def _time(value: Value, field: exp.Expression, env: Environment) -> Scalar:
-    """The field as a timestamp: also of a date, or of milliseconds since 1970."""
+    """The field as a timestamp, also if it is a date or milliseconds since 1970."""
     if value.type == TIMESTAMP:
         return value.finish()
     if value.type.name in ("date", "timestamptz"):
@@ -85,7 +85,7 @@ def _time(value: Value, field: exp.Expression, env: Environment) -> Scalar:
 def grouped(
     node: exp.Select, group: exp.Group, relation: Node, scope: Scope, env: Environment, binding: Binding
 ) -> tuple[exp.Select, Node, Scope]:
-    """A SELECT that groups, the records in its groups, and their columns: without NULL keys, in windows."""
+    """A SELECT with groups, the records in its groups, and their columns, with windows and without NULL keys."""
     nodes = [n for e in spelled_out(group, node.expressions, scope).expressions for n in _listed(e)]
     plain = not any(isinstance(n, (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Literal)) for n in nodes)
     ctx = ScopeContext(env.text, scope, "GROUP BY")
@@ -112,7 +112,7 @@ def _listed(node: exp.Expression) -> list[exp.Expression]:
 
 
 def check_window(node: exp.Select, env: Environment, lacking: str = "an aggregate") -> None:
-    """SYNTAX_ERROR for WINDOW BY and GRACE BY in a SELECT without `lacking`."""
+    """Raises SYNTAX_ERROR for WINDOW BY and GRACE BY in a SELECT without `lacking`."""
     if not isinstance(node, RecordSelect):
         return
     for clause, shown in ((node.window_by, "WINDOW BY"), (node.grace_by, "GRACE BY")):
@@ -128,7 +128,9 @@ def check_window(node: exp.Select, env: Environment, lacking: str = "an aggregat
 def windowed(
     node: RecordSelect, relation: Node, scope: Scope, keys: Sequence[Scalar], env: Environment, binding: Binding
 ) -> Sourced:
-    """The records in their windows, without late ones. keys: the grouping values. FEATURE_NOT_SUPPORTED for tables."""
+    """The records in their windows, without late records. keys: the grouping values. Raises FEATURE_NOT_SUPPORTED for
+    tables.
+    """
     metadata, described = metadata_in(scope), node.window_by
     assert metadata is not None
     assert described is not None
@@ -162,7 +164,9 @@ def windowed(
 
 
 class _Windows:
-    """The records of `rows` with the start of their windows. time: of a record; stream: the records before WHERE."""
+    """The records of `rows` with the start of their windows. time: the time of a record. stream: the records before
+    WHERE.
+    """
 
     def __init__(self, rows: Node, time: Scalar, stream: Node, binding: Binding, grace_us: int) -> None:
         self._rows, self._time, self._stream = rows, time, stream
@@ -170,7 +174,7 @@ class _Windows:
         self._clock, self._mark = _clock(stream, time, binding)
 
     def fixed(self, size_us: int, advance_us: int) -> tuple[Node, Column]:
-        """Windows of a fixed size, a record in several if they overlap."""
+        """Windows of a fixed size; a record is in several windows if they overlap."""
         start = self._binding.new_column("@window", TIMESTAMP, nullable=False)
         count = -(-size_us // advance_us)
         window = TimeWindow("hop" if count > 1 else "tumble", advance_us, count * advance_us)
@@ -181,13 +185,13 @@ class _Windows:
         else:
             starts = Scalar(window.starts(time, TIMESTAMP), SqlType("array", element=TIMESTAMP))
             rows = Unnest(self._rows, (starts,), (start,))
-        if size_us != window.size_us:  # the oldest start may be of a window that ended before the record
+        if size_us != window.size_us:  # the oldest start may belong to a window that ended before the record
             end = exp.Add(this=read(start).expression, expression=interval_of(size_us))
             rows = Filter(rows, Scalar(exp.GT(this=end, expression=time.copy()), BOOLEAN, nullable=False))
         return self._timely(rows, start.id, size_us - 1), start
 
     def sessions(self, gap_us: int, keys: Sequence[Scalar]) -> tuple[Node, Column]:
-        """The sessions of each group: the start of each is a record that no other one precedes within the gap."""
+        """The sessions of each group. A session starts at a record that no other record precedes within the gap."""
         new, time = self._binding.new_column, self._time
         given = new("time", TIMESTAMP, nullable=False)
         before, first, start = (new(n, TIMESTAMP, nullable=True) for n in ("before", "first", "@session"))
@@ -209,21 +213,21 @@ class _Windows:
         return rows, start
 
     def _timely(self, rows: Node, column: str, length_us: int) -> Node:
-        """The rows whose `column`, `length_us` and the grace period later, is not before the clock."""
+        """The rows for which `column` plus `length_us` and the grace period is not before the clock."""
         late = shifted(self._mark, -length_us - self._grace_us)
         relation_id, name, clock = self._clock
         return LateRowFilter(rows, column, late, relation_id, name, clock) if late else rows
 
 
-#: The parts of a `LateRowFilter` that describe a clock of its own: relation, field, number.
+#: The parts of a `LateRowFilter` that describe a separate clock: relation, field, number.
 _NewClock = tuple[str, str, str]
 _NO_CLOCK: Final = ("", "", "")
 
 
 def _clock(stream: Node, time: Scalar, binding: Binding) -> tuple[_NewClock, Watermark]:
-    """The clock of the times of a stream, if it is a new one, and its watermark.
+    """The clock of a stream's times if a new clock is needed, and its watermark.
 
-    The watermark is empty if the times can't be followed: then no record is late.
+    The watermark is empty if the times have no clock; then no record is late.
     """
     known = mark_of(time, clocks(stream))
     if known:
@@ -245,7 +249,7 @@ def _clock(stream: Node, time: Scalar, binding: Binding) -> tuple[_NewClock, Wat
 
 
 def _field(expression: exp.Expression, scan: Scan) -> str | None:
-    """The field of a relation that a time is, or is made of, as its path with dots; None for other expressions."""
+    """The dotted path of the field of a relation that an expression reads as its time; None for other expressions."""
     node, fields = bare(expression), list[str]()
     if isinstance(node, exp.Cast):
         node = bare(node.this)

@@ -1,4 +1,4 @@
-"""Windowed aggregates over a stream: `SUM(x) OVER (PARTITION BY k RANGE INTERVAL '1' MINUTE PRECEDING)`.
+"""Binds windowed aggregates over a stream: `SUM(x) OVER (PARTITION BY k RANGE INTERVAL '1' MINUTE PRECEDING)`.
 
 s-Server, "WINDOW clause", "Analytic Functions", "Allowed and Disallowed Window Specifications", "EXP_AVG", "LAG",
 "NTH_VALUE". Each row of the stream is output once, with its own ROWTIME and the values of its functions (`SW-01` to
@@ -72,7 +72,7 @@ _UNBOUNDED: Final = (
     "so that rows can leave."
 )
 
-#: The nodes that pass rows on as they arrive, with the input whose order the rows have.
+#: The nodes that output rows as they arrive, with the input whose order the rows keep.
 _PASSING: Final = (Cut, Filter, LateRowFilter, Project, Unnest, TemporalJoin, Apply)
 
 
@@ -132,7 +132,7 @@ class StreamWindows(Windows):
         return relation
 
     def _waiting(self, relation: Node) -> Node:
-        """The rows whose ROWTIME the clock has passed, so that they come in its order."""
+        """The rows whose ROWTIME the clock has passed, so that they are output in the order of ROWTIME."""
         time = self._rowtime
         if time.column is None:
             column = self.binding.new_column("_rowtime", TIMESTAMP, time.nullable)
@@ -181,7 +181,7 @@ class StreamWindows(Windows):
     def _picked(
         self, name: str, node: exp.Expression, frame: WindowFrame, order: tuple[SortKey, ...], ctx: Context
     ) -> WindowCall:
-        """LAG, FIRST_VALUE, LAST_VALUE, NTH_VALUE."""
+        """The value of LAG, FIRST_VALUE, LAST_VALUE or NTH_VALUE."""
         parts = list(node.expressions)
         wanted = {"lag": (1, 2, 3), "nth_value": (2,)}.get(name, (1,))
         if len(parts) not in wanted:
@@ -203,7 +203,7 @@ class StreamWindows(Windows):
     def _decayed(
         self, node: exp.Expression, frame: WindowFrame, order: tuple[SortKey, ...], ctx: Context
     ) -> WindowCall:
-        """EXP_AVG(value, half-life)."""
+        """The value of EXP_AVG(value, half-life)."""
         if len(node.expressions) != 2:
             raise ctx.error("DATATYPE_MISMATCH", "EXP_AVG takes a value and an interval", node)
         value, half = (bind_value(p, ctx) for p in node.expressions)
@@ -268,7 +268,7 @@ def _range(window: StreamWindow, value: Scalar, *, unbounded: bool) -> WindowFra
 
 
 def _rises(node: Node, column: str | None, binding: Binding) -> bool:
-    """Whether rows arrive in the order of that column."""
+    """Whether rows arrive in the order of a column."""
     while isinstance(node, _PASSING) and column is not None:
         if isinstance(node, LateRowFilter) and node.age and node.column == column:
             return True
