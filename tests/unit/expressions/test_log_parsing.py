@@ -78,3 +78,29 @@ def test_a_row_of_a_stream_is_taken_apart(connection):
     connection.execute("FLUSH")
     found = connection.execute("SELECT a, b FROM parsed").fetchall()
     assert sorted(found, key=str) == [(1, "x"), (3, None), (None, "y")]
+
+
+@pytest.mark.parametrize(
+    ("expression", "condition"),
+    [
+        ("REGEX_LOG_PARSE(t)", "DATATYPE_MISMATCH"),
+        ("REGEX_LOG_PARSE(t, t)", "FEATURE_NOT_SUPPORTED"),
+        ("REGEX_LOG_PARSE(t, 'abc')", "INVALID_PARAMETER"),
+        ("REGEX_LOG_PARSE(t, '(a)', 'x')", "SYNTAX_ERROR"),
+        ("W3C_LOG_PARSE(t, 'IIS')", "FEATURE_NOT_SUPPORTED"),
+        ("SUBSTRING(t SIMILAR 'a' ESCAPE)", "SYNTAX_ERROR"),
+        ("CAST(t AS CHAR(x))", "FEATURE_NOT_SUPPORTED"),
+    ],
+)
+def test_wrong_calls_have_an_error_with_a_place(connection, expression, condition):
+    with pytest.raises(watersmeet.Error) as caught:
+        asked(connection, expression, ["a"])
+    assert caught.value.condition == condition
+    assert caught.value.span is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"), [("LISTAGG(t)", "abb"), ("LISTAGG(DISTINCT t)", "ab"), ("LISTAGG(DISTINCT t, '-')", "a-b")]
+)
+def test_listagg_joins_texts(connection, call, expected):
+    assert connection.execute(f"SELECT {call} FROM (VALUES ('a'), ('b'), ('b')) AS v(t)").fetchall() == [(expected,)]

@@ -176,8 +176,19 @@ def _of_syslog(arguments: Arguments) -> exp.Expression | None:
     return _fields(_call("$syslog", arguments[0]), [("COLUMN1", "timestamp"), ("COLUMN2", "varchar")])
 
 
+def _listed(arguments: Arguments) -> exp.Expression | None:
+    """LISTAGG([DISTINCT] text [, separator])."""
+    if not arguments:
+        return None
+    first = arguments[0]
+    if isinstance(first, exp.Distinct) and len(first.expressions) == 1:
+        first.append("expressions", _TEXT(""))
+    more = [] if isinstance(first, exp.Distinct) or len(arguments) > 1 else [_TEXT("")]
+    return _call("string_agg", *arguments, *more)
+
+
 _MADE: Final[dict[str, Callable[[Arguments], exp.Expression | None]]] = {
-    "LISTAGG": lambda a: _call("string_agg", *a) if len(a) == 2 else _call("string_agg", *a, _TEXT("")),
+    "LISTAGG": _listed,
     "REGEX_REPLACE": lambda a: _call("$regex_replace", *a),
     "REGEX_LOG_PARSE": lambda a: _of_regex("REGEX_LOG_PARSE", "", a),
     **dict.fromkeys(
@@ -224,6 +235,9 @@ def adapted_function(node: exp.Expression) -> exp.Expression:
     if isinstance(node, exp.Anonymous) and isinstance(node.this, str):
         build = _MADE.get(node.this.upper())
         made = None if build is None else build(node.expressions)
+        if build is not None and made is None:
+            count = len(node.expressions)
+            raise error("DATATYPE_MISMATCH", f"{node.this.upper()} does not take {count} argument{'s' * (count != 1)}")
     elif isinstance(node, exp.HexString):
         made = exp.cast(_TEXT("\\x" + str(node.this)), exp.DataType.Type.VARBINARY)
     elif isinstance(node, exp.UnicodeString):

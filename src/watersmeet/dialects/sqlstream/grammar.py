@@ -83,9 +83,10 @@ def _substring(parser: Any) -> exp.Expression:
         return Base.Parser.FUNCTION_PARSERS["SUBSTRING"](parser)
     parser._advance()
     pattern = parser._parse_bitwise()
-    if not parser._match_text_seq("ESCAPE"):
-        parser.raise_error("ESCAPE was expected")
-    return parser.expression(exp.Anonymous(this="$similar_part", expressions=[text, pattern, parser._parse_string()]))
+    sign = parser._parse_string() if parser._match_text_seq("ESCAPE") else None
+    if sign is None:
+        parser.raise_error("ESCAPE and a character were expected")
+    return parser.expression(exp.Anonymous(this="$similar_part", expressions=[text, pattern, sign]))
 
 
 def _step(parser: Any) -> exp.Expression:
