@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.spark.cluster import HOME, JAVA_OPTIONS, cluster
 from tests.spark.test_interrupts import PATIENCE_S, processes_of
 
@@ -31,9 +33,11 @@ def counted(url):
     try:
         with watersmeet.connect(url, read_only=True) as connection:
             ((rows, ids),) = connection.execute("SELECT count(*), count(DISTINCT id) FROM v").fetchall()
+            names = connection.execute("SELECT count(*) FROM t").fetchall()
     except Error:  # it is not there yet
         return 0
     assert rows == ids
+    assert names == [(2,)]
     return rows
 
 
@@ -64,34 +68,43 @@ def gone(process):
         time.sleep(0.1)
 
 
+def given_arguments(script_url, database_url):
+    """What the Spark operator's manifest and YARN's command pass to the main file, with these addresses."""
+    spec = yaml.safe_load((ROOT / "deploy/spark-application.yaml").read_text(encoding="utf-8"))["spec"]
+    page = (ROOT / "docs/DEPLOYING.md").read_text(encoding="utf-8")
+    (on_yarn,) = re.findall(r"^    main\.py (.*)$", page, re.MULTILINE)
+    replaced = {"s3://bucket/scripts/shop.sql": script_url, "s3://bucket/shop": database_url, "4": "2", "8": "2"}
+    operator, yarn = ([replaced.get(a, a) for a in given] for given in (spec["arguments"], on_yarn.split()))
+    assert operator == yarn
+    return operator
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("where", ["database_url", pytest.param("hdfs_url", marks=pytest.mark.thorough)])
-def test_script_and_database_at_urls(where, request):
+def test_each_start_with_the_same_command_resumes(where, request):
+    """The first start runs the script; after SIGTERM and SIGKILL the same command resumes."""
     database_url = request.getfixturevalue(where)
     script_url = f"{database_url.removesuffix('/some/db')}/scripts/shop.sql"
     storage.replace_file(storage.path_at(script_url), SCRIPT, durable=True)
+    kept = 50
     with cluster() as made:
         settings = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT / "src")}
-        submit = [
-            str(HOME / "bin" / "spark-submit"),
-            "--master",
-            made.master,
-            str(ROOT / "src/watersmeet/__main__.py"),
-            "run",
-        ]
-        submitted = started(
-            [*submit, script_url, "--path", database_url, "--parallelism", "2"], {**settings, **JAVA_OPTIONS}
-        )
-        try:
-            until_more_than(50, database_url, submitted)
-            os.kill(submitted.pid, signal.SIGTERM)  # the process that a container would know: Java, not the driver
-            assert submitted.wait(PATIENCE_S) != 0
+        main_file = str(ROOT / "src/watersmeet/__main__.py")
+        submit = [str(HOME / "bin" / "spark-submit"), "--master", made.master, main_file]
+        for ending in (signal.SIGTERM, signal.SIGKILL):
+            submitted = started([*submit, *given_arguments(script_url, database_url)], {**settings, **JAVA_OPTIONS})
+            try:
+                until_more_than(kept, database_url, submitted)
+                if ending == signal.SIGTERM:
+                    submitted.terminate()  # the process that a container would know: Java, not the driver
+                    assert submitted.wait(PATIENCE_S) != 0
+            finally:
+                if submitted.poll() is None:
+                    os.killpg(submitted.pid, signal.SIGKILL)
+                    submitted.wait()
             gone(submitted)
-        finally:
-            if submitted.poll() is None:
-                os.killpg(submitted.pid, signal.SIGKILL)
-        kept = counted(database_url)
+            kept = counted(database_url)
         goes_on = started(
             [sys.executable, "-m", "watersmeet", "run"],
             {**settings, "WATERSMEET_PATH": database_url, "WATERSMEET_MASTER": made.master},
