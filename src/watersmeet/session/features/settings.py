@@ -327,8 +327,7 @@ def set_variable(session: Session, statement: SetVariable) -> Result:
         raise _of_processor(session, statement, err) from None
     if not variable.effect:
         session.notice(
-            f"{variable.name} has no effect: Watersmeet decides itself about its purpose in {variable.system}: "
-            f"{variable.description}"
+            f"{variable.name} has no effect in Watersmeet. Its meaning in {variable.system}: {variable.description}"
         )
     if variable.name == "search_path" and statement.value is not None:
         _tell_missing(session)
