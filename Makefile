@@ -8,7 +8,7 @@ BACK := $(addprefix unit/,cli frames kernel runtime session store) nexmark tpch
 
 # The steps of `check` one after another with `make -j`, too: each takes all cores.
 .NOTPARALLEL:
-.PHONY: help setup demo flights kafka kafka-demo shop-demo databases test test-fast test-more thorough soak check lint format types contracts bench docs release lock clean
+.PHONY: help setup demo flights kafka kafka-demo shop-demo examples databases test test-fast test-more thorough soak check lint format types contracts bench docs release lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ kafka-demo: setup ## flights and planes through a real Kafka broker, results in 
 
 shop-demo: setup ## orders from Kafka, customers and prices that change in PostgreSQL, results in PostgreSQL, Delta and Iceberg; draws a chart (about two minutes)
 	@PYTHONPATH=. $(BIN)/python examples/shop/demo.py $(ARGS)
+
+examples: setup ## projects of the four systems in their own SQL, side by side, compared with DuckDB (about two minutes)
+	@PYTHONPATH=. $(BIN)/python examples/projects.py $(ARGS)
 
 kafka: setup ## a Kafka broker on loopback until Ctrl-C; ARGS=--registry: a schema registry, too
 	@$(BIN)/python -m scripts.servers kafka $(ARGS)
