@@ -74,6 +74,8 @@ REGRESSIONS = [
     ("sqlstream", "SELECT CAST(name AS int[]) AS x FROM customers"),
     ("sqlstream", "SELECT CAST(name AS varchar(max)) AS x FROM customers"),
     ("sqlstream", "SELECT id FROM LOCALDB..customers"),
+    ("risingwave", "DELETE FROM customers $1 at IN (TRUE, 1)"),
+    ("lenses", "SUBSCRIBE (r2) r2"),
     ("timeplus", "CREATE TABLE t (id int)"),
     ("timeplus", "WITH r3 GARBAGE COMMENT dict_get('a', 2.5, [(VALUES (1, NULL), (1, 2.5)), ''])"),
 ]

@@ -117,6 +117,8 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
         if token is not None and token.start >= end:
             token = None
         raise syntax_error(text, token, end=end) from None
+    except ValueError:  # sqlglot fails to build a node from parts that it accepted, such as `t $1 AT x`
+        raise syntax_error(text, parser._curr or tokens[-1]) from None
     if len(trees) != 1 or trees[0] is None:
         raise syntax_error(text, tokens[0])
     tree: exp.Expression = trees[0]

@@ -93,7 +93,7 @@ def read_subscribe(cursor: Cursor, base: dict[str, Any]) -> Statement:
             "SUBSCRIBE to a query",
             cursor.text,
             span_of(cursor.rest),
-            hint="CREATE MATERIALIZED VIEW v AS SELECT …, and SUBSCRIBE v.",
+            hint="Name relations: SUBSCRIBE v. A query can be a view.",
         )
     relations = [cursor.relation_name()]
     while cursor.take(","):
