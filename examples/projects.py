@@ -1,8 +1,8 @@
 """Projects of the four systems, each in its own SQL, run side by side and compared with DuckDB.
 
 A project is a folder: `data.sql` makes its files and tables in DuckDB, `project.sql` is what a user of that system
-brings, and `expected.sql` has DuckDB's query for each result: the line before it names the relation, or the call that
-reads files.
+brings, and `expected.sql` has DuckDB's query for each result: the line before it names the relation, the call that
+reads files, or a subquery with an alias.
 `python examples/projects.py [NAME…] [--runtime inprocess]` exits with 1 if a row differs.
 """
 
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def expectations(project: str) -> list[tuple[str, str]]:
-    """What is compared with which query of DuckDB."""
+    """Each relation, call, or subquery with an alias that is compared, and DuckDB's query for it."""
     text = (HERE / project / "expected.sql").read_text(encoding="utf-8")
     parts = re.split(r"^-- ([^\n:]+(?:\([^\n]*\))?)(?::[^\n]*)?\n", text, flags=re.MULTILINE)[1:]
     return [
@@ -123,7 +123,7 @@ def main() -> None:
                 right &= outcome.right
                 for place, result in enumerate(outcome.results):
                     first = (outcome.project, str(outcome.statements)) if place == 0 else ("", "")
-                    table.add_row(*first, result[0], *(f"{n:,}" for n in result[1:]))
+                    table.add_row(*first, result[0].rpartition(" AS ")[2], *(f"{n:,}" for n in result[1:]))
                 if not outcome.results:
                     console.print(f"{outcome.project} has failed:\n{outcome.log}", markup=False)
     finally:
