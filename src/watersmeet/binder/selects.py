@@ -175,11 +175,15 @@ class Chain:
             if name in ("tumble", "hop", "session"):
                 raise ctx.not_supported(f"the time window function {name.upper()} in this place", node)
             if not is_set_function(name):
+                wraps = name in ("stream", "table") and arguments and isinstance(arguments[0], exp.Anonymous)
+                unknown = arguments[0].name.lower() if wraps else name
+                known = ["generate_series", "unnest", *sorted(self.binding.rules.readers)]
                 raise self.env.error(
                     "UNDEFINED_FUNCTION",
-                    f"table function {name} does not exist",
-                    node,
-                    hint=did_you_mean(name, ["generate_series", "unnest", *sorted(self.binding.rules.readers)]),
+                    f"table function {unknown} does not exist",
+                    arguments[0] if wraps else node,
+                    hint=did_you_mean(unknown, known)
+                    or ("CREATE FUNCTION … RETURNS TABLE (…) makes one in Python." if wraps else None),
                 )
             found.append(
                 set_function(FunctionCall(name, [bind_value(a, ctx) for a in arguments], arguments, node, ctx))

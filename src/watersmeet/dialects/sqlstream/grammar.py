@@ -200,6 +200,22 @@ class WatersmeetSqlstream(Base):
             set_span(found, span_of([start, self._prev]))
             return found
 
+        def _parse_ordered(self, *args: Any, **kwargs: Any) -> Any:
+            """Reads an item of ORDER BY. Raises FEATURE_NOT_SUPPORTED for the WITHIN of a t-sort."""
+            found = super()._parse_ordered(*args, **kwargs)
+            if self._curr.text.upper() == "WITHIN":
+                hint = "A pump into a stream drops rows that are earlier than previous ones; SHOW JOBS counts them."
+                raise not_supported("ORDER BY … WITHIN, a t-sort,", self.sql, span_of([self._curr]), hint=hint)
+            return found
+
+        def _parse_window(self, this: Any, alias: bool = False) -> Any:
+            """Reads the OVER of a call. Raises FEATURE_NOT_SUPPORTED for FROM LAST before it."""
+            last = self._curr.token_type == TokenType.FROM and self._next.text.upper() == "LAST"
+            if last and isinstance(this, exp.Anonymous) and str(this.this).upper() == "NTH_VALUE":
+                hint = "Write LAST_VALUE, or LAG(x, n)."
+                raise not_supported("FROM LAST", self.sql, span_of([self._curr, self._next]), hint=hint)
+            return super()._parse_window(this, alias)
+
         def _parse_paren(self) -> Any:
             """Parentheses, with the unit of a difference of times: `(a - b) SECOND`, `(a - b) DAY TO SECOND(3)`."""
             found = super()._parse_paren()
