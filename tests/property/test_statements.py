@@ -76,6 +76,8 @@ REGRESSIONS = [
     ("sqlstream", "SELECT id FROM LOCALDB..customers"),
     ("risingwave", "DELETE FROM customers $1 at IN (TRUE, 1)"),
     ("lenses", "SUBSCRIBE (r2) r2"),
+    ("sqlstream", "SELECT * FROM SYS_BOOT..TABLES_VIEW"),
+    ("lenses", "INSERT INTO orders (id .. , a.id) SELECT * FROM named"),
     ("timeplus", "CREATE TABLE t (id int)"),
     ("timeplus", "WITH r3 GARBAGE COMMENT dict_get('a', 2.5, [(VALUES (1, NULL), (1, 2.5)), ''])"),
 ]

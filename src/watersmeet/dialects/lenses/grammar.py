@@ -350,6 +350,8 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             found: exp.Expression | None = super()._parse_field_def()
             while found is not None and self._match(TokenType.DOT):
                 below = self._parse_field(any_token=True)
+                if below is None:
+                    self.raise_error("a field is missing after the dot")
                 found = below if found.name == VALUE_COLUMN else exp.Dot(this=found, expression=below)
             return found
 

@@ -225,7 +225,7 @@ def adapted_table(node: exp.Table) -> None:
             catalog, schema, name = parts[0].name, parts[1].name, parts[2].name
             node.set("this", exp.to_identifier(name, quoted=True))
             node.set("db", exp.to_identifier(f"{catalog}.{schema}".upper(), quoted=True))
-    elif catalog is not None and catalog.name.upper() == _SYSTEM:
+    elif catalog is not None and catalog.name.upper() == _SYSTEM and node.args["db"]:
         node.set("db", exp.to_identifier(f"{catalog.name}.{node.args['db'].name}".upper(), quoted=True))
         node.set("catalog", None)
 
