@@ -29,6 +29,7 @@ from rich.table import Table
 
 import watersmeet
 from watersmeet.dialects.parsing import parse_each
+from watersmeet.dialects.tree.statements import single
 
 HERE = Path(__file__).parent
 PROJECTS = sorted(path.parent.name for path in HERE.glob("*/project.sql"))
@@ -72,7 +73,7 @@ def run(project: str, scratch: Path, runtime: str) -> Outcome:
     done = subprocess.run(
         [*command, "--runtime", runtime], cwd=scratch, capture_output=True, text=True, check=False, env={**os.environ}
     )
-    statements = len(parse_each(script.read_text(encoding="utf-8"), project))
+    statements = len(list(single(parse_each(script.read_text(encoding="utf-8"), project))))
     outcome = Outcome(project, statements, 0, [], done.stdout + done.stderr)
     if done.returncode == 0:
         with watersmeet.connect(scratch / "db", dialect="risingwave", read_only=True) as connection:

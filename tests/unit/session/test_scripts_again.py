@@ -193,6 +193,22 @@ def test_a_failed_script_is_forgotten(connection, given):
     assert connection.execute("SELECT count(*) FROM t").fetchall() == [(3,)], "statements that ran alone are known"
 
 
+def test_what_can_not_be_undone_commits_what_precedes_it(connection, given):
+    script = """
+        CREATE TABLE t (a int);
+        CREATE SECRET s WITH (backend = 'meta') AS 'x';
+        ALTER SYSTEM SET retention = '1 hour';
+        INSERT INTO t VALUES (1);
+    """
+    with pytest.raises(watersmeet.Error, match="nope") as failed:
+        given(script + "SELECT nope;")
+    assert failed.value.detail == "The statements up to line 4 took effect, those after it did not."
+    assert connection.execute("SELECT count(*) FROM t").fetchall() == [(0,)]
+    given(script)
+    given(script)
+    assert connection.execute("SELECT count(*) FROM t").fetchall() == [(1,)]
+
+
 def test_secrets_are_neither_shown_nor_compared(connection, given):
     script = """
         CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = 'h',

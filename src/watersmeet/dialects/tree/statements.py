@@ -28,13 +28,15 @@ class Statement:
     takes: the fixed role that the statement requires, or None. Rights on relations are checked where names are
     resolved. defines: whether it may wait for views while other threads run statements; only one such statement runs at
     a time. tells: whether it changes nothing, so that running it is a way to find its columns. once: whether running a
-    script a second time skips it.
+    script a second time skips it. alone: whether it can't run inside a transaction, so that a script commits what
+    precedes it.
     """
 
     takes: ClassVar[str | None] = WRITER
     defines: ClassVar[bool] = False
     tells: ClassVar[bool] = False
     once: ClassVar[bool] = False
+    alone: ClassVar[bool] = False
 
     text: str
     sql: str
@@ -162,6 +164,7 @@ class Flush(Statement):
     """`FLUSH` (and `WAIT`): returns when all views reflect all earlier commits."""
 
     takes: ClassVar[str | None] = None
+    alone: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,8 @@ def execute_whole(
     session: Session, text: str, lock: threading.RLock, name: str | None = None, *, replaces: bool = False
 ) -> Iterator[Result]:
     """Like `execute_each`, in one transaction. An error, or a caller that stops iterating, undoes everything since the
-    last FLUSH, which commits the statements before it. The error's detail reports this.
+    last FLUSH or other statement that can't be undone: the statements before it are committed. The error's detail
+    reports this.
 
     A text with BEGIN, COMMIT or ROLLBACK of its own is run as written; so is a text within a transaction.
     """
@@ -71,13 +72,13 @@ def execute_whole(
             yield from _execute_new(session, statement, lock, script)
         yield from _summary(script)
         return
-    flushed: st.Statement | None = None
+    committed: st.Statement | None = None
     transaction: Transaction | None = None
     try:
         for statement in statements:
-            if isinstance(statement, st.Flush):
+            if statement.alone:
                 commit_whole(session, lock)
-                flushed, transaction = statement, None
+                committed, transaction = statement, None
             elif transaction is None:
                 transaction = session.transaction = committing.new_transaction(session)
             yield from _execute_new(session, statement, lock, script)
@@ -85,7 +86,7 @@ def execute_whole(
         yield from _summary(script)
     except Error as err:
         if transaction is None or not transaction.committed:
-            left = _left(flushed)
+            left = _left(committed)
             err.detail = left if err.detail is None else f"{err.detail} {left}"
         raise
     finally:
@@ -124,19 +125,20 @@ def _execute_new(
     elif script.replaces and steps[0].action == "differs" and isinstance(statement, df.Create):
         check_replacing(session, steps[0])
         statement = replace(statement, replaces=True)
-    alone = session.transaction is None and any(s.once or isinstance(s, df.CreateProcessor) for s in running)
-    if alone:  # one commit: its effect, and the record that it ran
+    recorded = any(s.once or isinstance(s, df.CreateProcessor) for s in running)
+    own = session.transaction is None and recorded and not statement.alone
+    if own:  # one commit: its effect, and the record that it ran
         session.transaction = committing.new_transaction(session)
     try:
         result = execute_statement(session, statement, lock)
         with committing.own_transaction(session) if script.notes(running) else nullcontext():
             for ran, target in zip(running, before, strict=True):
                 script.note(ran, target)
-        if alone:
+        if own:
             commit_whole(session, lock)
         yield result
     finally:
-        if alone and session.transaction is not None:
+        if own and session.transaction is not None:
             with lock:
                 committing.rollback(session)
 
@@ -147,12 +149,16 @@ def _summary(script: ScriptRun | None) -> Iterator[Result]:
         yield Result("", notices=(f"{script.name}: {count} skipped, because the database has their effect",))
 
 
-def _left(flushed: st.Statement | None) -> str:
-    """A sentence on the part of a failed script that took effect. flushed: its last FLUSH before the error."""
-    if flushed is None:
+def _left(committed: st.Statement | None) -> str:
+    """A sentence on the part of a failed script that took effect. committed: its last statement that could not be
+    undone.
+    """
+    if committed is None:
         return "Nothing of the script was done."
-    line = flushed.text.count("\n", 0, flushed.span.start) + 1
-    return f"The statements before the FLUSH in line {line} took effect, those after it did not."
+    line = committed.text.count("\n", 0, committed.span.start) + 1
+    if isinstance(committed, st.Flush):
+        return f"The statements before the FLUSH in line {line} took effect, those after it did not."
+    return f"The statements up to line {line} took effect, those after it did not."
 
 
 def execute_statement(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:

@@ -28,6 +28,7 @@ class AlterDatabase(Statement):
 
     takes: ClassVar[str | None] = ADMIN
     defines: ClassVar[bool] = True
+    alone: ClassVar[bool] = True
 
     parallelism: str
     value_span: Span
@@ -70,6 +71,7 @@ class AlterSystem(Statement):
 
     takes: ClassVar[str | None] = ADMIN
     defines: ClassVar[bool] = True
+    alone: ClassVar[bool] = True
 
     name: str
     value: str | None

@@ -326,9 +326,8 @@ def set_variable(session: Session, statement: SetVariable) -> Result:
     except Error as err:
         raise _of_processor(session, statement, err) from None
     if not variable.effect:
-        session.notice(
-            f"{variable.name} has no effect in Watersmeet. Its meaning in {variable.system}: {variable.description}"
-        )
+        purpose = variable.description[:1].lower() + variable.description[1:]
+        session.notice(f"{variable.name} has no effect: in {variable.system} it sets {purpose}")
     if variable.name == "search_path" and statement.value is not None:
         _tell_missing(session)
     return Result("SET")

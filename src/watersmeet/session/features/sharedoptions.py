@@ -44,6 +44,7 @@ class CreateSecret(Statement):
     takes: ClassVar[str | None] = ADMIN
     defines: ClassVar[bool] = True
     once: ClassVar[bool] = True
+    alone: ClassVar[bool] = True
 
     name: Name
     value: str = field(repr=False)
@@ -57,6 +58,7 @@ class DropSecret(Statement):
     takes: ClassVar[str | None] = ADMIN
     defines: ClassVar[bool] = True
     once: ClassVar[bool] = True
+    alone: ClassVar[bool] = True
 
     name: Name
     if_exists: bool = False
