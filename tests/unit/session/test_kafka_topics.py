@@ -200,7 +200,7 @@ def test_refusals(broker, opened, named, monkeypatch):
         (f"CREATE TABLE {name} (id int) FORMAT (INT, AVRO)", "INVALID_PARAMETER", "needs a schema registry"),
         (f"CREATE TABLE {name} (a int, b int) FORMAT (INT, LONG)", "CONNECTOR_OPTION", "is one value"),
         ("SET error.policy='ignore'", "INVALID_PARAMETER", "error.policy"),
-        ("SET topic.cleanup.policy='compact'", "UNDEFINED_OBJECT", "topic.cleanup.policy"),
+        ("SET topik.cleanup.policy='compact'", "UNDEFINED_OBJECT", "topik.cleanup.policy"),
     ):
         with pytest.raises(Error, match=said) as caught:
             connection.execute(sql)
