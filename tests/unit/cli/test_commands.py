@@ -173,7 +173,7 @@ def test_json(call, script):
     [
         ("SELECT zz", 1, "UNDEFINED_COLUMN"),
         ("SELEC 1", 1, "SYNTAX_ERROR"),
-        ("CREATE AGGREGATE f (int)", 1, "FEATURE_NOT_SUPPORTED"),
+        ("CREATE TRIGGER t", 1, "FEATURE_NOT_SUPPORTED"),
         ("SELECT 'x'::int", 3, "INVALID_VALUE"),
     ],
 )

@@ -109,6 +109,13 @@ CASES = {
     "repeat": _tables("SELECT k FROM l EXCEPT ALL SELECT j FROM r"),
     "scan": _tables("SELECT i FROM l"),
     "sink": _tables("SELECT i FROM l"),
+    "sliding": Case(
+        "sqlstream",
+        "CREATE STREAM l (i INTEGER, k INTEGER)",
+        'CREATE MATERIALIZED VIEW "v{n}" AS SELECT STREAM l.i, SUM(l.i) OVER (PARTITION BY l.k ROWS 5 PRECEDING) AS s '
+        "FROM l",
+        "INSERT INTO l(i, k) VALUES ({n}, 1)",
+    ),
     "temporal": Case(
         "risingwave",
         "CREATE TABLE l (i int, k int) APPEND ONLY; CREATE TABLE r (k int PRIMARY KEY, j int)",
