@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import json
 import os
 import re
 import select
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
 
 from watersmeet.errors import Error, error
-from watersmeet.kernel.evaluation.functionhost import LENGTH
+from watersmeet.system.childprocesses import ChildProcess, read_head, write_head
 from watersmeet.system.process import cores, memory_bytes, seconds_of
 from watersmeet.values.calledfunctions import CalledFunction, called_in, wired
 
@@ -218,18 +215,11 @@ def _stopped(function: CalledFunction, reason: str) -> Error:
     return error("FUNCTION_STOPPED", f"function {function.name} was stopped: {reason}", hint=_HINT)
 
 
-class _Host:
+class _Host(ChildProcess):
     """A process that runs bodies, one batch at a time."""
 
     def __init__(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "watersmeet.kernel.evaluation.functionhost"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
+        super().__init__("watersmeet.kernel.evaluation.functionhost")
         try:
             self._head(_START_S)
         except (OSError, ValueError) as cause:
@@ -238,47 +228,27 @@ class _Host:
 
     def _head(self, seconds: float) -> dict[str, Any]:
         """The next head that the process writes. Raises TimeoutError, and OSError if the process ends."""
-        stdout = self._process.stdout
-        assert stdout is not None
         waiting = select.poll()
-        waiting.register(stdout.fileno(), select.POLLIN)
+        waiting.register(self.answers.fileno(), select.POLLIN)
         if not waiting.poll(seconds * 1000):
             raise TimeoutError
-        length = stdout.read(LENGTH.size)
-        if len(length) < LENGTH.size:
+        found = read_head(self.answers)
+        if found is None:
             raise BrokenPipeError
-        found: dict[str, Any] = json.loads(stdout.read(LENGTH.unpack(length)[0]))
         return found
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
-
-    def end(self) -> None:
-        """Ends the process, and closes its pipes."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
 
     def ask(
         self, head: dict[str, Any], batch: pa.RecordBatch, seconds: float
     ) -> tuple[dict[str, Any], pa.Array | None]:
         """The head and the values of the answer. Raises TimeoutError, and OSError if the process ends."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        text = json.dumps(head).encode()
-        stdin.write(LENGTH.pack(len(text)) + text)
-        with pa.ipc.new_stream(pa.PythonFile(stdin, mode="w"), batch.schema) as writer:
+        write_head(self.requests, head)
+        with pa.ipc.new_stream(pa.PythonFile(self.requests, mode="w"), batch.schema) as writer:
             writer.write_batch(batch)
-        stdin.flush()
+        self.requests.flush()
         answer = self._head(seconds)
         if "failures" not in answer:
             return answer, None
-        with pa.ipc.open_stream(stdout) as reader:
+        with pa.ipc.open_stream(self.answers) as reader:
             return answer, reader.read_all().column(0).combine_chunks()
 
 

@@ -8,52 +8,41 @@ an answer has the values and the failed rows. The first head reports that the pr
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
-import resource
-import struct
 import sys
 import threading
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
 from watersmeet.kernel.evaluation import functionbodies, javascriptbodies
 from watersmeet.kernel.evaluation.functionbodies import Body, Unsuitable, reason_of
+from watersmeet.system.childprocesses import begin_answering, limit_memory, read_head, write_head
 from watersmeet.values.calledfunctions import CalledFunction, decoded
-
-#: The length of a head.
-LENGTH: Final = struct.Struct(">I")
 
 #: The maximum size of the values of a batch.
 _MOST_BYTES: Final = 256 << 20
 
 _KEPT: Final = 64
-_OOM_SCORE: Final = "1000"
 
 
 def main() -> None:
     """Answers requests until the standard input ends."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # printed text does not garble an answer
+    answers = begin_answering()
     requests: queue.SimpleQueue[tuple[dict[str, Any], pa.RecordBatch]] = queue.SimpleQueue()
     threading.Thread(target=_read_requests, args=(sys.stdin.buffer, requests), daemon=True).start()
     sys.stdin = open(os.devnull)  # noqa: SIM115 - a body that reads input gets none
     bodies: OrderedDict[str, Body] = OrderedDict()
-    _send(answers, {})  # ready
+    write_head(answers, {})  # ready
     while True:
         _answer(*requests.get(), bodies, answers)
 
 
 def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[tuple[dict[str, Any], pa.RecordBatch]]) -> None:
     with contextlib.suppress(pa.ArrowException, OSError):
-        while len(length := stream.read(LENGTH.size)) == LENGTH.size:
-            head = json.loads(stream.read(LENGTH.unpack(length)[0]))
+        while (head := read_head(stream)) is not None:
             with pa.ipc.open_stream(pa.PythonFile(stream, mode="r")) as reader:
                 batch = reader.read_next_batch()
                 while next(reader, None) is not None:
@@ -67,7 +56,7 @@ def _answer(head: dict[str, Any], batch: pa.RecordBatch, bodies: OrderedDict[str
         name = head["function"]
         body = bodies.pop(name, None)
         if body is None:
-            _limit_memory(head["memory_bytes"])
+            limit_memory(head["memory_bytes"])
             function = decoded(name)
             assert function is not None
             body = body_of(function)
@@ -75,23 +64,23 @@ def _answer(head: dict[str, Any], batch: pa.RecordBatch, bodies: OrderedDict[str
         if len(bodies) > _KEPT:
             bodies.popitem(last=False)
         if head["check"]:
-            _send(answers, {})
+            write_head(answers, {})
             return
         values, failures = body(batch.columns, batch.num_rows)
         if values.nbytes > _MOST_BYTES:
-            _send(answers, {"stopped": f"it returned more than {_MOST_BYTES >> 20} MiB for {batch.num_rows} rows"})
+            write_head(answers, {"stopped": f"it returned more than {_MOST_BYTES >> 20} MiB for {batch.num_rows} rows"})
             return
-        _send(answers, {"failures": failures})
+        write_head(answers, {"failures": failures})
         made = pa.record_batch([values], ["v"])
         with pa.ipc.new_stream(pa.PythonFile(answers, mode="w"), made.schema) as writer:
             writer.write_batch(made)
         answers.flush()
     except MemoryError:
-        _send(answers, {"stopped": f"it needs more than {head['memory_bytes'] >> 20} MiB of memory"})
+        write_head(answers, {"stopped": f"it needs more than {head['memory_bytes'] >> 20} MiB of memory"})
     except Unsuitable as cause:
-        _send(answers, {"unsuitable": str(cause)})
+        write_head(answers, {"unsuitable": str(cause)})
     except BaseException as cause:
-        _send(answers, {"unsuitable": reason_of(cause, "")})
+        write_head(answers, {"unsuitable": reason_of(cause, "")})
 
 
 def body_of(function: CalledFunction) -> Body:
@@ -99,20 +88,6 @@ def body_of(function: CalledFunction) -> Body:
     compute = (javascriptbodies if function.language == "javascript" else functionbodies).computing(function)
     body = functionbodies.with_failures_of_rows(compute, function)
     return functionbodies.strict(body) if function.strict else body
-
-
-def _limit_memory(memory_bytes: int) -> None:
-    """Allows the process that much more memory than it has now."""
-    with contextlib.suppress(OSError, ValueError):
-        used = int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (used + memory_bytes, hard))
-
-
-def _send(answers: BinaryIO, head: dict[str, Any]) -> None:
-    text = json.dumps(head).encode()
-    answers.write(LENGTH.pack(len(text)) + text)
-    answers.flush()
 
 
 if __name__ == "__main__":

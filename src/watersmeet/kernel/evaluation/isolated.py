@@ -10,14 +10,10 @@ system ends it first.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import queue
 import re
-import resource
-import struct
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -33,16 +29,12 @@ from watersmeet.errors import error
 from watersmeet.kernel.evaluation.duck import too_large
 from watersmeet.kernel.evaluation.functioncalls import registered, stopped_in
 from watersmeet.system import duckdbs
+from watersmeet.system.childprocesses import ChildProcess, begin_answering, limit_memory, read_head, write_head
 from watersmeet.system.files import failure
 from watersmeet.system.process import cores, scratch_folder
 
-#: The format of the length that precedes each request and the head of each answer.
-LENGTH: Final = struct.Struct(">I")
-
 #: The file in the folder of a request that contains an error raised after the first rows.
 FAILURE: Final = "failure.json"
-
-_OOM_SCORE: Final = "1000"
 
 
 def quoted(name: str) -> str:
@@ -52,10 +44,7 @@ def quoted(name: str) -> str:
 
 def main() -> None:
     """Answers requests until the standard input ends."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # keeps printed text out of the answers
+    answers = begin_answering()
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read_requests, args=(sys.stdin.buffer, requests), daemon=True).start()
     while True:
@@ -63,14 +52,14 @@ def main() -> None:
 
 
 def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
-    while len(head := stream.read(LENGTH.size)) == LENGTH.size:
-        requests.put(json.loads(stream.read(LENGTH.unpack(head)[0])))
+    while (request := read_head(stream)) is not None:
+        requests.put(request)
     os._exit(0)  # ends the process even while a query runs
 
 
 def _answer(request: dict[str, Any], answers: BinaryIO) -> None:
     """Runs a query. Errors of DuckDB are returned with the name of their class."""
-    _limit_memory(request["memory_bytes"])
+    limit_memory(request["memory_bytes"])
     connection = duckdbs.connect(
         memory_limit=f"{request['memory_bytes'] * 3 // 4}B",
         spill_directory=request["folder"],
@@ -83,7 +72,7 @@ def _answer(request: dict[str, Any], answers: BinaryIO) -> None:
         with registered(connection, request["sql"]) as sql:
             reader = connection.execute(sql).to_arrow_reader(_BATCH_ROWS)
             first = next(reader, None)
-            _send(answers, {})
+            write_head(answers, {})
             begun = True
             with pa.ipc.new_stream(pa.PythonFile(answers, mode="w"), reader.schema) as writer:
                 if first is not None:
@@ -95,7 +84,7 @@ def _answer(request: dict[str, Any], answers: BinaryIO) -> None:
         if begun:  # errors can't be sent among the rows
             Path(request["folder"], FAILURE).write_text(json.dumps(failure))
             os._exit(1)
-        _send(answers, failure)
+        write_head(answers, failure)
     finally:
         connection.close()
     answers.flush()
@@ -107,20 +96,6 @@ def _show(connection: duckdb.DuckDBPyConnection, name: str, columns: list[list[s
     connection.register(f"rows of {name}", rows)
     listed = ", ".join(f"CAST({quoted(c)} AS {kind}) AS {quoted(c)}" for c, kind in columns)
     connection.execute(f"CREATE TEMP VIEW {quoted(name)} AS SELECT {listed} FROM {quoted(f'rows of {name}')}")
-
-
-def _limit_memory(memory_bytes: int) -> None:
-    """Allows the process that much more memory than it has now. Mapped files don't count."""
-    with contextlib.suppress(OSError, ValueError):
-        used = int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (used + memory_bytes, hard))
-
-
-def _send(answers: BinaryIO, head: dict[str, str]) -> None:
-    body = json.dumps(head).encode()
-    answers.write(LENGTH.pack(len(body)) + body)
-    answers.flush()
 
 
 _BATCH_ROWS: Final = 1 << 16
@@ -144,51 +119,20 @@ class Budget:
     check: Callable[[], None]
 
 
-class _Worker:
+class _Worker(ChildProcess):
     """A process that runs queries, one at a time."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", __name__]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
-        )
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process runs; the system may have ended it."""
-        return self._process.poll() is None
-
-    def end(self) -> None:
-        """Ends the process. Any thread may call this, several times."""
-        self._process.kill()
-
-    def wait(self) -> None:
-        """Returns when the process has ended and its pipes are closed."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
 
     def run(self, request: dict[str, Any], most_bytes: int) -> pa.Table:
         """The rows of a query. Raises the errors of DuckDB, RESULT_LIMIT, and OSError or ArrowException if the process
         ends.
         """
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        body = json.dumps(request).encode()
-        stdin.write(LENGTH.pack(len(body)) + body)
-        stdin.flush()
-        head = stdout.read(LENGTH.size)
-        if len(head) < LENGTH.size:
+        write_head(self.requests, request)
+        found = read_head(self.answers)
+        if found is None:
             raise BrokenPipeError
-        found = json.loads(stdout.read(LENGTH.unpack(head)[0]))
         if found:
             raise _failure(found["kind"], found["message"])
-        with pa.ipc.open_stream(stdout) as reader:
+        with pa.ipc.open_stream(self.answers) as reader:
             batches, left = [], most_bytes
             for batch in reader:
                 left -= batch.nbytes
@@ -222,7 +166,7 @@ def run_isolated(connection: duckdb.DuckDBPyConnection, sql: str, budget: Budget
         }
         with _place(budget), _worker() as worker:
             try:
-                with budget.ending(worker.end):
+                with budget.ending(worker.kill):
                     return worker.run(request, budget.result_bytes)
             except duckdb.OutOfMemoryException as cause:
                 raise _out_of_memory(budget.memory_bytes) from cause
@@ -240,9 +184,9 @@ def _worker() -> Iterator[_Worker]:
     with _guard:
         worker = _idle.pop() if _idle else None
     if worker is not None and not worker.is_alive:
-        worker.wait()
+        worker.end()
         worker = None
-    worker = worker or _Worker()
+    worker = worker or _Worker(__name__)
     kept = False
     try:
         yield worker
@@ -252,7 +196,7 @@ def _worker() -> Iterator[_Worker]:
                 _idle.append(worker)
     finally:
         if not kept:
-            worker.wait()
+            worker.end()
 
 
 @contextmanager
