@@ -9,7 +9,6 @@ reads files, or a subquery with an alias.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import subprocess
@@ -70,9 +69,7 @@ def run(project: str, scratch: Path, runtime: str) -> Outcome:
     script = HERE / project / "project.sql"
     scripts = [str(script), *map(str, (scratch / "data").glob("*.sql"))]
     command = [sys.executable, "-m", "watersmeet", "run", *scripts, "--path", "db", "--once", "--dialect", project]
-    done = subprocess.run(
-        [*command, "--runtime", runtime], cwd=scratch, capture_output=True, text=True, check=False, env={**os.environ}
-    )
+    done = subprocess.run([*command, "--runtime", runtime], cwd=scratch, capture_output=True, text=True, check=False)
     statements = len(list(single(parse_each(script.read_text(encoding="utf-8"), project))))
     outcome = Outcome(project, statements, 0, [], done.stdout + done.stderr)
     if done.returncode == 0:

@@ -24,7 +24,7 @@ ON_SPARK = (
 )
 
 
-def passes(python: str | Path, packages: Path, tests: tuple[str, ...], *chosen: str) -> None:
+def passes(python: str | Path, packages: Path, tests: tuple[str, ...]) -> None:
     """Runs tests with an interpreter that finds these packages before its own."""
     # The workers of pytest name themselves by PYTEST_…; Spark's Python is that of the tests which it runs.
     environment = {
@@ -32,7 +32,7 @@ def passes(python: str | Path, packages: Path, tests: tuple[str, ...], *chosen: 
     }
     environment |= {"PYTHONPATH": f"{packages}{os.pathsep}{ROOT / 'src'}", "WATERSMEET_TIER": "fast"}
     done = subprocess.run(
-        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not kafka", *chosen, *tests],
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not kafka", *tests],
         cwd=ROOT,
         env=environment,
         capture_output=True,

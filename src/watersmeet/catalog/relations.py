@@ -234,6 +234,11 @@ class Relation:
         return self.reopened
 
     @property
+    def is_unconnected(self) -> bool:
+        """Whether it is an external stream without its connector, because the session does without connectors."""
+        return False
+
+    @property
     def unlisted(self) -> tuple[str, ...]:
         """The columns of a source that `*` omits."""
         return ()

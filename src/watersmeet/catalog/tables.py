@@ -188,6 +188,10 @@ class Source(Input):
     computed_parts: tuple[ComputedPart, ...] = field(default=(), kw_only=True)
     options_query: str = field(default="", kw_only=True)
 
+    @property
+    def is_unconnected(self) -> bool:
+        return self.format is not None and not self.connector
+
 
 @dataclass(frozen=True, slots=True)
 class QuerySource(Source):

@@ -343,9 +343,7 @@ def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> St
     head = len(base["sql"]) - (base["span"].end - base["span"].start)
     rest = base["sql"][head + span.end - base["span"].start :]
     created = _read_object(cursor, {**base, "sql": f"{base['sql'][:head]}CREATE{rest}"}, language)
-    if isinstance(created, Refused):
-        return created
-    if isinstance(created, Accepted):
+    if isinstance(created, (Accepted, Refused)):
         return created
     if not isinstance(created, (Create, CreateSchema)):
         raise syntax_error(cursor.text, cursor.tokens[first + 2])

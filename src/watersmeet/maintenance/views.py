@@ -58,7 +58,7 @@ def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
     """Creates a view that feeds a stream. Rows of a stream outside of the database are delivered like those of a
     sink.
     """
-    if isinstance(stream, Source) and not stream.connector:  # the session uses no connectors
+    if stream.is_unconnected:
         make(session, bound)
         return
     if not stream.is_written_externally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from watersmeet.algebra.nodes import Column, Node, SortKey, TopN, Window, WindowCall
+from watersmeet.algebra.nodes import Node, SortKey, TopN, Window, WindowCall
 from watersmeet.algebra.properties import is_by_arrival, lagging
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.watermarks import of_order, of_partition, of_scalar, watermarks
@@ -64,52 +64,17 @@ class WindowLowering:
         scalars = [*node.partition, *(s for _, call in calls for s in call.scalars)]
         below = self._input(node.input, needed & node.input.ids, scalars)
         keys = tuple(dict.fromkeys(below.at(k) for k in node.partition))
-        specs = dict.fromkeys((_spec(call, below), call.type) for _, call in calls)
+        specs = list(dict.fromkeys((_spec(call, below), call.type) for _, call in calls))
+        functions = tuple(spec for spec, _ in specs)
         op = self.grouped(below.operator, keys)
-        if node.in_order:
-            return self._sliding(node, op, keys, below, calls)
         asked = replace(node, calls=tuple(call for _, call in calls), outputs=tuple(c for c, _ in calls))
         append_only = op.append_only and is_by_arrival(asked)
-        op = self._kept(asked, op, keys, below)
+        if not node.in_order:
+            op = self._kept(asked, op, keys, below)
         fields = [(f.type, f.nullable) for f in op.schema]
         fields += [(kind, spec.function not in _NEVER_NULL) for spec, kind in specs]
-        functions = tuple(spec for spec, _ in specs)
-        made = self.builder.add(
-            operators.Window((op.id,), positional(fields), append_only, keys=keys, functions=functions)
-        )
-        order = list(specs)
-        found = [(c, below.columns[c.id]) for c in node.input.columns if c.id in below.columns]
-        found += [(c, len(op.schema) + order.index((_spec(call, below), call.type))) for c, call in calls]
-        return of_operator(made, found)
-
-    def _sliding(
-        self,
-        node: Window,
-        op: Operator,
-        keys: tuple[int, ...],
-        below: _Input,
-        calls: Sequence[tuple[Column, WindowCall]],
-    ) -> Stream:
-        """The window over rows that arrive in order."""
-        specs = list(dict.fromkeys((_spec(call, below), call.type) for _, call in calls))
-        functions = [spec for spec, _ in specs]
-        read = {k.column for k in functions[0].order}.union(keys, *[_read(f) for f in functions])
-        fields = [(f.type, f.nullable) for f in op.schema]
-        fields += [(kind, spec.function not in _NEVER_NULL) for spec, kind in specs]
-        time, retain = _still_needed(node, [call for _, call in calls])
-        made = self.builder.add(
-            operators.SlidingWindow(
-                (op.id,),
-                positional(fields),
-                append_only=True,
-                keys=keys,
-                functions=tuple(functions),
-                kept=tuple(sorted(read)),
-                time=None if time is None else below.at(time),
-                retain=retain,
-                depth=_depth([call for _, call in calls]),
-            )
-        )
+        window = operators.Window((op.id,), positional(fields), append_only, keys=keys, functions=functions)
+        made = self.builder.add(_sliding(asked, window, below) if node.in_order else window)
         found = [(c, below.columns[c.id]) for c in node.input.columns if c.id in below.columns]
         found += [(c, len(op.schema) + specs.index((_spec(call, below), call.type))) for c, call in calls]
         return of_operator(made, found)
@@ -168,6 +133,23 @@ def _closed(node: Window | TopN, below: _Input) -> tuple[int | None, Watermark]:
     """The column that determines which partitions are final, and the watermark above them."""
     found = of_partition(node)
     return (None, ()) if found is None else (below.at(node.partition[found[0]]), found[1])
+
+
+def _sliding(node: Window, window: operators.Window, below: _Input) -> operators.SlidingWindow:
+    """The window over rows that arrive in order."""
+    read = {k.column for k in window.functions[0].order}.union(window.keys, *map(_read, window.functions))
+    time, retain = _still_needed(node, node.calls)
+    return operators.SlidingWindow(
+        window.inputs,
+        window.schema,
+        append_only=True,
+        keys=window.keys,
+        functions=window.functions,
+        kept=tuple(sorted(read)),
+        time=None if time is None else below.at(time),
+        retain=retain,
+        depth=_depth(node.calls),
+    )
 
 
 def _read(spec: operators.WindowSpec) -> set[int]:

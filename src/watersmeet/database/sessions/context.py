@@ -71,7 +71,7 @@ class OwnHandler(Protocol):
 class Session:
     """The state of a connection.
 
-    connectors: `used`; `ignored`: relations are created without them, if only plans are needed; `checked`: only their
+    connectors: `used`; `ignored`: relations are created without them, as tests do that give rows themselves; `checked`: only their
     options are read. Unless they are used, no other system is contacted: sinks deliver nothing, and a statement that
     needs an answer of another system raises RUNTIME_UNAVAILABLE.
 

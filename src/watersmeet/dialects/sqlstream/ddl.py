@@ -394,8 +394,6 @@ def read_column_type(cursor: Cursor) -> SqlType:
     return read_type(cursor)
 
 
-_HINT: Final = "CREATE STREAM, FOREIGN STREAM, SERVER, TABLE, FOREIGN TABLE, VIEW and MATERIALIZED VIEW are supported."
-
 #: The way round Java.
 JAVA: Final = "Write the function in SQL (RETURN expression) or in Python (LANGUAGE PYTHON)."
 

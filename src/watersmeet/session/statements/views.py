@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.binder import bind_query
-from watersmeet.catalog import ROWTIME, Merging, Relation, Source, Stream, View
+from watersmeet.catalog import ROWTIME, Merging, Relation, Stream, View
 from watersmeet.connectors.base.targets import view_delivery
 from watersmeet.connectors.registry import connector_of
 from watersmeet.database.assignment import Target, check_types
@@ -46,9 +46,8 @@ def target_of(
     if name is None:
         return None
     stream = session.relation(name, statement)
-    # Without its connector, an external stream is a source that still has the format of its rows.
-    unconnected = session.connectors != "used" and isinstance(stream, Source) and stream.format is not None
-    if not (isinstance(stream, Stream) or stream.is_written_externally or unconnected):
+    is_external = stream.is_written_externally or stream.is_unconnected
+    if not (isinstance(stream, Stream) or is_external):
         raise error_at(
             statement,
             name.span,
@@ -63,7 +62,7 @@ def target_of(
             name.span,
             detail="Each row that it writes would produce another row.",
         )
-    if stream.is_written_externally or unconnected:
+    if is_external:
         _check_external(statement, stream, columns, merging)
         return stream
     _check_columns(statement, stream, columns)
@@ -86,7 +85,7 @@ def _check_external(
     if stream.format is not None:
         _check_messages(statement, stream, columns)
         _check_given(statement, stream, columns)
-    if stream.connector or stream.format is None:
+    if not stream.is_unconnected:
         delivery = view_delivery(replace(stream, columns=columns), stream, merging)
         connector_of(delivery).check(delivery)
 
