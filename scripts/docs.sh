@@ -9,5 +9,5 @@ if [ ! -e "$env/.ready" ] || [ requirements/docs.txt -nt "$env/.ready" ]; then
   "$env/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
   touch "$env/.ready"
 fi
-NO_MKDOCS_2_WARNING=1 "$env/bin/mkdocs" build --quiet --strict
+NO_MKDOCS_2_WARNING=1 "$env/bin/mkdocs" build --quiet --strict --config-file scripts/mkdocs.yml
 echo "docs: open build/site/index.html"

@@ -71,9 +71,9 @@ class OwnHandler(Protocol):
 class Session:
     """The state of a connection.
 
-    connectors: `used`; `ignored`: relations are created without them, as tests do that give rows themselves; `checked`: only their
-    options are read. Unless they are used, no other system is contacted: sinks deliver nothing, and a statement that
-    needs an answer of another system raises RUNTIME_UNAVAILABLE.
+    connectors: `used`; `ignored`: relations are created without them, as tests do that give rows themselves;
+    `checked`: only their options are read. Unless they are used, no other system is contacted: sinks deliver nothing,
+    and a statement that needs an answer of another system raises RUNTIME_UNAVAILABLE.
 
     view: the view whose text is being read instead of the user's. running: queries that run until they are stopped.
     stopping: threads that are stopping such queries. acknowledgements: the acknowledgements of the subscriptions that
