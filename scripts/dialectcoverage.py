@@ -117,9 +117,11 @@ def page(system: str) -> str:
     title = SYSTEMS[system]
     entries = [e for t in of_system for e in t.entries]
     counts = Counter(e.outcome for e in entries)
-    total = ", ".join(f"{counts[outcome]:,} {head}" for outcome, head in _HEADS.items())
+    total = ", ".join(
+        f"{counts[outcome]:,} {'work' if outcome == 'works' else head}" for outcome, head in _HEADS.items()
+    )
     begin = (
-        f"# {title}: what runs\n\nWhich statements, clauses, options, settings, functions and types of the "
+        f"# SQL of {title}\n\nWhich statements, clauses, options, settings, functions and types of the "
         f"documentation of {title} run? A test runs each of the {len(entries):,}: {total}. "
         f"[The page of the dialect](../../dialects/{system}.md) explains the differences. "
         "`python -m scripts.reference` writes this page from `tests/coverage`.\n"
@@ -148,7 +150,7 @@ def _table(outcome: Outcome, entries: Sequence[Entry]) -> str:
     else:
         heads = (
             _HEADS[outcome],
-            "what it would do, and the way round" if outcome == "notice" else "why, and the way round",
+            "its purpose there, and the way round" if outcome == "notice" else "why, and the way round",
         )
         rows = [(_cell(e.name), _cell(e.note)) for e in entries]
     lines = [heads, tuple("---" for _ in heads), *rows]

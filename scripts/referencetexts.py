@@ -197,7 +197,7 @@ _RW, _TP, _SS, _LS = (
     "../dialects/risingwave.md", "../dialects/timeplus.md", "../dialects/sqlstream.md", "../dialects/lenses.md",
 )  # fmt: skip
 
-#: What runs of SQLstream's statements.
+#: The page with SQLstream's supported statements.
 _WHAT_RUNS_SS: Final = "dialects/sqlstream.md#statements"
 
 #: By their first words: meaning and page.

@@ -1,8 +1,8 @@
 """Windowed aggregates of SQLstream on random histories, against the rules in plain Python: s-Server, "WINDOW clause",
 "Analytic Functions", "EXP_AVG", "LAG" (`SW-01` to `SW-12` of docs/rules/sqlstream.md).
 
-Rows come in random transactions, cut into random epochs, with restarts; some are earlier than a row before them and are
-rejected. After each FLUSH the content is that of the rows so far: how they were cut into epochs changes nothing.
+Rows are inserted in random transactions, cut into random epochs, with restarts; some are earlier than a row before
+them and are rejected. After each FLUSH the content is that of the rows so far: the cuts into epochs change nothing.
 """
 
 from __future__ import annotations

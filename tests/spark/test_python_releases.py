@@ -1,4 +1,4 @@
-"""Python 3.12 and 3.13, beside the 3.11 of the other tests, where they can be had."""
+"""Python 3.12 and 3.13 where they are installed; the other tests run on 3.11."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from tests.spark.test_releases import ON_SPARK, ROOT, passes
 
-#: Some of those of another Spark, and what depends on the interpreter: annotations, pickles, threads, the command line.
+#: Tests on Spark, and tests of code that depends on the interpreter: annotations, pickles, threads, the command line.
 ON_PYTHON = (
     *ON_SPARK[:2],
     "tests/spark/test_engine.py::test_views_follow_changes",
@@ -25,7 +25,7 @@ ON_PYTHON = (
 )
 
 
-#: What the tests import besides the package's own requirements.
+#: The packages that the tests import besides the package's own requirements.
 OF_TESTS = (
     *("pytest", "pytest-xdist", "hypothesis", "protobuf", "googleapis-common-protos", "psycopg", "psycopg-binary"),
     *("pymysql", "confluent-kafka", "fastavro", "obstore", "cryptography", "pyyaml", "selenium"),

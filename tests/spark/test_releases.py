@@ -1,4 +1,4 @@
-"""Spark 4.0, beside the 4.1 of the other tests."""
+"""Spark 4.0; the other tests run on 4.1."""
 
 from __future__ import annotations
 

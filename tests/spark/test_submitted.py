@@ -69,7 +69,7 @@ def gone(process):
 
 
 def given_arguments(script_url, database_url):
-    """What the Spark operator's manifest and YARN's command pass to the main file, with these addresses."""
+    """The arguments of the main file in the Spark operator's manifest and in YARN's command, with these addresses."""
     spec = yaml.safe_load((ROOT / "deploy/spark-application.yaml").read_text(encoding="utf-8"))["spec"]
     page = (ROOT / "docs/DEPLOYING.md").read_text(encoding="utf-8")
     (on_yarn,) = re.findall(r"^    main\.py (.*)$", page, re.MULTILINE)

@@ -3,7 +3,7 @@ which it was created.
 
 The body of a function of SQL replaces its call (RisingWave, "SQL UDFs"). A call of another language contains the whole
 function. A table function is the `unnest` of the array of its rows, an aggregate a function of the `array_agg` of the
-rows of a group: so its value always is that of the present rows, whatever was inserted and deleted.
+rows of a group, so its value depends only on the present rows.
 """
 
 from __future__ import annotations

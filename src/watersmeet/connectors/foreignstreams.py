@@ -144,7 +144,7 @@ IDLE: Final[dict[str, str]] = {
     "STRICT_PARSING": "a field that can't be read is NULL, a record that can't be decoded is counted",
 }
 
-#: Options that would change which rows there are, with what to do instead.
+#: Refused options, which would change the rows, each with the way round.
 _LACKING: Final[dict[str, str]] = {
     **dict.fromkeys(
         ("INDEX_TOPIC_NAME", "INDEX_TOPIC_NAME_SUFFIX", "INDEX_TOPIC_SEED_BROKERS", "PARTITION_OFFSET_QUERY"),

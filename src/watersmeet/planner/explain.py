@@ -53,7 +53,7 @@ _WAITS: Final = {"<": ">=", "<=": ">", ">": ">", ">=": ">="}
 class Arrangement:
     """Rows that an operator keeps, ordered by key.
 
-    readers: the joins that read them. bound: what limits their number.
+    readers: the joins that read them. bound: the limit of their number.
     shared: the relations that already keep them.
     """
 
@@ -231,7 +231,7 @@ def _time_bound(op: TimeFilter, circuit: Circuit, names: Names) -> str:  # noqa:
     return f"bounded: keeps rows with {time} {_WAITS[op.comparison]} {names.watermark(op.bound)}"
 
 
-#: For each class of operators that keep rows by a key, what limits their number.
+#: The limit of the number of rows, for each class of operators that keep rows by a key.
 _BOUNDS: Final[dict[type[Operator], Callable[[Any, Circuit, Names], str]]] = {
     Aggregate: _group_bound,
     Arrange: _arrange_bound,

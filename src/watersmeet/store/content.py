@@ -367,7 +367,7 @@ class Content:
         table.applied = snapshot.upto
 
     def _name(self, relation: Relation) -> None:
-        """Lets the relation's name show this relation, whatever it showed before."""
+        """Makes the relation's name show this relation, and no earlier one."""
         table = self._tables[relation.id]
         if self._shown.get(_place("main", relation)) != relation.id:
             self._hide(table.relation, "main")

@@ -475,7 +475,7 @@ class DialectRules:
         binding: Binding,
         plain: Callable[[], SelectWindows],
     ) -> SelectWindows:
-        """What collects the window functions of a SELECT. rows: those that pass WHERE. ctx: of these rows.
+        """The collector of a SELECT's window functions. rows: the rows that pass WHERE. ctx: the context of these rows.
 
         Law: the returned relation has the columns of the given one.
         """

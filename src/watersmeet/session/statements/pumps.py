@@ -72,7 +72,7 @@ def alter_pump(session: Session, statement: AlterPump) -> Result:
     """ALTER PUMP name, … START or STOP. A pump already in that state stays unchanged.
 
     START begins with the pumps that read the output of others, STOP with those that write it, so that no row between
-    two pumps is lost, whatever the order of their names.
+    two pumps is lost. The order of their names has no influence.
     """
     session.require_definer("ALTER PUMP")
     pumps = _in_flow_order(session.catalog, _altered(session, statement))

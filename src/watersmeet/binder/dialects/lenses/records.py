@@ -100,7 +100,7 @@ def records_in(query: Bound | BoundQuery) -> QueryRecords | None:
 #: The fields of `_meta` that Kafka sets.
 _OF_BROKERS: Final = (RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
 
-#: By name of the column with the start of a record's window, the kind of a group's key (`windowed_key`).
+#: The kind of a group's key (`windowed_key`) by the column with the start of a record's window.
 STARTS: Final = {"@window": "time", "@session": "session"}
 
 #: The columns that `*` omits.
