@@ -74,6 +74,10 @@ FUNCTIONS = {
     "FIRST_VALUE(x) IGNORE NULLS": lambda rows, row: _at([r[3] for r in rows if r[3] is not None], 0),
     "LAST_VALUE(n)": lambda rows, row: _at([r[2] for r in rows], -1),
     "NTH_VALUE(n, 2)": lambda rows, row: _at([r[2] for r in rows], 1),
+    "NTH_VALUE(x, 2) FROM FIRST IGNORE NULLS": lambda rows, row: _at([r[3] for r in rows if r[3] is not None], 1),
+    "NTH_VALUE(x, 2) FROM LAST": lambda rows, row: _at([r[3] for r in rows], -2),
+    "NTH_VALUE(x, 3) FROM LAST RESPECT NULLS": lambda rows, row: _at([r[3] for r in rows], -3),
+    "NTH_VALUE(x, 2) FROM LAST IGNORE NULLS": lambda rows, row: _at([r[3] for r in rows if r[3] is not None], -2),
     "EXP_AVG(x, INTERVAL '10' SECOND)": lambda rows, row: _decayed(rows, row[0]),
 }
 #: LAG reads the rows of the window before the row.
@@ -113,7 +117,7 @@ class Case:
         partition = rng.choice(["PARTITION BY k", "PARTITION BY k", ""])
         self.by_key = bool(partition)
         frame, self.whole, self.earlier = _window(rng)
-        chosen = rng.sample(sorted(FUNCTIONS), 4)
+        chosen = rng.sample(sorted(FUNCTIONS), 5)
         if values is _WIDE:  # doubles lose digits there
             chosen = [c for c in chosen if not c.startswith(("STDDEV", "EXP"))]
         self.functions = [(c, FUNCTIONS[c]) for c in chosen]

@@ -50,6 +50,10 @@ class WindowedSubquery(exp.Subquery):  # type: ignore[misc]
     own_parts: ClassVar[frozenset[str]] = frozenset({"over"})
 
 
+class FromLast(exp.Expression):  # type: ignore[misc]
+    """`NTH_VALUE(x, n) FROM LAST`, whose rows are counted from the last one of the window."""
+
+
 def window_of(node: exp.Expression) -> exp.Window | None:
     """The window of an item of FROM; None if it has no window."""
     return node.args["over"] if isinstance(node, (WindowedTable, WindowedSubquery)) else None
@@ -209,11 +213,12 @@ class WatersmeetSqlstream(Base):
             return found
 
         def _parse_window(self, this: Any, alias: bool = False) -> Any:
-            """Reads the OVER of a call. Raises FEATURE_NOT_SUPPORTED for FROM LAST before it."""
-            last = self._curr.token_type == TokenType.FROM and self._next.text.upper() == "LAST"
-            if last and isinstance(this, exp.Anonymous) and str(this.this).upper() == "NTH_VALUE":
-                hint = "Write LAST_VALUE, or LAG(x, n)."
-                raise not_supported("FROM LAST", self.sql, span_of([self._curr, self._next]), hint=hint)
+            """Reads the OVER of a call, for NTH_VALUE after FROM FIRST or FROM LAST."""
+            if isinstance(this, exp.Anonymous) and str(this.this).upper() == "NTH_VALUE":
+                if self._match_text_seq("FROM", "LAST"):
+                    this = self.expression(FromLast(this=this))
+                else:
+                    self._match_text_seq("FROM", "FIRST")
             return super()._parse_window(this, alias)
 
         def _parse_paren(self) -> Any:

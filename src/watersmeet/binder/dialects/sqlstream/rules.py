@@ -54,7 +54,7 @@ from watersmeet.binder.dialects.sqlstream.stream_joins import (
 )
 from watersmeet.binder.dialects.sqlstream.stream_windows import StreamWindows
 from watersmeet.catalog import ROWTIME
-from watersmeet.dialects.sqlstream.grammar import StreamSelect, window_of
+from watersmeet.dialects.sqlstream.grammar import FromLast, StreamSelect, window_of
 from watersmeet.dialects.tree.queries import is_marked, node_error, node_span
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.expressions.aggregatecalls import has_aggregate
@@ -484,6 +484,9 @@ class SqlstreamRules(DialectRules):
     ) -> SelectWindows:
         """The window functions of a stream: each row is output once."""
         if ctx.scope.stream is None:
+            last = node.find(FromLast)
+            if last is not None:
+                raise env.not_supported("FROM LAST in a query without streams", last.this)
             return plain()
         assert isinstance(rows, StreamOrder)
         return StreamWindows(node.args.get("windows") or (), ctx, env, binding, rows)

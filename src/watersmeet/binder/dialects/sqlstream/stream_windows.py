@@ -57,6 +57,7 @@ from watersmeet.binder.dialects.sqlstream.stream_joins import (
     timestamp,
 )
 from watersmeet.circuit.operators import COLLECTED
+from watersmeet.dialects.sqlstream.grammar import FromLast
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.expressions.aggregatecalls import OF_WINDOWS, aggregate_name, bind_call, written
 from watersmeet.expressions.casts import cast, unify
@@ -142,9 +143,11 @@ class StreamWindows(Windows):
         return TimeFilter(relation, time.column, "<", of_scalar(time, watermarks(relation)), final=True)
 
     def _call(self, node: exp.Expression, definition: Definition, ctx: Context) -> WindowCall:
-        skips, condition = False, None
+        skips, condition, backwards = False, None, False
         while isinstance(node, (exp.IgnoreNulls, exp.RespectNulls)):
             skips, node = isinstance(node, exp.IgnoreNulls), node.this
+        if isinstance(node, FromLast):
+            backwards, node = True, node.this
         if isinstance(node, exp.Filter):
             condition, node = bind_condition(node.expression.this, ctx, "FILTER").finish(), node.this
         frame = self._frame(node, definition, ctx)
@@ -156,26 +159,27 @@ class StreamWindows(Windows):
         if name in _VALUES:
             if condition is not None:
                 raise ctx.not_supported("FILTER for a window function that is not an aggregate", node)
-            return replace(self._picked(name, node, frame, order, ctx), skips_nulls=skips)
+            found = self._picked(name, node, frame, order, ctx)
+            return replace(found, number=-found.number if backwards else found.number, skips_nulls=skips)
         call = written(node)
         if call is None or aggregate_name(node, ctx) is None or name in OF_WINDOWS:
             raise ctx.not_supported(f"{name.upper() or 'this function'} over a stream", node)
-        found = bind_call(call, lambda _: ctx)
+        bound = bind_call(call, lambda _: ctx)
         if (
-            found.order
-            or found.extra
-            or found.constant is not None
-            or found.function in COLLECTED
-            or (found.distinct and found.function != "count")
+            bound.order
+            or bound.extra
+            or bound.constant is not None
+            or bound.function in COLLECTED
+            or (bound.distinct and bound.function != "count")
         ):
             raise ctx.not_supported(
-                f"{'DISTINCT in ' * found.distinct}{name} as a window function",
+                f"{'DISTINCT in ' * bound.distinct}{name} as a window function",
                 node,
                 hint="COUNT(DISTINCT x), and other aggregates without DISTINCT, can have a window.",
             )
-        arguments = () if found.argument is None else (found.argument,)
+        arguments = () if bound.argument is None else (bound.argument,)
         return WindowCall(
-            found.function, arguments, 0, condition, order, frame, found.type, distinct=bool(found.distinct)
+            bound.function, arguments, 0, condition, order, frame, bound.type, distinct=bool(bound.distinct)
         )
 
     def _picked(
