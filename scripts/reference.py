@@ -167,7 +167,7 @@ def show_page() -> str:
 
 def shown_without_meaning() -> set[str]:
     """Lists of SHOW that no text describes."""
-    refused = {"cluster", "processlist", "files"}
+    refused = {"files"}
     lists = {" ".join(words).lower() for words in utility._LISTS}
     return lists - refused - {*texts.SHOWN, *texts.LISTED}
 

@@ -123,6 +123,13 @@ SHOWN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ),
     ),
     "parameters": ("Settings of the database.", ("setting", "value")),
+    "cluster": ("The only node.", ("path of the database", "runtime", "state", "number of state buckets")),
+    **dict.fromkeys(("cursors", "subscription cursors"), ("Declared cursors of the session.", ("cursor",))),
+    "processlist": ("Running queries.", ("id, for KILL", "start", "text")),
+    "users": (
+        "[Roles](../SERVING.md#roles-and-grants).",
+        ("role", "`true` if it can log in", "roles that contain it", "limit of its connections"),
+    ),
     "all": ("[Session variables](../dialects/risingwave.md#session-variables).", ("variable", "value", "effect")),
     "connectors": (
         "Options of connectors, as in [CONNECTORS](../CONNECTORS.md); LIKE selects connectors.",
@@ -199,6 +206,7 @@ _RW, _TP, _SS, _LS = (
 
 #: The page with SQLstream's supported statements.
 _WHAT_RUNS_SS: Final = "dialects/sqlstream.md#statements"
+_WHAT_RUNS_RW: Final = "dialects/risingwave.md#statements"
 
 #: By their first words: meaning and page.
 STATEMENTS: Final = {
@@ -241,6 +249,8 @@ STATEMENTS: Final = {
     "CREATE FOREIGN DATA WRAPPER": ("accepted with a notice", _WHAT_RUNS_SS),
     **dict.fromkeys(("ANALYZE", "CHECKPOINT"), ("accepted with a notice", _WHAT_RUNS_SS)),
     **dict.fromkeys(("CALL", "IMPORT"), ("refused with the way round", _WHAT_RUNS_SS)),
+    **dict.fromkeys(("CANCEL", "COMMENT"), ("accepted with a notice", _WHAT_RUNS_RW)),
+    "REASSIGN": ("refused with the way round", _WHAT_RUNS_RW),
     "CREATE ROLE": ("a role; also USER, GROUP", "../SERVING.md#roles-and-grants"),
     "ALTER": ("change or rename a relation", "../SEMANTICS.md#replacing-and-altering"),
     "ALTER DATABASE": ("number of buckets", "../OPERATIONS.md#parallelism"),

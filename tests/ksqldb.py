@@ -17,7 +17,7 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.binder.context.rules import DialectRules, JoinClause, Reading, Sourced
 from watersmeet.binder.dialects import register
 from watersmeet.dialects.registry import Language
-from watersmeet.dialects.risingwave import WatersmeetRisingWave
+from watersmeet.dialects.risingwave.grammar import WatersmeetRisingWave
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.tree.nodes import MarkedSelect, plain, retyped
 from watersmeet.dialects.tree.queries import node_span

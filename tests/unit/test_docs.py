@@ -71,16 +71,18 @@ def test_rules_and_rulings_that_are_named_exist():
 
 
 def test_every_session_variable_is_listed_and_no_other():
-    """Settings of Lenses without effect are on the page of its entries."""
+    """Settings of Lenses and RisingWave without effect are on the pages of their entries."""
     first = {
         n
         for line in section("Session variables").splitlines()
         if line.startswith("| `")
         for n in re.findall(r"`([\w.]+)`", line.split("|")[1])
     }
-    elsewhere = {v.name for v in language_named("lenses").variables if not v.effect}
-    entries = {e.name for t in topics() if t.system == "lenses" for e in t.entries if e.kind == "setting"}
-    assert entries >= elsewhere
+    elsewhere = set()
+    for system in ("lenses", "risingwave"):
+        unused = {v.name for v in language_named(system).variables if not v.effect}
+        assert {e.name for t in topics() if t.system == system for e in t.entries if e.kind == "setting"} >= unused
+        elsewhere |= unused
     assert first == {*variables(), "rw_implicit_flush"} - elsewhere
 
 

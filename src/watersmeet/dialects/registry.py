@@ -11,11 +11,13 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import COMMON_SCHEMA, DropWord
-from watersmeet.dialects import risingwave, variables
+from watersmeet.dialects import variables
 from watersmeet.dialects.lenses import ddl as lenses
 from watersmeet.dialects.lenses import settings as lenses_settings
 from watersmeet.dialects.lenses.functions import FAMILIES
 from watersmeet.dialects.lenses.grammar import WatersmeetLenses
+from watersmeet.dialects.risingwave import accepted as clusters
+from watersmeet.dialects.risingwave import grammar as risingwave
 from watersmeet.dialects.semantics import LENSES, RISINGWAVE, SQLSTREAM, TIMEPLUS, Semantics
 from watersmeet.dialects.sqlstream import accepted
 from watersmeet.dialects.sqlstream import ddl as sqlstream
@@ -93,7 +95,20 @@ _LANGUAGES: Final[dict[str, Language]] = {
         creates=risingwave.CREATES,
         lacking=risingwave.LACKING,
         alter=read_alter,
+        drops=risingwave.DROPS,
+        readers={
+            "ALTER": clusters.read_alter,
+            "CANCEL": clusters.read_cancel,
+            "COMMENT": clusters.read_comment,
+            "DESCRIBE": clusters.read_describe,
+            "KILL": clusters.read_kill,
+            "REASSIGN": clusters.read_owned,
+            "RECOVER": clusters.read_recover,
+            "SET": clusters.read_set,
+            "USE": clusters.read_use,
+        },
         variables=variables.RISINGWAVE,
+        catalog="DEV",
     ),
     "lenses": Language(
         "lenses",

@@ -96,47 +96,108 @@ def flag(
 
 _RISINGWAVE: Final = "RisingWave"
 
+#: Session variables of RisingWave that have no effect, with their defaults and descriptions.
+WITHOUT_EFFECT: Final[dict[str, tuple[str, str]]] = {
+    "background_ddl": ("false", "Whether CREATE returns before a new view is filled."),
+    "backfill_rate_limit": ("default", "Rows per second while a new view reads its history."),
+    "batch_enable_distributed_dml": ("false", "Whether INSERT, UPDATE and DELETE run on several nodes."),
+    "batch_enable_lookup_join": ("true", "Lookup joins in batch queries."),
+    "batch_enable_sort_agg": ("true", "Aggregates over sorted rows in batch queries."),
+    "batch_hnsw_ef_search": ("40", "Candidates of a search in a vector index."),
+    "batch_parallelism": ("default", "Parallelism of batch queries."),
+    "bypass_cluster_limits": ("false", "Whether limits of a cluster apply."),
+    "cdc_source_wait_streaming_start_timeout": ("30", "Seconds to wait for the start of a captured database."),
+    "client_min_messages": ("notice", "Smallest level of message that the client gets."),
+    "create_compaction_group_for_mv": ("false", "Separate compaction of new views."),
+    "dml_rate_limit": ("default", "Rows per second that INSERT, UPDATE and DELETE write to a new table."),
+    "dml_wait_persistence": ("false", "Whether INSERT, UPDATE and DELETE wait until their rows are on disk."),
+    "enable_datafusion_engine": ("true", "How batch queries over Iceberg tables run."),
+    "enable_index_selection": ("true", "Index choice for temporal and lookup joins."),
+    "enable_locality_backfill": ("true", "Sort the history of a new view by join key."),
+    "enable_mv_selection": ("false", "Whether batch queries read views with the same query."),
+    "enable_serverless_backfill": ("false", "Separate nodes that fill new views."),
+    "enable_share_plan": ("true", "Share equal subplans."),
+    "enable_two_phase_agg": ("true", "Aggregates in two phases."),
+    "force_split_distinct_agg": ("false", "Separate operators for DISTINCT in aggregates."),
+    "force_two_phase_agg": ("false", "Aggregates in two phases wherever that is possible."),
+    "iceberg_engine_connection": ("", "Connection of the tables with ENGINE = iceberg."),
+    "iceberg_query_storage_mode": ("iceberg", "Storage that batch queries of tables with ENGINE = iceberg read."),
+    "max_split_range_gap": ("8", "Largest range of keys that becomes single look-ups."),
+    "recovery_mode": ("default", "How a cluster recovers."),
+    "sink_decouple": ("default", "Log in front of sinks."),
+    "statement_timeout": ("0", "Time after which a batch query is ended; 0 is never."),
+    "streaming_allow_jsonb_in_stream_key": ("false", "Whether jsonb may be part of the key of a view."),
+    "streaming_asof_join_use_cache": ("true", "Cache of ASOF joins."),
+    "streaming_enable_arrangement_backfill": ("true", "Arrangement backfill."),
+    "streaming_enable_delta_join": ("false", "Delta joins over indexes."),
+    "streaming_enable_materialized_expressions": ("true", "Whether results of impure functions are stored."),
+    "streaming_enable_unaligned_join": ("false", "Let barriers overtake a join."),
+    "streaming_force_filter_inside_join": ("false", "Keep residual conditions in the join."),
+    "streaming_max_parallelism": ("256", "Largest parallelism of new views."),
+    "streaming_over_window_cache_policy": ("full", "Cache of window functions."),
+    "streaming_parallelism": ("default", "Parallelism of new views."),
+    **{
+        f"streaming_parallelism_for_{kind}": ("default", f"Parallelism of {what}.")
+        for kind, what in (
+            ("backfill", "filling new views"),
+            ("index", "new indexes"),
+            ("materialized_view", "new views"),
+            ("sink", "new sinks"),
+            ("source", "new sources"),
+            ("table", "new tables"),
+        )
+    },
+    "streaming_parallelism_strategy": ("default", "How the parallelism of new views adapts."),
+    "streaming_separate_consecutive_join": ("false", "An exchange between consecutive joins."),
+    "streaming_separate_sink": ("false", "An exchange in front of sinks."),
+    "streaming_unsafe_allow_unmaterialized_impure_expr": ("false", "Whether impure functions are computed again."),
+    "streaming_unsafe_allow_upsert_sink_pk_mismatch": ("false", "Whether the key of a sink may be any columns."),
+    "streaming_use_arrangement_backfill": ("true", "Arrangement backfill."),
+    "streaming_use_shared_source": ("true", "Whether views share the reader of a source."),
+    "streaming_use_snapshot_backfill": ("true", "Snapshot backfill."),
+    "synchronize_seqscans": ("false", "Nothing; it exists for compatibility."),
+    "row_security": ("true", "Nothing; it exists for compatibility."),
+    "lock_timeout": ("0", "Nothing; it exists for compatibility."),
+    "visibility_mode": ("default", "Whether batch queries read changes that are not committed."),
+}
+
+#: Session variables of PostgreSQL that RisingWave has, each with the values that change nothing, the default first. A
+#: server knows more of them (`server.settings`).
+ONE_VALUE: Final[dict[str, tuple[str, ...]]] = {
+    "batch_expr_strict_mode": ("true", "on"),
+    "bytea_output": ("hex",),
+    "client_encoding": ("utf8", "utf-8", "unicode"),
+    "datestyle": ("iso, mdy", "iso", "iso, ymd", "iso, dmy", "dmy"),
+    "intervalstyle": ("postgres",),
+    "query_epoch": ("0",),
+    "server_encoding": ("utf8",),
+    "standard_conforming_strings": ("on", "true"),
+    "transaction_isolation": ("read committed", "read uncommitted"),
+}
+
+
+def _without_effect(name: str, default: str, description: str, choices: tuple[str, ...] = ()) -> Variable:
+    kind: VariableKind = "boolean" if default in ("true", "false") else "text"
+    return Variable(name, kind, default, description, choices=choices, system=_RISINGWAVE)
+
+
 #: Session variables of RisingWave, with RisingWave's defaults.
 RISINGWAVE: Final = (
-    Variable(
-        "backfill_rate_limit",
-        "text",
-        "default",
-        "Rows per second while a new view reads its history.",
-        system=_RISINGWAVE,
+    *(_without_effect(name, *shown) for name, shown in WITHOUT_EFFECT.items()),
+    *(
+        Variable(name, "text", values[0], "The values that it takes mean the same.", effect=True, choices=values)
+        for name, values in ONE_VALUE.items()
     ),
-    flag("batch_enable_lookup_join", True, "Lookup joins in batch queries.", system=_RISINGWAVE),
-    Variable(
-        "client_min_messages", "text", "notice", "Smallest level of message that the client gets.", system=_RISINGWAVE
-    ),
-    flag("enable_index_selection", True, "Index choice for temporal and lookup joins.", system=_RISINGWAVE),
-    flag("enable_join_ordering", True, "Reorder inner joins; false keeps the written order.", effect=True),
-    flag("enable_locality_backfill", True, "Sort the history of a new view by join key.", system=_RISINGWAVE),
-    flag("enable_share_plan", True, "Share equal subplans.", system=_RISINGWAVE),
     Variable("extra_float_digits", "integer", "1", "Digits of floating-point output.", system=_RISINGWAVE),
+    flag("enable_join_ordering", True, "Reorder inner joins; false keeps the written order.", effect=True),
     flag("implicit_flush", False, "INSERT, UPDATE and DELETE wait until all views show their rows.", effect=True),
-    Variable(
-        "query_mode",
-        "text",
-        "auto",
-        "How batch queries run.",
-        choices=("auto", "local", "distributed"),
-        system=_RISINGWAVE,
-    ),
+    _without_effect("query_mode", "auto", "How batch queries run.", ("auto", "local", "distributed")),
     Variable(
         "sink_rate_limit",
         "text",
         "default",
         "Rows per second that each new sink delivers; 0 pauses it.",
         effect=True,
-    ),
-    flag("sink_decouple", True, "Log in front of sinks.", system=_RISINGWAVE),
-    Variable(
-        "statement_timeout",
-        "integer",
-        "0",
-        "Seconds after which a batch query is ended; 0 is never.",
-        system=_RISINGWAVE,
     ),
     Variable(
         "source_rate_limit",
@@ -145,30 +206,17 @@ RISINGWAVE: Final = (
         "Rows per second of each new source; 0 pauses it.",
         effect=True,
     ),
-    flag("streaming_asof_join_use_cache", True, "Cache of ASOF joins.", system=_RISINGWAVE),
     flag("streaming_enable_bushy_join", True, "Bushy instead of left-deep join trees.", effect=True),
-    flag("streaming_enable_delta_join", False, "Delta joins over indexes.", system=_RISINGWAVE),
     flag(
         "streaming_enable_multiway_join",
         True,
         "Inner joins by one key are one operator without rows in between.",
         True,
     ),
-    flag("streaming_enable_unaligned_join", False, "Let barriers overtake a join.", system=_RISINGWAVE),
-    flag("streaming_force_filter_inside_join", False, "Keep residual conditions in the join.", system=_RISINGWAVE),
-    Variable(
-        "streaming_join_encoding",
-        "text",
-        "",
-        "Row encoding of join state.",
-        choices=("", "cpu_optimized", "memory_optimized"),
-        system=_RISINGWAVE,
+    _without_effect(
+        "streaming_join_encoding", "", "Row encoding of join state.", ("", "cpu_optimized", "memory_optimized")
     ),
-    Variable("streaming_parallelism", "text", "default", "Parallelism of new views.", system=_RISINGWAVE),
-    flag("streaming_separate_consecutive_join", False, "An exchange between consecutive joins.", system=_RISINGWAVE),
     flag("streaming_share_arrangements", True, "Joins of new views read arrangements that other views keep.", True),
-    flag("streaming_use_arrangement_backfill", True, "Arrangement backfill.", system=_RISINGWAVE),
-    flag("streaming_use_snapshot_backfill", True, "Snapshot backfill.", system=_RISINGWAVE),
 )
 
 SQLSTREAM: Final = (

@@ -167,7 +167,6 @@ def test_variables(connection, run, fails):
         ("SET query_mode = fast", "INVALID_PARAMETER", "Choose one of auto, local, distributed."),
         ("SET TIME ZONE 'Europe/Berlin'", "FEATURE_NOT_SUPPORTED", None),
         ("SHOW SUBSCRIPTIONS FROM x", "UNDEFINED_OBJECT", "CREATE SCHEMA x makes it."),
-        ("SHOW CLUSTER", "FEATURE_NOT_SUPPORTED", None),
     ],
 )
 def test_wrong_variables(run, fails, sql, condition, hint):

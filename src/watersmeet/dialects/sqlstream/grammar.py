@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects.risingwave import WatersmeetRisingWave as Base
+from watersmeet.dialects.risingwave.grammar import WatersmeetRisingWave as Base
 from watersmeet.dialects.sqlstream import functions
 from watersmeet.dialects.sqlstream.timefunctions import adapted_time, in_unit
 from watersmeet.dialects.tree.nodes import FoldedName, MarkedSelect, MarkedTable, retyped, wrap

@@ -14,14 +14,14 @@ from watersmeet.dialects.tree.statements import (
     ShowVariable,
     Statement,
 )
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span
 
 #: The lists that SHOW accepts besides the kinds of relations.
 _OTHER_LISTS: Final = (
     "internal tables", "relations", "jobs", "databases", "schemas", "functions", "cluster", "processlist",
     "all", "parameters", "errors", "files", "connections", "secrets", "dead letters", "processors",
-    "memory", "queries", "roles", "grants", "connectors", "workers",
+    "memory", "queries", "roles", "grants", "connectors", "workers", "users", "cursors", "subscription cursors",
 )  # fmt: skip
 
 _LISTS: Final = tuple(tuple(what.upper().split()) for what in (*SHOWN, *_OTHER_LISTS))
@@ -59,8 +59,9 @@ def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 def _show(cursor: Cursor, base: dict[str, Any], what: str, name: Name | None = None) -> Statement:
     if name is None and (cursor.take("FROM") or cursor.take("IN")):
-        name = cursor.relation_name() if what == "dead letters" else cursor.name(reserved=True)
-    like = cursor.string() if cursor.take("LIKE") else None
+        named = what in ("dead letters", "indexes")
+        name = cursor.relation_name() if named else cursor.name(reserved=True)
+    like = read_value(cursor) if cursor.take("LIKE") else None
     cursor.end()
     return Show(**base, what=what, name=name, like=like)
 

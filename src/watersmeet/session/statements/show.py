@@ -450,10 +450,14 @@ def _databases(session: Session, statement: Show) -> Result:
 
 
 def _listed(session: Session, statement: Show) -> list[Relation]:
-    """The relations of the schema that FROM names; without FROM, those that statements can name without a schema."""
+    """The relations of the schema that FROM names, or the indexes of the relation that it names; without FROM, those
+    that statements can name without a schema.
+    """
     catalog = session.catalog
     if statement.name is None:
         return [r for r in catalog.shown if catalog.by_name(r.name) is r]
+    if statement.what == "indexes" and (of := session.find(statement.name)) is not None:
+        return [r for r in catalog.shown if of.id in r.depends_on]
     schema = schema_meant(statement.name.name, catalog)
     if schema is None:
         raise undefined_schema(session, statement.name, statement)
@@ -479,6 +483,29 @@ def _queries(session: Session, statement: Show) -> Result:
     return typed_result("SHOW", _QUERIES, rows)
 
 
+def _processes(session: Session, statement: Show) -> Result:
+    """The running queries with their ids for KILL, as RisingWave lists the statements of all sessions."""
+    rows = [(q.name, q.started_us, q.text) for q in session.queries() if _is_like(q.name, statement)]
+    return typed_result("SHOW", (_QUERIES[0], _QUERIES[1], _QUERIES[2]), rows)
+
+
+def _cluster(session: Session, statement: Show) -> Result:
+    """The only node: the database, its runtime, and its number of state buckets."""
+    database = session.database
+    runtime = "none" if database.read_only else database.runtime
+    rows = [(str(database.layout.root), runtime, "RUNNING", str(database.buckets))]
+    names = ("Path", "Runtime", "State", "Parallelism")
+    return text_result("SHOW", names, [r for r in rows if _is_like(r[0], statement)])
+
+
+def _cursors(session: Session, statement: Show) -> Result:
+    """The declared cursors of the session; SHOW SUBSCRIPTION CURSORS only lists those whose rows still arrive."""
+    found = [
+        n for n, c in session.cursors.items() if c.declared and (statement.what == "cursors" or c.flow is not None)
+    ]
+    return text_result("SHOW", ("Name",), [(n,) for n in found if _is_like(n, statement)])
+
+
 def _workers(_: Session, statement: Show) -> Result:
     """The background threads of this process, with the object that each works for, its state and its pause."""
     rows = [
@@ -495,13 +522,18 @@ _OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
     "dead letters": _dead_letters,
     "errors": _errors,
     "connectors": _connectors,
+    "cluster": _cluster,
+    "cursors": _cursors,
     "functions": show_functions,
     "grants": lambda session, statement: show_grants(session, lambda name: _is_like(name, statement)),
     "jobs": _jobs,
     "memory": _memory,
     "parameters": _parameters,
     "processors": lambda session, statement: processors(session, lambda name: _is_like(name, statement)),
+    "processlist": _processes,
     "queries": _queries,
+    "subscription cursors": _cursors,
+    "users": lambda session, statement: show_roles(session, lambda name: _is_like(name, statement)),
     "roles": lambda session, statement: show_roles(session, lambda name: _is_like(name, statement)),
     "schemas": _schemas,
     "workers": _workers,

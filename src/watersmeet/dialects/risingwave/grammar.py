@@ -13,8 +13,9 @@ from sqlglot.dialects.risingwave import RisingWave as Base
 from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.catalog import MessageFormat
+from watersmeet.catalog import DropWord, MessageFormat
 from watersmeet.catalog.parts import Encoding, RowForm
+from watersmeet.dialects.risingwave.accepted import read_create_database, read_drop_database
 from watersmeet.dialects.statements import ddl
 from watersmeet.dialects.statements.ddl import cut_emit
 from watersmeet.dialects.statements.functions import function_readers
@@ -161,9 +162,9 @@ CREATES: Final[Mapping[str, ddl.Reader]] = {
     **ddl.CREATES,
     **function_readers(read_type, "AGGREGATE"),
     "SINK": read_sink,
+    "DATABASE": read_create_database,
 }
+DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {**ddl.DROPS, "DATABASE": read_drop_database}
 LACKING: Final[ddl.Lacking] = {
     **ddl.LACKING,
-    "RECOVER": "Views resume by themselves after a restart. REFRESH MATERIALIZED VIEW computes a stopped one again.",
-    "USE": "Write SET search_path TO name.",
 }

@@ -1,0 +1,1 @@
+"""RisingWave's dialect: RisingWave, "SQL commands"."""

@@ -1,0 +1,176 @@
+"""Statements of RisingWave's clusters whose purpose Watersmeet decides itself: each is accepted with a notice,
+or refused with the way round.
+
+RisingWave, "CREATE DATABASE", "ALTER DATABASE", "ALTER SYSTEM", "COMMENT ON", "CANCEL JOBS", "RECOVER", "View and
+configure system parameters".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from watersmeet.dialects.tree.statements import Accepted, KillQuery, Refused, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, read_value, span_of
+from watersmeet.dialects.variables import ONE_VALUE, WITHOUT_EFFECT
+
+_ONE_DATABASE: Final = "a directory is one database, and the objects of all databases are in it"
+
+#: The parameters of a cluster. Those of its storage can be set in no running cluster.
+SYSTEM_PARAMETERS: Final = (
+    "adaptive_parallelism_strategy",
+    "backup_storage_directory",
+    "backup_storage_url",
+    "barrier_interval_ms",
+    "block_size_kb",
+    "bloom_false_positive",
+    "checkpoint_frequency",
+    "compaction_catalog_config",
+    "data_directory",
+    "enable_tracing",
+    "enforce_secret",
+    "license_key",
+    "max_concurrent_creating_streaming_jobs",
+    "parallel_compact_size_mb",
+    "pause_on_next_bootstrap",
+    "per_database_isolation",
+    "sstable_size_mb",
+    "state_store",
+    "telemetry_enabled",
+    "use_new_object_prefix_strategy",
+    "wasm_storage_url",
+)
+
+#: The objects that COMMENT ON and ALTER … OWNER TO name.
+_OBJECTS: Final = (
+    "TABLE", "COLUMN", "VIEW", "MATERIALIZED VIEW", "SOURCE", "SINK", "INDEX", "SCHEMA", "DATABASE", "FUNCTION",
+    "CONNECTION", "SECRET", "SUBSCRIPTION",
+)  # fmt: skip
+
+#: Statements that begin with ALTER and concern the nodes of a cluster.
+_OF_CLUSTERS: Final = ("FRAGMENT", "FRAGMENTS", "COMPACTION GROUP")
+
+
+def _accepted(cursor: Cursor, base: dict[str, Any], command: str, reason: str) -> Statement:
+    """A statement that is read to its end, with the reason why it has no effect."""
+    cursor.until("")
+    return Accepted(**base, command=command, notice=f"{command} has no effect: {reason}")
+
+
+def read_create_database(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads CREATE DATABASE; the cursor stands after DATABASE."""
+    cursor.take("IF", "NOT", "EXISTS")
+    cursor.name(reserved=True)
+    return _accepted(cursor, base, "CREATE DATABASE", _ONE_DATABASE)
+
+
+def read_drop_database(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads DROP DATABASE; the cursor stands after DATABASE."""
+    cursor.take("IF", "EXISTS")
+    read_list(cursor, lambda: cursor.name(reserved=True))
+    return _accepted(cursor, base, "DROP DATABASE", _ONE_DATABASE)
+
+
+def read_use(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads `USE database`; the cursor stands after USE."""
+    cursor.name(reserved=True)
+    cursor.end()
+    return _accepted(cursor, base, "USE", _ONE_DATABASE)
+
+
+def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """Reads `SET DATABASE TO name`; returns None for other variables. The cursor stands after SET."""
+    start = cursor.index
+    if cursor.take("DATABASE") and (cursor.take("TO") or cursor.take("=")):
+        return _accepted(cursor, base, "SET DATABASE", _ONE_DATABASE)
+    cursor.index = start
+    return None
+
+
+def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """Reads ALTER of parts of a cluster; returns None for other statements. The cursor stands after ALTER."""
+    start = cursor.index
+    for words in _OF_CLUSTERS:
+        if cursor.take(*words.split()):
+            return _accepted(cursor, base, f"ALTER {words}", "there is no cluster")
+    if cursor.take("SYSTEM", "SET"):
+        name = cursor.word().name
+        known = name.removeprefix("rw_")
+        if name in SYSTEM_PARAMETERS:
+            return _accepted(cursor, base, f"ALTER SYSTEM SET {name}", "it is a parameter of a cluster")
+        if known in WITHOUT_EFFECT or known in ONE_VALUE:
+            return _accepted(cursor, base, f"ALTER SYSTEM SET {name}", f"SET {known} has none, either")
+    elif cursor.take("DATABASE") and not cursor.at("SET", "PARALLELISM"):
+        cursor.name(reserved=True)
+        return _accepted(cursor, base, "ALTER DATABASE", _ONE_DATABASE)
+    elif cursor.take("DEFAULT", "PRIVILEGES"):
+        hint = "GRANT … ON ALL TABLES IN SCHEMA name grants privileges on the relations that exist."
+        span = span_of(cursor.tokens[: cursor.index])
+        return Refused(**base, error=not_supported("ALTER DEFAULT PRIVILEGES", cursor.text, span, hint=hint))
+    elif cursor.take("SCHEMA"):
+        name = cursor.name(reserved=True).name
+        if cursor.at("OWNER", "TO"):
+            return _accepted(cursor, base, "ALTER SCHEMA", "objects have no owners; GRANT gives privileges on them")
+        span = span_of([cursor.tokens[0], *cursor.rest[:2]])
+        hint = f"CREATE SCHEMA, and ALTER … SET SCHEMA for each relation of schema {name}."
+        shown = " ".join(t.text.upper() for t in cursor.rest[:2])
+        return Refused(**base, error=not_supported(f"ALTER SCHEMA … {shown}", cursor.text, span, hint=hint))
+    cursor.index = start
+    return None
+
+
+def read_comment(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads `COMMENT ON object name IS text`; the cursor stands after COMMENT."""
+    cursor.expect("ON")
+    if not any(cursor.take(*words.split()) for words in _OBJECTS):
+        raise cursor.error(detail="TABLE or COLUMN was expected here.")
+    cursor.name(reserved=True)
+    while cursor.take("."):
+        cursor.name(reserved=True)
+    cursor.expect("IS")
+    if not cursor.take("NULL"):
+        cursor.string()
+    cursor.end()
+    return _accepted(cursor, base, "COMMENT", "comments are not stored; a comment in a statement is, for SHOW CREATE")
+
+
+def read_cancel(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads `CANCEL JOB | JOBS ids`; the cursor stands after CANCEL."""
+    if not cursor.take("JOB"):
+        cursor.expect("JOBS")
+    read_value(cursor)
+    while cursor.take(","):
+        read_value(cursor)
+    cursor.end()
+    reason = "a view that is being filled is no job; DROP MATERIALIZED VIEW ends it"
+    return _accepted(cursor, base, "CANCEL JOBS", reason)
+
+
+def read_recover(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads RECOVER; the cursor stands after RECOVER."""
+    cursor.end()
+    reason = "views resume by themselves after a restart; REFRESH MATERIALIZED VIEW computes a stopped one again"
+    return _accepted(cursor, base, "RECOVER", reason)
+
+
+def read_kill(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """Reads `KILL 'id'` of SHOW PROCESSLIST; returns None for KILL QUERY. The cursor stands after KILL."""
+    if cursor.at("QUERY"):
+        return None
+    name = cursor.query_id()
+    cursor.end()
+    return KillQuery(**base, ids=(name,))
+
+
+def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """Refuses DESCRIBE FRAGMENTS; returns None for another DESCRIBE. The cursor stands after DESCRIBE."""
+    if len(cursor.rest) < 2 or not (cursor.at("FRAGMENTS") or cursor.at("FRAGMENT")):
+        return None
+    span = span_of(cursor.tokens[:2])
+    hint = "EXPLAIN ANALYZE name shows the operators of a view that runs."
+    return Refused(**base, error=not_supported("DESCRIBE FRAGMENTS", cursor.text, span, hint=hint))
+
+
+def read_owned(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Refuses REASSIGN OWNED; the cursor stands after REASSIGN."""
+    hint = "Objects have no owners: DROP USER needs no such statement. REVOKE takes privileges back."
+    return Refused(**base, error=not_supported("REASSIGN OWNED", cursor.text, span_of(cursor.tokens[:2]), hint=hint))
