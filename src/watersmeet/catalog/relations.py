@@ -198,6 +198,11 @@ class Relation:
         return {}
 
     @property
+    def lengths(self) -> dict[str, int]:
+        """The number of characters to which the texts of a column are cut, by column."""
+        return {}
+
+    @property
     def fills(self) -> dict[str, str]:
         """The values of earlier rows in added columns as texts, by column; NULL in other added columns."""
         return {}

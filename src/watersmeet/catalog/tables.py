@@ -45,6 +45,7 @@ class Input(Relation):
     generated: dict[str, GeneratedColumn] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     digits: dict[str, int] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
+    lengths: dict[str, int] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     fills: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
 
 

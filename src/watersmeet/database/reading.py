@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.catalog import ARRIVAL, Catalog, MaterializedView, Relation, View
+from watersmeet.catalog.roles import OWNER
 from watersmeet.database.scans import messages_now, pinned_past, system_relations
 from watersmeet.database.sessions.context import Session, check_named
 from watersmeet.database.transaction import check_writers
@@ -24,6 +25,7 @@ from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.dialects.tree.nodes import MarkedSelect, MarkedTable
 from watersmeet.dialects.tree.queries import is_marked, name_of
 from watersmeet.errors import Error, error, error_from_json
+from watersmeet.expressions.functions import with_roles
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.kernel.evaluation.isolated import Budget, run_isolated
 from watersmeet.store.changes import quoted
@@ -63,7 +65,8 @@ def batch_query(session: Session, tree: exp.Expression, text: str) -> BatchQuery
     )
     check_named(session, query.named, text)
     check_running(session, query.depends_on)
-    return BatchQuery(catalog=catalog, text=text, **vars(query))
+    roles = [OWNER if actor is None else actor.name for actor in (session.role, session.user)]
+    return BatchQuery(catalog=catalog, text=text, **vars(query) | {"sql": with_roles(query.sql, *roles)})
 
 
 def table_tree(relation: Relation, alias: str | None) -> exp.Table:

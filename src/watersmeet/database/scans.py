@@ -24,6 +24,7 @@ from watersmeet.store.changes import quoted
 from watersmeet.store.checkpoints import PastContent, check_there, commit_at, expired, pin_past, shown_time
 from watersmeet.store.commits import Commit
 from watersmeet.store.readers import Reader, low_water_number
+from watersmeet.kernel.evaluation.expressions import with_lengths
 from watersmeet.values.types import Field
 
 
@@ -126,7 +127,7 @@ def messages_now(session: Session, relation: Relation, topic: TopicScan) -> pa.T
         raise error("RUNTIME_UNAVAILABLE", str(cause), hint="Try again.") from cause
     if aside.first is not None:
         session.notice(f"{relation.title}: {_left_out(aside)}")
-    return rows
+    return with_lengths(rows, relation.lengths)
 
 
 def _left_out(aside: DeadLetterWriter) -> str:

@@ -50,7 +50,7 @@ from watersmeet.errors import Error, error
 from watersmeet.formats.jsonscan import canonical
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.evaluation.duck import rows_of
-from watersmeet.kernel.evaluation.expressions import generated_values
+from watersmeet.kernel.evaluation.expressions import generated_values, with_lengths
 from watersmeet.kernel.metrics import Counters
 from watersmeet.store.changes import key_sql, quoted
 from watersmeet.values.types import INTEGER, VARCHAR, Field, SqlType, arrow_schema
@@ -81,8 +81,8 @@ def with_generated(relation: Relation, rows: pa.Table, statement: Statement | No
 def as_kept(relation: Relation, rows: pa.Table) -> pa.Table:
     """The rows in their stored form.
 
-    Times are truncated to the digits of their columns, so they never become later. jsonb is canonical, so that equal
-    documents are equal values.
+    Times are truncated to the digits of their columns, so they never become later, and texts to their lengths. jsonb is
+    canonical, so that equal documents are equal values.
     """
     for column in relation.columns:
         if _has_documents(column.type) and column.name in rows.column_names:
@@ -94,7 +94,7 @@ def as_kept(relation: Relation, rows: pa.Table) -> pa.Table:
         place = rows.column_names.index(name)
         cut = pc.floor_temporal(rows.column(place), multiple=10 ** (6 - digits), unit="microsecond")
         rows = rows.set_column(place, rows.schema.field(place), cut)
-    return rows
+    return with_lengths(rows, relation.lengths)
 
 
 def _has_documents(kind: SqlType) -> bool:

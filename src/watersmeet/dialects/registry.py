@@ -146,6 +146,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
             "CHECKPOINT": accepted.read_checkpoint,
             "EXPLAIN": accepted.read_explain,
             "IMPORT": accepted.read_import,
+            "INSERT": sqlstream.read_insert,
             "MERGE": sqlstream.read_merge,
             "SET": accepted.read_set,
         },

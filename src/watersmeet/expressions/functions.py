@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -148,7 +149,31 @@ def _nulls(c: FunctionCall) -> Value:
     return Value(duckdb_cast(total, INTEGER), INTEGER, nullable=False)
 
 
+#: The roles of a session, which a batch query reads when it runs (`with_roles`), by function.
+_ROLES: Final = {
+    **dict.fromkeys(("current_user", "current_role", "user"), "current role"),
+    "session_user": "session role",
+}
+
+
+def _role(c: FunctionCall) -> Value:
+    return Value(duckdb_cast(call("getvariable", string(_ROLES[c.name])), VARCHAR), VARCHAR, nullable=False)
+
+
+#: Quoted texts and names, and what `_role` writes.
+_READ_ROLE: Final = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|getvariable\('(current|session) role'\)""", re.IGNORECASE
+)
+
+
+def with_roles(sql: str, current: str, session: str) -> str:
+    """DuckDB's SQL with the names of the roles in the places of their functions."""
+    names = {"current": current, "session": session}
+    return _READ_ROLE.sub(lambda m: string(names[m[1]]).sql(dialect="duckdb") if m[1] else m[0], sql)
+
+
 _SPECIAL: Final[dict[str, Builder]] = {
+    **dict.fromkeys(_ROLES, counted(_role, 0)),
     **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS,
     **ARRAY_FUNCTIONS, **JSON_FUNCTIONS,
     "coalesce": at_least(_coalesce, 1), "greatest": at_least(_extreme, 1), "least": at_least(_extreme, 1),

@@ -16,7 +16,7 @@ from watersmeet.dialects.tree.sqltypes import type_named
 from watersmeet.expressions import textfunctions
 from watersmeet.expressions.calls import Builder, FunctionCall, counted
 from watersmeet.expressions.context import Value, call, fill, string
-from watersmeet.values.types import INTEGER, VARCHAR, SqlType
+from watersmeet.values.types import BOOLEAN, INTEGER, VARCHAR, SqlType
 
 _TEXTS: Final = SqlType("array", element=VARCHAR)
 
@@ -113,6 +113,18 @@ def _fields(c: FunctionCall) -> Value:
     return Value(fill(row, c.arguments[0].expression), SqlType("struct", fields=tuple(zip(names, kinds, strict=True))))
 
 
+def _fits(c: FunctionCall) -> Value:
+    """`(texts, name, type, …)`: whether each text is a value of its type, or missing."""
+    kinds = [type_named(n.name) for n in c.nodes[2::2]]
+    tests = [
+        f"(_t[{i}] IS NULL OR TRY_CAST(trim(_t[{i}]) AS {kind.duckdb}) IS NOT NULL)"
+        for i, kind in enumerate(kinds, 1)
+        if kind != VARCHAR
+    ]
+    test = f"list_transform([a0], lambda _t: {' AND '.join(tests) or 'true'})[1]"
+    return Value(fill(test, c.arguments[0].expression), BOOLEAN)
+
+
 def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
@@ -147,9 +159,22 @@ def _similar_part(c: FunctionCall) -> Value:
     )
 
 
+def _position_from(c: FunctionCall) -> Value:
+    """`(part, text, start)`: the position in the text of the first occurrence from the start on; 0 without one."""
+    texts = [c.cast(i, VARCHAR).expression for i in (0, 1)]
+    found = "strpos(substring(a1, CAST(a2 AS BIGINT)), a0)"
+    sql = (
+        f"CASE WHEN {found} IS NULL THEN NULL WHEN a2 < 1 OR a2 > length(a1) OR {found} = 0 THEN 0 "
+        f"ELSE CAST({found} + a2 - 1 AS INTEGER) END"
+    )
+    return Value(fill(sql, *texts, c.cast(2, INTEGER).expression), INTEGER)
+
+
 LOG_FUNCTIONS: Final[dict[str, Builder]] = {
     "$fields": _fields,
+    "$fits": _fits,
     "$groups": _groups,
+    "$position_from": _position_from,
     "$regex_replace": counted(_replaced, 3, 4, 5, name="regex_replace"),
     "$separated": _separated,
     "$similar_part": _similar_part,

@@ -118,6 +118,20 @@ def _in_unit(c: FunctionCall) -> Value:
     return Value(fill(f"to_seconds(CAST(a0 AS BIGINT) * {_SECONDS[unit]})", count), INTERVAL)
 
 
+def _interval_of(c: FunctionCall) -> Value:
+    """A number of units, an interval, or the text of a number of units, as an interval."""
+    unit = c.text(1, example="SECOND", what="a unit")
+    value = c.arguments[0]
+    if value.type == INTERVAL:
+        return value
+    count = value if value.type.is_numeric else c.cast(0, DOUBLE)
+    if unit in ("MONTH", "YEAR"):
+        months = 12 if unit == "YEAR" else 1
+        return Value(fill(f"to_months(CAST(a0 AS INTEGER) * {months})", count.expression), INTERVAL)
+    seconds = 1 if unit == "SECOND" else _SECONDS[unit]
+    return Value(fill(f"to_microseconds(CAST(a0 * {seconds}000000 AS BIGINT))", count.expression), INTERVAL)
+
+
 _BUILDERS: Final[dict[str, Builder]] = {
     "char_to_timestamp": counted(_read, 2),
     "timestamp_to_char": counted(_shown, 2),
@@ -125,6 +139,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "to_timestamp": counted(lambda c: Value(moment(c, 0), TIMESTAMP), 1),
     "tsdiff": counted(_difference, 2),
     "in_unit": counted(_in_unit, 2),
+    "interval_of": counted(_interval_of, 2),
     "units": counted(lambda c: Value(duckdb_cast(_units(c), DOUBLE), DOUBLE), 2),
 }
 

@@ -455,7 +455,10 @@ class Coordinator:
         computed = {*relation.given, *(relation.column(n) for n in relation.generated)}
         arrivals = tuple(c.name for c in relation.columns if c not in computed)
         return InputSpec(
-            source=self.inputs.sources[relation.id].spec(), arrivals=arrivals, generated=relation.generated
+            source=self.inputs.sources[relation.id].spec(),
+            arrivals=arrivals,
+            generated=relation.generated,
+            lengths=relation.lengths,
         )
 
     def _scan(self) -> None:

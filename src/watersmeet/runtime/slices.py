@@ -23,7 +23,7 @@ from watersmeet.connectors.lakes.client import LakeSpec
 from watersmeet.connectors.registry import expect, read_slice
 from watersmeet.errors import Error, error
 from watersmeet.kernel.context import mark_failing
-from watersmeet.kernel.evaluation.expressions import generated_values
+from watersmeet.kernel.evaluation.expressions import generated_values, with_lengths
 from watersmeet.kernel.metrics import Counters, Orphan
 from watersmeet.kernel.runs.delta import Delta, ones
 from watersmeet.runtime.eventtimes import Numbers, observe
@@ -221,7 +221,7 @@ def _read_source(
             rows = _with_kept_generated(rows, generated, piece, dead)
         if not again:
             count_dead(dead, piece.relation, spec, counts)
-    table = rows.table
+    table = with_lengths(rows.table, spec.lengths)
     for column in arrivals:  # AS PROCTIME(): the time of the epoch that reads the row
         moment = pa.scalar(intent.time_us, pa.timestamp("us")).cast(column.type.arrow)
         table = table.append_column(column.name, pa.repeat(moment, len(rows.ordinals)))

@@ -27,13 +27,15 @@ class InputSpec:
     """The rules for reading the slices of one relation.
 
     fills: the values of columns that were added later. source: for slices of a connector. arrivals: columns with the
-    time of the epoch (AS PROCTIME()), which slices lack. generated: the other columns that slices lack.
+    time of the epoch (AS PROCTIME()), which slices lack. generated: the other columns that slices lack. lengths: see
+    `Relation`.
     """
 
     fills: Mapping[str, str] = field(default_factory=dict)
     source: SourceSpec | None = None
     arrivals: tuple[str, ...] = ()
     generated: Mapping[str, GeneratedColumn] = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -571,3 +571,14 @@ def test_rows_are_inserted_as_messages_with_their_rowtime(broker, topic, session
     ((_, value, _),) = consumed(broker, name, 1)
     assert (value["id"], value["name"]) == (1, "a")
     assert value["ROWTIME"]
+
+
+def test_texts_are_cut_to_the_lengths_of_their_columns(folder, session):
+    (folder / "a.json").write_text('{"k": {"id": 1, "name": "abcdef"}}\n{"k": {"id": 2, "name": "äöüß"}}\n')
+    columns = '"id" BIGINT, "name" VARCHAR(3)'
+    run(
+        session,
+        of_files(folder, columns, PARSER="JSON", ROW_PATH="$.k", name_PATH="$.name"),
+        view("v", 'SELECT STREAM "id", "name" FROM "s"'),
+    )
+    assert rows(session, 'SELECT "id", "name" FROM "v"') == [(1, "abc"), (2, "äöü")]

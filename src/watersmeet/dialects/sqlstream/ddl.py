@@ -5,7 +5,8 @@ SQLstream, "CREATE SERVER", "CREATE FOREIGN STREAM", "CREATE FOREIGN TABLE", "CR
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlglot import exp
@@ -14,7 +15,7 @@ from sqlglot.tokens import TokenType
 from watersmeet.catalog import ARRIVAL, DropWord
 from watersmeet.dialects.sqlstream.grammar import StreamSelect
 from watersmeet.dialects.statements import alter, ddl
-from watersmeet.dialects.statements.dml import column_name, target_name
+from watersmeet.dialects.statements.dml import column_name, read_dml, target_name
 from watersmeet.dialects.statements.functions import function_readers
 from watersmeet.dialects.statements.tables import Definition
 from watersmeet.dialects.tree.definitions import (
@@ -159,7 +160,7 @@ class _Reader:
 #: The time column of every stream, which is never declared (SS-62).
 ROWTIME: Final = "ROWTIME"
 
-#: Type names that other dialects lack or accept only without a length. Values are never truncated to the length.
+#: Type names that other dialects lack or accept only without a length.
 _TYPES: Final[dict[tuple[str, ...], str]] = {
     ("VARCHAR",): "varchar", ("CHARACTER", "VARYING"): "varchar", ("CHAR", "VARYING"): "varchar", ("CHARACTER",
       ): "varchar",
@@ -235,16 +236,73 @@ def _some_name(cursor: Cursor) -> Name:
 
 def _read_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
     name = cursor.name()
+    kept = {"range": _TINY if cursor.at("TINYINT") else None, "length": _length(cursor)}
     kind = read_column_type(cursor)
     nullable = not cursor.take("NOT", "NULL")
-    return Field(name.name, kind, nullable), {}
+    return Field(name.name, kind, nullable), {name: value for name, value in kept.items() if value is not None}
+
+
+def _length(cursor: Cursor) -> int | None:
+    """The length of the type at the cursor, `VARCHAR(32)` or `CHAR(8)`, without reading it; 1 for CHAR."""
+    start, words = cursor.index, next((w for w, n in _TYPES.items() if n == "varchar" and cursor.at(*w)), ())
+    cursor.take(*words)
+    found = None if not words else int(cursor.rest[1].text) if cursor.at("(") and cursor.rest[1].text.isdigit() else 0
+    cursor.index = start
+    return found or (1 if words in (("CHAR",), ("CHARACTER",), ("NCHAR",)) else None)
+
+
+class ColumnsOfTypes(Definition):
+    """Columns with the types of SQLstream, of which lengths and ranges are kept, and with OPTIONS.
+
+    with_options: the columns that have OPTIONS, with their spans.
+    """
+
+    own = ("OPTIONS",)
+
+    def __init__(self, cursor: Cursor, values: Sequence[str] = ("DEFAULT", "AS")) -> None:
+        super().__init__(cursor, read_column_type, values=values)
+        self.with_options: dict[str, Span] = {}
+
+    def read_kind(self, column: str) -> SqlType:
+        if self.cursor.at("TINYINT"):
+            self.ranges[column] = _TINY
+        if (length := _length(self.cursor)) is not None:
+            self.lengths[column] = length
+        return super().read_kind(column)
+
+    def read_own(self, column: Name) -> bool:
+        if not self.cursor.take("OPTIONS"):
+            return False
+        start = self.cursor.index - 1
+        read_options(self.cursor, {})
+        self.with_options[column.name] = span_of(self.cursor.tokens[start : self.cursor.index])
+        return True
+
+    def ignored(self) -> tuple[str, ...]:
+        """The notices about options of columns."""
+        return tuple(f"OPTIONS of column {name} have no effect: no adapter reads them" for name in self.with_options)
 
 
 def read_definition(cursor: Cursor) -> Definition:
-    """The columns in parentheses, if any, with types of SQLstream and without default values."""
-    found = Definition(cursor, read_column_type, has_values=False)
+    """The columns in parentheses, if any, without default values. Options of columns are not supported."""
+    found = ColumnsOfTypes(cursor, ())
     found.read_columns()
+    for span in found.with_options.values():
+        hint = "Options of the stream can name the column, for instance \"ID_PATH\" '$.id'."
+        found.refuse("OPTIONS of a column", span, hint)
     return found
+
+
+def _read_table(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads CREATE TABLE; the cursor stands after TABLE."""
+    made: list[ColumnsOfTypes] = []
+
+    def defining(at: Cursor) -> Definition:
+        made.append(ColumnsOfTypes(at))
+        return made[0]
+
+    found = ddl.read_table(cursor, base, defining)
+    return replace(found, notices=made[0].ignored())
 
 
 def read_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
@@ -295,6 +353,17 @@ def read_drop_wrapper(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return Accepted(**base, command="DROP FOREIGN DATA WRAPPER", notice=notice)
 
 
+_EXPEDITED: Final = "EXPEDITED has no effect: rows can be read when their transaction is committed"
+
+
+def read_insert(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """Reads `INSERT EXPEDITED INTO …`; None for another INSERT. The cursor stands at INSERT."""
+    if not cursor.at("INSERT", "EXPEDITED", "INTO"):
+        return None
+    first, _, *rest = cursor.originals(cursor.tokens)
+    return read_dml(cursor.over([first, *rest]), {**base, "notices": (_EXPEDITED,)})
+
+
 def _read_pump(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Reads `CREATE PUMP name [STARTED | STOPPED] AS INSERT INTO stream [(columns)] SELECT STREAM …`, or `AS MERGE INTO
     …`; the cursor stands after PUMP.
@@ -310,7 +379,9 @@ def _read_pump(cursor: Cursor, base: dict[str, Any]) -> Statement:
         merge = read_merge(cursor, base)
         insert, query = merge.insert, merging_query(merge)
         return CreateMergingPump(**made, query=query, into=insert.table, targets=insert.columns, clauses=merge.clauses)
-    cursor.expect("INSERT", "INTO")
+    cursor.expect("INSERT")
+    made["notices"] = (_EXPEDITED,) if cursor.take("EXPEDITED") else ()
+    cursor.expect("INTO")
     into = cursor.relation_name()
     targets: tuple[Name, ...] = ()
     if cursor.at("(") and not cursor.at("(", "SELECT") and not cursor.at("(", "("):
@@ -333,18 +404,13 @@ def _read_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     made = read_new_name(cursor, base)
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the stream were expected here.")
-    ranges: list[tuple[int, int] | None] = []
-
-    def read_ranged(at: Cursor) -> SqlType:
-        ranges.append(_TINY if at.at("TINYINT") else None)
-        return read_column_type(at)
-
-    definition = Definition(cursor, read_ranged, has_values=False)
+    definition = ColumnsOfTypes(cursor, ("DEFAULT",))
     definition.read_columns()
     definition.finish()
-    if cursor.at("OPTIONS"):
-        definition.refuse("OPTIONS of a stream", span_of([cursor.tokens[cursor.index]]))
-        cursor.until("")
+    notices = definition.ignored()
+    if cursor.take("OPTIONS"):
+        read_options(cursor, {})
+        notices = (*notices, "OPTIONS of a stream have no effect: no adapter reads them")
     ddl.skip_description(cursor)
     cursor.end()
     if definition.bare_names or not definition.columns:
@@ -371,12 +437,15 @@ def _read_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     clock = Watermark(ROWTIME, exp.column(exp.to_identifier(ROWTIME, quoted=True)), made["name_span"])
     return CreateStream(
         **made,
+        notices=notices,
         columns=(rowtime, *definition.columns),
         watermarks=(clock,),
         mode="append",
         defaults={ROWTIME: ARRIVAL},
         ordered=True,
-        ranges={c.name: r for c, r in zip(definition.columns, ranges, strict=True) if r is not None},
+        declared=definition.declared,
+        ranges=definition.ranges,
+        lengths=definition.lengths,
     )
 
 
@@ -415,7 +484,7 @@ CREATES: Final[Mapping[str, ddl.Reader]] = {
     **ddl.CREATES,
     **function_readers(read_column_type),
     "STREAM": _read_stream,
-    "TABLE": lambda cursor, base: ddl.read_table(cursor, base, read_column_type),
+    "TABLE": _read_table,
     "PUMP": _read_pump,
     "FOREIGN DATA WRAPPER": read_wrapper,
 }

@@ -93,6 +93,23 @@ def groups(pattern: str) -> int:
     return len(re.findall(r"\((?!\?)", bare))
 
 
+#: The key under which a call keeps the condition for the rows of its SELECT; others are dropped.
+_KEPT: Final = "kept"
+
+
+def _keeping(call: exp.Expression, condition: exp.Expression) -> exp.Expression:
+    call.meta[_KEPT] = condition
+    return call
+
+
+def with_parsed_rows(node: exp.Select) -> None:
+    """Adds to WHERE that the texts of FAST_REGEX_LOG_PARSE and VARIABLE_COLUMN_LOG_PARSE in the list can be parsed."""
+    calls = [c for item in node.expressions for c in item.find_all(exp.Anonymous) if _KEPT in c.meta]
+    own = [c.meta[_KEPT] for c in calls if c.find_ancestor(exp.Query) is node]
+    for condition in {c.sql(): c for c in own}.values():
+        node.where(condition.copy(), copy=False)
+
+
 def _of_regex(name: str, flags: str, arguments: Arguments) -> exp.Expression | None:
     """REGEX_LOG_PARSE(text, pattern [, columns]): the groups of a pattern that the whole text matches, else NULL."""
     if len(arguments) not in (2, 3):
@@ -106,7 +123,12 @@ def _of_regex(name: str, flags: str, arguments: Arguments) -> exp.Expression | N
             f"the pattern of {name} has {count} groups" + (f", not {len(columns)}" if count else ""),
             hint="Each group in parentheses is a column.",
         )
-    return _fields(_call("$groups", arguments[0], _TEXT(flags + pattern), exp.Literal.number(count)), columns)
+    found = _call("$groups", arguments[0], _TEXT(flags + pattern), exp.Literal.number(count))
+    row = _fields(found, columns)
+    if not flags:
+        return row
+    unmatched = exp.and_(exp.Is(this=found.copy(), expression=exp.null()), arguments[0].copy().is_(exp.null()).not_())
+    return _keeping(row, exp.paren(unmatched, copy=False).not_())
 
 
 def _of_columns(arguments: Arguments) -> exp.Expression | None:
@@ -118,7 +140,11 @@ def _of_columns(arguments: Arguments) -> exp.Expression | None:
     is_count = isinstance(wanted, exp.Literal) and not wanted.is_string
     columns = _numbered(int(wanted.this)) if is_count else _typed(_columns(wanted, name))
     signs = [_constant(sign, name) for sign in more]
-    return _fields(_call("$separated", text, *map(_TEXT, signs)), columns)
+    texts = _call("$separated", text, *map(_TEXT, signs))
+    row = _fields(texts, columns)
+    if all(kind == "varchar" for _, kind in columns):
+        return row
+    return _keeping(row, _call("$fits", *(e.copy() for e in row.expressions)))
 
 
 def _of_places(arguments: Arguments) -> exp.Expression | None:
@@ -187,6 +213,16 @@ def _listed(arguments: Arguments) -> exp.Expression | None:
     return _call("string_agg", *arguments, *more)
 
 
+def ordered_list(node: exp.WithinGroup) -> exp.Expression | None:
+    """`LISTAGG(…) WITHIN GROUP (ORDER BY …)` with its order in the call; None for other functions."""
+    call = node.this
+    made = _listed(call.expressions) if isinstance(call, exp.Anonymous) and call.name.upper() == "LISTAGG" else None
+    if made is not None:
+        *first, last = made.expressions
+        made.set("expressions", [*first, exp.Order(this=last, expressions=node.expression.expressions)])
+    return made
+
+
 _MADE: Final[dict[str, Callable[[Arguments], exp.Expression | None]]] = {
     "LISTAGG": _listed,
     "REGEX_REPLACE": lambda a: _call("$regex_replace", *a),
@@ -207,6 +243,8 @@ _UNICODE: Final = re.compile(r"\\(?:\+([0-9A-Fa-f]{6})|([0-9A-Fa-f]{4})|(\\))")
 _WORDS: Final[dict[str, Callable[[], exp.Expression]]] = {
     "UNKNOWN": lambda: exp.cast(exp.null(), exp.DataType.Type.BOOLEAN),
     "CURRENT_ROW_TIMESTAMP": exp.Localtimestamp,
+    "USER": exp.CurrentUser,
+    "SYSTEM_USER": exp.SessionUser,
 }
 
 

@@ -93,6 +93,19 @@ def _substring(parser: Any) -> exp.Expression:
     return parser.expression(exp.Anonymous(this="$similar_part", expressions=[text, pattern, sign]))
 
 
+def _position(parser: Any) -> exp.Expression:
+    """`POSITION(part IN text [FROM start])`; the parser stands after the opening parenthesis."""
+    found = parser._parse_position()
+    if not parser._match(TokenType.FROM):
+        return found
+    start = parser._parse_bitwise()
+    if start is None:
+        parser.raise_error("a number was expected")
+    return parser.expression(
+        exp.Anonymous(this="$position_from", expressions=[found.args["substr"], found.this, start])
+    )
+
+
 def _step(parser: Any) -> exp.Expression:
     """Reads `STEP(time BY interval)`, a FLOOR to multiples of the interval; the parser stands after the opening
     parenthesis.
@@ -116,6 +129,7 @@ class WatersmeetSqlstream(Base):
             **Base.Parser.FUNCTION_PARSERS,
             **{name: partial(_rounded, name, kind) for name, kind in _ROUNDED.items()},
             "STEP": _step,
+            "POSITION": _position,
             "SUBSTRING": _substring,
         }
 
@@ -204,6 +218,16 @@ class WatersmeetSqlstream(Base):
             set_span(found, span_of([start, self._prev]))
             return found
 
+        def _parse_types(self, *args: Any, **kwargs: Any) -> Any:
+            """Reads a type, also `INTERVAL SECOND(2, 3)` and `INTERVAL DAY(2) TO SECOND`."""
+            if self._curr.token_type != TokenType.INTERVAL or self._next.text.upper() not in _UNITS:
+                return super()._parse_types(*args, **kwargs)
+            self._advance()
+            unit = self._parse_unit()
+            if self._match_text_seq("TO"):
+                unit = exp.IntervalSpan(this=unit, expression=self._parse_unit())
+            return exp.DataType(this=exp.Interval(unit=unit))
+
         def _parse_ordered(self, *args: Any, **kwargs: Any) -> Any:
             """Reads an item of ORDER BY. Raises FEATURE_NOT_SUPPORTED for the WITHIN of a t-sort."""
             found = super()._parse_ordered(*args, **kwargs)
@@ -290,10 +314,14 @@ def _own(node: exp.Expression, sql: str) -> exp.Expression:
 def adapted(tree: exp.Expression, sql: str = "") -> exp.Expression:
     """The tree in the form that the binder reads. sql: its text, for errors."""
     for node in list(tree.walk()):
-        if isinstance(node, _REPLACED):
+        if isinstance(node, exp.WithinGroup) and (listed := functions.ordered_list(node)) is not None:
+            node.replace(listed)
+        elif isinstance(node, _REPLACED):
             _own(node, sql)
         elif isinstance(node, exp.Table):
             functions.adapted_table(node)
+    for node in tree.find_all(exp.Select):
+        functions.with_parsed_rows(node)
     for node in list(tree.walk()):
         time = adapted_time(node)
         if time is not None:

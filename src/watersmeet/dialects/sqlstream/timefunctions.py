@@ -22,6 +22,9 @@ TIME_FUNCTIONS: Final = {
 IN_UNIT: Final = "$time.in_unit"
 UNITS: Final = "$time.units"
 
+#: `CAST(x AS INTERVAL unit)`.
+INTERVAL_OF: Final = "$time.interval_of"
+
 _EPOCH: Final = "1970-01-01 00:00:00"
 
 
@@ -37,6 +40,13 @@ def adapted_time(node: exp.Expression) -> exp.Expression | None:
         if name.endswith(".to_timestamp") and len(node.expressions) != 1:
             return None
         return exp.Anonymous(this=name, expressions=[e.copy() for e in node.expressions])
+    if isinstance(node, exp.Cast) and isinstance(node.to.this, exp.Interval):
+        unit = node.to.this.args["unit"]
+        last = unit.expression if isinstance(unit, exp.IntervalSpan) else unit
+        inner = node.this.copy() if not isinstance(node.this, exp.Literal) or not node.this.is_string else None
+        if inner is None:
+            return exp.Interval(this=node.this.copy(), unit=unit.copy())
+        return exp.Anonymous(this=INTERVAL_OF, expressions=[inner, exp.Literal.string(last.name)])
     if isinstance(node, exp.Cast) and _is_in_unit(node.this) and node.to.this not in _TEXTS:
         difference, unit = node.this.expressions
         number = exp.Anonymous(this=UNITS, expressions=[difference.copy(), unit.copy()])

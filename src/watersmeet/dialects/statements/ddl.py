@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeVar
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import DropWord
-from watersmeet.dialects.statements.tables import CreateCapturedTable, Definition, TypeReader
+from watersmeet.dialects.statements.tables import CreateCapturedTable, Definition
 from watersmeet.dialects.tree.definitions import (
     CreateIndex,
     CreateMaterializedView,
@@ -21,7 +21,6 @@ from watersmeet.dialects.tree.definitions import (
     Emit,
 )
 from watersmeet.dialects.tree.queries import query_of
-from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import (
     Cursor,
@@ -129,10 +128,12 @@ def read_drop(
     raise cursor.error(hint=supported)
 
 
-def read_table(cursor: Cursor, base: dict[str, Any], read_type: TypeReader = read_type) -> Statement:
+def read_table(
+    cursor: Cursor, base: dict[str, Any], defining: Callable[[Cursor], Definition] = Definition
+) -> Statement:
     """Reads CREATE TABLE; the cursor stands after TABLE."""
     made = read_new_name(cursor, base)
-    definition = Definition(cursor, read_type)
+    definition = defining(cursor)
     definition.read_columns()
     skip_description(cursor)
     definition.read_clauses()

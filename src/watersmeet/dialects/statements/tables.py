@@ -270,10 +270,12 @@ TypeReader = Callable[[Cursor], SqlType]
 class Definition:
     """The clauses of a CREATE TABLE or CREATE SOURCE."""
 
-    def __init__(self, cursor: Cursor, read_type: TypeReader = read_type, *, has_values: bool = True) -> None:
-        """Starts with an empty definition. has_values: whether columns may have DEFAULT or AS."""
+    def __init__(
+        self, cursor: Cursor, read_type: TypeReader = read_type, *, values: Sequence[str] = ("DEFAULT", "AS")
+    ) -> None:
+        """Starts with an empty definition. values: the words after which a column may have a value."""
         self.cursor = cursor
-        self.has_values = has_values
+        self.values = values
         self.read_type = read_type
         self.columns: list[Field] = []
         self.bare_names: list[str] = []
@@ -283,6 +285,8 @@ class Definition:
         self.arrivals: list[str] = []
         self.generated: dict[str, exp.Expression] = {}
         self.declared: dict[str, exp.Expression] = {}
+        self.ranges: dict[str, tuple[int, int]] = {}
+        self.lengths: dict[str, int] = {}
         self.options: dict[str, str] = {}
         self.included: list[Included] = []
         self.encoded: Encoded | None = None
@@ -339,10 +343,12 @@ class Definition:
         if cursor.at(",") or cursor.at(")"):
             self.bare_names.append(name.name)
             return
-        kind = self.read_type(cursor)
+        kind = self.read_kind(name.name)
         nullable = True
         while not (cursor.at(",") or cursor.at(")")):
             start = cursor.index
+            if self.read_own(name):
+                continue
             if cursor.take("NOT", "NULL"):
                 nullable = False
             elif cursor.take("PRIMARY", "KEY"):
@@ -356,7 +362,7 @@ class Definition:
                         hint="It must be a timestamp with time zone, or a timestamp.",
                     )
                 self.arrivals.append(name.name)
-            elif not self.has_values and (cursor.at("DEFAULT") or cursor.at("AS")):
+            elif any(cursor.at(word) for word in ("DEFAULT", "AS") if word not in self.values):
                 what = "DEFAULT" if cursor.at("DEFAULT") else "a generated column"
                 cursor.until(",", ")")
                 self.refuse(what, span_of(cursor.tokens[start : cursor.index]))
@@ -365,7 +371,7 @@ class Definition:
             elif cursor.take("DEFAULT"):
                 first = cursor.index
                 cursor.index += 1  # NULL is allowed
-                cursor.until(",", ")", "NOT", "NULL", "PRIMARY")
+                cursor.until(",", ")", "NOT", "NULL", "PRIMARY", *self.own)
                 self.declared[name.name] = self._read_value(cursor.tokens[first : cursor.index])
             elif cursor.at("GENERATED"):
                 cursor.until(",", ")")
@@ -380,6 +386,17 @@ class Definition:
         if name.name in self.generated and not nullable:
             self.refuse("NOT NULL on a generated column", name.span)
         self.columns.append(Field(name.name, kind, nullable))
+
+    #: The first words of clauses that only a dialect's columns have.
+    own: ClassVar[tuple[str, ...]] = ()
+
+    def read_kind(self, column: str) -> SqlType:  # noqa: ARG002 - some dialects keep more of a type than its values
+        """Reads the type of a column."""
+        return self.read_type(self.cursor)
+
+    def read_own(self, column: Name) -> bool:  # noqa: ARG002
+        """Reads a clause that only a dialect's columns have; False at other clauses."""
+        return False
 
     def _read_value(self, tokens: Sequence[Token]) -> exp.Expression:
         return expression_of(self.cursor, tokens)
@@ -408,6 +425,8 @@ class Definition:
             "takes_columns": self.takes_columns,
             "format": self.format,
             "message_parts": self.message_parts,
+            "ranges": self.ranges,
+            "lengths": self.lengths,
         }
 
     def finish(self) -> None:

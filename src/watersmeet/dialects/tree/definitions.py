@@ -66,7 +66,8 @@ class CreateRelation(Create):
     data determines the columns. options: the options of WITH (lower-case names) and of FORMAT … ENCODE, where `format`
     is the encoding (json, csv, parquet). arrivals: the columns that are `AS PROCTIME()`. generated: the `AS expression`
     by column. declared: the DEFAULT by column. takes_columns: whether the columns of the schema precede the declared
-    ones. format, message_parts: the fields of `catalog.Input` for a connector that reads messages.
+    ones. format, message_parts: the fields of `catalog.Input` for a connector that reads messages. ranges, lengths:
+    the fields of the catalog.
     """
 
     columns: Schema
@@ -79,6 +80,8 @@ class CreateRelation(Create):
     takes_columns: bool = False
     format: MessageFormat | None = None
     message_parts: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +117,9 @@ class StreamIndex:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateStream(CreateRelation):
-    """`CREATE [MUTABLE] STREAM`. defaults, ranges: the fields of the catalog.
+    """`CREATE [MUTABLE] STREAM`. defaults, digits: the fields of the catalog.
 
-    ordered: whether rows are in the order of the column with the watermark. digits: the field of the catalog.
+    ordered: whether rows are in the order of the column with the watermark.
     """
 
     makes: ClassVar[type[Relation]] = Stream
@@ -124,7 +127,6 @@ class CreateStream(CreateRelation):
     mode: StreamMode
     defaults: Mapping[str, str]
     digits: Mapping[str, int] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     indexes: tuple[StreamIndex, ...] = ()
     ordered: bool = False
 
@@ -296,8 +298,9 @@ class RenameColumn(Alter):
 class AddColumn(Alter):
     """`… ADD [COLUMN] column type [NULL | NOT NULL]`.
 
-    definition: the column as written. default: the value for existing rows, in the form of the catalog. range, digits:
-    the limits of its type, as in the catalog. if_not_exists: whether the statement has no effect if the column exists.
+    definition: the column as written. default: the value for existing rows, in the form of the catalog. range, digits,
+    length: the limits of its type, as in the catalog. if_not_exists: whether the statement has no effect if the column
+    exists.
     """
 
     column: Field
@@ -306,6 +309,7 @@ class AddColumn(Alter):
     default: str | None = None
     range: tuple[int, int] | None = None
     digits: int | None = None
+    length: int | None = None
     if_not_exists: bool = False
 
 

@@ -30,6 +30,8 @@ class Statement:
     a time. tells: whether it changes nothing, so that running it is a way to find its columns. once: whether running a
     script a second time skips it. alone: whether it can't run inside a transaction, so that a script commits what
     precedes it.
+
+    notices: the parts of the statement without effect, each with the reason.
     """
 
     takes: ClassVar[str | None] = WRITER
@@ -41,6 +43,7 @@ class Statement:
     text: str
     sql: str
     span: Span
+    notices: tuple[str, ...] = ()
 
     def role_for(self, user: str | None) -> str | None:  # noqa: ARG002 - most statements ask alike of all users
         """The fixed role that a user needs to run the statement, or None."""

@@ -11,13 +11,14 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.kernel.evaluation.duck import (
     VALUE_ERRORS,
@@ -207,6 +208,16 @@ class Evaluator:
 
 #: This process's evaluator.
 EVALUATOR: Final = Evaluator()
+
+
+def with_lengths(rows: pa.Table, lengths: Mapping[str, int]) -> pa.Table:
+    """The rows with texts cut to the lengths of their columns, in characters. Columns may be missing."""
+    for name, length in lengths.items():
+        place = rows.schema.get_field_index(name)
+        if place >= 0:
+            cut = pc.utf8_slice_codeunits(rows.column(place), 0, length)
+            rows = rows.set_column(place, rows.schema.field(place), cut)
+    return rows
 
 
 def generated_values(rows: pa.Table, column: Field, reads: Schema, sql: str, counters: Counters) -> pa.ChunkedArray:

@@ -308,6 +308,8 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
     handler = handler_of(type(statement))
     if handler is None:
         raise not_supported(type(statement).__name__, statement.text, statement.span)
+    for notice in statement.notices:
+        session.notice(notice)
     replaces = isinstance(statement, (df.Create, df.CreateSchema)) and statement.replaces
     try:
         with committing.own_transaction(session) if replaces else nullcontext():

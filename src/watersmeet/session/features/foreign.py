@@ -127,6 +127,7 @@ def read_foreign_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
         **made,
         columns=tuple(definition.columns),
         watermarks=tuple(definition.watermarks),
+        lengths=definition.lengths,
         server=server,
         options=options,
         spans=spans,
@@ -309,6 +310,7 @@ def _stream(
         event_time=clock,
         defaults=defaults,
         reopened=has_format and bool(connector),
+        lengths={meant.members.get(name, name): length for name, length in statement.lengths.items()},
     )
     if connector.get("connector") == "rotating_file":
         delivery = view_delivery(made, made)

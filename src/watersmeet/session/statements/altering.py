@@ -150,6 +150,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
         defaults=relation.defaults | ({} if statement.default is None else {column.name: statement.default}),
         ranges=relation.ranges | ({} if statement.range is None else {column.name: statement.range}),
         digits=relation.digits | ({} if statement.digits is None else {column.name: statement.digits}),
+        lengths=relation.lengths | ({} if statement.length is None else {column.name: statement.length}),
         fills=relation.fills | ({} if fill is None else {column.name: fill}),
         # In the stored data, a column that was renamed later may still have this name.
         stored=relation.stored | ({column.name: _free(column.name, stored)} if column.name in stored else {}),

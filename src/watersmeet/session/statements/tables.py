@@ -82,6 +82,8 @@ def create_table(session: Session, statement: CreateTable) -> Result:
             defaults=column_defaults(statement),
             generated=generated,
             functions=functions,
+            ranges=dict(statement.ranges),
+            lengths=dict(statement.lengths),
         ),
         statement,
     )
@@ -275,6 +277,7 @@ def create_stream(session: Session, statement: CreateStream) -> Result:
         defaults={**statement.defaults, **default_values(statement, statement.digits)},
         ranges=dict(statement.ranges),
         digits=dict(statement.digits),
+        lengths=dict(statement.lengths),
         event_time=_clock(statement),
     )
     names = [f"{statement.name}.{i.name.name}" for i in statement.indexes]
