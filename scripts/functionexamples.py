@@ -233,6 +233,14 @@ proctime()
 statement_timestamp()
 """
 
+#: The value follows the session, so the page has none.
+ROLES: Final = r"""
+current_role()
+current_user
+session_user
+user()
+"""
+
 TIMEPLUS: Final = r"""
 # Types
 to_bool(1)

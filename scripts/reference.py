@@ -86,8 +86,9 @@ def functions_page() -> str:
         own_items = ", ".join(f"to_string({e}) AS c{i}" for i, e in enumerate(lines))
         own_grouped = _rows(lines, run(f"SELECT {own_items} FROM table(s)").fetchall()[0])
     heads = ("example", "result")
-    clocks, own_clocks = (
-        ", ".join(map(code, t.strip().splitlines())) for t in (examples.CLOCKS, examples.TIMEPLUS_CLOCKS)
+    clocks, roles, own_clocks = (
+        ", ".join(map(code, t.strip().splitlines()))
+        for t in (examples.CLOCKS, examples.ROLES, examples.TIMEPLUS_CLOCKS)
     )
     return (
         "# SQL functions\n\nWhich functions exist, and what do they return? Each example runs as shown. "
@@ -99,6 +100,7 @@ def functions_page() -> str:
         + f"\n## Aggregates\nOver the rows `{examples.ROWS}` of `t (x int, y varchar)`.\n\n{table(heads, grouped)}"
         + "\n## Current time\nIn a view only as a bound of a [filter on time]"
         f"(../SEMANTICS.md#the-clock-now-in-views): {clocks}.\n"
+        f"\n## Roles\nThe roles of the session, in batch queries only: {roles}.\n"
         "\n## Timeplus\nTimeplus has these functions, and those above whose names are not in its own groups.\n"
         + "".join(f"\n### {title} of Timeplus\n{table(heads, rows)}" for title, rows in own)
         + "\n### Aggregates of Timeplus\nOver the same rows, in the order of their insertion.\n\n"
@@ -120,7 +122,7 @@ def _results(run: Callable[[str], Any], text: str, form: str) -> Iterator[tuple[
     return iter(found)
 
 
-_COMMON: Final = (examples.COMMON, examples.SETS, examples.AGGREGATES, examples.CLOCKS)
+_COMMON: Final = (examples.COMMON, examples.SETS, examples.AGGREGATES, examples.CLOCKS, examples.ROLES)
 _OWN: Final = (examples.TIMEPLUS, examples.TIMEPLUS_AGGREGATES, examples.TIMEPLUS_CLOCKS)
 
 

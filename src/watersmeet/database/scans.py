@@ -20,11 +20,11 @@ from watersmeet.connectors.kafka.source import KafkaSource, begun, starting_from
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, error
+from watersmeet.kernel.evaluation.expressions import with_lengths
 from watersmeet.store.changes import quoted
 from watersmeet.store.checkpoints import PastContent, check_there, commit_at, expired, pin_past, shown_time
 from watersmeet.store.commits import Commit
 from watersmeet.store.readers import Reader, low_water_number
-from watersmeet.kernel.evaluation.expressions import with_lengths
 from watersmeet.values.types import Field
 
 

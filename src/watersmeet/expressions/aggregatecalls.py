@@ -18,7 +18,17 @@ from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.functions import is_aggregate
 from watersmeet.expressions.nestedfunctions import made_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, NUMERIC, VARCHAR, SqlType
+from watersmeet.values.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTEA,
+    DEFAULT_PRECISION,
+    DOUBLE,
+    JSONB,
+    NUMERIC,
+    VARCHAR,
+    SqlType,
+)
 
 _SAME: Final = {"every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp", "approx_count_distinct": "count"}
 _DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
@@ -133,6 +143,8 @@ def _typed(name: str, kind: SqlType) -> tuple[bool, SqlType]:
         return kind.is_numeric, DOUBLE
     if name == "sum" and (kind.is_float or kind.is_integer):
         return True, kind if kind.is_float else BIGINT if kind.name in ("smallint", "integer") else NUMERIC
+    if name == "sum" and kind.precision is not None:
+        return True, SqlType("numeric", DEFAULT_PRECISION, kind.decimals)
     return kind.is_numeric, DOUBLE if kind.is_float else NUMERIC
 
 

@@ -24,7 +24,7 @@ def tree(sql):
         ("sum(s)", "bigint"),
         ("sum(k)", "bigint"),
         ("sum(b)", "numeric"),
-        ("sum(n)", "numeric"),
+        ("sum(n)", "numeric(38,2)"),
         ("sum(r)", "real"),
         ("sum(f)", "double precision"),
         ("avg(k)", "numeric"),

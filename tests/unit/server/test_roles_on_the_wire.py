@@ -64,6 +64,10 @@ def test_privileges_as_postgresql_tells_them(serving):
         assert client.info.parameter_status("is_superuser") == "on"
         client.execute("SET ROLE ann")
         assert client.execute("SELECT current_user, session_user").fetchone() == ("ann", "adam")
+        counted = (
+            "SELECT current_user, session_user, 'getvariable(''session role'')' FROM (SELECT count(*) FROM t) AS c"
+        )
+        assert client.execute(counted).fetchone() == ("ann", "adam", "getvariable('session role')")
         assert client.execute("SHOW role").fetchone() == ("ann",)
         with pytest.raises(psycopg.errors.UndefinedTable):
             client.execute("SELECT * FROM hidden")
