@@ -209,6 +209,12 @@ statement: CREATE CONNECTION {name} WITH (type = 'kafka', properties.bootstrap.s
 statement: CREATE SCHEMA {name}
 statement: CREATE TYPE {name} AS ENUM ({literal})
 statement: ALTER TABLE {relation} ADD COLUMN {name} {type}
+statement: ALTER TABLE {relation} ADD COLUMN {name} {type} DEFAULT {literal}
+statement: ALTER TABLE {relation} DROP COLUMN {name}
+statement: ALTER {kind} {relation} SET SCHEMA {name}
+statement: ALTER {kind} {relation} SWAP WITH {relation}
+statement: ALTER {kind} {relation} OWNER TO {name}
+statement: COMMENT ON TABLE {relation} IS {literal}
 statement: ALTER {kind} {relation} RENAME TO {name}
 statement: ALTER SYSTEM SET {variable} = {literal}
 statement: ALTER SINK {relation} SET sink_rate_limit = {literal}

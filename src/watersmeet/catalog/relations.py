@@ -208,6 +208,11 @@ class Relation:
         return {}
 
     @property
+    def dropped(self) -> tuple[str, ...]:
+        """The names of dropped columns in the stored data, which may still have them."""
+        return ()
+
+    @property
     def topic(self) -> Topic | None:
         """The properties of a topic, whose rows are records in order of arrival."""
         return None
@@ -384,7 +389,10 @@ class Relation:
 
     def renamed(self, names: tuple[str, ...]) -> Self:
         """The relation with its columns renamed in order, without additional ones."""
-        own = {c.name: n for c, n in zip(self.columns, names, strict=False)}
+        return self.with_names({c.name: n for c, n in zip(self.columns, names, strict=False)})
+
+    def with_names(self, own: dict[str, str]) -> Self:
+        """The relation with the columns in `own` by their new names, without the others."""
         named = [f.name for f in fields(self) if f.metadata == NAMES_COLUMNS]
         return replace(
             self,

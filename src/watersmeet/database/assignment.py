@@ -31,7 +31,7 @@ from watersmeet.dialects.tree.statements import Name, Statement, Update
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.expressions.casts import cast
-from watersmeet.expressions.clock import is_clock, reads_clock
+from watersmeet.expressions.clock import is_clock
 from watersmeet.expressions.context import Context, Value, columns_of, decimal_literal, first_line
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.store.changes import quoted
@@ -320,33 +320,37 @@ _CLAUSE: Final = "a generated column"
 
 
 def default_values(statement: CreateRelation, digits: Mapping[str, int] | None = None) -> dict[str, str]:
-    """The values that an INSERT uses for omitted columns with DEFAULT, in the form of `Relation.defaults`: a constant,
-    or the time.
+    """The values that an INSERT uses for omitted columns with DEFAULT, in the form of `Relation.defaults`.
 
-    digits: see `Relation`. Raises FEATURE_NOT_SUPPORTED for other expressions, and errors in constants.
+    digits: see `Relation`. Raises the errors of `default_value`.
     """
     types = {c.name: c.type for c in statement.columns}
-    found = {}
-    for name, node in statement.declared.items():
-        if types[name].name == "timestamp" and _is_arrival(node, (digits or {}).get(name)):
-            found[name] = ARRIVAL
-            continue
-        if reads_clock(node) or next(node.find_all(exp.Column, exp.Query), None) is not None:
-            others = "" if digits is None else ", or now() for a time,"
-            raise not_supported(
-                f"DEFAULT with anything but a constant{others}",
-                statement.text,
-                node_span(node),
-                hint="Write the value in the INSERT.",
-            )
-        ctx = Context(statement.text, "DEFAULT")
-        value = cast(bind_value(node, ctx), types[name], ctx, node).finish().expression
-        try:
-            ctx.check(value)
-        except duckdb.Error as cause:
-            raise error_at(statement, node_span(node), "INVALID_VALUE", first_line(cause)) from None
-        found[name] = value.sql(dialect="duckdb")
-    return found
+    return {
+        name: ARRIVAL
+        if types[name].name == "timestamp" and _is_arrival(node, (digits or {}).get(name))
+        else default_value(statement, node, types[name])
+        for name, node in statement.declared.items()
+    }
+
+
+def default_value(statement: Statement, node: exp.Expression, kind: SqlType) -> str:
+    """DuckDB SQL for the value of a DEFAULT, cast to the type of its column; an INSERT evaluates it, so it may call
+    now(). Raises FEATURE_NOT_SUPPORTED for an expression that reads columns or relations, and errors in the expression.
+    """
+    if next(node.find_all(exp.Column, exp.Query), None) is not None:
+        raise not_supported(
+            "DEFAULT that reads columns or relations",
+            statement.text,
+            node_span(node),
+            hint="Write the value in the INSERT.",
+        )
+    ctx = Context(statement.text, "DEFAULT", batch=True)
+    value = cast(bind_value(node, ctx), kind, ctx, node).finish().expression
+    try:
+        ctx.check(value)
+    except duckdb.Error as cause:
+        raise error_at(statement, node_span(node), "INVALID_VALUE", first_line(cause)) from None
+    return str(value.sql(dialect="duckdb"))
 
 
 def _is_arrival(node: exp.Expression, digits: int | None) -> bool:

@@ -473,14 +473,14 @@ def alter_indexes(session: Session, relation: Relation, altered: Callable[[Relat
             session.put(altered(index))
 
 
-def with_name(relation: Relation, name: str) -> str:
-    """The CREATE statement with another name."""
+def with_name(relation: Relation, name: str, schema: str | None = None) -> str:
+    """The CREATE statement with another name. schema: another schema; None for that of the statement."""
     made = _created(relation)
     if made is None:
         return relation.sql
-    shown = written(name, relation)
-    if made.schema is not None:
-        shown = f"{written(made.schema, relation)}.{shown}"
+    shown, schema = written(name, relation), schema or made.schema
+    if schema is not None:
+        shown = f"{written(schema, relation)}.{shown}"
     return f"{relation.sql[: made.name_span.start]}{shown}{relation.sql[made.name_span.end :]}"
 
 
@@ -494,6 +494,26 @@ def with_column(relation: Relation, definition: str) -> str:
         return f"{relation.sql[: made.name_span.end]} ({', '.join([*columns, definition])})"
     _, closing, _ = _list(relation, made)
     return f"{relation.sql[: closing.start].rstrip()}, {definition}{relation.sql[closing.start :]}"
+
+
+def without_column(relation: Relation, name: str) -> str:
+    """The CREATE statement without a column. For CREATE TABLE … AS the columns replace the query."""
+    made = _created(relation)
+    if made is None:
+        return relation.sql
+    if isinstance(made, CreateTable) and made.query is not None:
+        columns = [f"{written(c.name, relation)} {c.type.sql}" for c in relation.columns if c.name != name]
+        return f"{relation.sql[: made.name_span.end]} ({', '.join(columns)})"
+    items, closing, _ = _list(relation, made)
+    fold = {"lower": str.lower, "upper": str.upper}.get(str(language_named(relation.dialect).semantics.folding), str)
+    kept = [
+        i
+        for i in items
+        if i[0].text.upper() in _NO_COLUMNS
+        or (i[0].text if i[0].token_type == TokenType.IDENTIFIER else fold(i[0].text)) != name
+    ]
+    text = ", ".join(relation.sql[i[0].start : i[-1].end + 1] for i in kept)
+    return f"{relation.sql[: items[0][0].start]}{text}{relation.sql[closing.start :]}"
 
 
 def with_column_called(relation: Relation, old: str, new: str) -> str:

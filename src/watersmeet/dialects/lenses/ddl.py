@@ -195,7 +195,7 @@ def read_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Reads ALTER TABLE; the cursor stands after ALTER."""
     if cursor.take("TABLE"):
-        found = alter.altered(cursor, base, "topic", "TABLE", read_column)
+        found = alter.altered(cursor, base, "topic", read_column)
         if found is not None:
             return found
     hint = "ALTER TABLE topic ADD field type is supported. INSERT INTO other SELECT STREAM … changes the other fields."

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from watersmeet.catalog import DropWord
+from watersmeet.dialects.tree.definitions import AlterWithoutEffect
 from watersmeet.dialects.tree.statements import Accepted, KillQuery, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, read_value, span_of
 from watersmeet.dialects.variables import ONE_VALUE, WITHOUT_EFFECT
@@ -86,6 +88,56 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     return None
 
 
+#: The kinds of relations in ALTER, by their words.
+_KINDS: Final[dict[str, DropWord]] = {
+    "TABLE": "table",
+    "SOURCE": "source",
+    "SINK": "sink",
+    "MATERIALIZED VIEW": "materialized view",
+    "VIEW": "view",
+    "INDEX": "index",
+    "CONNECTION": "connection",
+    "SUBSCRIPTION": "subscription",
+}
+
+_PARALLELISM: Final = "ALTER DATABASE SET parallelism sets that of all views"
+_HISTORY: Final = "a new view reads its history in bounded epochs"
+
+#: Clauses of ALTER that change nothing, with the reasons.
+_CLAUSES: Final = {
+    "OWNER TO": "objects have no owners; GRANT gives privileges on them",
+    "SET PARALLELISM": _PARALLELISM,
+    "SET BACKFILL_PARALLELISM": _PARALLELISM,
+    "SET RESOURCE_GROUP": "there is no cluster",
+    "RESET RESOURCE_GROUP": "there is no cluster",
+    "SET BACKFILL_RATE_LIMIT": _HISTORY,
+    "SET BACKFILL_ORDER": _HISTORY,
+    "SET DML_RATE_LIMIT": "INSERT writes at once",
+    "SET STREAMING_ENABLE_UNALIGNED_JOIN": "all views show one moment",
+    "SET CONFIG": "there is no cluster",
+    "RESET CONFIG": "there is no cluster",
+}
+
+
+def _read_clause(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """Reads a clause of `_CLAUSES`; returns None for others. The cursor stands at the kind."""
+    if cursor.take("FUNCTION"):
+        cursor.until("OWNER")
+        reason = _CLAUSES["OWNER TO"]
+        return _accepted(cursor, base, "ALTER FUNCTION", reason) if cursor.at("OWNER", "TO") else None
+    kind = next((kind for words, kind in _KINDS.items() if cursor.take(*words.split())), None)
+    if kind is None:
+        return None
+    if_exists = cursor.take("IF", "EXISTS")
+    name = cursor.relation_name()
+    for clause, reason in _CLAUSES.items():
+        if cursor.take(*clause.split()):
+            cursor.until("")
+            base = {**base, "kind": kind, "name": name, "if_exists": if_exists}
+            return AlterWithoutEffect(**base, clause=clause, reason=reason)
+    return None
+
+
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     """Reads ALTER of parts of a cluster; returns None for other statements. The cursor stands after ALTER."""
     start = cursor.index
@@ -114,6 +166,10 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
         hint = f"CREATE SCHEMA, and ALTER … SET SCHEMA for each relation of schema {name}."
         shown = " ".join(t.text.upper() for t in cursor.rest[:2])
         return Refused(**base, error=not_supported(f"ALTER SCHEMA … {shown}", cursor.text, span, hint=hint))
+    else:
+        cursor.index = start
+        if (found := _read_clause(cursor, base)) is not None:
+            return found
     cursor.index = start
     return None
 

@@ -1,4 +1,4 @@
-"""ALTER of relations: ADD COLUMN, RENAME COLUMN, RENAME TO.
+"""ALTER of relations: ADD, DROP and RENAME COLUMN, RENAME TO, SET SCHEMA, SWAP WITH.
 
 RisingWave, "ALTER TABLE", "ALTER SOURCE", "ALTER VIEW", "ALTER MATERIALIZED VIEW"; Timeplus, "ALTER STREAM".
 """
@@ -13,11 +13,15 @@ from watersmeet.catalog import DropWord
 from watersmeet.dialects.tree.definitions import (
     AddColumn,
     AlterConnector,
+    DropColumn,
     RefreshSchema,
     RenameColumn,
     RenameRelation,
+    SetSchema,
     StartSink,
+    SwapNames,
 )
+from watersmeet.dialects.tree.queries import expression_of
 from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
@@ -42,8 +46,11 @@ _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
 
 
 #: Clauses of ALTER in every dialect with ALTER, and those of RisingWave.
-COMMON_CLAUSES: Final = ("ADD COLUMN", "RENAME COLUMN", "RENAME TO")
+COMMON_CLAUSES: Final = ("ADD COLUMN", "DROP COLUMN", "RENAME COLUMN", "RENAME TO", "SET SCHEMA", "SWAP WITH")
 _CLAUSES: Final = (*COMMON_CLAUSES, "CONNECTOR WITH", "REFRESH SCHEMA", "SET SOURCE_RATE_LIMIT")
+
+
+_REPLACED: Final = "ADD COLUMN with the new type, UPDATE, DROP COLUMN and RENAME COLUMN replace a column."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,17 +67,22 @@ class LimitSink(Statement):
 
 
 def read_plain_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
-    """`name type [NULL | NOT NULL]`."""
+    """`name type [NULL | NOT NULL] [DEFAULT expression]`."""
     name = cursor.name()
     kind = read_type(cursor)
-    nullable = True
+    nullable, more = True, {}
     while not cursor.done:
         if cursor.take("NOT", "NULL"):
             nullable = False
+        elif cursor.take("DEFAULT"):
+            first = cursor.index
+            cursor.index += 1  # NULL is allowed
+            cursor.until("NOT", "NULL")
+            more["declared"] = expression_of(cursor, cursor.tokens[first : cursor.index])
         elif not cursor.take("NULL"):
             word = cursor.tokens[cursor.index]
             raise not_supported(f"{word.text.upper()} on a column", cursor.text, span_of([word]))
-    return Field(name.name, kind, nullable), {}
+    return Field(name.name, kind, nullable), more
 
 
 def read_alter(
@@ -88,7 +100,9 @@ def read_alter(
     of_dialect = {words: kind for words, kind in _KINDS.items() if words[0] in kinds}
     for words, kind in of_dialect.items():
         if cursor.take(*words):
-            found = altered(cursor, base, kind, " ".join(words), read_column)
+            found = altered(cursor, base, kind, read_column)
+            if found is None and cursor.at("ALTER"):
+                return _refused(cursor, base, f"ALTER {' '.join(words)} …", _REPLACED)
             return found or _refused(cursor, base, f"ALTER {' '.join(words)} …", _supported("", clauses))
     return _refused(cursor, base, "ALTER", _supported("ALTER ", [" ".join(words) for words in of_dialect]))
 
@@ -118,9 +132,7 @@ def read_rename(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return _renamed(cursor, {**base, "kind": "stream", "name": name})
 
 
-def altered(
-    cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, read_column: ColumnReader
-) -> Statement | None:
+def altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, read_column: ColumnReader) -> Statement | None:
     """The statement after the kind; None, with the cursor at it, for another clause."""
     if_exists = cursor.take("IF", "EXISTS")
     name = cursor.relation_name()
@@ -151,6 +163,22 @@ def altered(
             if_not_exists=if_not_exists,
             **more,
         )
+    if cursor.take("DROP"):
+        cursor.take("COLUMN")
+        if_column_exists = cursor.take("IF", "EXISTS")
+        column = cursor.name()
+        if not cursor.take("CASCADE"):
+            cursor.take("RESTRICT")
+        cursor.end()
+        return DropColumn(**base, column=column, if_column_exists=if_column_exists)
+    if cursor.take("SET", "SCHEMA"):
+        schema = cursor.name(reserved=True)
+        cursor.end()
+        return SetSchema(**base, schema=schema)
+    if cursor.take("SWAP", "WITH"):
+        other = cursor.relation_name()
+        cursor.end()
+        return SwapNames(**base, other=other)
     if cursor.take("CONNECTOR", "WITH"):
         spans: dict[str, Span] = {}
         options = read_options(cursor, spans)
@@ -161,10 +189,6 @@ def altered(
         return AlterConnector(
             **base, options=limit, spans=dict.fromkeys(limit, found[1]), clause="SET SOURCE_RATE_LIMIT"
         )
-    if cursor.at("SET", "BACKFILL_RATE_LIMIT"):
-        cursor.index += 1
-        hint = "A new view reads its history in bounded epochs, one after the other; other views wait for it."
-        return _refused(cursor, base, f"ALTER {words} … SET", hint)
     if cursor.take("REFRESH", "SCHEMA"):
         cursor.end()
         return RefreshSchema(**base)

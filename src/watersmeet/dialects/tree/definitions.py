@@ -298,19 +298,50 @@ class RenameColumn(Alter):
 class AddColumn(Alter):
     """`… ADD [COLUMN] column type [NULL | NOT NULL]`.
 
-    definition: the column as written. default: the value for existing rows, in the form of the catalog. range, digits,
-    length: the limits of its type, as in the catalog. if_not_exists: whether the statement has no effect if the column
-    exists.
+    definition: the column as written. default: the value for existing rows, in the form of the catalog. declared: the
+    expression of DEFAULT. range, digits, length: the limits of its type, as in the catalog. if_not_exists: whether the
+    statement has no effect if the column exists.
     """
 
     column: Field
     column_span: Span
     definition: str
     default: str | None = None
+    declared: exp.Expression | None = None
     range: tuple[int, int] | None = None
     digits: int | None = None
     length: int | None = None
     if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropColumn(Alter):
+    """`… DROP [COLUMN] [IF EXISTS] column`."""
+
+    column: Name
+    if_column_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetSchema(Alter):
+    """`… SET SCHEMA schema`."""
+
+    schema: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwapNames(Alter):
+    """`… SWAP WITH other`: exchanges the names of two relations of a kind."""
+
+    other: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterWithoutEffect(Alter):
+    """A clause that changes nothing in Watersmeet. clause: its words. reason: why it has no effect."""
+
+    clause: str
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,6 @@
 """ALTER and DROP of relations, also of their connectors (CONNECTOR WITH, REFRESH SCHEMA); CREATE and DROP of schemas.
 
-Views continue unchanged after RENAME TO, ADD COLUMN and RENAME COLUMN: their plans and files refer to relations by id,
-and to columns by their first names. The text of a view stays as written. The catalog stores the names that the text
+Views continue unchanged: their plans and files refer to relations by id, and to columns by their first names. The text of a view stays as written. The catalog stores the names that the text
 uses (`Relation.known`), so that `*` keeps its columns and names keep their meaning, as in PostgreSQL. SHOW CREATE adds
 the new names.
 """
@@ -12,9 +11,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+import pyarrow as pa
+
 from watersmeet.capture.capturing import drop_captured
-from watersmeet.catalog import ARRIVAL, Input, QuerySource, Relation, Source, SqlFunction, Table, View, one
+from watersmeet.catalog import (
+    ARRIVAL,
+    Index,
+    Input,
+    MaterializedView,
+    QuerySource,
+    Relation,
+    Source,
+    SqlFunction,
+    Table,
+    View,
+    one,
+)
 from watersmeet.connectors.registry import check_connector
+from watersmeet.database.assignment import default_value
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import (
     alter_indexes,
@@ -26,32 +40,42 @@ from watersmeet.database.definitions import (
     note_names,
     remove,
     schemas_of,
+    undefined_schema,
     used_instead,
     with_column,
     with_column_called,
     with_dependents,
     with_name,
+    without_column,
 )
+from watersmeet.database.reading import lending, rows_read
 from watersmeet.database.secrets import kept_options, with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located, sentence
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.parsing import parse
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import schema_meant, schema_shown
+from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tree.definitions import (
     AddColumn,
     Alter,
     AlterConnector,
     AlterQuery,
+    AlterWithoutEffect,
     CreateRelation,
     CreateSchema,
     Drop,
+    DropColumn,
     DropSchema,
     RefreshSchema,
     RenameColumn,
     RenameRelation,
+    SetSchema,
+    SwapNames,
 )
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import not_supported
-from watersmeet.errors import did_you_mean
+from watersmeet.errors import Span, did_you_mean
 from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.clauses import with_schema_columns
 from watersmeet.session.features.sqlfunctions import drop_functions
@@ -82,6 +106,14 @@ def alter(session: Session, statement: Alter) -> Result:
             _rename_column(session, statement, relation)
         elif isinstance(statement, AddColumn):
             _add_column(session, statement, relation)
+        elif isinstance(statement, DropColumn):
+            _drop_column(session, statement, relation)
+        elif isinstance(statement, SetSchema):
+            _set_schema(session, statement, relation)
+        elif isinstance(statement, SwapNames):
+            _swap(session, statement, relation)
+        elif isinstance(statement, AlterWithoutEffect):
+            session.notice(f"{command} … {statement.clause} has no effect: {statement.reason}")
     return Result(command)
 
 
@@ -92,7 +124,11 @@ def _altered(session: Session, statement: Alter) -> Relation | None:
     if relation is None:
         return None
     # PostgreSQL, "ALTER TABLE": it also renames views, and dbt uses it so.
-    renames = isinstance(statement, RenameRelation) and statement.kind == "table" and isinstance(relation, View)
+    renames = (
+        isinstance(statement, (AlterWithoutEffect, RenameRelation))
+        and statement.kind == "table"
+        and isinstance(relation, View)
+    )
     if not is_called(statement.kind, relation) and not renames:
         raise error_at(
             statement,
@@ -102,7 +138,7 @@ def _altered(session: Session, statement: Alter) -> Relation | None:
             hint=f"{used_instead('ALTER', relation, session.semantics)[0]}.",
         )
     adds = isinstance(statement, AddColumn) and relation.can_alter_columns  # this is also for a field of a topic
-    if not (relation.can_alter or adds):
+    if not (relation.can_alter or adds or isinstance(statement, AlterWithoutEffect)):
         raise not_supported(f"ALTER of {one(relation.what)}", statement.text, name.span)
     return relation
 
@@ -116,6 +152,121 @@ def _rename(session: Session, statement: RenameRelation, relation: Relation) -> 
     check_folded(session, statement, new.name, relation.schema, new.span, relation)
     note_names(session, relation)
     session.put(replace(session.catalog.relations[relation.id], name=new.name, sql=with_name(relation, new.name)))
+
+
+def _set_schema(session: Session, statement: SetSchema, relation: Relation) -> None:
+    schema = schema_meant(statement.schema.name, session.catalog)
+    if schema is None:
+        raise undefined_schema(session, statement.schema, statement)
+    if schema == relation.schema:
+        return
+    _check_free(session, statement, relation.name, schema, statement.schema.span)
+    note_names(session, relation)
+    _move(session, relation, relation.name, schema)
+    alter_indexes(session, relation, lambda index: replace(index, schema=schema))
+
+
+def _check_free(session: Session, statement: Alter, name: str, schema: str, span: Span) -> None:
+    """Raises DUPLICATE_OBJECT if a relation of a schema has this name, or one that differs only in case."""
+    taken = session.catalog.by_name(name, schema)
+    if taken is not None:
+        raise error_at(statement, span, "DUPLICATE_OBJECT", f"{taken.title} already exists")
+    check_folded(session, statement, name, schema, span)
+
+
+def _move(session: Session, relation: Relation, name: str, schema: str) -> None:
+    """Gives a relation another name and schema, also in its text."""
+    now = session.catalog.relations[relation.id]
+    shown = None if schema == relation.schema else schema_shown(schema, session.semantics)
+    session.put(replace(now, name=name, schema=schema, sql=with_name(relation, name, shown)))
+
+
+def _swap(session: Session, statement: SwapNames, relation: Relation) -> None:
+    other = _altered(session, replace(statement, name=statement.other, if_exists=False))
+    assert other is not None
+    if other.id in session.catalog.upstream([relation.id]) or relation.id in session.catalog.upstream([other.id]):
+        raise error_at(
+            statement,
+            statement.other.span,
+            "DEPENDENT_OBJECTS",
+            f"{relation.title} and {other.title} can't exchange their names, because one reads the other",
+        )
+    for each in (relation, other):
+        note_names(session, each)
+    between = f"?{relation.id}"  # no statement can write it
+    name, schema = relation.name, relation.schema
+    session.put(replace(session.catalog.relations[relation.id], name=between))
+    _move(session, other, name, schema)
+    _move(session, relation, other.name, other.schema)
+
+
+def _drop_column(session: Session, statement: DropColumn, relation: Relation) -> None:
+    """Raises DEPENDENT_OBJECTS if a key, a watermark, a generated column, or another object reads the column."""
+    _check_columns_change(session, statement, relation, "DROP COLUMN", sources=True)
+    name, span = statement.column.name, statement.column.span
+    names = [c.name for c in relation.columns]
+    if name not in names:
+        if statement.if_column_exists:
+            session.notice(f'column "{name}" of {relation.title} does not exist, skipping')
+            return
+        raise error_at(
+            statement,
+            span,
+            "UNDEFINED_COLUMN",
+            f'column "{name}" of relation "{relation.shown}" does not exist',
+            hint=did_you_mean(name, names),
+        )
+    assert isinstance(relation, Input)
+    generated = [g for g, made in relation.generated.items() if g != name and name in [c.name for c in made.reads]]
+    event_time = relation.event_time is not None and relation.event_time.column == name
+    used = "the primary key" if name in relation.primary_key else "the watermark" if event_time else ""
+    used = used or (f'the generated column "{generated[0]}"' if generated else "")
+    used = used or ("every row" if relation.defaults.get(name) == ARRIVAL or len(names) == 1 else "")
+    readers = [] if used else _readers(session, relation, name)
+    if used or readers:
+        raise error_at(
+            statement,
+            span,
+            "DEPENDENT_OBJECTS",
+            f'cannot drop column "{name}" of {relation.title} because '
+            + (f"{used} needs it" if used else "other objects depend on it"),
+            detail=sentence(f"{r.reader} reads it" for r in readers) if readers else None,
+            hint="Drop these first, and create them without it." if readers else None,
+        )
+    note_names(session, relation)
+    place, stored = names.index(name), relation.stored.get(name, name)
+    kept = {n: n for n in names if n != name}
+    sql = without_column(relation, name)
+    session.put(replace(relation.with_names(kept), dropped=(*relation.dropped, stored), sql=sql))
+    alter_indexes(session, relation, lambda index: index.with_names(kept))
+    for other in list(session.catalog.relations.values()):
+        known = other.known.get(relation.id)
+        if known is not None and place < len(known.columns):
+            left = (*known.columns[:place], *known.columns[place + 1 :])
+            session.put(replace(other, known={**other.known, relation.id: replace(known, columns=left)}))
+
+
+def _readers(session: Session, relation: Relation, name: str) -> list[Relation]:
+    """The objects that read a column of a relation: views whose circuits scan it, and plain views, sinks and
+    subscriptions whose text may do so.
+    """
+    database, stored = session.database, relation.stored.get(name, name)
+    circuit = database.plans.circuit
+    scans = {s.id for s in circuit.scans if s.relation_id == relation.id and stored in s.names}
+    found = []
+    for other in session.catalog.relations.values():
+        if relation.id not in other.depends_on and other.feeds != relation.id:
+            continue
+        if isinstance(other, Index):
+            reads = name in (*other.index_columns, *other.included)
+        elif isinstance(other, MaterializedView) and other.id in circuit.sink_of:
+            reads = not scans.isdisjoint(circuit.below_sinks[other.id]) or other.feeds == relation.id
+        else:
+            words = {t.text.lower() for t in tokenize(other.view_text, language_named(other.dialect))}
+            reads = not isinstance(other, View) or not words.isdisjoint({name.lower(), "*"})
+        if reads:
+            found.append(other)
+    return found
 
 
 def _add_column(session: Session, statement: AddColumn, relation: Relation) -> None:
@@ -135,8 +286,14 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
             else None,
         )
     assert isinstance(relation, Input)
-    stored = [relation.stored.get(c.name, c.name) for c in relation.columns]
+    stored = [*(relation.stored.get(c.name, c.name) for c in relation.columns), *relation.dropped]
     fill = None if column.nullable or isinstance(relation, Source) else _fill(column.type)
+    if statement.declared is not None:
+        if relation.connector:
+            raise not_supported("DEFAULT on a column that a connector gives", statement.text, span)
+        default = default_value(statement, statement.declared, column.type)
+        fill = _filled(session, statement, default, column)
+        statement = replace(statement, default=default)
     if not column.nullable and (statement.default is None or (isinstance(relation, Table) and fill is None)):
         raise not_supported(
             "ADD COLUMN of a column that can't be NULL",
@@ -222,6 +379,22 @@ def _check_columns_change(session: Session, statement: Alter, relation: Relation
             f"{what} is not possible in the transaction that has written {relation.title}",
             hint="COMMIT first.",
         )
+
+
+def _filled(session: Session, statement: AddColumn, default: str, column: Field) -> str | None:
+    """The value that a DEFAULT has now, as the text that existing rows keep; None for NULL.
+
+    Raises FEATURE_NOT_SUPPORTED for a value whose text can't be stored.
+    """
+    sql = f"SELECT CAST({default} AS {column.type.duckdb})"
+    value = rows_read(session, lambda: lending(session, {}), sql, statement.text).column(0)
+    if value.null_count:
+        return None
+    if column.type.fields or column.type.element or column.type.name in ("bytea", "interval"):
+        detail = "Existing rows would need it."
+        what = f"DEFAULT of a column of type {column.type.sql} that is added"
+        raise not_supported(what, statement.text, statement.column_span, detail=detail, hint="Add it without DEFAULT.")
+    return str(value.cast(pa.string())[0].as_py())
 
 
 def _fill(kind: SqlType) -> str | None:
@@ -444,12 +617,17 @@ def _new_columns(statement: RefreshSchema, relation: Input, now: Schema) -> tupl
 
 
 def _input(session: Session, statement: Alter, what: str) -> Input | None:
-    """The source or table that is named; None if it does not exist and the statement has IF EXISTS."""
+    """The source or table that is named; None if it does not exist and the statement has IF EXISTS, and where only the
+    statement is checked: its relation then has no connector.
+    """
     session.require_definer(f"ALTER {kind_word(statement).upper()}")
     relation: Relation | None = named(session, statement.name, statement)
     if relation is None:
         return None
-    if not is_called(statement.kind, relation) or not isinstance(relation, Input) or not relation.connector:
+    called = is_called(statement.kind, relation) and isinstance(relation, Input)
+    if called and session.connectors == "checked":
+        return None
+    if not called or not isinstance(relation, Input) or not relation.connector:
         raise error_at(
             statement,
             statement.name.span,
