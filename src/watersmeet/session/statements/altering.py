@@ -1,8 +1,8 @@
 """ALTER and DROP of relations, also of their connectors (CONNECTOR WITH, REFRESH SCHEMA); CREATE and DROP of schemas.
 
-Views continue unchanged: their plans and files refer to relations by id, and to columns by their first names. The text of a view stays as written. The catalog stores the names that the text
-uses (`Relation.known`), so that `*` keeps its columns and names keep their meaning, as in PostgreSQL. SHOW CREATE adds
-the new names.
+Views continue unchanged: their plans and files refer to relations by id, and to columns by their first names. The text
+of a view stays as written. The catalog stores the names that the text uses (`Relation.known`), so that `*` keeps its
+columns and names keep their meaning, as in PostgreSQL. SHOW CREATE adds the new names.
 """
 
 from __future__ import annotations
