@@ -40,7 +40,7 @@ RULES = {p.stem: p.read_text(encoding="utf-8") for p in sorted((ROOT / "docs" / 
     ("dialect", "numbers"),
     [
         ("risingwave", {"RW": range(1, 67), "RA": range(1, 36)}),
-        ("sqlstream", {"SS": range(1, 72), "SW": range(1, 15)}),
+        ("sqlstream", {"SS": range(1, 72), "SW": range(1, 15), "ST": range(1, 6)}),
         ("timeplus", {"TP": range(1, 64)}),
         ("lenses", {"LS": range(1, 67), "LB": range(1, 6)}),
     ],

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Literal, Self
 
 from watersmeet.algebra.base import Column, Node, Partitioned, PassThrough, Unary
 from watersmeet.algebra.scalars import AggregateCall, Scalar, SortKey
-from watersmeet.values.types import SqlType
+from watersmeet.values.types import Schema, SqlType
 from watersmeet.values.watermarks import Watermark
 
 
@@ -46,7 +46,7 @@ class LateRowFilter(PassThrough):
 
     See `circuit.operators.LateRowFilter`.
     late: whether to keep the late rows instead. age: ids of columns that order the rows of an epoch, the newest first.
-    If given, a row is also late if its time is NULL or below the time of an older row.
+    If given, a row is also late if its time is NULL or below what the bound is after an older row.
     """
 
     grows: ClassVar[bool] = True
@@ -57,6 +57,7 @@ class LateRowFilter(PassThrough):
     clock: str = ""
     late: bool = False
     age: tuple[str, ...] = ()
+    clock_reads: Schema = ()
 
     @property
     def held(self) -> frozenset[str]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
 from watersmeet.values.serialization import kinds
+from watersmeet.values.types import Schema
 
 #: The values whose hash determines the bucket of a row; each is the first non-NULL value of some columns.
 Keys = tuple[tuple[int, ...], ...]
@@ -102,18 +103,29 @@ class Start(Mode):
 
 
 @dataclass(frozen=True)
+class ClockInput:
+    """A time of each row of a relation: the column `name`, or a field below it (`details.at`).
+
+    reads: if given, `name` is DuckDB SQL in which `c<i>` is column i of `reads`.
+    """
+
+    name: str
+    reads: Schema = ()
+
+
+@dataclass(frozen=True)
 class Live(Mode):
     """All views process new input.
 
     idle, overrides: the idle inputs and overrides that move the sources' watermarks in addition to their rows (see
-    `runtime.eventtimes`). clocks: by relation and name of an additional watermark, the column whose greatest time is
+    `runtime.eventtimes`). clocks: by relation and name of an additional watermark, the time whose greatest value is
     this watermark.
     """
 
     kind: ClassVar[str] = "live"
     idle: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     overrides: Mapping[str, int] = field(default_factory=dict)
-    clocks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    clocks: Mapping[str, Mapping[str, ClockInput]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

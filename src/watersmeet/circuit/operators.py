@@ -195,11 +195,10 @@ class LateRowFilter(PassThrough):
     """The input's rows without late rows, whose `column` is below the bound of the previous epoch.
 
     bound: see `TimeFilter`; if it is unknown, no row is late. NULLs, deleted rows and history are never late. clock:
-    the source of the bound whose number is the greatest time that live epochs have read in column `name` of the
-    relation `relation_id`; empty: the bound reads existing sources. age: columns that order the rows of an epoch, the
-    newest first; a row is then also late if an older row has a greater time or its own time is NULL. late: whether to
-    output the late rows instead. apart: distinguishes it from an equal operator that had dropped rows before this view,
-    which reads them as history.
+    the source of the bound whose number is the greatest time that live epochs have read of the relation `relation_id`
+    (`name`, `clock_reads`: see `ClockInput`); empty: the bound reads existing sources. age: columns that order the rows
+    of an epoch, the newest first; the bound, a single term, then rises from row to row, and NULL is late. late: whether
+    to output the late rows instead. apart: differs if an equal operator dropped rows that this view reads as history.
     """
 
     kind: ClassVar[str] = "laterowfilter"
@@ -211,6 +210,7 @@ class LateRowFilter(PassThrough):
     late: bool = False
     age: tuple[int, ...] = ()
     apart: int = 0
+    clock_reads: tuple[Field, ...] = ()
 
 
 @dataclass(frozen=True)

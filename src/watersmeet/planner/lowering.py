@@ -245,6 +245,7 @@ class Lowering:
                 node.clock,
                 node.late,
                 tuple(places[i] for i in node.age),
+                clock_reads=node.clock_reads,
             )
         )
         return of_operator(made, columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -80,7 +81,7 @@ class Names:
         """A watermark with the names of its sources: `watermark(t.ts)`."""
         relations = self._catalog.relations
         clocks = {
-            o.clock: f"{relations[o.relation_id].shown}.{o.name}"
+            o.clock: _clock_text(o, relations[o.relation_id])
             for o in self._operators.values()
             if isinstance(o, LateRowFilter) and o.relation_id in relations
         }
@@ -153,6 +154,13 @@ class Names:
         if isinstance(op, Union):
             return [k for i in op.inputs for k in self.keys(i)]
         return self.keys(op.inputs[0]) if op.inputs else ()
+
+
+def _clock_text(op: LateRowFilter, relation: Relation) -> str:
+    """The time that moves the clock of a late-row filter, as in `o.ts`, or as an expression over columns."""
+    if not op.clock_reads:
+        return f"{relation.shown}.{op.name}"
+    return re.sub(r'"c(\d+)"', lambda m: f"{relation.shown}.{op.clock_reads[int(m[1])].name}", op.name)
 
 
 def _together(index: int, names: Sequence[str]) -> str:

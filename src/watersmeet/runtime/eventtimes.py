@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import EventTime, Relation
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import ClockInput
 from watersmeet.circuit.operators import LateRowFilter, Operator, TemporalJoin, TimeFilter
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.runtime.taskcontract import Intent, Observed, Receipt, TimedInput
@@ -85,12 +86,12 @@ def event_times(circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, Ti
     return found
 
 
-def clocks(circuit: Circuit) -> dict[str, dict[str, str]]:
-    """For an intent and each relation: the watermark that is the greatest time of a column, and that column."""
-    found: dict[str, dict[str, str]] = {}
+def clocks(circuit: Circuit) -> dict[str, dict[str, ClockInput]]:
+    """For an intent and each relation: the watermarks that are the greatest value of a time, and this time."""
+    found: dict[str, dict[str, ClockInput]] = {}
     for op in circuit.operators:
         if isinstance(op, LateRowFilter) and op.clock:
-            found.setdefault(op.relation_id, {})[op.clock] = op.name
+            found.setdefault(op.relation_id, {})[op.clock] = ClockInput(op.name, op.clock_reads)
     return {i: dict(sorted(columns.items())) for i, columns in sorted(found.items())}
 
 

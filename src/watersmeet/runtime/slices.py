@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from watersmeet.catalog import EventTime, GeneratedColumn
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import ClockInput
 from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Operator, Scan, Upsert
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, Unavailable
@@ -34,7 +35,7 @@ from watersmeet.store.manifests import FailedPart
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system.blobs import BlobRef
 from watersmeet.values.slices import ChangeSlice, MessageSlice, Slice, SourceSlice
-from watersmeet.values.types import Field, arrow_schema
+from watersmeet.values.types import TIMESTAMP, Field, arrow_schema
 
 Diff = npt.NDArray[np.int64]
 
@@ -92,6 +93,7 @@ def read_slices(
         parts = _read(layout, segments, intent, piece, list(fields.values()), counts)
         late_below_us = watermarks.get(piece.relation) if _drops(intent, piece.relation) else None
         clocks = intent.live.clocks.get(piece.relation, {})
+        fields |= {f.name: f for clock in clocks.values() for f in clock.reads}
         with _attributed(piece, readers):
             for part in _without_late_rows(parts, event_time, late_below_us, intent.time_us, counts):
                 _move_clocks(clocks, part.table, part.diff, intent.time_us, counts)
@@ -122,11 +124,20 @@ def _attributed(piece: Slice, readers: Iterable[Scan]) -> Iterator[None]:
         raise
 
 
-def _move_clocks(clocks: Mapping[str, str], table: pa.Table, diff: Diff, now_us: int, counts: SourceCounts) -> None:
-    """Advance the watermarks `clocks` to the greatest times of their columns, ignoring times that are too far ahead."""
-    for name, column in clocks.items():
+def _move_clocks(
+    clocks: Mapping[str, ClockInput], table: pa.Table, diff: Diff, now_us: int, counts: SourceCounts
+) -> None:
+    """Advance the watermarks `clocks` to the greatest of their times, ignoring times that are too far ahead.
+
+    The operators that read a computed time count its errors.
+    """
+    for name, clock in clocks.items():
         seen = Observed(counts.clocks.get(name))
-        observe(_times(table, column), diff, EventTime(column, 0), None, now_us, seen)
+        if clock.reads:
+            times = generated_values(table, Field(name, TIMESTAMP), clock.reads, clock.name, Counters())
+        else:
+            times = _times(table, clock.name)
+        observe(times, diff, EventTime(clock.name, 0), None, now_us, seen)
         if seen.watermark_us is not None:
             counts.clocks[name] = seen.watermark_us
 

@@ -12,8 +12,8 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import filters
 from watersmeet.values.serialization import from_json, to_json
-from watersmeet.values.types import DATE, INTEGER, TIMESTAMP, TIMESTAMPTZ
-from watersmeet.values.watermarks import Term, both, shifted
+from watersmeet.values.types import BIGINT, DATE, INTEGER, TIMESTAMP, TIMESTAMPTZ
+from watersmeet.values.watermarks import NOW, Term, both, shifted
 
 BOUND = shifted(both((Term("a"),), (Term("b"),)), -10)
 
@@ -72,3 +72,24 @@ def test_the_late_rows_alone_and_history_in_which_nothing_is_late():
         ctx = StepContext(0, False, Evaluator(), (schema,), before={"a": 20, "b": 40}, filling=filling)
         out = filters.late_row_filter(op, [delta_of(schema, rows)], Stored().load(), ctx)
         assert [r[0] for r in rows_of(out)] == found
+
+
+def in_order(within, times, numbers, now=100):
+    """Rows in the order of arrival, which the last column tells, the newest first."""
+    schema = schema_of(INTEGER, TIMESTAMP, BIGINT, BIGINT)
+    op = LateRowFilter(("i",), schema, True, 1, shifted((Term("a"),), -within), "t1", "ts", "a", age=(2, 3))
+    assert from_json(Operator, to_json(op)) == op
+    rows = [(i, None if t is None else at(t), 0, -i) for i, t in enumerate(times)]
+    ctx = StepContext(0, False, Evaluator(), (schema,), before=numbers, watermarks={NOW: now})
+    out = filters.late_row_filter(op, [delta_of(schema, list(reversed(rows)))], Stored().load(), ctx)
+    return sorted(r[0] for r in rows_of(out))
+
+
+def test_in_the_order_of_arrival_the_bound_rises_from_row_to_row():
+    assert in_order(0, [10, 9, 10, None, 12, 11], {}) == [0, 2, 4]
+    assert in_order(2, [10, 8, 7, 20, 18, 17], {}) == [0, 1, 3, 4]
+    assert in_order(2, [10, 13, 11], {"a": 14}) == [1]
+
+
+def test_a_time_too_far_ahead_moves_no_bound():
+    assert in_order(1, [10, 90_000_000_000, 9, 8], {}, now=5) == [0, 1, 2]

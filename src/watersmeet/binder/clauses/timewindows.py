@@ -38,6 +38,7 @@ from watersmeet.algebra.nodes import (
     Scan,
     SortKey,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Unnest,
 )
@@ -92,7 +93,8 @@ def arrivals(
     is unknown.
 
     unnested: whether to accept nodes that turn a row into several (HOP), which arrive together. joined: whether to
-    accept joins that are decided when a left row arrives; all results of a row arrive together.
+    accept joins that are decided when a left row arrives, whose results of a row arrive together, and rows that waited
+    for a watermark after they had arrived.
     """
     if isinstance(node, Scan):
         relation = binding.catalog.relations[node.relation_id]
@@ -111,6 +113,9 @@ def arrivals(
     if isinstance(node, LateRowFilter) and node.age:
         by_id = {c.id: c for c in node.columns}
         return node, (by_id[node.age[0]], by_id[node.age[1]])
+    if isinstance(node, TimeFilter) and node.final and joined:
+        found = arrivals(node.input, binding, unnested=unnested, joined=True)
+        return None if found is None else (replace(node, input=found[0]), found[1])
     if isinstance(node, Cut) and node.keeps == "before":
         return None
     if not isinstance(node, (Cut, Filter, LateRowFilter, Project, Unnest)):

@@ -229,11 +229,14 @@ class WatersmeetSqlstream(Base):
             return exp.DataType(this=exp.Interval(unit=unit))
 
         def _parse_ordered(self, *args: Any, **kwargs: Any) -> Any:
-            """Reads an item of ORDER BY. Raises FEATURE_NOT_SUPPORTED for the WITHIN of a t-sort."""
+            """Reads an item of ORDER BY, for a t-sort with `WITHIN INTERVAL …`."""
             found = super()._parse_ordered(*args, **kwargs)
-            if self._curr.text.upper() == "WITHIN":
-                hint = "A pump into a stream drops rows that are earlier than previous ones; SHOW JOBS counts them."
-                raise not_supported("ORDER BY … WITHIN, a t-sort,", self.sql, span_of([self._curr]), hint=hint)
+            if self._curr.text.upper() == "WITHIN" and isinstance(found, exp.Ordered):
+                self._advance()
+                interval = self._parse_interval()
+                if interval is None:
+                    self.raise_error("an interval was expected")
+                found.set("within", interval)
             return found
 
         def _parse_window(self, this: Any, alias: bool = False) -> Any:
@@ -311,6 +314,18 @@ def _own(node: exp.Expression, sql: str) -> exp.Expression:
     return made
 
 
+def _check_sorting(item: exp.Ordered, sql: str) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for WITHIN unless the item is the first one in the order of a SELECT STREAM."""
+    order = item.parent
+    select = None if order is None else order.parent
+    if not isinstance(select, exp.Select) or order.expressions[0] is not item:
+        hint = "Write SELECT STREAM … FROM (…) AS s ORDER BY s.ROWTIME WITHIN INTERVAL …."
+        raise not_supported("WITHIN other than of the first item of a SELECT", sql, node_span(item), hint=hint)
+    if not (isinstance(select, StreamSelect) or isinstance(select.args.get("hint"), exp.Var)):
+        hint = "Write SELECT STREAM, or leave WITHIN out."
+        raise not_supported("WITHIN in a query without STREAM", sql, node_span(item), hint=hint)
+
+
 def adapted(tree: exp.Expression, sql: str = "") -> exp.Expression:
     """The tree in the form that the binder reads. sql: its text, for errors."""
     for node in list(tree.walk()):
@@ -333,6 +348,8 @@ def adapted(tree: exp.Expression, sql: str = "") -> exp.Expression:
             retyped(node, FoldedName, this=node.name.upper(), quoted=True)
         elif isinstance(node, exp.Cast):
             _cast(node, sql)
+        elif isinstance(node, exp.Ordered) and node.args.get("within") is not None:
+            _check_sorting(node, sql)
         elif isinstance(node, exp.Select) and isinstance(node.args.get("hint"), exp.Var):
             made = retyped(node, StreamSelect, stream=node.args["hint"], hint=None)
             tree = made if node is tree else tree

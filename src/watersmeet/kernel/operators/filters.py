@@ -165,6 +165,7 @@ def _keep(rows: Trace, change: Run, line: _Line) -> None:
 
 
 _LAST: Final = ~np.uint64(0)
+_LAST_US: Final = np.iinfo(np.int64).max
 
 
 def dynamic_filter(op: DynamicFilter, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
@@ -233,7 +234,7 @@ def late_row_filter(op: LateRowFilter, inputs: Sequence[Delta], state: State, ct
     delta = inputs[0]
     bound_us = None if ctx.filling else watermarks.value(op.bound, ctx.before)
     if op.age and delta.num_rows:
-        return delta.take(np.flatnonzero(_overtaken(op, delta, bound_us) == op.late))
+        return delta.take(np.flatnonzero(_overtaken(op, delta, bound_us, ctx) == op.late))
     if bound_us is None or not delta.num_rows:
         return delta.take(np.zeros(0, np.int64)) if op.late else delta
     times, valid = microseconds(delta.columns.column(op.column))
@@ -243,15 +244,20 @@ def late_row_filter(op: LateRowFilter, inputs: Sequence[Delta], state: State, ct
     return delta.take(np.flatnonzero(late == op.late)) if op.late or late.any() else delta
 
 
-def _overtaken(op: LateRowFilter, delta: Delta, bound_us: int | None) -> col.Mask:
-    """The mask of late rows: those below the bound or below the time of an older row, and those without a time."""
+def _overtaken(op: LateRowFilter, delta: Delta, bound_us: int | None, ctx: StepContext) -> col.Mask:
+    """The mask of late rows: those below the bound, which rises with each older row, and those without a time.
+
+    As in the source, times too far ahead of the epoch's time don't move the bound.
+    """
+    ((term,), least_us) = op.bound, np.iinfo(np.int64).min
     times, valid = microseconds(delta.columns.column(op.column))
     timed = np.ones(len(times), np.bool_) if valid is None else valid
-    times = np.where(timed, times, np.iinfo(np.int64).min)
+    usable = timed & (times <= watermarks.within(ctx.watermarks.get(watermarks.NOW, _LAST_US) + DAY_US))
+    delay_us = -sum(step.amount_us for step in term.steps if isinstance(step, watermarks.Step))
+    bounds = np.where(usable, np.maximum(times, least_us + delay_us) - delay_us, least_us)
     newest_first = [col.words(col.flat(delta.columns.column(c))).view(np.int64) for c in op.age]
     places = np.lexsort(newest_first[::-1])[::-1]
-    least = np.iinfo(np.int64).min if bound_us is None else bound_us
-    greatest = np.maximum.accumulate(np.concatenate([np.array([least], np.int64), times[places]]))[:-1]
+    first = np.array([least_us if bound_us is None else bound_us], np.int64)
     late = np.zeros(len(times), np.bool_)
-    late[places] = times[places] < greatest
+    late[places] = times[places] < np.maximum.accumulate(np.concatenate([first, bounds[places]]))[:-1]
     return late | ~timed

@@ -4,10 +4,6 @@ SQLstream, "JOIN clause", "Output Rowtimes" (SS-30, SS-37, SS-64). A relation of
 stream. Its rowtime is the column ROWTIME, or else the first column with a watermark. The clock belongs to the stored
 stream, so rows that a filter drops also advance it.
 
-**Promotion.** An event time becomes the ROWTIME: `SELECT STREAM ts AS ROWTIME, …`, or a pump that inserts into ROWTIME
-(s-Server, "Using ROWTIME to promote an event time"). The rowtimes of a stream never decrease, so a row whose time is
-before that of an earlier row is rejected and counted.
-
 **GROUP BY** outputs a group once, when the clock has passed it (SS-28: hourly summaries that match in one millisecond).
 One of the keys must increase with ROWTIME: FLOOR(ROWTIME TO unit), STEP, date_trunc, or an edge of the windows of
 TUMBLE and HOP. Such groups close at the end of the unit or window, which is their rowtime. The key may also be ROWTIME
@@ -21,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import AsofJoin, Column, Filter, LateRowFilter, Node, Project, TimeFilter
+from watersmeet.algebra.nodes import AsofJoin, Column, Node, TimeFilter
 from watersmeet.algebra.scalars import Comparison
 from watersmeet.algebra.timewindows import floor_of, interval_of, months_floor_of
 from watersmeet.algebra.trees import exactly
@@ -30,7 +26,7 @@ from watersmeet.binder.clauses.aggregates import Grouping, spelled_out
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.ordering import ordered_items
 from watersmeet.binder.clauses.sources import star_of
-from watersmeet.binder.clauses.timewindows import StreamOrder, arrivals, clock_of, window_call
+from watersmeet.binder.clauses.timewindows import StreamOrder, window_call
 from watersmeet.binder.context.binding import Bound, Environment, Item, check_alias_list, scope_columns, value_of
 from watersmeet.binder.context.rules import (
     Binding,
@@ -45,6 +41,7 @@ from watersmeet.binder.context.rules import (
     Sourced,
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, StreamInput, qualified_items, single
+from watersmeet.binder.dialects.sqlstream.rowtimes import check_sorting, is_rowtime, with_own_rowtime, with_rowtime
 from watersmeet.binder.dialects.sqlstream.stream_joins import (
     check_equalities,
     clock_join,
@@ -55,13 +52,12 @@ from watersmeet.binder.dialects.sqlstream.stream_joins import (
 from watersmeet.binder.dialects.sqlstream.stream_windows import StreamWindows
 from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.sqlstream.grammar import FromLast, StreamSelect, window_of
-from watersmeet.dialects.tree.queries import is_marked, node_error, node_span
+from watersmeet.dialects.tree.queries import is_marked, node_span
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context, RowOrder, Value
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.values.types import TIMESTAMP
-from watersmeet.values.watermarks import Term, Watermark, both, by_months, floored, shifted
+from watersmeet.values.watermarks import Watermark, both, by_months, floored, shifted
 
 
 @dataclass(frozen=True)
@@ -181,8 +177,8 @@ def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> 
     items = []
     for item in made.expressions:
         inner = item.this if isinstance(item, exp.Alias) else item
-        named = item.alias.upper() == ROWTIME if isinstance(item, exp.Alias) else _is_rowtime(inner)
-        if _is_rowtime(inner):
+        named = item.alias.upper() == ROWTIME if isinstance(item, exp.Alias) else is_rowtime(inner)
+        if is_rowtime(inner):
             shown = shown or named
             items.append(
                 exp.alias_(moment.copy(), item.args["alias"] if isinstance(item, exp.Alias) else _rowtime(), copy=False)
@@ -208,10 +204,6 @@ def closed(bound: Bound, how: Closing) -> Bound:
     if how.promoted:
         return Bound(exactly(tree, tree.columns[1:]), outputs[1:])
     return Bound(tree, outputs)
-
-
-def _is_rowtime(node: exp.Expression) -> bool:
-    return isinstance(node, exp.Column) and node.name.upper() == ROWTIME and node.args.get("table") is None
 
 
 def _rowtime() -> exp.Identifier:
@@ -283,38 +275,6 @@ def check_marked(query: exp.Expression, tree: Node, text: str) -> None:
         )
 
 
-def with_rowtime(
-    items: Sequence[Item], relation: Node, scope: Scope, text: str, *, fronted: bool
-) -> tuple[list[Item], bool]:
-    """The select list of a query over streams with its rowtime, and whether the rowtime was added in front.
-
-    fronted: whether it is always added.
-
-    An item named ROWTIME is the rowtime if it increases with the stream's (`FLOOR(s.ROWTIME TO HOUR) AS ROWTIME`).
-    """
-    assert scope.stream is not None
-    marks = watermarks(relation)
-    for value, name, node in items:
-        if name is None or name.upper() != ROWTIME:
-            continue
-        if of_scalar(value.finish(), marks):
-            if not fronted:
-                return list(items), False
-            break
-        if isinstance(node, exp.Alias):
-            raise node_error(
-                text,
-                node,
-                "DATATYPE_MISMATCH",
-                "a ROWTIME must rise",
-                detail="Later rows may have lower values in this column.",
-                hint="Use a TIMESTAMP column of a stream unchanged, or the rowtime of the query, also "
-                "rounded down by FLOOR(… TO HOUR).",
-            )
-    rowtime = scope.stream.rowtime
-    return [(rowtime.value, ROWTIME, exp.Column(this=exp.to_identifier(ROWTIME, quoted=True))), *items], True
-
-
 def bind_union(
     node: exp.SetOperation, env: Environment, binding: Binding, fronting: Binding, bind: BindQuery, operation: BindUnion
 ) -> Bound:
@@ -342,37 +302,6 @@ def bind_union(
     tree = TimeFilter(found.relation, rowtime.id, "<=", watermarks(found.relation)[rowtime.id], final=True)
     outputs = tuple(replace(o, hidden=hidden and not i) for i, o in enumerate(found.outputs))
     return Bound(tree, outputs)
-
-
-def with_promoted(node: exp.Select, relation: Node, ctx: ScopeContext, binding: Binding) -> Node:
-    """The input of a SELECT over a stream without late rows, so that the column that an item renames to ROWTIME never
-    decreases.
-
-    It is unchanged if no such item is a column, if the column never decreases anyway, or if it has no clock.
-    """
-    for item in node.expressions:
-        if isinstance(item, exp.Alias) and item.alias.upper() == ROWTIME and isinstance(item.this, exp.Column):
-            time = bind_value(item.this, ctx).finish()
-            if time.column is None or time.type != TIMESTAMP or of_scalar(time, watermarks(relation)):
-                return relation
-            return _promoted(relation, time.column, binding) or relation
-    return relation
-
-
-def _promoted(node: Node, column: str, binding: Binding) -> Node | None:
-    if isinstance(node, (Filter, Project)):
-        if isinstance(node, Project):
-            passed = next((e for c, e in zip(node.outputs, node.exprs, strict=True) if c.id == column), None)
-            if passed is None or passed.column is None:
-                return None
-            column = passed.column
-        below = _promoted(node.input, column, binding)
-        return None if below is None else replace(node, input=below)
-    clock, found = clock_of(node, column, binding), arrivals(node, binding)
-    if clock is None or found is None:
-        return None
-    rows, age = found
-    return LateRowFilter(rows, column, (Term(clock[2]),), *clock, age=tuple(c.id for c in age))
 
 
 @dataclass(frozen=True)
@@ -436,7 +365,8 @@ class SqlstreamRules(DialectRules):
     def select(
         self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
     ) -> tuple[exp.Select, Node, Scope]:
-        """Turns DISTINCT over a stream into groups. A column renamed to ROWTIME becomes the rowtime."""
+        """Turns DISTINCT over a stream into groups. An item named ROWTIME becomes the rowtime."""
+        check_sorting(node, scope, env)
         if scope.stream is None:
             if isinstance(node, StreamSelect):
                 raise env.not_supported(
@@ -446,8 +376,8 @@ class SqlstreamRules(DialectRules):
                     hint="Leave STREAM out, or write the rows into a stream (CREATE STREAM).",
                 )
             return node, relation, scope
+        node, relation, scope = with_own_rowtime(node, relation, scope, env, binding)
         ctx = ScopeContext(env.text, scope, "SELECT")
-        relation = with_promoted(node, relation, ctx, binding)
         if (
             node.args.get("distinct")
             and not node.args.get("group")
