@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import Arrivals, AsofJoin, Cut, Join, Node, Scan, TemporalJoin, Values, Window
+from watersmeet.algebra.nodes import Arrivals, AsofJoin, Cut, Join, Node, Scan, TemporalJoin, TimeFilter, Values, Window
 from watersmeet.algebra.properties import is_by_arrival
 from watersmeet.errors import Span
 
@@ -100,7 +100,7 @@ def change_kind(node: Node) -> ChangeKind:
     if kinds == {"static"}:
         return "static"
     grows = node.grows or (isinstance(node, Join) and node.kind == "inner")
-    grows = grows or (isinstance(node, Window) and is_by_arrival(node))
+    grows = grows or (isinstance(node, Window) and is_by_arrival(node)) or (isinstance(node, TimeFilter) and node.final)
     return "append" if grows and "changelog" not in kinds else "changelog"
 
 
