@@ -96,11 +96,13 @@ class EventTime:
 class GeneratedColumn:
     """`column type AS (expression)`: its value follows from other columns of the row.
 
-    sql: the expression as DuckDB SQL, in which `c<i>` is column i of `reads`.
+    sql: the expression as DuckDB SQL, in which `c<i>` is column i of `reads`. yields: whether it is a DEFAULT, which
+    only fills the column of rows that are written without it.
     """
 
     sql: str
     reads: Schema
+    yields: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,6 +203,21 @@ class Relation:
         return {}
 
     @property
+    def choices(self) -> dict[str, tuple[str, ...]]:
+        """The allowed texts of columns that are enums, in the order of their numbers, by column."""
+        return {}
+
+    @property
+    def version(self) -> str:
+        """The column of a keyed stream by which an older row never replaces a newer one; empty: the last row stays."""
+        return ""
+
+    @property
+    def keeps_first(self) -> bool:
+        """Whether the first of equal versions stays, not the last."""
+        return False
+
+    @property
     def fills(self) -> dict[str, str]:
         """The values of earlier rows in added columns as texts, by column; NULL in other added columns."""
         return {}
@@ -250,7 +265,7 @@ class Relation:
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """The columns of a source that `*` omits."""
+        """The columns that `*` omits."""
         return ()
 
     @property
@@ -301,7 +316,7 @@ class Relation:
     @property
     def takes_signs(self) -> bool:
         """Whether rows are written to it with `_tp_delta`."""
-        return self.mode in ("changelog", "changelog_kv")
+        return self.mode in ("changelog", "changelog_kv", "versioned_kv")
 
     @property
     def is_there(self) -> bool:
@@ -347,8 +362,13 @@ class Relation:
     def written(self) -> Schema:
         """The columns of a row in an INSERT without column list, without those that are filled automatically."""
         own = _METADATA if self.topic is not None else ()
-        own = (*own, *self.generated)
+        own = (*own, *self.always_generated)
         return tuple(c for c in self.columns if self.defaults.get(c.name) != ARRIVAL and c.name not in own)
+
+    @property
+    def always_generated(self) -> tuple[str, ...]:
+        """The generated columns that can't be written."""
+        return tuple(name for name, made in self.generated.items() if not made.yields)
 
     @property
     def given(self) -> Schema:
@@ -423,6 +443,8 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
     """The value of a field of `NAMES_COLUMNS` for renamed columns, without missing ones."""
     if value is None:
         return None
+    if isinstance(value, str):
+        return names.get(value, "")
     if isinstance(value, tuple):
         return tuple(names[c] for c in value if c in names)
     if isinstance(value, dict):

@@ -31,7 +31,7 @@ class Input(Relation):
 
     format: the conversion of a connector's messages to rows. message_parts: the part of a message in each column:
     `key`, `partition`, `offset`, `timestamp`, `payload`, `headers`, `header:<name>`, `topic`, `tombstone` (whether it
-    has no value).
+    has no value). choices: the allowed texts of columns that are enums. unlisted: the columns that `*` omits.
     """
 
     has_rows: ClassVar[bool] = True
@@ -48,6 +48,8 @@ class Input(Relation):
     lengths: dict[str, int] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     fills: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     dropped: tuple[str, ...] = field(default=(), kw_only=True)
+    choices: dict[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
+    unlisted: tuple[str, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,11 @@ class Table(Input):
 
 @dataclass(frozen=True, slots=True)
 class Stream(Table):
-    """A table of the dialects with streams."""
+    """A table of the dialects with streams.
+
+    version: the column by which an older row never replaces a newer one of its key; empty: the last row written stays.
+    keeps_first: whether the first of equal versions stays, not the last.
+    """
 
     words: ClassVar[Words] = Words(
         "stream", show=("streams", "tables"), show_create=("stream", "table"), drop=("stream", "table", "topic")
@@ -86,6 +92,8 @@ class Stream(Table):
     entry: ClassVar[str] = "stream"
 
     mode: StreamMode = field(default="append", kw_only=True)
+    version: str = field(default="", kw_only=True, metadata=NAMES_COLUMNS)
+    keeps_first: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +182,9 @@ class AddressRanges(DictionaryTable):
 class Source(Input):
     """A source, whose rows are read but not stored.
 
-    reopened: whether each query reads it separately from its own offset by a `QuerySource`. unlisted: the columns that
-    `*` omits. computed_parts: the computed parts of messages that are written to it. options_query: a query that
-    returns the start offset, run whenever a query starts reading the topic; empty: the connector determines the offset.
+    reopened: whether each query reads it separately from its own offset by a `QuerySource`. computed_parts: the
+    computed parts of messages that are written to it. options_query: a query that returns the start offset, run
+    whenever a query starts reading the topic; empty: the connector determines the offset.
     """
 
     words: ClassVar[Words] = Words(
@@ -186,7 +194,6 @@ class Source(Input):
     entry: ClassVar[str] = "source"
 
     reopened: bool = field(default=False, kw_only=True)
-    unlisted: tuple[str, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
     computed_parts: tuple[ComputedPart, ...] = field(default=(), kw_only=True)
     options_query: str = field(default="", kw_only=True)
 

@@ -5,7 +5,7 @@ It also handles DEFAULT, generated columns, and the rows that UPDATE, DELETE and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,7 +25,7 @@ from watersmeet.catalog import (
 from watersmeet.connectors.registry import connector_named
 from watersmeet.database.reading import BatchQuery, batch_query, converted, omitted, table_tree
 from watersmeet.database.sessions.context import Session, error_at
-from watersmeet.dialects.tree.definitions import CreateRelation, MergeClauses
+from watersmeet.dialects.tree.definitions import CreateRelation, CreateStream, MergeClauses
 from watersmeet.dialects.tree.queries import is_default, name_of, node_span
 from watersmeet.dialects.tree.statements import Name, Statement, Update
 from watersmeet.dialects.tree.tokens import not_supported
@@ -377,10 +377,11 @@ def generated_columns(
             continue
         tree, called = inlined(statement.generated[column.name], session.catalog, session.dialect, statement.text)
         functions += called
-        _check_reads(tree, statement)
+        _check_reads(tree, statement, made)
         target = Target(column)
         tree = target.typed(tree)
-        ctx = _context(given, statement.name, statement.text, _CLAUSE)
+        known = tuple(c for c in statement.columns if c in given or c.name in made)
+        ctx = _context(known, statement.name, statement.text, _CLAUSE)
         value = bind_value(tree, ctx)
         if not target.takes(value.type):
             raise error_at(
@@ -390,15 +391,18 @@ def generated_columns(
                 f'column "{column.name}" is of type {column.type.sql} but expression is of type {value.type.sql}',
                 hint="You will need to rewrite or cast the expression.",
             )
-        made[column.name] = positional(cast(value, column.type, ctx, tree), given)
+        made[column.name] = positional(cast(value, column.type, ctx, tree), known)
     return made, tuple(dict.fromkeys(functions))
 
 
-def _check_reads(tree: exp.Expression, statement: CreateRelation) -> None:
-    """FEATURE_NOT_SUPPORTED for a column whose value is not in the written row."""
+def _check_reads(tree: exp.Expression, statement: CreateRelation, earlier: Collection[str]) -> None:
+    """FEATURE_NOT_SUPPORTED for a column whose value is not in the written row. earlier: the generated columns of a
+    stream that are computed before it.
+    """
+    known = earlier if isinstance(statement, CreateStream) else ()
     for node in tree.find_all(exp.Column):
         name = name_of(node.this)
-        if name in (*statement.generated, *statement.arrivals):
+        if name in (*statement.generated, *statement.arrivals) and name not in known:
             raise error_at(
                 statement,
                 node_span(node),
@@ -432,7 +436,7 @@ def positional(value: Value, given: Schema) -> GeneratedColumn:
 def check_given(relation: Relation, targets: Sequence[Target], statement: Statement) -> None:
     """Raises READ_ONLY_RELATION if a statement assigns a generated column."""
     for target in targets:
-        if target.column.name in relation.generated:
+        if target.column.name in relation.always_generated:
             raise error_at(
                 statement,
                 target.span or statement.span,

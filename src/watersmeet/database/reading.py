@@ -369,6 +369,25 @@ def rows_beside(session: Session, query: BatchQuery, rows: pa.Table, relation: R
     return rows_read(session, shown, query.sql, query.text)
 
 
+def by_version(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
+    """The rows that are not older than the stored row of their key, in the order of their versions, so that the last
+    row of each key stays. Of equal versions the last one written stays, or the first if `keeps_first`.
+
+    Timeplus, "Versioned Mutable Stream".
+    """
+    version, named = quoted(relation.version), [*relation.primary_key, relation.version]
+    stored = rows_with_keys(session, relation, rows.select([c.name for c in relation.columns])).select(named)
+    numbered = rows.select(named).append_column("_n", pa.array(np.arange(rows.num_rows)))
+    same = " AND ".join(f"a.{quoted(k)} = b.{quoted(k)}" for k in relation.primary_key)
+    newer, tie = (">", "DESC") if relation.keeps_first else (">=", "ASC")
+    sql = (
+        f'SELECT a."_n" FROM _wm_rows a LEFT JOIN _wm_stored b ON {same} '
+        f'WHERE b.{version} IS NULL OR a.{version} {newer} b.{version} ORDER BY a.{version}, a."_n" {tie}'
+    )
+    tables = {"_wm_rows": numbered, "_wm_stored": stored}
+    return rows.take(rows_read(session, lambda: lending(session, tables), sql, "").column(0))
+
+
 def rows_without(session: Session, relation: Relation, rows: pa.Table, others: pa.Table) -> pa.Table:
     """The rows whose key occurs in none of `others`."""
     keys = " AND ".join(f"a.{quoted(k)} = b.{quoted(k)}" for k in relation.primary_key)

@@ -10,7 +10,7 @@ The module also rejects invalid rows, and converts rows to their stored form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -32,6 +32,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.database.reading import (
     BatchQuery,
+    by_version,
     computed,
     conformed,
     converted,
@@ -59,12 +60,17 @@ from watersmeet.values.types import INTEGER, VARCHAR, Field, SqlType, arrow_sche
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
-def with_generated(relation: Relation, rows: pa.Table, statement: Statement | None) -> pa.Table:
-    """The rows with the values of generated columns, which replace given values.
+def with_generated(
+    relation: Relation, rows: pa.Table, statement: Statement | None, left_out: Collection[str] = ()
+) -> pa.Table:
+    """The rows with the values of generated columns, which replace given values. left_out: the columns without given
+    values, which a DEFAULT fills.
 
     Raises INVALID_VALUE if an expression raises an error.
     """
     for name, made in relation.generated.items():
+        if made.yields and name not in left_out:
+            continue
         counters = Counters()
         values = generated_values(rows, relation.column(name), made.reads, made.sql, counters)
         if counters.expression_errors:
@@ -128,7 +134,16 @@ def refused_rows(table: Relation, rows: pa.Table) -> npt.NDArray[np.bool_]:
             least, greatest = table.ranges[column.name]
             outside = pc.or_(pc.less(values, least), pc.greater(values, greatest))
             refused |= pc.fill_null(outside, fill_value=False).to_numpy()
+        if column.name in table.choices:
+            refused |= _not_chosen(values, table.choices[column.name])
     return refused
+
+
+def _not_chosen(values: pa.ChunkedArray, choices: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """The mask of values that are neither NULL nor one of an enum's."""
+    allowed = pc.is_in(values, value_set=pa.array([*choices, None], pa.string()))
+    found: npt.NDArray[np.bool_] = pc.invert(allowed).to_numpy()
+    return found
 
 
 def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
@@ -146,6 +161,16 @@ def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) 
                 "INVALID_VALUE",
                 f'value {value} is out of range for column "{name}" of relation "{relation.name}"',
                 detail=f"It takes numbers from {least} to {greatest}.",
+            )
+    for name, choices in relation.choices.items():
+        wrong = _not_chosen(rows.column(name), choices)
+        if wrong.any():
+            value = rows.column(name)[int(np.argmax(wrong))].as_py()
+            raise _refused(
+                statement,
+                "INVALID_VALUE",
+                f'\'{value}\' is not a value of the enum column "{name}" of relation "{relation.name}"',
+                detail=f"Its values are {', '.join(repr(c) for c in choices)}.",
             )
 
 
@@ -368,7 +393,8 @@ def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
     now_us = database.clock.now_us()
     texts = [_delivered(relation, c) if c.name in given else omitted(relation, c, now_us) for c in taken]
     with database.guard:
-        table = with_generated(relation, computed(session, rows, texts, taken), None)
+        left_out = [c.name for c in taken if c.name not in given]
+        table = with_generated(relation, computed(session, rows, texts, taken), None, left_out)
         table = as_kept(relation, settled(relation, table, None))
         check_rows(relation, table, None)
         table, rejected = in_order(session, relation, table)
@@ -414,6 +440,10 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
         return taken_back(session, relation, incoming)
     if not relation.primary_key or not incoming.num_rows:
         return Change(incoming)
+    if relation.version:
+        incoming = by_version(session, relation, incoming)
+        if not incoming.num_rows:
+            return Change(incoming.select([c.name for c in relation.columns]))
     fresh, replaced = split_by_key(session, relation, incoming)
     if DELTA_COLUMN in incoming.column_names:
         return _signed(session, relation, fresh)

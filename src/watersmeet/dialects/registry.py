@@ -25,7 +25,9 @@ from watersmeet.dialects.sqlstream.grammar import WatersmeetSqlstream
 from watersmeet.dialects.statements import ddl
 from watersmeet.dialects.statements.alter import read_alter, read_rename
 from watersmeet.dialects.statements.utility import read_use
+from watersmeet.dialects.timeplus import accepted as timeplus_accepted
 from watersmeet.dialects.timeplus import ddl as timeplus
+from watersmeet.dialects.timeplus.altering import read_alter as read_stream_alter
 from watersmeet.dialects.timeplus.columns import read_columns
 from watersmeet.dialects.timeplus.grammar import WatersmeetTimeplus
 from watersmeet.dialects.tree.statements import Statement
@@ -174,11 +176,12 @@ _LANGUAGES: Final[dict[str, Language]] = {
         drops=timeplus.DROPS,
         lacking=timeplus.LACKING,
         readers={
+            **timeplus_accepted.READERS,
             **dict.fromkeys(("RECOVER", "SUBSCRIBE", "UNSUBSCRIBE"), timeplus.read_subscription),
             "RENAME": read_rename,
             "USE": read_use,
         },
-        alter=timeplus.read_alter,
+        alter=read_stream_alter,
         codes=timeplus.CODES,
         columns=read_columns,
     ),

@@ -355,7 +355,7 @@ def _signed(session: Session, view: SinkQuery, table: Relation, change: Change) 
     order = np.argsort(diff > 0, kind="stable")
     order = np.repeat(order, np.abs(diff[order]))
     rows = change.rows.take(pa.array(order)).rename_columns([c.name for c in view.columns])
-    rows = with_generated(table, _columns(session, view, table, rows), None)
+    rows = _columns(session, view, table, rows)
     return rows.append_column(DELTA_COLUMN, pa.array(np.sign(diff[order]), pa.int32()))
 
 
@@ -384,4 +384,6 @@ def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table)
             keeps_null = column.nullable or isinstance(view, SinkQuery)
             text = given if keeps_null else f"COALESCE({given}, {text})"
         texts.append(text)
-    return as_kept(stream, computed(session, rows, texts, taken, view.sql))
+    left_out = [c.name for c in taken if c.name not in rows.column_names]
+    found = with_generated(stream, computed(session, rows, texts, taken, view.sql), None, left_out)
+    return as_kept(stream, found)

@@ -5,19 +5,20 @@ Timeplus, "Multi-JOINs and ASOF JOINs", all listings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlglot import exp
 
 from watersmeet.catalog import DELTA_COLUMN
+from watersmeet.dialects.timeplus.storage import take_column_clause
 from watersmeet.dialects.tree.queries import expression_of
 from watersmeet.dialects.tree.sqltypes import numeric
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
-from watersmeet.errors import did_you_mean
-from watersmeet.values.types import JSONB, Field, SqlType
+from watersmeet.errors import Span, did_you_mean
+from watersmeet.values.types import JSONB, VARCHAR, Field, SqlType
 
 #: Unsigned types become the next larger signed types: every value fits, and sums and differences are signed.
 _NAMES: Final[dict[str, str]] = {
@@ -27,24 +28,32 @@ _NAMES: Final[dict[str, str]] = {
     "bigint": "bigint", "smallint": "smallint", "uint8": "smallint", "uint16": "integer", "uint32": "bigint",
     "uint": "bigint",
     "float32": "real", "float": "real", "float64": "double precision", "double": "double precision",
-    "string": "varchar", "fixed_string": "varchar",
+    "string": "varchar", "varchar": "varchar", "fixed_string": "varchar",
     "date": "date", "date32": "date", "datetime": "timestamp", "datetime64": "timestamp",
     "json": "jsonb",
 }  # fmt: skip
 
 _LARGE: Final = {"uint64": 20, "int128": 38, "uint128": 38}
 
+#: Types whose values are texts in Watersmeet, each with the difference.
+_TEXTS: Final = {
+    "uuid": "it is compared as it is written, so 'A…' and 'a…' differ",
+    "ipv4": "it is compared and sorted as text",
+    "ipv6": "it is compared and sorted as text, so '::1' and '0:0:0:0:0:0:0:1' differ",
+}
+_ENUMS: Final = ("enum8", "enum16", "enum")
+
 _LACKING: Final = {
-    "uuid": "Use string.",
-    "ipv4": "Use string.",
-    "ipv6": "Use string.",
     "map": "Use json.",
     "tuple": "Use json.",
-    "int256": "Use int128.",
-    "uint256": "Use int128.",
-    "enum8": "Use string.",
-    "enum16": "Use string.",
-    "enum": "Use string.",
+    "nested": "Use one array for each of its columns, or json.",
+    "int256": "Numbers have at most 38 digits: use int128.",
+    "uint256": "Numbers have at most 38 digits: use int128.",
+    "decimal256": "Numbers have at most 38 digits: use decimal128.",
+    "variant": "Use json.",
+    "dynamic": "Use json.",
+    "aggregate_function": "Store what the aggregate computes, in a materialized view.",
+    "simple_aggregate_function": "Store what the aggregate computes, in a materialized view.",
 }
 
 #: The ranges of columns with narrow types.
@@ -55,17 +64,24 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
 }  # fmt: skip
 
 
+#: The number of fractional digits of seconds in Watersmeet.
+DIGITS: Final = 6
+
+
 @dataclass(frozen=True)
 class ColumnType:
     """The SQL type of a column, with the limits of Timeplus' type.
 
-    range: the range of its numbers, if narrower than the SQL type. digits: the fractional digits of a second.
+    range: the range of its numbers, if narrower than the SQL type. digits: the fractional digits of a second. choices:
+    the values of an enum. note: the difference to Timeplus' type, if it may change a result.
     """
 
     type: SqlType
     nullable: bool = False
     range: tuple[int, int] | None = None
     digits: int | None = None
+    choices: tuple[str, ...] = ()
+    note: str = ""
 
 
 def read_column_type(cursor: Cursor) -> ColumnType:
@@ -77,9 +93,13 @@ def read_column_type(cursor: Cursor) -> ColumnType:
         inner = read_column_type(cursor)
         cursor.expect(")")
         if name == "array":
-            return ColumnType(SqlType("array", element=inner.type))
+            return ColumnType(SqlType("array", element=inner.type), note=inner.note)
         return replace(inner, nullable=inner.nullable or name == "nullable")
-    if name.startswith("decimal"):
+    if name in _ENUMS:
+        return ColumnType(VARCHAR, choices=_read_choices(cursor))
+    if name in _TEXTS:
+        return ColumnType(VARCHAR, note=f"type {name} is text here: {_TEXTS[name]}")
+    if name.startswith("decimal") and name not in _LACKING:
         return _decimal(name, cursor)
     if name in _LARGE:
         return ColumnType(SqlType("numeric", _LARGE[name], 0), range=_RANGES.get(name))
@@ -99,6 +119,24 @@ def read_column_type(cursor: Cursor) -> ColumnType:
         cursor.until(")")
         cursor.expect(")")
     return ColumnType(SqlType(_NAMES[name]), range=_RANGES.get(name), digits=digits)
+
+
+def _read_choices(cursor: Cursor) -> tuple[str, ...]:
+    """The values of `('a' = 1, 'b' = 2)`, an enum's, in the order of their numbers."""
+    cursor.expect("(")
+    found: dict[str, int] = {}
+    while not found or cursor.take(","):
+        span = span_of(cursor.rest[:1] or cursor.tokens)
+        text = cursor.string()
+        if text in found:
+            raise cursor.error_at(span, "INVALID_PARAMETER", f"the enum has the value '{text}' twice")
+        number = max(found.values(), default=0) + 1
+        if cursor.take("="):
+            sign = -1 if cursor.take("-") else 1
+            number = sign * cursor.integer()
+        found[text] = number
+    cursor.expect(")")
+    return tuple(sorted(found, key=lambda text: found[text]))
 
 
 #: sqlglot's types in casts, each with the type that the binder reads.
@@ -152,6 +190,15 @@ def _decimal(name: str, cursor: Cursor) -> ColumnType:
     return ColumnType(numeric(*from_to, cursor.text, span_of(cursor.tokens[start - 1 : cursor.index])))
 
 
+#: Parts of a column that Watersmeet lacks, each with the way round.
+_COLUMNS_LACKING: Final = {
+    "AUTO_INCREMENT": "Write the numbers in the INSERT.",
+    "EPHEMERAL": "Declare the column without the word, and leave it out of queries.",
+}
+
+#: The words before the expression of a column.
+VALUE_WORDS: Final = ("DEFAULT", "MATERIALIZED", "ALIAS")
+
 #: The only column that may be a map. It maps names to values and is stored as JSON text.
 HEADERS_COLUMN: Final = "_tp_message_headers"
 
@@ -161,10 +208,21 @@ def key_names(cursor: Cursor) -> tuple[Name, ...]:
     return cursor.names() if cursor.at("(") else (cursor.name(),)
 
 
-def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, ColumnType]:
-    """Reads a column up to DEFAULT, `,` or `)`: the column, and its type as written. earlier: the names of earlier
-    columns.
+@dataclass(frozen=True)
+class Column:
+    """A column as declared. value: the word (DEFAULT, MATERIALIZED or ALIAS) before its expression, and that. notices:
+    for parts that have no effect.
     """
+
+    field: Field
+    kind: ColumnType
+    value: tuple[str, exp.Expression] | None = None
+    value_span: Span | None = None
+    notices: tuple[str, ...] = ()
+
+
+def read_column(cursor: Cursor, earlier: Collection[str]) -> Column:
+    """Reads a column up to `,` or `)`. earlier: the names of earlier columns."""
     name = cursor.name(reserved=True)
     if name.name in earlier:
         raise cursor.error_at(name.span, "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once')
@@ -172,53 +230,61 @@ def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, Column
         raise cursor.error_at(name.span, "DUPLICATE_COLUMN", f'column "{DELTA_COLUMN}" is a system column')
     if name.name == HEADERS_COLUMN and cursor.take("MAP", "(", "STRING", ",", "STRING", ")"):
         kind = ColumnType(JSONB, nullable=True)
+    elif any(map(cursor.at, VALUE_WORDS)):
+        raise not_supported("a column without a type", cursor.text, name.span, hint="Write its type after its name.")
     else:
         kind = read_column_type(cursor)
-    nullable = kind.nullable
-    while not (cursor.done or cursor.at(",") or cursor.at(")") or cursor.at("DEFAULT")):
+    nullable, value, span, notices = kind.nullable, None, None, [kind.note] if kind.note else []
+    while not (cursor.done or cursor.at(",") or cursor.at(")") or cursor.at("FIRST") or cursor.at("AFTER")):
         start = cursor.index
         if cursor.take("NOT", "NULL"):
             nullable = False
         elif cursor.take("NULL"):
             nullable = True
+        elif value is None and any(map(cursor.take, VALUE_WORDS)):
+            word = cursor.tokens[start].text.upper()
+            tokens = cursor.until(",", ")", "COMMENT", "CODEC", "TTL", "FIRST", "AFTER")
+            value, span = (word, expression_of(cursor, tokens)), span_of(cursor.tokens[start : cursor.index])
+        elif (taken := take_column_clause(cursor, name.name)) is not None:
+            notices += taken
         else:
             cursor.until(",", ")")
-            span = span_of(cursor.tokens[start : cursor.index])
-            raise not_supported(f"{cursor.tokens[start].text.upper()} on a column", cursor.text, span)
-    return Field(name.name, kind.type, nullable), kind
+            refused = span_of(cursor.tokens[start : cursor.index])
+            word = cursor.tokens[start].text.upper()
+            raise not_supported(f"{word} on a column", cursor.text, refused, hint=_COLUMNS_LACKING.get(word))
+    return Column(Field(name.name, kind.type, nullable), kind, value, span, tuple(notices))
 
 
-def read_default(cursor: Cursor) -> exp.Expression:
-    """Reads the expression after DEFAULT of a column. Raises SYNTAX_ERROR."""
-    return expression_of(cursor, cursor.until(",", ")"))
-
-
-def refuse_default(cursor: Cursor, of: str) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for DEFAULT of a column that can't have one."""
-    if cursor.at("DEFAULT"):
-        span = span_of(cursor.until(",", ")"))
-        raise not_supported(f"DEFAULT of a column {of}", cursor.text, span)
+def only_default(cursor: Cursor, column: Column, of: str, *, constant: bool = True) -> exp.Expression | None:
+    """The DEFAULT of a column that can't be MATERIALIZED or ALIAS. constant: whether it can have a DEFAULT. Raises
+    FEATURE_NOT_SUPPORTED.
+    """
+    if column.value is None:
+        return None
+    word, expression = column.value
+    if word == "DEFAULT" and constant:
+        return expression
+    raise not_supported(f"{word} of a column {of}", cursor.text, column.value_span)
 
 
 def read_columns(
-    cursor: Cursor, declare: Callable[[str], None] | None = None
+    cursor: Cursor, declared: dict[str, exp.Expression] | None = None
 ) -> tuple[tuple[Field, ...], dict[str, tuple[int, int]]]:
     """Reads `(a int, b string)`: the columns, and the ranges of those that are narrower than their SQL types.
 
-    declare: reads the DEFAULT of a column, with the cursor after this word. None: columns can't have a DEFAULT.
+    declared: receives the DEFAULT of columns. None: columns can't have a DEFAULT.
     """
     cursor.expect("(")
     columns: list[Field] = []
     ranges: dict[str, tuple[int, int]] = {}
     while not cursor.at(")"):
-        column, kind = read_column(cursor, [c.name for c in columns])
-        columns.append(column)
-        if declare is None:
-            refuse_default(cursor, "of what is outside")
-        elif cursor.take("DEFAULT"):
-            declare(column.name)
-        if kind.range is not None:
-            ranges[column.name] = kind.range
+        column = read_column(cursor, [c.name for c in columns])
+        columns.append(column.field)
+        default = only_default(cursor, column, "of what is outside", constant=declared is not None)
+        if default is not None and declared is not None:
+            declared[column.field.name] = default
+        if column.kind.range is not None:
+            ranges[column.field.name] = column.kind.range
         if not cursor.take(","):
             break
     cursor.expect(")")

@@ -4,36 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from sqlglot import exp
+from sqlglot.tokens import TokenType
 
 from watersmeet.catalog import ARRIVAL, TIME_COLUMN, DropWord, StreamMode
-from watersmeet.dialects.statements import alter, ddl
+from watersmeet.dialects.statements import ddl
 from watersmeet.dialects.statements.functions import function_readers, read_remote
-from watersmeet.dialects.timeplus.columns import (
-    key_names,
-    read_column,
-    read_column_type,
-    read_default,
-    refuse_default,
+from watersmeet.dialects.timeplus import accepted
+from watersmeet.dialects.timeplus.columns import DIGITS, key_names, read_column, read_column_type
+from watersmeet.dialects.timeplus.storage import (
+    CLAUSE_WORDS,
+    no_effect,
+    setting_notice,
+    settings_notices,
+    storage_settings,
+    take_clause,
+    take_element,
 )
 from watersmeet.dialects.tree.definitions import (
-    Alter,
-    AlterQuery,
     CreateMaterializedView,
     CreateStream,
     StreamIndex,
 )
-from watersmeet.dialects.tree.queries import query_of
+from watersmeet.dialects.tree.queries import query_of, read_expression
 from watersmeet.dialects.tree.sqltypes import type_default
-from watersmeet.dialects.tree.statements import Name, Recover, Refused, Statement, Subscribe, Unsubscribe
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_setting, read_value, span_of
-from watersmeet.errors import Span
+from watersmeet.dialects.tree.statements import (
+    Name,
+    Recover,
+    Statement,
+    Subscribe,
+    Unsubscribe,
+)
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_value, span_of
+from watersmeet.errors import Span, did_you_mean
+from watersmeet.values.spans import set_span
 from watersmeet.values.types import TIMESTAMP, Field
 
-#: The number of fractional digits of seconds in Watersmeet.
-_DIGITS: Final = 6
+#: The settings of streams that have a meaning in Watersmeet.
+_MEANT: Final = ("mode", "version_column", "late_insert_overrides", "coalesced", "event_time_column")
 
 _MODES: Final[dict[str, StreamMode]] = {
     "append": "append",
@@ -42,80 +53,65 @@ _MODES: Final[dict[str, StreamMode]] = {
     "changelog_kv": "changelog_kv",
 }
 
-#: Settings of CREATE STREAM for Timeplus's storage, which have no effect in Watersmeet.
-_STORAGE: Final = (
-    "shards",
-    "replication_factor",
-    "logstore_retention_bytes",
-    "logstore_retention_ms",
-    "flush_messages",
-    "flush_ms",
-    "ttl_seconds",
-    "coalesced",
-    "index_granularity",
-)
 
-
-def _read_view(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """Reads CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [INTO stream] …"""
-    texts = [t.text.upper() for t in cursor.tokens]
-    head = texts[: texts.index("AS")] if "AS" in texts else texts
-    if "INTO" not in head:
-        return ddl.read_materialized_view(cursor, base)
-    begin, first = cursor.index, head.index("INTO")
-    cursor.index = first + 1
-    into = cursor.relation_name()
-    inner = cursor.over([*cursor.originals(cursor.tokens[:first]), *cursor.originals(cursor.rest)])
+def _read_view(cursor: Cursor, base: dict[str, Any], *, materialized: bool) -> Statement:
+    """Reads CREATE [MATERIALIZED] VIEW [IF NOT EXISTS] name [INTO stream] [(columns)] [clauses] AS query [clauses];
+    the clauses have no effect.
+    """
+    begin = cursor.index
+    read_new_name(cursor, base)
+    head, into, notices = cursor.index, None, list[str]()
+    if materialized and cursor.take("INTO"):
+        into = cursor.relation_name()
+    columns = cursor.index
+    if cursor.at("("):
+        cursor.names()
+    named = cursor.index
+    while not (cursor.done or cursor.at("AS")):
+        notices += _view_clause(cursor)
+    last = _end_of_query(cursor, notices)
+    kept = [(0, head), (columns, named), (cursor.index, last)]
+    inner = cursor.over([t for first, end in kept for t in cursor.originals(cursor.tokens[first:end])])
     inner.index = begin
-    made = ddl.read_materialized_view(inner, base)
-    return replace(made, into=into) if isinstance(made, CreateMaterializedView) else made
+    made = ddl.CREATES["MATERIALIZED VIEW" if materialized else "VIEW"](inner, {**base, "notices": tuple(notices)})
+    return replace(made, into=into) if isinstance(made, CreateMaterializedView) and into is not None else made
 
 
-def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """Reads ALTER STREAM, ALTER VIEW and the like; the cursor stands after ALTER."""
-    if cursor.at("NAMED", "COLLECTION"):
-        span = span_of(cursor.tokens[: cursor.index + 2])
-        hint = "Streams take its settings over when they are created: drop them, and create it and them again."
-        return Refused(**base, error=not_supported("ALTER NAMED COLLECTION", cursor.text, span, hint=hint))
-    changed = _read_settings(cursor, base)
-    if changed is not None:
-        return changed
-    kinds = ("STREAM", "EXTERNAL", "DICTIONARY", "VIEW", "MATERIALIZED")
-    found = alter.read_alter(cursor, base, _read_added, kinds, (*alter.COMMON_CLAUSES, "MODIFY QUERY SETTING"))
-    if isinstance(found, Alter) and found.kind in ("view", "materialized view"):
-        return replace(found, kind="any view")
+def _view_clause(cursor: Cursor) -> list[str]:
+    """The notices of a clause before AS of a view."""
+    if cursor.take("SETTINGS"):
+        return settings_notices(cursor)
+    if (found := take_clause(cursor, ("AS",))) is None:
+        raise cursor.error()
     return found
 
 
-def _read_settings(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """Reads `VIEW name MODIFY QUERY SETTING name = value, …`. For other statements it returns None and leaves the
-    cursor.
+def _end_of_query(cursor: Cursor, notices: list[str]) -> int:
+    """The index after the query of a view, before `COMMENT 'text'` and `STORAGE_SETTINGS …`, whose notices are added.
 
-    Timeplus, "ALTER VIEW".
+    The cursor stands at AS.
     """
     begin = cursor.index
-    if cursor.take("VIEW") or cursor.take("MATERIALIZED", "VIEW"):
-        if_exists = cursor.take("IF", "EXISTS")
-        name = cursor.relation_name()
-        if cursor.take("MODIFY", "QUERY", "SETTING"):
-            settings: dict[str, str] = {}
-            spans: dict[str, Span] = {}
-            while not settings or cursor.take(","):
-                first = cursor.index
-                setting = read_setting(cursor, settings)
-                spans[setting] = span_of(cursor.tokens[first : cursor.index])
-            cursor.end()
-            return AlterQuery(**base, kind="any view", name=name, if_exists=if_exists, settings=settings, spans=spans)
+    cursor.until("STORAGE_SETTINGS", "COMMENT")
+    last = cursor.index
+    while not cursor.done:
+        found = take_clause(cursor) if cursor.at("STORAGE_SETTINGS") or _at_comment(cursor) else None
+        if found is None:  # a column of that name
+            cursor.index += 1
+            cursor.until("STORAGE_SETTINGS", "COMMENT")
+            last = cursor.index
+        else:
+            notices += found
     cursor.index = begin
-    return None
+    return last
 
 
-def _read_added(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
-    field, kind = read_column(cursor, ())
-    refuse_default(cursor, "that is added")
-    default = None if field.nullable else type_default(field.type)
-    digits = kind.digits if kind.digits is not None and kind.digits < _DIGITS else None
-    return field, {"default": default, "range": kind.range, "digits": digits}
+def _at_comment(cursor: Cursor) -> bool:
+    """Whether COMMENT and its text follow, which end the statement or precede another clause."""
+    following = cursor.rest[1:3]
+    if not cursor.at("COMMENT") or not following or following[0].token_type != TokenType.STRING:
+        return False
+    return len(following) == 1 or following[1].text.upper() in CLAUSE_WORDS
 
 
 class _Stream:
@@ -131,7 +127,12 @@ class _Stream:
         self.digits: dict[str, int] = {}
         self.key: tuple[Name, ...] = ()
         self.settings: dict[str, str] = {}
-        self.mode_span = Span(0, 0)
+        self.spans: dict[str, Span] = {}
+        self.notices: list[str] = []
+        self.generated: dict[str, exp.Expression] = {}
+        self.unlisted: list[str] = []
+        self.yielding: list[str] = []
+        self.choices: dict[str, tuple[str, ...]] = {}
 
     def read(self, *, mutable: bool) -> Statement:
         """Reads the statement; the cursor stands after STREAM."""
@@ -144,7 +145,8 @@ class _Stream:
         cursor.end()
         mode = self._mode(mutable, made["name"], made["name_span"])
         self._check_names()
-        keys = tuple(k.name for k in self.key)
+        self._check_settings(mode)
+        keys = () if mode == "append" else tuple(k.name for k in self.key)
         columns = [Field(c.name, c.type, c.nullable and c.name not in keys) for c in self.columns]
         defaults = {
             c.name: default for c in columns if not c.nullable and (default := type_default(c.type)) is not None
@@ -153,8 +155,9 @@ class _Stream:
             columns.append(Field(TIME_COLUMN, TIMESTAMP, nullable=False))
             self.digits[TIME_COLUMN] = 3
         defaults[TIME_COLUMN] = ARRIVAL
+        self._time_of_events()
         return CreateStream(
-            **made,
+            **{**made, "notices": tuple(dict.fromkeys(self.notices))},
             columns=tuple(columns),
             primary_key=keys,
             mode=mode,
@@ -163,13 +166,21 @@ class _Stream:
             ranges=self.ranges,
             digits=self.digits,
             indexes=tuple(self.indexes),
+            generated=self.generated,
+            yielding=tuple(self.yielding),
+            unlisted=tuple(self.unlisted),
+            choices=self.choices,
+            version=self.settings.get("version_column", ""),
+            keeps_first=self._is_off("late_insert_overrides"),
         )
 
     def _columns(self) -> None:
         cursor = self.cursor
         cursor.expect("(")
         while not cursor.at(")"):
-            if cursor.take("INDEX"):
+            if (notices := take_element(cursor)) is not None:
+                self.notices += notices
+            elif cursor.take("INDEX"):
                 self._index()
             elif cursor.take("PRIMARY", "KEY"):
                 self.key = key_names(cursor)
@@ -180,14 +191,39 @@ class _Stream:
         cursor.expect(")")
 
     def _column(self) -> None:
-        field, kind = read_column(self.cursor, [c.name for c in self.columns])
+        column = read_column(self.cursor, [c.name for c in self.columns])
+        field, kind = column.field, column.kind
         self.columns.append(field)
+        self.notices += column.notices
         if kind.range is not None:
             self.ranges[field.name] = kind.range
-        if kind.digits is not None and kind.digits < _DIGITS:
+        if kind.digits is not None and kind.digits < DIGITS:
             self.digits[field.name] = kind.digits
-        if self.cursor.take("DEFAULT"):
-            self.declared[field.name] = read_default(self.cursor)
+        if kind.choices:
+            self.choices[field.name] = kind.choices
+        if column.value is not None:
+            self._value(field.name, *column.value)
+
+    def _value(self, column: str, word: str, expression: exp.Expression) -> None:
+        """Notes the expression of a column: a DEFAULT that reads no column, or the expression of a generated one."""
+        if word == "DEFAULT" and expression.find(exp.Column) is None:
+            self.declared[column] = expression
+            return
+        self.generated[column] = expression
+        (self.yielding if word == "DEFAULT" else self.unlisted).append(column)
+
+    def _time_of_events(self) -> None:
+        """The setting `event_time_column`: the expression for `_tp_time` of rows that are written without it."""
+        text = self.settings.get("event_time_column")
+        if text is None:
+            return
+        grammar = self.cursor.grammar
+        assert grammar is not None
+        expression = read_expression(grammar.tokenize(text), text, grammar)
+        for node in expression.walk():
+            set_span(node, self.spans["event_time_column"])
+        self.generated[TIME_COLUMN] = exp.cast(expression, exp.DType.TIMESTAMP)
+        self.yielding.append(TIME_COLUMN)
 
     def _index(self) -> None:
         """Reads `index idx2 (v1, v2) storing (v3)` (TP-53)."""
@@ -203,20 +239,15 @@ class _Stream:
     def _clauses(self) -> None:
         cursor = self.cursor
         while not cursor.done:
-            start = cursor.index
             if cursor.take("PRIMARY", "KEY"):
                 self.key = key_names(cursor)
             elif cursor.take("SETTINGS"):
                 self._settings()
-            elif (
-                cursor.take("ORDER", "BY")
-                or cursor.take("PARTITION", "BY")
-                or cursor.take("TTL")
-                or cursor.take("COMMENT")
-            ):
-                cursor.until("PRIMARY", "SETTINGS", "ORDER", "PARTITION", "TTL", "COMMENT")
-                span = span_of(cursor.tokens[start : cursor.index])
-                raise not_supported(f"{cursor.tokens[start].text.upper()} of a stream", cursor.text, span)
+            elif (notices := take_clause(cursor)) is not None:
+                self.notices += notices
+            elif cursor.at("ENGINE"):
+                hint = "SETTINGS mode = 'versioned_kv' and the like set how a stream keeps rows."
+                raise not_supported("ENGINE of a stream", cursor.text, span_of(cursor.rest), hint=hint)
             else:
                 raise cursor.error()
 
@@ -226,38 +257,68 @@ class _Stream:
             name = cursor.name(reserved=True)
             cursor.expect("=")
             start = cursor.index
-            self.settings[name.name] = read_value(cursor)
-            if name.name == "mode":
-                self.mode_span = span_of(cursor.tokens[start : cursor.index])
-            elif name.name not in _STORAGE:
-                raise not_supported(f"setting {name.name} of a stream", cursor.text, name.span)
+            setting = name.name.lower()
+            self.settings[setting] = read_value(cursor)
+            self.spans[setting] = span_of(cursor.tokens[start : cursor.index])
+            if (notice := setting_notice(setting)) is not None:
+                self.notices.append(notice)
+            elif setting not in _MEANT:
+                hint = did_you_mean(setting, [*_MEANT, *storage_settings()]) or f"Set {', '.join(_MEANT)}."
+                raise not_supported(f"setting {name.name} of a stream", cursor.text, name.span, hint=hint)
             if not cursor.take(","):
                 return
+
+    def _is_off(self, setting: str) -> bool:
+        return self.settings.get(setting, "true").lower() in ("false", "0")
+
+    def _check_settings(self, mode: StreamMode) -> None:
+        """Raises errors of settings that change results."""
+        if self.settings.get("coalesced", "false").lower() not in ("false", "0"):
+            hint = "INSERT all columns of a row, or keep each group of columns in a stream of its own and join them."
+            raise not_supported("setting coalesced of a stream", self.cursor.text, self.spans["coalesced"], hint=hint)
+        version = self.settings.get("version_column")
+        if version is None:
+            return
+        span = self.spans["version_column"]
+        if mode in ("append", "changelog"):
+            raise self.cursor.error_at(
+                span,
+                "INVALID_PARAMETER",
+                f"a stream of mode {mode} can't have a version_column",
+                hint="Versions are those of a key: write mode = 'versioned_kv', or CREATE MUTABLE STREAM.",
+            )
+        column = next((c for c in self.columns if c.name == version), None)
+        if column is None and version != TIME_COLUMN:
+            near = did_you_mean(version, [c.name for c in self.columns])
+            raise self.cursor.error_at(span, "UNDEFINED_COLUMN", f'column "{version}" does not exist', hint=near)
+        if column is not None and (column.nullable or column.type.is_nested or column.type.name == "jsonb"):
+            detail = "It must be a number, a time or a string that can't be NULL."
+            raise self.cursor.error_at(
+                span, "DATATYPE_MISMATCH", f'column "{version}" can\'t be a version_column', detail=detail
+            )
 
     def _mode(self, mutable: bool, name: str, span: Span) -> StreamMode:
         given = self.settings.get("mode", "append")
         if given not in _MODES:
             raise self.cursor.error_at(
-                self.mode_span,
+                self.spans["mode"],
                 "INVALID_PARAMETER",
                 f'there is no stream mode "{given}"',
                 hint="The modes are append, changelog, versioned_kv and changelog_kv; for a mutable stream write "
                 "CREATE MUTABLE STREAM.",
             )
         mode: StreamMode = "mutable" if mutable else _MODES[given]
-        keyless = mode in ("append", "changelog")
-        if keyless and self.key:
-            hints = {
-                "append": "Add SETTINGS mode='versioned_kv', or write CREATE MUTABLE STREAM.",
-                "changelog": "Write SETTINGS mode='changelog_kv'.",
-            }
+        if mode == "append" and self.key:
+            reason = "a stream of mode append keeps all rows; mode = 'versioned_kv' keeps the last one of each key"
+            self.notices.append(no_effect("PRIMARY KEY", reason))
+        if mode == "changelog" and self.key:
             raise self.cursor.error_at(
                 self.key[0].span,
                 "INVALID_PARAMETER",
-                f'stream "{name}" of mode {mode} can\'t have a primary key',
-                hint=hints[mode],
+                f'stream "{name}" of mode changelog can\'t have a primary key',
+                hint="Write SETTINGS mode='changelog_kv'.",
             )
-        if not keyless and not self.key:
+        if mode not in ("append", "changelog") and not self.key:
             raise self.cursor.error_at(
                 span,
                 "INVALID_PARAMETER",
@@ -342,19 +403,22 @@ def read_subscription(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     return (Recover if word == "RECOVER" else Unsubscribe)(**base, id=query_id)
 
 
+#: Objects of Timeplus that Watersmeet lacks, each with the way round.
+_OBJECTS_LACKING: Final = {
+    "ALERT": "Subscribe to a materialized view: its rows are delivered to the program that acts.",
+    "DISK": "The database is in one directory or object store.",
+    "INPUT": "Read a topic by CREATE EXTERNAL STREAM, or INSERT the rows over the server's protocol.",
+    "RANDOM STREAM": "INSERT rows.",
+    "STORAGE POLICY": "The database is in one directory or object store.",
+    "TASK": "A materialized view is always up to date.",
+}
+
 LACKING: Final[ddl.Lacking] = {
     **ddl.LACKING,
-    **dict.fromkeys(
-        (
-            "CREATE RANDOM STREAM",
-            "CREATE TABLE",
-            "CREATE INPUT",
-            "CREATE TASK",
-            "CREATE ALERT",
-            "CREATE DISK",
-            "CREATE TEMPORARY",
-        )
-    ),
+    **accepted.LACKING,
+    "CREATE TABLE": "CREATE STREAM makes a stream, CREATE MUTABLE STREAM a table with a primary key.",
+    "CREATE TEMPORARY": "Create it without that word, and drop it when it is no longer needed.",
+    **{f"{verb} {word}": hint for word, hint in _OBJECTS_LACKING.items() for verb in ("CREATE", "DROP")},
 }
 CREATES: Final[Mapping[str, ddl.Reader]] = {
     **{words: reader for words, reader in ddl.CREATES.items() if words != "TABLE"},
@@ -363,7 +427,8 @@ CREATES: Final[Mapping[str, ddl.Reader]] = {
     "DATABASE": ddl.read_create_schema,
     **function_readers(lambda cursor: read_column_type(cursor).type, "AGGREGATE FUNCTION", "lists"),
     "REMOTE FUNCTION": read_remote,
-    "MATERIALIZED VIEW": _read_view,
+    "VIEW": partial(_read_view, materialized=False),
+    "MATERIALIZED VIEW": partial(_read_view, materialized=True),
 }
 DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {
     **ddl.DROPS,

@@ -117,9 +117,11 @@ class StreamIndex:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateStream(CreateRelation):
-    """`CREATE [MUTABLE] STREAM`. defaults, digits: the fields of the catalog.
+    """`CREATE [MUTABLE] STREAM`. defaults, digits, choices, unlisted, version, keeps_first: the fields of the
+    catalog.
 
-    ordered: whether rows are in the order of the column with the watermark.
+    ordered: whether rows are in the order of the column with the watermark. yielding: the columns of `generated` whose
+    expression is a DEFAULT.
     """
 
     makes: ClassVar[type[Relation]] = Stream
@@ -129,6 +131,22 @@ class CreateStream(CreateRelation):
     digits: Mapping[str, int] = field(default_factory=dict)
     indexes: tuple[StreamIndex, ...] = ()
     ordered: bool = False
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unlisted: tuple[str, ...] = ()
+    yielding: tuple[str, ...] = ()
+    version: str = ""
+    keeps_first: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncateStream(Statement):
+    """`TRUNCATE STREAM name`: deletes all rows."""
+
+    defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
+
+    name: Name
+    if_exists: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,13 +72,15 @@ class Name:
 @dataclass(frozen=True, kw_only=True)
 class Accepted(Statement):
     """A statement of another system without effect. command: its tag. notice: the reason, unless clients send it
-    without being asked.
+    without being asked. of: the relation that it names, which must exist unless `if_exists`.
     """
 
     takes: ClassVar[str | None] = None
 
     command: str
     notice: str = ""
+    of: Name | None = None
+    if_exists: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +206,17 @@ class Describe(Statement):
     tells: ClassVar[bool] = True
 
     name: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exists(Statement):
+    """`EXISTS [kind] name`: 1 or 0. kind: a word of SHOW CREATE, in lower case; `database`; empty: any relation."""
+
+    takes: ClassVar[str | None] = None
+    tells: ClassVar[bool] = True
+
+    name: Name
+    kind: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -286,12 +286,12 @@ class Cursor:
         self.tokens = [*self.tokens[: self.index], *halves, *self.tokens[self.index + 1 :]]
 
     def until(self, *stops: str) -> Sequence[Token]:
-        """Moves to the first of `stops` outside parentheses, or to the end, and returns the tokens up to it."""
+        """Moves to the first of `stops` outside brackets, or to the end, and returns the tokens up to it."""
         start, depth = self.index, 0
         while not self.done:
             if depth == 0 and any(self.at(stop) for stop in stops):
                 break
-            depth += self.at("(") - self.at(")")
+            depth += any(map(self.at, "([{")) - any(map(self.at, ")]}"))
             self.index += 1
         return self.tokens[start : self.index]
 

@@ -293,7 +293,7 @@ def _column(relation: Relation, number: int, column: Field, *, updatable: bool) 
         "data_type": "ARRAY" if kind.element is not None else "record" if kind.fields else kind.sql.partition("(")[0],
         "udt_name": f"_{pg_type(kind).name}" if kind.element is not None else pg_type(kind).name,
         "dtd_identifier": str(number),
-        "is_generated": "ALWAYS" if column.name in relation.generated else "NEVER",
+        "is_generated": "ALWAYS" if column.name in relation.always_generated else "NEVER",
         "is_updatable": "YES" if updatable else "NO",
     }
     if kind.is_numeric:

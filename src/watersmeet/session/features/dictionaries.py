@@ -27,7 +27,7 @@ from watersmeet.database.definitions import add, check_columns, may_create, new_
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import reads
-from watersmeet.dialects.timeplus.columns import key_names, read_columns, read_default
+from watersmeet.dialects.timeplus.columns import key_names, read_columns
 from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.sqltypes import type_default
@@ -49,11 +49,7 @@ def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the dictionary were expected here.")
     declared: dict[str, exp.Expression] = {}
-
-    def declare(column: str) -> None:
-        declared[column] = read_default(cursor)
-
-    columns, ranges = read_columns(cursor, declare)
+    columns, ranges = read_columns(cursor, declared)
     key: tuple[Name, ...] = ()
     bounds: tuple[Name, ...] = ()
     source = layout = lifetime_s = None

@@ -364,7 +364,9 @@ def discard(session: Session, statement: Discard) -> Result:
 
 @handles(Accepted)
 def accept(session: Session, statement: Accepted) -> Result:
-    """A statement that changes nothing."""
+    """A statement that changes nothing. Raises UNDEFINED_RELATION if the relation that it names does not exist."""
+    if statement.of is not None and not (statement.if_exists and session.find(statement.of) is None):
+        session.relation(statement.of, statement)
     if statement.notice:
         session.notice(statement.notice)
     return Result(statement.command)

@@ -100,10 +100,10 @@ def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> R
         schema = arrow_schema(relation.columns, positional=False)
         given = {t.column.name: c for t, c in zip(targets, columns, strict=True)}
         missing = [c for c in relation.columns if c.name not in given]
-        given |= omitted_columns(session, relation, missing, len(rows))
-        incoming = pa.Table.from_arrays([given[f.name] for f in schema], schema=schema)
+        found = given | omitted_columns(session, relation, missing, len(rows))
+        incoming = pa.Table.from_arrays([found[f.name] for f in schema], schema=schema)
         if not relation.connector:
-            return insert_rows(session, relation, incoming, statement)
+            return insert_rows(session, relation, incoming, statement, given)
     return produce_rows(session, relation, incoming, statement)
 
 
@@ -366,7 +366,7 @@ def _insert(session: Session, relation: Relation, rows: pa.Table, statement: Ins
     found |= omitted_columns(session, relation, [c for c in relation.columns if c.name not in found], rows.num_rows)
     schema = arrow_schema(relation.columns, positional=False)
     incoming = pa.Table.from_arrays([found[f.name] for f in schema], schema=schema)
-    insert_rows(session, relation, incoming, statement)
+    insert_rows(session, relation, incoming, statement, rows.column_names)
 
 
 def _dead_letters(session: Session, relation: Relation) -> DeadLetterWriter:

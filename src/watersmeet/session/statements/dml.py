@@ -6,7 +6,7 @@ changes follow the rules of the dialect, and are written in one transaction of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -205,7 +205,7 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
         if not made.query.depends_on:
             rows = _incoming(session, made)
             if not _is_external(made.relation):
-                return insert_rows(session, made.relation, rows, statement)
+                return insert_rows(session, made.relation, rows, statement, [t.place[0] for t in made.targets])
     if made.query.depends_on:
         refresh_read(
             session, made.query.depends_on
@@ -214,7 +214,7 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
             made = _bound_insert(session, statement)
             rows = _incoming(session, made)
             if not _is_external(made.relation):
-                return insert_rows(session, made.relation, rows, statement)
+                return insert_rows(session, made.relation, rows, statement, [t.place[0] for t in made.targets])
     return produce_rows(session, made.relation, rows, statement, merging)
 
 
@@ -265,9 +265,14 @@ def _incoming(session: Session, made: _Bound) -> pa.Table:
     return fetch(session, assignable(query, targets, target, session.database.clock.now_us()), newest=True)
 
 
-def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
-    """Inserts rows that have the relation's columns. The caller holds the guard."""
-    incoming = with_generated(relation, incoming, statement)
+def insert_rows(
+    session: Session, relation: Relation, incoming: pa.Table, statement: Insert, given: Collection[str]
+) -> Result:
+    """Inserts rows that have the relation's columns. given: the columns that have values of the statement. The caller
+    holds the guard.
+    """
+    left_out = [c.name for c in relation.columns if c.name not in given]
+    incoming = with_generated(relation, incoming, statement, left_out)
     incoming = as_kept(relation, settled(relation, incoming, statement))
     check_rows(relation, incoming, statement)
     incoming, rejected = in_order(session, relation, incoming)

@@ -32,11 +32,12 @@ from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.variables import DIALECT, Variables
 from watersmeet.database.writing import NO_CLOCK, stream_clock
 from watersmeet.dialects.schemas import schema_meant
-from watersmeet.dialects.tree.definitions import AlterPump, CreatePump, ResetStream
-from watersmeet.dialects.tree.statements import Name
+from watersmeet.dialects.tree.definitions import AlterPump, CreatePump, ResetStream, TruncateStream
+from watersmeet.dialects.tree.statements import Delete, Name
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import again, error
 from watersmeet.maintenance.views import bind_view, make_delivered
+from watersmeet.session.statements.dml import delete
 from watersmeet.session.statements.views import target_of
 from watersmeet.sinkwriters.writers import SinkWriters
 
@@ -147,6 +148,28 @@ def reset_stream(session: Session, statement: ResetStream) -> Result:
             if isinstance(stream, Stream) and stream_clock(session, stream) > NO_CLOCK:
                 _begin_anew(session, statement, stream)
     return Result("ALTER STREAM")
+
+
+def truncate_stream(session: Session, statement: TruncateStream) -> Result:
+    """TRUNCATE STREAM: deletes all rows. Views over a keyed stream follow. An append stream must have no readers,
+    because their rows are never retracted.
+
+    Raises DEPENDENT_OBJECTS, CATALOG_TYPE_MISMATCH.
+    """
+    command = "TRUNCATE"
+    if statement.if_exists and session.find(statement.name) is None:
+        session.notice(f'stream "{statement.name.shown}" does not exist, skipping')
+        return Result(command)
+    stream = session.relation(statement.name, statement)
+    if not isinstance(stream, Stream) or not stream.append_only:
+        deletion = Delete(text=statement.text, sql=statement.sql, span=statement.span, table=statement.name, alias=None)
+        return replace(delete(session, deletion), command=command)
+    session.require_definer(command)
+    session.require("DELETE", stream, statement.text)
+    with own_transaction(session):
+        remove(session, with_dependents(session, [stream], statement, cascade=False, verb="truncate"))
+        add(session, replace(stream, id=session.catalog.new_id(Stream)))
+    return Result(command)
 
 
 def _begin_anew(session: Session, statement: ResetStream, stream: Stream) -> None:

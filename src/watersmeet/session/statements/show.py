@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from watersmeet.binder.context.rules import Described
@@ -29,7 +30,7 @@ from watersmeet.database.definitions import is_listed, relation_of_kind, undefin
 from watersmeet.database.sessions.context import Session, denied
 from watersmeet.database.sessions.result import Result, text_result, typed_result
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
-from watersmeet.dialects.tree.statements import Describe, Show
+from watersmeet.dialects.tree.statements import Describe, Exists, Show
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.runtime.status import (
     SOURCE_STATES,
@@ -52,7 +53,7 @@ from watersmeet.store import retention
 from watersmeet.store.retention import changed_bytes
 from watersmeet.system.threads import running_workers
 from watersmeet.values.times import length_text
-from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
+from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, Schema
 
 #: RisingWave's lists that are always empty in Watersmeet.
 _EMPTY: Final = ("internal tables",)
@@ -123,11 +124,27 @@ def describe(session: Session, statement: Describe) -> Result:
     return _columns(session, session.relation(statement.name, statement), "DESCRIBE")
 
 
+def exists(session: Session, statement: Exists) -> Result:
+    """EXISTS name: 1 if there is such an object, otherwise 0."""
+    name, words = statement.name, statement.kind
+    if words == "database":
+        found = schema_meant(name.name, session.catalog) is not None
+    else:
+        relation = session.find(name)
+        kind = words.removeprefix("external ").removeprefix("mutable ")
+        found = relation is not None and (not kind or kind in relation.words.show_create)
+    return typed_result("EXISTS", (Field("result", INTEGER, nullable=False),), [(int(found),)])
+
+
 def show(session: Session, statement: Show) -> Result:
     """SHOW what."""
     what = statement.what
     if what == "relations" or what in SHOWN:
         return _list(session, statement)
+    if what == "create relation":
+        assert statement.name is not None
+        relation = session.relation(statement.name, statement)
+        return _create(session, replace(statement, what=f"create {relation.words.show_create[0]}"))
     if what == "create function":
         return show_create_function(session, statement)
     if what.startswith("create ") and what.removeprefix("create ") in SHOWN_CREATED:

@@ -266,6 +266,8 @@ def create_stream(session: Session, statement: CreateStream) -> Result:
     if lake is not None:
         return create_lake_table(session, statement, lake)
     check_columns(statement.columns, statement)
+    generated, functions = generated_columns(session, statement)
+    generated |= {name: replace(generated[name], yields=True) for name in statement.yielding}
     stream = new_relation(
         session,
         statement,
@@ -279,6 +281,12 @@ def create_stream(session: Session, statement: CreateStream) -> Result:
         digits=dict(statement.digits),
         lengths=dict(statement.lengths),
         event_time=_clock(statement),
+        generated=generated,
+        functions=functions,
+        choices=dict(statement.choices),
+        unlisted=statement.unlisted,
+        version=statement.version,
+        keeps_first=statement.keeps_first,
     )
     names = [f"{statement.name}.{i.name.name}" for i in statement.indexes]
     for name, index in zip(names, statement.indexes, strict=True):

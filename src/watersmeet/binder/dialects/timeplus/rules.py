@@ -43,19 +43,12 @@ from watersmeet.binder.dialects.timeplus.join_kinds import (
 )
 from watersmeet.catalog import DELTA_COLUMN, Relation, View
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin, EmitClause, PlainUnion, StreamTable
+from watersmeet.dialects.timeplus.storage import TUNING
 from watersmeet.dialects.tree.queries import name_of, node_error, node_span
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.context import Context, Value
 from watersmeet.values.spans import own_span
-
-#: The settings of queries that never change a result.
-_TUNING: Final = frozenset({
-    "checkpoint_interval", "default_hash_join", "default_hash_table", "emit_aggregated_during_backfill",
-    "emit_during_backfill", "enable_backfill_from_historical_store", "enable_optimize_predicate_expression",
-    "force_backfill_in_order", "join_quiesce_threshold_ms", "max_block_size", "max_memory_usage", "max_threads",
-    "optimize_move_to_prewhere", "priority", "query_id",
-})  # fmt: skip
 
 #: Algorithms whose choice makes no difference to the result.
 _HASHED: Final = ("hash", "parallel_hash", "hybrid", "full_sorting_merge", "auto")
@@ -112,7 +105,7 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
             raise node_error(text, node, "SYNTAX_ERROR", "a setting is written name = value")
         said = node.expression
         name, value = name_of(node.this.this), str(said.this).lower() if isinstance(said, exp.Boolean) else said.name
-        if name in _TUNING:
+        if name in TUNING:
             settings[name] = value
             continue
         if name not in _VALUES:
@@ -121,7 +114,7 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
                 node,
                 "UNDEFINED_OBJECT",
                 f'setting "{name}" of a query does not exist',
-                hint=did_you_mean(name, [*_VALUES, *_TUNING]),
+                hint=did_you_mean(name, [*_VALUES, *TUNING]),
             )
         wanted = _VALUES[name]
         if name in _PLACES:
@@ -181,7 +174,7 @@ def stops_at_bad_messages(settings: Mapping[str, str]) -> bool:
 
 def unheeded(settings: Mapping[str, str]) -> str | None:
     """The notice about settings without effect, or None."""
-    names = sorted(n for n, v in settings.items() if n in _TUNING or (n == "join_algorithm" and v in _HASHED))
+    names = sorted(n for n, v in settings.items() if n in TUNING or (n == "join_algorithm" and v in _HASHED))
     if not names:
         return None
     return f"{', '.join(names)}: accepted without effect: no result depends on it."
