@@ -249,7 +249,7 @@ STATEMENTS: Final = {
     "CREATE FOREIGN DATA WRAPPER": ("accepted with a notice", _WHAT_RUNS_SS),
     **dict.fromkeys(("ANALYZE", "CHECKPOINT"), ("accepted with a notice", _WHAT_RUNS_SS)),
     **dict.fromkeys(("OPTIMIZE", "SYSTEM"), ("accepted with a notice", _TP)),
-    "EXISTS": ("whether there is a relation or database", _TP), "TRUNCATE": ("delete all rows of a stream", _TP),
+    "EXISTS": ("whether there is a relation or database", _TP),
     **dict.fromkeys(("CALL", "IMPORT"), ("refused with the way round", _WHAT_RUNS_SS)),
     **dict.fromkeys(("CANCEL", "COMMENT"), ("accepted with a notice", _WHAT_RUNS_RW)),
     "REASSIGN": ("refused with the way round", _WHAT_RUNS_RW),

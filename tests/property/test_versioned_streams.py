@@ -11,24 +11,14 @@ import pytest
 
 import watersmeet
 
+_MUTABLE = "CREATE MUTABLE STREAM c(k int, v int, n int) PRIMARY KEY k SETTINGS version_column = 'v'"
+_CHANGELOG = "CREATE STREAM c(k int, v int, n int) PRIMARY KEY k SETTINGS mode = 'changelog_kv', version_column = 'v'"
+
 #: How a stream is declared, whether rows have a sign, and whether the first of equal versions stays.
 STREAMS = {
-    "mutable": (
-        "CREATE MUTABLE STREAM c(k int, v int, n int) PRIMARY KEY k SETTINGS version_column = 'v'",
-        False,
-        False,
-    ),
-    "first stays": (
-        "CREATE MUTABLE STREAM c(k int, v int, n int) PRIMARY KEY k "
-        "SETTINGS version_column = 'v', late_insert_overrides = false",
-        False,
-        True,
-    ),
-    "signs": (
-        "CREATE STREAM c(k int, v int, n int) PRIMARY KEY k SETTINGS mode = 'changelog_kv', version_column = 'v'",
-        True,
-        False,
-    ),
+    "mutable": (_MUTABLE, False, False),
+    "first stays": (f"{_MUTABLE}, late_insert_overrides = false", False, True),
+    "signs": (_CHANGELOG, True, False),
 }
 
 
