@@ -105,7 +105,8 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """The windows of a call. slide_us: the distance of starts; for TUMBLE the size. size_us: a multiple of `slide_us`.
+    """The windows of a call. slide_us: the distance of starts; for TUMBLE the size. If `size_us` is no multiple of it,
+    the first of `starts` may be that of a window that ends before the time.
 
     0 <= offset_us < slide_us.
     """
@@ -117,7 +118,6 @@ class TimeWindow:
 
     def __post_init__(self) -> None:
         assert 0 < self.slide_us <= self.size_us
-        assert self.size_us % self.slide_us == 0
         assert 0 <= self.offset_us < self.slide_us
 
     def __str__(self) -> str:
@@ -143,7 +143,8 @@ class TimeWindow:
         last = self.last_start(time, kind)
         if self.size_us == self.slide_us:
             return _call(_STARTS, last, last, interval_of(self.slide_us))
-        first = exp.Sub(this=last, expression=interval_of(self.size_us - self.slide_us))
+        whole_us = -(-self.size_us // self.slide_us) * self.slide_us
+        first = exp.Sub(this=last, expression=interval_of(whole_us - self.slide_us))
         return _call(_STARTS, first, last, interval_of(self.slide_us))
 
     def end(self, start: exp.Expression) -> exp.Expression:

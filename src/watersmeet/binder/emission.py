@@ -38,7 +38,7 @@ from watersmeet.binder.context.binding import BoundQuery
 from watersmeet.binder.context.emissions import Emission, Request, change_kind
 from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.query import bind_query
-from watersmeet.catalog import DELTA_COLUMN, Catalog
+from watersmeet.catalog import DELTA_COLUMN, Catalog, Relation
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateMergingPump
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, error
@@ -99,7 +99,7 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
 
     Raises the errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
     """
-    asked, said = rules_of(dialect).emission(statement.query)
+    asked, said = rules_of(dialect).emission(statement.query, statement.text)
     bind = partial(
         bind_query,
         asked,
@@ -112,7 +112,9 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
     )
     if said is not None:
         query = as_emitted(lambda closing_us: bind(closing_us=closing_us), said, statement.text)
-        return _noted(query, said, statement.text, into=statement.into is not None)
+        into = statement.into
+        target = None if into is None else catalog.by_name(into.name, into.schema, folded=into.folded)
+        return _noted(query, said, statement.text, target)
     query = bind()
     emit = statement.emit
     if emit is None or emit.mode == "changes":
@@ -129,19 +131,25 @@ def request_of(query: exp.Expression, text: str, dialect: str) -> Request:
     return rules_of(dialect).request(query, text)
 
 
-def _noted(query: BoundQuery, said: Emission, text: str, *, into: bool) -> BoundQuery:
+def _noted(query: BoundQuery, said: Emission, text: str, target: Relation | None) -> BoundQuery:
     """A view whose query has an EMIT clause, with a notice if the clause has no effect: a view always follows its
-    inputs, and its readers choose the form of its changes. into: whether the view writes a stream.
+    inputs, and its readers choose the form of its changes.
+
+    target: the stream that the view writes, with each new row as soon as its inputs change. Raises
+    FEATURE_NOT_SUPPORTED for periods if the stream keeps all of these rows.
     """
-    if said.mode not in ("periodic", "updates"):
+    if said.mode not in ("periodic", "updates", "changelog") or (target is not None and not said.length_us):
         return query
-    words = "EMIT PERIODIC" if said.mode == "periodic" else "EMIT ON UPDATE"
-    if into:
+    words = {"periodic": "EMIT PERIODIC", "updates": "EMIT ON UPDATE", "changelog": "EMIT CHANGELOG"}[said.mode]
+    if said.mode == "changelog" and not said.length_us:
+        return query
+    if target is not None and not target.primary_key:
         raise not_supported(
-            f"{words} in a materialized view with INTO",
+            f"{words} with a period in a materialized view INTO a stream without a key",
             text,
             said.span,
-            detail="A view writes its rows as soon as its inputs change.",
+            detail="A view writes its rows as soon as its inputs change, and such a stream keeps all of them.",
+            hint="Write EMIT ON UPDATE, or write INTO a stream with a primary key.",
         )
     notice = f"{words}: without effect in a view, which always shows changes of its inputs at once."
     return replace(query, notices=(*query.notices, notice))
@@ -181,8 +189,8 @@ def as_emitted(bind: Callable[[int | None], BoundQuery], said: Emission, text: s
     immediate output. An impossible default has no effect. Raises EMIT_NOT_POSSIBLE at the clause.
     """
     if said.mode != "window close":
-        return bind(None)
-    query = bind(said.length_us)
+        return _with_notice(bind(said.closing_us), said)
+    query = _with_notice(bind(said.length_us), said)
     try:
         return on_window_close(query, 0 if query.delayed else said.length_us)
     except Error as err:
@@ -190,6 +198,10 @@ def as_emitted(bind: Callable[[int | None], BoundQuery], said: Emission, text: s
             return bind(None)
         err.sql, err.span = text, err.span or said.span
         raise
+
+
+def _with_notice(query: BoundQuery, said: Emission) -> BoundQuery:
+    return replace(query, notices=(*query.notices, said.notice)) if said.notice else query
 
 
 def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:

@@ -33,7 +33,8 @@ class Semantics:
     and a running query returns the changes. processors_have_settings: whether SET with a dotted name sets a property of
     a processor. message_options: the default format of values in messages (`MessageFormat.options`). row_order: the
     order for first_value, last_value, lag and similar functions without ORDER BY: by the values, by arrival, or by
-    ROWTIME and then arrival. views_change: CREATE OR REPLACE may change the columns of a view that nothing reads.
+    ROWTIME and then arrival. uneven_hops: whether the size of HOP windows may be no multiple of their slide.
+    views_change: CREATE OR REPLACE may change the columns of a view that nothing reads.
     """
 
     folding: Folding = "lower"
@@ -50,6 +51,7 @@ class Semantics:
     changes_topics: Literal["rows", "records"] = "rows"
     processors_have_settings: bool = False
     row_order: Literal["none", "arrival", "rowtime"] = "none"
+    uneven_hops: bool = False
     views_change: bool = False
     message_options: Mapping[str, str] = field(default_factory=dict)
 
@@ -78,6 +80,7 @@ TIMEPLUS: Final = Semantics(
     ),
     own_words=("stream", "dictionary"),
     row_order="arrival",
+    uneven_hops=True,
 )
 
 #: Options of a `MessageFormat` for JSON as Lenses writes it. Lenses, "Serialization formats".

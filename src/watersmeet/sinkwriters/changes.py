@@ -48,6 +48,7 @@ class Emitter:
     rowtime: str | None = None
     emitted: Emitted | None = None
     _waiting: list[Change] = field(default_factory=list)
+    _content: list[Change] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         request, emitted = self.request, self.emitted
@@ -88,7 +89,7 @@ class Emitter:
     def _due(self, changes: Iterable[Change], now_us: int) -> list[Change]:
         """The changes of periods that have ended, summed up for each period; without a period, all changes."""
         emission = self.request.emission
-        if not emission.length_us or emission.mode not in ("periodic", "updates"):
+        if not emission.length_us or emission.mode == "window close":
             return list(changes)
         self._waiting += changes
         periods: dict[int, list[Change]] = {}
@@ -96,8 +97,19 @@ class Emitter:
             periods.setdefault(self._period(change), []).append(change)
         present = (now_us - self.started_us) // emission.length_us
         self._waiting = [c for p, cs in periods.items() if p >= present for c in cs]
+        ended = [added_up(cs) for p, cs in sorted(periods.items()) if p < present]
+        if emission.repeats:
+            ended = self._repeated(ended, repeats=present > self._so_far.period and present - 1 not in periods)
         self._so_far = replace(self._so_far, period=present)
-        return [added_up(cs) for p, cs in sorted(periods.items()) if p < present]
+        return ended
+
+    def _repeated(self, ended: list[Change], *, repeats: bool) -> list[Change]:
+        """The whole content after each change, and once more if `repeats`: the last period had no change."""
+        found: list[Change] = []
+        for change in ended:
+            self._content = [added_up([*self._content, change])]
+            found += self._content
+        return [*found, *self._content] if repeats else found
 
     def _period(self, change: Change) -> int:
         return max(0, change.time_us - self.started_us) // self.request.emission.length_us

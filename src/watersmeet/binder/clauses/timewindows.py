@@ -46,19 +46,19 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import TimeWindow, duration_us
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import time_bounds, watermarks
-from watersmeet.binder.clauses.sources import alias_of, bind_table, check_arguments
+from watersmeet.binder.clauses.sources import alias_of, bind_derived, bind_table, check_arguments
 from watersmeet.binder.context.binding import Environment, check_alias_list, condition_parts, value_of
 from watersmeet.binder.context.emissions import change_kind
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import Input
-from watersmeet.dialects.tree.nodes import own_parts
+from watersmeet.dialects.tree.nodes import RelationArgument, own_parts
 from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import Error
 from watersmeet.expressions.casts import text_of
 from watersmeet.expressions.context import Context, RowOrder, Value, duckdb_cast
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.values.types import BIGINT, INTERVAL, TIMESTAMP, SqlType
+from watersmeet.values.types import BIGINT, BOOLEAN, INTERVAL, TIMESTAMP, SqlType
 from watersmeet.values.watermarks import Term, Watermark, both, floored, shifted
 
 
@@ -277,7 +277,8 @@ class WindowCall:
     def alias(self) -> tuple[str, tuple[str, ...]]:
         """The qualifier of the columns (the alias, or the name of the relation), and the aliases of the columns."""
         alias, names = alias_of(self.node)
-        return alias or name_of(self.call.expressions[0].this), names
+        first = self.call.expressions[0]
+        return alias or ("" if isinstance(first, RelationArgument) else name_of(first.this)), names
 
     def relation(self, ctx: Context) -> exp.Table:
         """The first argument as an item of FROM. Raises FEATURE_NOT_SUPPORTED unless it is a name."""
@@ -309,8 +310,10 @@ class WindowCall:
         made.set("db", None if schema is None else schema.copy())
         return made
 
-    def read(self, scope: Scope, ctx: Context) -> tuple[TimeWindow, Value]:
-        """The windows, and the time as timestamp (also for a date) or timestamptz. scope: the scope of the relation."""
+    def read(self, scope: Scope, ctx: Context, *, uneven: bool) -> tuple[TimeWindow, Value]:
+        """The windows, and the time as timestamp (also for a date) or timestamptz. scope: the scope of the relation.
+        uneven: whether the size of HOP may be no multiple of its slide.
+        """
         time = self._time(scope, ctx)
         for column in scope.visible:
             if column.name in NAMES:
@@ -333,7 +336,7 @@ class WindowCall:
                 self.call,
                 detail=f"Its arguments are {self.function.upper()}({form}).",
             )
-        return self._window([us for us, _ in lengths], [text for _, text in lengths], ctx), time
+        return self._window([us for us, _ in lengths], [text for _, text in lengths], ctx, uneven=uneven), time
 
     def _time(self, scope: Scope, ctx: Context) -> Value:
         argument = self.call.expressions[1] if len(self.call.expressions) > 1 else None
@@ -378,7 +381,7 @@ class WindowCall:
             )
         return length_us, str(ctx.constant(text_of(value)))
 
-    def _window(self, lengths: Sequence[int], texts: Sequence[str], ctx: Context) -> TimeWindow:
+    def _window(self, lengths: Sequence[int], texts: Sequence[str], ctx: Context, *, uneven: bool) -> TimeWindow:
         if self.function == "tumble":
             size, offset = lengths[0], lengths[1] if len(lengths) == 2 else 0
             if size <= 0:
@@ -389,7 +392,9 @@ class WindowCall:
             raise self._refused(
                 f"window_size {texts[1]} and window_slide {texts[0]} must be positive", 2 if slide <= 0 else 3, ctx
             )
-        if size % slide:
+        if slide > size and uneven:
+            raise self._refused(f"the slide {texts[0]} of HOP exceeds its size {texts[1]}", 2, ctx)
+        if size % slide and not uneven:
             raise self._refused(
                 f"Invalid arguments for HOP window function: window_size {texts[1]} cannot be divided by "
                 f"window_slide {texts[0]}",
@@ -425,8 +430,12 @@ def window_call(node: exp.Expression) -> WindowCall | None:
 def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
     """The relation of the call and its scope. The two columns are added to `binding.collected.windowed`."""
     ctx = Context(env.text, "a time window function")
-    relation, scope = bind_table(call.relation(ctx), env, binding, bind)
-    window, time = call.read(scope, ctx)
+    first = call.call.expressions[0] if call.call.expressions else None
+    if isinstance(first, RelationArgument):
+        relation, scope = bind_derived(first, env, binding, bind)
+    else:
+        relation, scope = bind_table(call.relation(ctx), env, binding, bind)
+    window, time = call.read(scope, ctx, uneven=binding.rules.semantics.uneven_hops)
     shown = [c.name for c in scope.visible]
     start = binding.new_column(NAMES[0], time.type, time.nullable and window.function == "tumble")
     end = binding.new_column(NAMES[1], time.type, start.nullable)
@@ -438,6 +447,9 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
     else:
         array = Scalar(window.starts(scalar.expression, time.type), SqlType("array", element=time.type), time.nullable)
         made = Unnest(relation, (array,), (start,))
+        if window.size_us % window.slide_us:  # the oldest start may be that of a window that ended before the row
+            inside = exp.GT(this=window.end(read(start).expression), expression=scalar.expression.copy())
+            made = Filter(made, Scalar(inside, BOOLEAN, nullable=False))
     if binding.closing_us is not None and scalar.column is not None:
         made = without_closed(made, start, relation, scalar.column, window, binding)
     last = Scalar(window.end(read(start).expression), time.type, start.nullable)

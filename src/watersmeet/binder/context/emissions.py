@@ -21,13 +21,18 @@ class Emission:
     """An EMIT clause. length_us: the period (0: immediate output), or the delay of `window close`.
 
     is_default: whether it is the dialect's default for a query without the clause; a default only applies where it is
-    possible.
+    possible. closing_us: the delay after which windows accept no more rows, where rows are output before; None: they
+    accept all rows. repeats: whether each period outputs the whole result, even if nothing has changed. notice: a
+    notice for the author of the query, or empty.
     """
 
     mode: EmitMode = "stream"
     length_us: int = 0
     span: Span | None = None
     is_default: bool = False
+    closing_us: int | None = None
+    repeats: bool = False
+    notice: str = ""
 
 
 @dataclass(frozen=True)

@@ -273,7 +273,7 @@ class DialectRules:
         """
         raise NotImplementedError(f"{self.name} has no settings: {sorted(settings)}, {binding.part}")
 
-    def emission(self, query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
+    def emission(self, query: exp.Expression, text: str) -> tuple[exp.Expression, Emission | None]:
         """The query without its EMIT clause, and this clause or None.
 
         Law: the given tree is not changed.
@@ -285,7 +285,7 @@ class DialectRules:
 
         Law: the query in the result returns the rows to which the clauses apply.
         """
-        query, emission = self.emission(query)
+        query, emission = self.emission(query, text)
         query, limit, offset = with_limit(query)
         return Request(query, emission or Emission(), limit, offset)
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.dialects.timeplus.columns import cast_type, tree_of
+from watersmeet.dialects.timeplus.streamfunctions import NEIGHBORS, over_window
 from watersmeet.dialects.tree.nodes import wrap
 from watersmeet.values.spans import own_span, set_span
 
@@ -334,6 +335,8 @@ _SPECIAL: Final[dict[str, tuple[tuple[int, ...] | None, _Build]]] = {
     "yesterday": ((0,), lambda: exp.Paren(this=exp.Sub(this=exp.Cast(this=_call("localtimestamp"), to=tree_of("date")),
                                                        expression=exp.Literal.number(1)))),
     "date_diff": ((3,), lambda unit, a, b: _call("$date_diff", _unit(unit), a, b)),
+    "date_bin": ((2, 3), lambda length, time, *origin: _call("date_bin", length, time, *(origin or (exp.cast(
+        _text("1970-01-01"), exp.DType.TIMESTAMP),)))),
     "date_add": ((2, 3), _date_add(exp.Add)), "date_sub": ((2, 3), _date_add(exp.Sub)),
     "date_trunc": ((2, 3), lambda unit, *rest: _call("date_trunc", _unit(unit), *rest)),
     **{f"add_{u}s": ((2,), _moved(u, exp.Add)) for u in _UNITS}, **{f"subtract_{u}s": ((2,), _moved(u,
@@ -427,6 +430,8 @@ def _made(node: Any) -> exp.Expression | None:
         return _element(node)
     if isinstance(node, exp.If) and not isinstance(node.parent, exp.Case):
         return _case(node.this, node.args["true"], node.args.get("false") or exp.Null())
+    if isinstance(node, exp.Window) and isinstance(node.this, exp.Anonymous):
+        return over_window(node)
     if isinstance(node, exp.Anonymous) and isinstance(node.this, str):
         return _called(node, node.this.lower())
     return None
@@ -447,8 +452,8 @@ def _called(node: exp.Anonymous, name: str) -> exp.Expression | None:
     if isinstance(node.parent, exp.Window) and name in _MET:
         node.set("this", _MET[name])
         return None
-    if name == "lag" and not isinstance(node.parent, (exp.Window, exp.IgnoreNulls, exp.RespectNulls)):
-        return exp.Window(this=node.copy())  # the window: all rows in order of arrival
+    if name in NEIGHBORS and not isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
+        return NEIGHBORS[name](node)
     if name in _RENAMED:
         node.set("this", _RENAMED[name])
         return None

@@ -24,10 +24,11 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
-from watersmeet.dialects.timeplus.nodes import PlainUnion, StreamTable, cut_emit
+from watersmeet.dialects.timeplus.nodes import EmitClause, PlainUnion, StreamSelect, StreamTable, cut_emit
+from watersmeet.dialects.timeplus.streamfunctions import check_relation_functions, read_relation_function
 from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, FirstName, ImpliedAlias, Marking, retyped
-from watersmeet.dialects.tree.queries import depth_checked, node_error, node_span
-from watersmeet.dialects.tree.tokens import not_supported, span_of
+from watersmeet.dialects.tree.queries import depth_checked, node_error
+from watersmeet.dialects.tree.tokens import span_of
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import ABBREVIATED
 
@@ -220,12 +221,6 @@ _SIDES: Final = ("LEFT", "RIGHT", "FULL")
 _KINDS: Final = ("INNER", "OUTER", "CROSS", "SEMI", "ANTI")
 _STRICT: Final = ("ALL", "ASOF", "LATEST", "ANY")
 
-#: The unsupported functions of Proton in FROM, with their alternatives.
-_LACKING: Final = {
-    "session": "tumble(stream, 5s) and hop(stream, 1s, 5s) exist.",
-    "dedup": "changelog(stream, key) has the last row of each key; GROUP BY with earliest(x) the first.",
-}
-
 _BETWEEN_EXPRESSIONS: Final = (
     TokenType.ALIAS,
     TokenType.COMMA,
@@ -269,6 +264,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             **Base.Tokenizer.KEYWORDS,
             "FIXED_STRING": TokenType.FIXEDSTRING,
             "LOW_CARDINALITY": TokenType.LOWCARDINALITY,
+            "SHUFFLE BY": TokenType.DISTRIBUTE_BY,
         }
 
     class Parser(Marking, Base.Parser):  # type: ignore[misc]
@@ -280,6 +276,12 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
         FUNC_TOKENS: ClassVar[set[TokenType]] = {*Base.Parser.FUNC_TOKENS, TokenType.UNIQUE}
         AGG_FUNC_MAPPING: ClassVar[dict[str, Any]] = {}
         OPTIONAL_COMMAS: ClassVar[bool] = True
+        QUERY_MODIFIER_PARSERS: ClassVar[dict[TokenType, Any]] = {
+            **Base.Parser.QUERY_MODIFIER_PARSERS,
+            TokenType.PARTITION_BY: lambda self: ("partition_by", self._read_list()),
+            TokenType.DISTRIBUTE_BY: lambda self: ("shuffle_by", self._read_list()),
+            TokenType.LIMIT: lambda self: _limit(self._parse_limit()),
+        }
 
         def parse_set_operation(self, *args: Any, **kwargs: Any) -> exp.SetOperation | None:
             """A set operation; a UNION without ALL or DISTINCT is marked."""
@@ -292,14 +294,34 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
             """The trees in the form that the binder reads."""
-            tokens, emit = cut_emit(with_union_modes(raw_tokens), sql)
+            tokens, emit, self._inner_emits = cut_emit(with_union_modes(raw_tokens), sql)
             trees: list[exp.Expression | None] = super().parse(tokens, sql)
             for tree in trees:
-                _check_relation_functions(tree, sql)
+                check_relation_functions(tree, sql)
+            for node, clause in [(trees[0], emit), *_with_emit(trees)]:
+                if isinstance(node, exp.Select) and clause is not None and clause.length("last_us") is not None:
+                    _read_last(node, clause)
             made = [None if tree is None else with_aliases(adapted(tree), sql) for tree in trees]
             if emit is not None and made[0] is not None:
                 made[0].set("emit", emit)
             return made
+
+        _inner_emits: ClassVar[dict[int, EmitClause]] = {}
+
+        def _parse_query_modifiers(self, this: Any) -> Any:
+            """Reads the clauses of a query; an EMIT clause that was cut out belongs to the query that ends here."""
+            found = super()._parse_query_modifiers(this)
+            if isinstance(found, exp.Select):
+                clause = None if self._curr is None else self._inner_emits.pop(self._curr.start, None)
+                if clause is not None or any(found.args.get(p) for p in ("partition_by", "shuffle_by", "limit_by")):
+                    return retyped(found, StreamSelect, emit=clause)
+            return found
+
+        def _read_list(self) -> list[exp.Expression]:
+            """Reads the expressions after PARTITION BY or SHUFFLE BY."""
+            self._advance()
+            found: list[exp.Expression] = self._parse_csv(self._parse_assignment)
+            return found
 
         def _parse_join_parts(self) -> tuple[Token | None, Token | None, Token | None]:
             """Reads side, kind and strictness of a join in any order: LEFT ASOF JOIN, ASOF LEFT JOIN, ASOF LATEST
@@ -404,6 +426,25 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             return found
 
 
+def _limit(limit: exp.Limit) -> tuple[str, exp.Limit]:
+    """The part of a query that a LIMIT clause is: `limit`, or `limit_by` with expressions after BY."""
+    return ("limit_by" if limit.expressions else "limit"), limit
+
+
+def _with_emit(trees: Iterable[exp.Expression | None]) -> Iterator[tuple[exp.Select, EmitClause | None]]:
+    """The queries in parentheses that have an EMIT clause."""
+    for tree in trees:
+        for node in [] if tree is None else tree.find_all(StreamSelect):
+            yield node, node.args.get("emit")
+
+
+def _read_last(node: exp.Select, clause: EmitClause) -> None:
+    """Reads EMIT LAST: a bound of `_tp_time` that moves with the clock."""
+    length = exp.cast(exp.Literal.string(f"{clause.length('last_us')} microseconds"), exp.DType.INTERVAL)
+    begin = exp.Sub(this=exp.Anonymous(this="now64"), expression=length)
+    node.where(exp.GT(this=exp.column(TIME_COLUMN), expression=begin), copy=False)
+
+
 def _conditions(tokens: Iterable[Token], opening: TokenType) -> int:
     """The number of `?` minus the number of `:` up to the end of the expression. opening: the tokens that open a
     bracket.
@@ -417,17 +458,6 @@ def _conditions(tokens: Iterable[Token], opening: TokenType) -> int:
         if depth == 0:
             found += (token.token_type == TokenType.PLACEHOLDER) - (token.token_type == TokenType.COLON)
     return found
-
-
-def _check_relation_functions(tree: exp.Expression | None, sql: str) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for Proton's functions that turn a stream into a stream and that Watersmeet
-    lacks.
-    """
-    for node in [] if tree is None else tree.find_all(exp.Table):
-        called = isinstance(node.this, exp.Anonymous) or (not node.alias and bool(node.alias_column_names))
-        name = node.this.name.lower() if called else ""
-        if name in _LACKING:
-            raise not_supported(f"{name}(stream, …) in FROM", sql, node_span(node.this), hint=_LACKING[name])
 
 
 def adapted(tree: exp.Expression) -> exp.Expression:
@@ -453,7 +483,7 @@ def adapted(tree: exp.Expression) -> exp.Expression:
         _rewind(select)
     for node in tables:
         if isinstance(node.this, exp.Anonymous):
-            _read_relation_function(node)
+            read_relation_function(node)
     if any(_is_of_tables(setting) for setting in tree.args.get("settings") or []):
         for node in tables:
             node.set("static", True)
@@ -508,50 +538,3 @@ def _interval(node: exp.Column) -> exp.Expression | None:
     made = exp.cast(exp.Literal.string(f"{found[1]} {_UNITS[found[2]]}s"), exp.DType.INTERVAL)
     set_span(made, own_span(node.this))
     return made
-
-
-def _read_window_function(node: exp.Table, call: exp.Expression) -> None:
-    """Reads `tumble(s, 5s)`, which uses the arrival time; `tumble(table(s), 5s)` is marked like `table(s)`."""
-    arguments = list(call.expressions)
-    if len(arguments) > 1 and not isinstance(arguments[1], exp.Column):
-        arguments.insert(1, exp.Column(this=exp.to_identifier(TIME_COLUMN, quoted=True)))
-    first = arguments[0] if arguments else None
-    if (
-        isinstance(first, exp.Anonymous)
-        and str(first.this).lower() == "table"
-        and [type(a) for a in first.expressions] == [exp.Column]
-    ):
-        arguments[0] = first.expressions[0]
-        node.set("static", True)
-    call.set("expressions", arguments)
-
-
-def _read_relation_function(node: exp.Table) -> None:
-    """Turns `table(s)` and `changelog(s, key, …)` into the marked relation itself."""
-    call = node.this
-    name = str(call.this).lower()
-    arguments = call.expressions
-    if name in ("tumble", "hop"):
-        _read_window_function(node, call)
-        return
-    if (
-        name == "table"
-        and len(arguments) == 1
-        and isinstance(arguments[0], exp.Anonymous)
-        and str(arguments[0].this).lower() == "changelog"
-    ):
-        node.set("this", arguments[0])
-        _read_relation_function(node)
-        node.set("static", True)
-        return
-    if name not in ("table", "changelog") or not arguments or not all(isinstance(a, exp.Column) for a in arguments):
-        return
-    if name == "table" and len(arguments) == 1:
-        node.set("static", True)
-    elif name == "changelog":
-        node.set("changelog", [a.this for a in arguments[1:]])
-    else:
-        return
-    first = arguments[0]
-    node.set("this", first.this)
-    node.set("db", first.args.get("table"))

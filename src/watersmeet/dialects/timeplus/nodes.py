@@ -19,19 +19,28 @@ from watersmeet.values.times import ABBREVIATED, UNITS_US, unit_us
 
 
 class EmitClause(exp.Expression):  # type: ignore[misc]
-    """The part `emit` of a whole query: the EMIT clause, which sets when the query outputs rows."""
+    """The part `emit` of a query: the EMIT clause, which sets when the query outputs rows.
 
-    arg_types: ClassVar[dict[str, Any]] = {"mode": True, "length_us": True}
+    mode: stream, changelog, updates, periodic, window close, or key expire. length_us: the period; 0 without one.
+    delay_us: that of WITH DELAY. timeout_us: that of TIMEOUT. last_us: that of LAST. span_us: that of MAXSPAN; only:
+    whether ONLY precedes it; key: the column of IDENTIFIED BY. repeat: whether REPEAT follows the period. All lengths
+    are in microseconds.
+    """
+
+    arg_types: ClassVar[dict[str, Any]] = {
+        "mode": True, "length_us": True, "delay_us": False, "timeout_us": False, "last_us": False, "span_us": False,
+        "only": False, "key": False, "repeat": False,
+    }  # fmt: skip
 
     @property
     def mode(self) -> str:
-        """The mode: stream, changelog, updates, periodic or window close."""
+        """The mode."""
         return str(self.args["mode"])
 
-    @property
-    def length_us(self) -> int:
-        """The length of the interval in microseconds; 0 without an interval."""
-        return int(self.args["length_us"])
+    def length(self, name: str) -> int | None:
+        """A length; None unless the clause has it."""
+        found: int | None = self.args.get(name)
+        return found
 
 
 class PlainUnion(exp.Union):  # type: ignore[misc]
@@ -48,6 +57,22 @@ class DictionaryJoin(exp.Join):  # type: ignore[misc]
     own_parts: ClassVar[frozenset[str]] = frozenset({"computes"})
 
 
+class StreamSelect(exp.Select):  # type: ignore[misc]
+    """A SELECT with PARTITION BY, SHUFFLE BY, LIMIT … BY, or with EMIT inside of another query.
+
+    partition_by, shuffle_by: lists of expressions. limit_by: an `exp.Limit` with expressions.
+    """
+
+    arg_types: ClassVar[dict[str, Any]] = {
+        **exp.Select.arg_types, "partition_by": False, "shuffle_by": False, "limit_by": False, "emit": False,
+    }  # fmt: skip
+    own_parts: ClassVar[frozenset[str]] = frozenset({"partition_by", "shuffle_by", "limit_by", "emit"})
+
+    def listed(self, part: str) -> list[exp.Expression]:
+        """The expressions of a clause; empty without it."""
+        return list(self.args.get(part) or [])
+
+
 class RangeJoin(exp.Join):  # type: ignore[misc]
     """A join whose condition bounds the time between the rows of its two sides."""
 
@@ -55,12 +80,15 @@ class RangeJoin(exp.Join):  # type: ignore[misc]
 class StreamTable(MarkedTable):
     """A relation in FROM: `stream`, `table(stream)`, `changelog(stream, key, …)`.
 
-    static: whether it stands in `table()`. changelog: the names after the stream in `changelog()`. rewound: whether
-    WHERE sets the time from which rows are read, which may be earlier than the start of the query.
+    static: whether it stands in `table()`. changelog: the names of the keys in `changelog()`. newest_by: the name of
+    the column in `changelog()` by which a row is late. rewound: whether WHERE sets the time from which rows are read,
+    which may be earlier than the start of the query.
     """
 
-    arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "static": False, "changelog": False, "rewound": False}
-    own_parts: ClassVar[frozenset[str]] = frozenset({"static", "changelog", "rewound"})
+    arg_types: ClassVar[dict[str, Any]] = {
+        **exp.Table.arg_types, "static": False, "changelog": False, "newest_by": False, "rewound": False,
+    }  # fmt: skip
+    own_parts: ClassVar[frozenset[str]] = frozenset({"static", "changelog", "newest_by", "rewound"})
     stored_parts: ClassVar[frozenset[str]] = frozenset({"static", "rewound"})
 
     @property
@@ -82,67 +110,122 @@ class StreamTable(MarkedTable):
 
 _AFTER: Final = ("SETTINGS", "FORMAT", "LIMIT", "OFFSET")
 _LENGTH: Final = re.compile(r"(\d+)(ms|s|m|h|d|w)\Z")
-_FIRST: Final = ("STREAM", "CHANGELOG", "CHANGES", "PERIODIC", "ON", "AFTER", "TIMEOUT", "LAST", "PER")
+_CLOSES: Final = (("AFTER", "WATERMARK"), ("AFTER", "WINDOW", "CLOSE"), ("ON", "WINDOW", "CLOSE"))
+_FIRST: Final = ("STREAM", "CHANGELOG", "CHANGES", "PERIODIC", "ON", "AFTER", "TIMEOUT", "LAST", "PER", "WITH", "DELAY")
 
 
-def cut_emit(tokens: Sequence[Token], text: str) -> tuple[list[Token], EmitClause | None]:
-    """The tokens without the EMIT clause, and the clause.
+def cut_emit(tokens: Sequence[Token], text: str) -> tuple[list[Token], EmitClause | None, dict[int, EmitClause]]:
+    """The tokens without EMIT clauses, the clause of the whole query, and the clauses of queries in parentheses by the
+    place of the closing parenthesis.
 
     Raises SYNTAX_ERROR, FEATURE_NOT_SUPPORTED.
     """
-    depth = 0
-    for i, token in enumerate(tokens):
-        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-        following = tokens[i + 1].text.upper() if i + 1 < len(tokens) else ""
-        if (
-            depth == 0
-            and i
-            and token.token_type == TokenType.VAR
-            and token.text.upper() == "EMIT"
-            and following in _FIRST
-        ):
-            end = next((j for j in range(i + 1, len(tokens)) if tokens[j].text.upper() in _AFTER), len(tokens))
-            clause = tokens[i:end]
-            return [*tokens[:i], *tokens[end:]], _Clause(clause, text).read()
-    return list(tokens), None
+    kept: list[Token] = []
+    own: EmitClause | None = None
+    inner: dict[int, EmitClause] = {}
+    at = 0
+    while at < len(tokens):
+        following = tokens[at + 1].text.upper() if at + 1 < len(tokens) else ""
+        is_word = at > 0 and tokens[at].token_type == TokenType.VAR and tokens[at].text.upper() == "EMIT"
+        if not is_word or following not in _FIRST:
+            kept.append(tokens[at])
+            at += 1
+            continue
+        depth, end, close = 0, len(tokens), None
+        for i in range(at + 1, len(tokens)):
+            depth += (tokens[i].token_type == TokenType.L_PAREN) - (tokens[i].token_type == TokenType.R_PAREN)
+            if depth == 0 and end == len(tokens) and tokens[i].text.upper() in _AFTER:
+                end = i
+            if depth < 0:
+                end, close = min(end, i), tokens[i].start
+                break
+        clause = _Clause(tokens[at:end], text).read()
+        if close is None:
+            own = clause
+        else:
+            inner[close] = clause
+        at = end
+    return kept, own, inner
 
 
 class _Clause:
-    """The parts of an EMIT clause."""
+    """The parts of an EMIT clause, which may be joined by AND."""
 
     def __init__(self, tokens: Sequence[Token], text: str) -> None:
         self.tokens = tokens
         self.text = text
         self.index = 1
+        self.found: dict[str, Any] = {}
 
     def read(self) -> EmitClause:
-        mode, length_us = self._mode()
-        if self.index < len(self.tokens):
-            rest = self.tokens[self.index]
-            if rest.text.upper() in ("AND", "TIMEOUT", "LAST", "REPEAT"):
-                raise self._lacking()
-            raise syntax_error(self.text, rest)
-        made = EmitClause(mode=mode, length_us=length_us)
+        signed = self._take("CHANGELOG") or self._take("CHANGES")
+        if not signed:
+            self._take("STREAM")
+        while self.index < len(self.tokens):
+            at = self.index
+            self._take("AND")
+            if not self._part():
+                self.index = at
+                raise self._wrong()
+        mode = self.found.pop("mode", None)
+        if signed and (mode not in (None, "periodic", "updates") or "repeat" in self.found):
+            raise self._lacking()
+        mode = "changelog" if signed else mode or "stream"
+        made = EmitClause(mode=mode, length_us=self.found.pop("length_us", 0), **self.found)
         set_span(made, span_of(self.tokens))
         return made
 
-    def _mode(self) -> tuple[str, int]:
-        if self._take("STREAM"):
-            return "stream", 0
-        if self._take("CHANGELOG") or self._take("CHANGES"):
-            return "changelog", 0
+    def _part(self) -> bool:
+        """Reads one part; False for another word."""
         if self._take("PERIODIC"):
-            length_us = self._length()
-            return ("updates", length_us) if self._take("ON", "UPDATE") else ("periodic", length_us)
-        if self._take("ON", "UPDATE"):
-            return "updates", self._length() if self._take("WITH", "BATCH") else 0
-        if (
-            self._take("AFTER", "WATERMARK")
-            or self._take("AFTER", "WINDOW", "CLOSE")
-            or self._take("ON", "WINDOW", "CLOSE")
+            self._put("mode", "periodic")
+            self._put("length_us", self._length())
+            if self._take("REPEAT"):
+                self._put("repeat", value=True)
+            if self._take("ON", "UPDATE"):
+                self.found["mode"] = "updates"
+        elif self._take("ON", "UPDATE"):
+            self._put("mode", "updates")
+            if self._take("WITH", "BATCH"):
+                self._put("length_us", self._length())
+        elif any(
+            self._take(*w) for w in (("AFTER", "WATERMARK"), ("AFTER", "WINDOW", "CLOSE"), ("ON", "WINDOW", "CLOSE"))
         ):
-            return "window close", self._length() if self._take("WITH", "DELAY") or self._take("AND", "DELAY") else 0
-        raise self._lacking()
+            self._put("mode", "window close")
+        elif self._take("AFTER", "KEY", "EXPIRE"):
+            self._key_expire()
+        elif self._take("WITH", "DELAY") or self._take("DELAY"):
+            self._put("delay_us", self._length())
+        elif self._take("TIMEOUT"):
+            self._put("timeout_us", self._length())
+        elif self._take("LAST"):
+            self._put("last_us", self._length())
+            self._take("ON", "PROCTIME")
+        else:
+            return False
+        return True
+
+    def _key_expire(self) -> None:
+        self._put("mode", "key expire")
+        if self._take("IDENTIFIED", "BY"):
+            if self.index == len(self.tokens):
+                raise self._wrong()
+            token = self.tokens[self.index]
+            self.index += 1
+            self._put("key", exp.column(exp.to_identifier(token.text, quoted=True)))
+            set_span(self.found["key"], span_of([token]))
+        if not self._take("WITH"):
+            raise self._wrong()
+        if self._take("ONLY"):
+            self._put("only", value=True)
+        if not self._take("MAXSPAN"):
+            raise self._wrong()
+        self._put("span_us", self._length())
+
+    def _put(self, name: str, value: Any) -> None:
+        if name in self.found:
+            raise self._wrong()
+        self.found[name] = value
 
     def _take(self, *words: str) -> bool:
         found = tuple(t.text.upper() for t in self.tokens[self.index : self.index + len(words)])
@@ -152,10 +235,10 @@ class _Clause:
         return True
 
     def _length(self) -> int:
-        """Reads `5s` or `INTERVAL 5 SECOND`; the length in microseconds."""
+        """Reads `5s`, `INTERVAL 5 SECOND` or `INTERVAL '5 seconds'`; the length in microseconds."""
         named = self._take("INTERVAL")
         if self.index == len(self.tokens):
-            raise syntax_error(self.text, None, end=self.tokens[-1].end + 1)
+            raise self._wrong()
         token = self.tokens[self.index]
         self.index += 1
         found = _LENGTH.match(token.text)
@@ -167,6 +250,13 @@ class _Clause:
             return int(token.text) * length_us
         raise syntax_error(self.text, token, detail="A length such as 5s was expected here.")
 
+    def _wrong(self) -> Exception:
+        if self.index < len(self.tokens):
+            if self.tokens[self.index].text.upper() == "PER":
+                return self._lacking()
+            return syntax_error(self.text, self.tokens[self.index])
+        return syntax_error(self.text, None, end=self.tokens[-1].end + 1)
+
     def _lacking(self) -> Exception:
         words = " ".join(t.text.upper() for t in self.tokens)
         return not_supported(
@@ -174,7 +264,7 @@ class _Clause:
             self.text,
             span_of(self.tokens),
             hint=(
-                "EMIT STREAM, CHANGELOG, PERIODIC 5s, ON UPDATE, and AFTER WINDOW CLOSE or WATERMARK [WITH DELAY "
-                "5s] are supported."
+                "EMIT STREAM or CHANGELOG with PERIODIC 5s [REPEAT] or ON UPDATE [WITH BATCH 5s], and EMIT [STREAM] "
+                "AFTER WINDOW CLOSE [WITH DELAY 5s] are supported."
             ),
         )

@@ -45,6 +45,10 @@ class MarkedTable(exp.Table):  # type: ignore[misc]
         return False
 
 
+class RelationArgument(exp.Subquery):  # type: ignore[misc]
+    """A query as an argument of a function in FROM, of a dialect that allows that."""
+
+
 class CommaJoin(exp.Join):  # type: ignore[misc]
     """A join that is written as a comma."""
 

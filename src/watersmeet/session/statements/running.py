@@ -167,7 +167,8 @@ class RunningQuery:
         ]
         deltas = [i for i, p in special.items() if p.kind == "delta"]
         mode = request.emission.mode
-        self.signed = mode != "updates" and (bool(deltas) or mode == "changelog" or not self.append_only)
+        whole = mode == "updates" or request.emission.repeats  # such rows are never deleted
+        self.signed = not whole and (bool(deltas) or mode == "changelog" or not self.append_only)
         self.delta_at = min(deltas, default=width)
         self.delta = shown[self.delta_at][1] if deltas else DELTA
         kept = [s for i, s in enumerate(shown) if i not in deltas]
@@ -473,6 +474,11 @@ def start_subscription(session: Session, statement: Subscribe) -> RunningQuery:
     Raises FEATURE_NOT_SUPPORTED for a query that ends by itself.
     """
     session.require_definer("SUBSCRIBE TO")
+    emission = request_of(statement.query, statement.text, session.dialect).emission
+    if emission.repeats:
+        raise not_supported(
+            "SUBSCRIBE TO with EMIT PERIODIC … REPEAT", statement.text, emission.span, hint="Leave REPEAT out."
+        )
     if not runs_on(session, statement.query):
         raise not_supported(
             "SUBSCRIBE TO a batch query", statement.text, statement.span, hint="Write the SELECT alone."

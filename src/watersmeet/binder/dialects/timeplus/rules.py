@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal, cast
+from typing import Final
 
 from sqlglot import exp
 
@@ -18,9 +18,9 @@ from watersmeet.algebra.nodes import Join, Node, Scan
 from watersmeet.algebra.trees import exactly, read
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up, looking_up
-from watersmeet.binder.clauses.timewindows import NAMES, newest, window_call
+from watersmeet.binder.clauses.timewindows import newest
 from watersmeet.binder.context.binding import Bound, Environment, Item, Part
-from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, ComputedColumn, Emission, EmitMode, Request
+from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Emission, Request
 from watersmeet.binder.context.rules import (
     Binding,
     BindQuery,
@@ -33,6 +33,7 @@ from watersmeet.binder.context.rules import (
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, qualified_items
 from watersmeet.binder.dialects.timeplus.dictionaries import computed_once, is_looked_up_column, with_look_ups
+from watersmeet.binder.dialects.timeplus.emissions import with_computed, with_emit, with_id
 from watersmeet.binder.dialects.timeplus.join_kinds import (
     check_kind,
     default_neighbor,
@@ -41,8 +42,9 @@ from watersmeet.binder.dialects.timeplus.join_kinds import (
     with_ranges,
     with_type_defaults,
 )
-from watersmeet.catalog import DELTA_COLUMN, Relation, View
-from watersmeet.dialects.timeplus.nodes import DictionaryJoin, EmitClause, PlainUnion, StreamTable
+from watersmeet.binder.dialects.timeplus.substreams import with_clauses
+from watersmeet.catalog import Relation, View
+from watersmeet.dialects.timeplus.nodes import DictionaryJoin, PlainUnion, StreamTable
 from watersmeet.dialects.timeplus.storage import TUNING
 from watersmeet.dialects.tree.queries import name_of, node_error, node_span
 from watersmeet.dialects.tree.tokens import not_supported
@@ -185,115 +187,6 @@ def fills_aggregates(settings: Mapping[str, str]) -> bool:
     return settings.get("aggregate_functions_null_for_empty") != "1"
 
 
-#: The setting with the id of a running query.
-_QUERY_ID: Final = "query_id"
-
-_VERSION: Final = "emit_version"
-
-#: A call of emit_version() in the form of the grammar.
-_CALLED: Final = "$emit_version"
-
-
-def with_emit(query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
-    """The query without its EMIT clause, and the clause or its default.
-
-    Timeplus, "Streaming windows": groups by a window of a stream are output after the window closes. For other queries
-    the default is None.
-    """
-    clause = query.args.get("emit")
-    if not isinstance(clause, EmitClause):
-        return query, Emission("window close", is_default=True) if _groups_by_window(query) else None
-    query = query.copy()
-    query.set("emit", None)
-    return query, Emission(cast("EmitMode", clause.mode), clause.length_us, node_span(clause))
-
-
-def _groups_by_window(query: exp.Expression, ctes: Mapping[str, exp.Expression] | None = None) -> bool:
-    """Whether a query, or the single relation that it reads, is grouped by `window_start` or `window_end` of a
-    stream.
-    """
-    if not isinstance(query, exp.Select):
-        return False
-    ctes = dict(ctes or {}) | {c.alias: c.this for c in query.ctes}
-    items = [i for i in [query.args.get("from_"), *query.args.get("joins", ())] if i is not None]
-    group = query.args.get("group")
-    if group is None:
-        only = items[0].this if len(items) == 1 else None
-        inner = ctes.pop(only.name, None) if isinstance(only, exp.Table) else only
-        return inner is not None and _groups_by_window(inner.unnest(), ctes)
-    chosen = {i.alias: i.unalias() for i in query.expressions if i.alias}
-    keys = [chosen.get(k.name, k) if isinstance(k, exp.Column) else k for k in group.expressions]
-    keys = [query.expressions[int(k.name) - 1].unalias() if _is_place(k, query) else k for k in keys]
-    return any(isinstance(k, exp.Column) and k.name in NAMES for k in keys) and any(
-        isinstance(i.this, exp.Table) and window_call(i.this) is not None and not i.this.args.get("static")
-        for i in items
-    )
-
-
-def _is_place(key: exp.Expression, query: exp.Select) -> bool:
-    """Whether a key of GROUP BY is the number of an item of the select list."""
-    return isinstance(key, exp.Literal) and key.name.isdecimal() and 1 <= int(key.name) <= len(query.expressions)
-
-
-def with_id(query: exp.Expression) -> tuple[exp.Expression, str | None]:
-    """The query without the setting for its id, and the id."""
-    settings = query.args.get("settings") or []
-    found = [n for n in settings if _names_query(n)]
-    if not found:
-        return query, None
-    query = query.copy()
-    query.set("settings", [n for n in query.args["settings"] if not _names_query(n)] or None)
-    return query, found[-1].expression.name
-
-
-def _names_query(setting: exp.Expression) -> bool:
-    value = setting.args.get("expression")
-    named = isinstance(setting, exp.EQ) and isinstance(setting.this, exp.Column) and setting.this.name == _QUERY_ID
-    return named and isinstance(value, exp.Literal) and bool(value.name)
-
-
-def with_computed(query: exp.Expression, text: str) -> tuple[exp.Expression, tuple[ComputedColumn, ...]]:
-    """The query without the output columns that are not columns of a relation, and these columns.
-
-    Raises FEATURE_NOT_SUPPORTED if the select list has no other columns.
-    """
-    if not isinstance(query, exp.Select) or not any(_kind(i) for i in query.expressions):
-        return query, ()
-    items = query.expressions
-    if all(_kind(i) for i in items):
-        raise not_supported(
-            "a select list without a column of a stream",
-            text,
-            node_span(items[0]),
-            hint="Select a column of a stream, too.",
-        )
-    places = []
-    for i, item in enumerate(items):
-        kind = _kind(item)
-        if kind is not None:
-            stars = any(n.is_star for n in items[:i])
-            places.append(
-                ComputedColumn(
-                    kind,
-                    item.alias or (DELTA_COLUMN if kind == "delta" else f"{_VERSION}()"),
-                    len(items) - 1 - i if stars else i,
-                    stars,
-                    node_span(item),
-                )
-            )
-    query = query.copy()
-    query.set("expressions", [item for item in query.expressions if _kind(item) is None])
-    return query, tuple(places)
-
-
-def _kind(item: exp.Expression) -> Literal["delta", "version"] | None:
-    node = item.unalias()
-    if isinstance(node, exp.Column) and node.name == DELTA_COLUMN and not node.args.get("table"):
-        return "delta"
-    called = isinstance(node, exp.Anonymous) and not node.expressions
-    return "version" if called and node.this == _CALLED else None
-
-
 def check_functions(node: exp.Expression, env: Environment) -> None:
     """Raises JOIN_KIND for both functions on one stream, FEATURE_NOT_SUPPORTED for a function on a name of WITH."""
     if not isinstance(node, StreamTable) or not isinstance(node.this, exp.Identifier):
@@ -319,7 +212,7 @@ def changelog(
     if isinstance(tree, Scan) and not tree.append_only and not places:
         return tree
     by_name = {c.name: c for c in tree.columns}
-    for place in places:
+    for place in [*places, *([node.args["newest_by"]] if node.args.get("newest_by") else [])]:
         if name_of(place) not in by_name:
             raise env.error(
                 "UNDEFINED_COLUMN",
@@ -327,7 +220,13 @@ def changelog(
                 place,
                 hint=did_you_mean(name_of(place), by_name),
             )
-    found = newest(tree, [read(by_name[name_of(p)]) for p in places], binding)
+    version = node.args.get("newest_by")
+    found = newest(
+        tree,
+        [read(by_name[name_of(p)]) for p in places],
+        binding,
+        value=None if version is None else read(by_name[name_of(version)]),
+    )
     if not places or found is None:
         raise env.not_supported(
             "changelog() of this relation", node, hint="Write changelog(stream, key) with an append stream."
@@ -367,8 +266,8 @@ class TimeplusRules(DialectRules):
     def stops_at_bad_messages(self, settings: Mapping[str, str]) -> bool:
         return stops_at_bad_messages(settings)
 
-    def emission(self, query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
-        return with_emit(query)
+    def emission(self, query: exp.Expression, text: str) -> tuple[exp.Expression, Emission | None]:
+        return with_emit(query, text)
 
     def request(self, query: exp.Expression, text: str) -> Request:
         """The request includes the query's id from the settings, and the output columns that no stream has."""
@@ -442,6 +341,11 @@ class TimeplusRules(DialectRules):
 
     def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:
         return [c for c in columns if not is_looked_up_column(c.name)]
+
+    def select(
+        self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
+    ) -> tuple[exp.Select, Node, Scope]:
+        return with_clauses(node, relation, scope, env, binding)
 
     def select_list(
         self, items: Sequence[Item], node: exp.Select, relation: Node, scope: Scope, ctx: Context

@@ -1,0 +1,186 @@
+"""Timeplus' functions over streams: those in FROM (`table`, `changelog`, `tumble`, `hop`), and those that read the rows
+of a stream in order of arrival (`lag`, `lags`, `neighbor`).
+
+Timeplus, "Streaming processing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.catalog import TIME_COLUMN
+from watersmeet.dialects.timeplus.nodes import StreamTable
+from watersmeet.dialects.tree.nodes import RelationArgument
+from watersmeet.dialects.tree.queries import node_span
+from watersmeet.dialects.tree.tokens import not_supported
+
+#: The unsupported functions of Proton in FROM, with their alternatives.
+_LACKING: Final = {
+    "session": "tumble(stream, 5s) and hop(stream, 1s, 5s) exist.",
+    "dedup": "changelog(stream, key) has the last row of each key; GROUP BY with earliest(x) the first.",
+}
+
+
+def check_relation_functions(tree: exp.Expression | None, sql: str) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for Proton's functions that turn a stream into a stream and that Watersmeet
+    lacks.
+    """
+    for node in [] if tree is None else tree.find_all(exp.Table):
+        called = isinstance(node.this, exp.Anonymous) or (not node.alias and bool(node.alias_column_names))
+        name = node.this.name.lower() if called else ""
+        if name in _LACKING:
+            raise not_supported(f"{name}(stream, …) in FROM", sql, node_span(node.this), hint=_LACKING[name])
+
+
+def read_relation_function(node: exp.Table) -> None:
+    """Turns `table(s)` and `changelog(s, key, …)` into the marked relation itself, and reads `tumble` and `hop`."""
+    call = node.this
+    name = str(call.this).lower()
+    arguments = call.expressions
+    if name in ("tumble", "hop"):
+        _read_window_function(node, call)
+    elif name == "table" and len(arguments) == 1 and _calls(arguments[0]) == "changelog":
+        node.set("this", arguments[0])
+        read_relation_function(node)
+        node.set("static", True)
+    elif name == "table" and len(arguments) == 1 and isinstance(arguments[0], exp.Column):
+        node.set("static", True)
+        _read_name(node, arguments[0])
+    elif name == "changelog" and arguments and isinstance(arguments[0], exp.Column):
+        _read_changelog(node, arguments)
+
+
+def _calls(node: exp.Expression) -> str:
+    return str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
+
+
+def _read_name(node: exp.Table, name: exp.Column) -> None:
+    node.set("this", name.this)
+    node.set("db", name.args.get("table"))
+
+
+def _read_changelog(node: exp.Table, arguments: list[exp.Expression]) -> None:
+    """Reads `changelog(stream, key, …)`, and `changelog(stream, key, …, version, true)`, which drops late rows."""
+    names, drops = arguments[1:], False
+    if names and isinstance(names[-1], exp.Boolean):
+        drops, names = bool(names[-1].this), names[:-1]
+        if len(names) < 2:  # the version follows the keys
+            return
+        version = names.pop()
+        if drops and isinstance(version, exp.Column):
+            node.set("newest_by", version.this)
+    if all(isinstance(n, exp.Column) for n in names):
+        node.set("changelog", [n.this for n in names])
+        _read_name(node, arguments[0])
+
+
+def _read_window_function(node: exp.Table, call: exp.Expression) -> None:
+    """Reads `tumble(s, 5s)`, which uses the column `_tp_time`; `tumble(table(s), 5s)` is marked like `table(s)`. A
+    time zone at the end has no effect: windows are counted in UTC.
+    """
+    arguments = list(call.expressions)
+    last = arguments[-1] if arguments else None
+    if isinstance(last, exp.Literal) and last.is_string and last.name.upper() == "UTC":
+        arguments.pop()
+    if len(arguments) > 1 and (isinstance(arguments[1], exp.Interval) or _is_interval(arguments[1])):
+        arguments.insert(1, exp.Column(this=exp.to_identifier(TIME_COLUMN, quoted=True)))
+    first = arguments[0] if arguments else None
+    if (
+        isinstance(first, exp.Anonymous)
+        and _calls(first) == "table"
+        and [type(a) for a in first.expressions] == [exp.Column]
+    ):
+        arguments[0] = first.expressions[0]
+        node.set("static", True)
+    elif isinstance(first, (exp.Query, exp.Anonymous)):
+        arguments[0] = _as_query(first)
+    call.set("expressions", arguments)
+
+
+def _as_query(node: exp.Expression) -> RelationArgument:
+    """The query that a relation in an argument means: a query, or a function in FROM."""
+    inner = node.unnest()
+    if not isinstance(inner, exp.Query):
+        table = StreamTable(this=inner)
+        inner = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
+        read_relation_function(table)
+    return RelationArgument(this=inner)
+
+
+def _is_interval(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Cast) and node.to.this == exp.DType.INTERVAL
+
+
+def _over(node: exp.Anonymous, call: exp.Expression) -> exp.Expression:
+    """The call over the rows of its substream in order of arrival."""
+    select = node.find_ancestor(exp.Select)
+    partition = [] if select is None else select.args.get("partition_by") or []
+    return exp.Window(this=call, partition_by=[p.copy() for p in partition])
+
+
+def _lag(node: exp.Anonymous) -> list[exp.Expression]:
+    return [node.copy()]
+
+
+def _neighbor(node: exp.Anonymous) -> list[exp.Expression]:
+    """`neighbor(x, -1)` is the value of the row before, and `neighbor(x, 1)` that of the row after."""
+    if len(node.expressions) not in (2, 3):
+        return []
+    value, offset, *rest = (e.copy() for e in node.expressions)
+    back = isinstance(offset, exp.Neg)
+    number = offset.this if isinstance(offset, exp.Neg) else offset
+    return [exp.Anonymous(this="lag" if back else "lead", expressions=[value, number, *rest])]
+
+
+def _lags(node: exp.Anonymous) -> list[exp.Expression]:
+    """`lags(x, 1, 3)` has the values of the last, the second last and the third last row."""
+    if len(node.expressions) not in (3, 4):
+        return []
+    value, first, last, *rest = node.expressions
+    if not all(isinstance(n, exp.Literal) and n.name.isdecimal() for n in (first, last)):
+        return []
+    numbers = range(int(first.name), int(last.name) + 1)
+    return [
+        exp.Anonymous(this="lag", expressions=[value.copy(), exp.Literal.number(n), *(r.copy() for r in rest)])
+        for n in (numbers if len(numbers) <= _MOST_LAGS else [])
+    ]
+
+
+#: The greatest number of values of `lags`.
+_MOST_LAGS: Final = 1000
+
+#: The window functions that a call means.
+_CALLS: Final[dict[str, Callable[[exp.Anonymous], list[exp.Expression]]]] = {
+    "lag": _lag, "neighbor": _neighbor, "lags": _lags,
+}  # fmt: skip
+
+
+def _made(node: exp.Anonymous, over: Callable[[exp.Expression], exp.Expression]) -> exp.Expression | None:
+    name = _calls(node)
+    calls = [over(c) for c in _CALLS[name](node)]
+    if not calls:
+        return None
+    return exp.Array(expressions=calls) if name == "lags" else calls[0]
+
+
+def _alone(node: exp.Anonymous) -> exp.Expression | None:
+    """A call without OVER; None for one inside of OVER."""
+    return None if isinstance(node.parent, exp.Window) else _made(node, lambda call: _over(node, call))
+
+
+#: The functions that read other rows of a substream, for calls without OVER. None: the call stays as it is.
+NEIGHBORS: Final[dict[str, Callable[[exp.Anonymous], exp.Expression | None]]] = dict.fromkeys(_CALLS, _alone)
+
+
+def over_window(node: exp.Window) -> exp.Expression | None:
+    """`lags(…) OVER (…)` and `neighbor(…) OVER (…)` as calls of window functions; None for others."""
+
+    def over(call: exp.Expression) -> exp.Expression:
+        made: exp.Expression = node.copy()
+        made.set("this", call)
+        return made
+
+    return _made(node.this, over) if _calls(node.this) in ("lags", "neighbor") else None
