@@ -306,7 +306,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
                 made[0].set("emit", emit)
             return made
 
-        _inner_emits: ClassVar[dict[int, EmitClause]] = {}
+        _inner_emits: dict[int, EmitClause] = {}  # noqa: RUF012 - sqlglot's parsers have no constructor to extend
 
         def _parse_query_modifiers(self, this: Any) -> Any:
             """Reads the clauses of a query; an EMIT clause that was cut out belongs to the query that ends here."""

@@ -88,8 +88,8 @@ def check_key_expire(clause: EmitClause, text: str) -> None:
 
 def _clause_of(query: exp.Expression) -> EmitClause | None:
     """The EMIT clause of a query; without one, that of the single relation that it reads, if it waits for windows."""
-    found = query.args.get("emit")
-    if isinstance(found, EmitClause) or not isinstance(query, exp.Select):
+    found: EmitClause | None = query.args.get("emit")
+    if found is not None or not isinstance(query, exp.Select):
         return found
     inner = _only_query(query, {})
     found = None if inner is None else _clause_of(inner)
