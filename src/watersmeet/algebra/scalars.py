@@ -219,6 +219,8 @@ def strict_columns(node: exp.Expression) -> frozenset[str]:
         return frozenset.intersection(*[strict_columns(o) for o in operands])
     if isinstance(node, (exp.JSONExtract, exp.JSONExtractScalar, exp.Dot, exp.Bracket, exp.In)):
         return strict_columns(node.this)
+    if isinstance(node, exp.Anonymous) and node.name == duckdbs.JSON_TEXT:
+        return strict_columns(node.expressions[0])
     if isinstance(node, exp.Between):
         return strict_columns(node.this)
     if isinstance(node, _STRICT):

@@ -56,20 +56,25 @@ from watersmeet.binder.context.rules import Binding, BindQuery, Groups, JoinClau
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
 from watersmeet.dialects.tree.nodes import CommaJoin, kind_of, own_parts
 from watersmeet.dialects.tree.queries import name_of, node_span
-from watersmeet.errors import did_you_mean
+from watersmeet.dialects.tree.sqltypes import type_of_tree
+from watersmeet.errors import Span, did_you_mean
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.calls import FunctionCall
 from watersmeet.expressions.context import Context, Value, columns_of
+from watersmeet.expressions.functions import function, is_function
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.setfunctions import (
+    RECORDS,
     TableCall,
+    array_of,
     is_set_function,
+    records,
     row_names,
     row_values,
     set_function,
     table_call,
 )
-from watersmeet.values.types import BIGINT, INTEGER
+from watersmeet.values.types import BIGINT, INTEGER, SqlType
 
 
 class SetFunctions:
@@ -174,6 +179,13 @@ class Chain:
         for name, arguments, node in call.calls:
             if name in ("tumble", "hop", "session"):
                 raise ctx.not_supported(f"the time window function {name.upper()} in this place", node)
+            if call.kinds:
+                found.append(self._records(call, ctx))
+                continue
+            if not is_set_function(name) and is_function(name, ctx):
+                value = function(FunctionCall(name, [bind_value(a, ctx) for a in arguments], arguments, node, ctx))
+                found.append(Value(exp.Array(expressions=[value.finish().expression]), array_of(value.type)))
+                continue
             if not is_set_function(name):
                 wraps = name in ("stream", "table") and arguments and isinstance(arguments[0], exp.Anonymous)
                 unknown = arguments[0].name.lower() if wraps else name
@@ -189,6 +201,21 @@ class Chain:
                 set_function(FunctionCall(name, [bind_value(a, ctx) for a in arguments], arguments, node, ctx))
             )
         return found
+
+    def _records(self, call: TableCall, ctx: Context) -> Value:
+        """The records of a function with a list of column definitions."""
+        name, arguments, node = call.calls[0]
+        if name not in RECORDS or len(call.calls) > 1 or len(call.kinds) != len(call.names):
+            raise ctx.error(
+                "SYNTAX_ERROR",
+                "a column definition list is only allowed for functions returning record",
+                node,
+                hint="Write only the names of the columns: AS x (a, b).",
+            )
+        span = node_span(node) or Span(0, 0)
+        kinds = [type_of_tree(kind, self.env.text, span) for kind in call.kinds]
+        row = SqlType("struct", fields=tuple(zip(call.names, kinds, strict=True)))
+        return records(FunctionCall(name, [bind_value(a, ctx) for a in arguments], arguments, node, ctx), row)
 
     def _constant(self, call: TableCall) -> Sourced:
         """A relation for a function that reads no columns."""

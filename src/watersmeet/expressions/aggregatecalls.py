@@ -16,7 +16,7 @@ from watersmeet.expressions.calls import FunctionCall, by_duckdb, constant_of
 from watersmeet.expressions.casts import cast, coerce, text_of
 from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.functions import is_aggregate
-from watersmeet.expressions.nestedfunctions import made_of
+from watersmeet.expressions.jsonfunctions import made_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.values.types import (
     BIGINT,

@@ -24,7 +24,8 @@ from watersmeet.expressions.context import (
     string,
     wrap,
 )
-from watersmeet.formats.valuetexts import DATE_FORM, MOST_HOURS, PLUS_SIGN, TIME_FORM, spaced_sql
+from watersmeet.formats.valuetexts import DATE_FORM, MOST_HOURS, PLUS_SIGN, TIME_FORM
+from watersmeet.system.duckdbs import spaced_sql
 from watersmeet.values.times import ABBREVIATIONS, is_zone_name, with_offset, with_offset_sql, zone_sql
 from watersmeet.values.types import (
     BIGINT,

@@ -391,7 +391,9 @@ OVERFLOW: Final = "value out of range: overflow"
 UNDERFLOW: Final = "value out of range: underflow"
 ZERO_TO_NEGATIVE: Final = "zero raised to a negative power is undefined"
 COMPLEX: Final = "a negative number raised to a non-integer power yields a complex result"
-FAILURES: Final = (TOO_LONG, OVERFLOW, UNDERFLOW, ZERO_TO_NEGATIVE, COMPLEX)
+TOO_DEEP: Final = "jsonb nests too deeply to be compared"
+NO_INDEX: Final = "path element is not an integer"
+FAILURES: Final = (TOO_LONG, OVERFLOW, UNDERFLOW, ZERO_TO_NEGATIVE, COMPLEX, TOO_DEEP, NO_INDEX)
 
 
 def failing(message: str, argument: str, kind: str) -> str:

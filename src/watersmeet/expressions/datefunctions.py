@@ -68,7 +68,7 @@ _NAMES: Final[dict[str, str]] = {"MONTH": "%B", "MON": "%b", "DAY": "%A", "DY": 
 #: The patterns that strftime lacks.
 _COMPUTED: Final[dict[str, str]] = {
     "CC": "lpad(CAST(extract('century' FROM a0) AS VARCHAR), 2, '0')",
-    "Q": "CAST(extract('quarter' FROM a0) AS VARCHAR)",
+    "IY": "right(strftime(a0, '%G'), 2)", "Q": "CAST(extract('quarter' FROM a0) AS VARCHAR)",
     "WW": "lpad(CAST((extract('doy' FROM a0) + 6) // 7 AS VARCHAR), 2, '0')",
     "W": "CAST((extract('day' FROM a0) + 6) // 7 AS VARCHAR)", "D": "CAST(extract('dow' FROM a0) + 1 AS VARCHAR)",
     "ID": "CAST(extract('isodow' FROM a0) AS VARCHAR)",
@@ -166,10 +166,13 @@ def _special(value: exp.Expression, piece: _Piece) -> exp.Expression | None:
         made = fill(_COMPUTED[word], value)
         if piece.unpadded:
             made = call("ltrim", made, string("0"))
-    elif word in _NAMES and word not in ("AM", "PM") and piece.word.isupper():
-        return call("upper", call("strftime", value, string(_NAMES[word])))
-    elif word in _NAMES and piece.word.islower():
-        return call("lower", call("strftime", value, string(_NAMES[word])))
+    elif word in _NAMES:
+        made = call("strftime", value, string(_NAMES[word]))
+        if word in ("MONTH", "DAY") and not piece.unpadded:
+            made = call("rpad", made, number(9), string(" "))
+        if piece.word.islower():
+            return call("lower", made)
+        return call("upper", made) if piece.word.isupper() and word not in ("AM", "PM") else made
     elif piece.ordinal:
         made = call("strftime", value, string(_sign(piece)))
     else:
@@ -180,7 +183,36 @@ def _special(value: exp.Expression, piece: _Piece) -> exp.Expression | None:
     return call("upper", text) if piece.ordinal == "TH" else text
 
 
+#: The fields of an interval a0 by the pattern. Hours may exceed 24 only in HH24.
+_OF_INTERVAL: Final[dict[str, str]] = {
+    "HH24": "printf('%02d', extract('hour' FROM a0))",
+    "HH12": "printf('%02d', (extract('hour' FROM a0) + 11) % 12 + 1)",
+    "MI": "printf('%02d', extract('minute' FROM a0))",
+    "SS": "printf('%02d', CAST(floor(extract('second' FROM a0)) AS BIGINT))",
+    "MS": "printf('%03d', extract('milliseconds' FROM a0) % 1000)",
+    "US": "printf('%06d', extract('microseconds' FROM a0) % 1000000)",
+    "YYYY": "printf('%04d', extract('year' FROM a0))",
+    "YY": "printf('%02d', extract('year' FROM a0) % 100)", "MM": "printf('%02d', extract('month' FROM a0))",
+    "DD": "printf('%02d', extract('day' FROM a0))",
+    "AM": "CASE WHEN extract('hour' FROM a0) % 24 < 12 THEN 'AM' ELSE 'PM' END",
+}  # fmt: skip
+
+
+def _interval_formatted(c: FunctionCall) -> Value:
+    """The text of an interval by a to_char pattern."""
+    parts: list[exp.Expression] = [string("")]
+    for piece in _pieces(c.text(1, example="YYYY")):
+        word = {"HH": "HH12", "PM": "AM"}.get(piece.word.upper(), piece.word.upper())
+        if word and (word not in _OF_INTERVAL or piece.unpadded or piece.ordinal):
+            raise c.not_supported(f"the pattern {piece.word} in to_char of an interval", hint="Use extract and lpad.")
+        made = fill(_OF_INTERVAL[word], c.arguments[0].expression) if word else string(piece.text)
+        parts.append(call("lower", made) if word == "AM" and piece.word.islower() else made)
+    return Value(fill(" || ".join(f"a{i}" for i in range(len(parts))), *parts), VARCHAR)
+
+
 def _to_char(c: FunctionCall) -> Value:
+    if c.arguments[0].type == INTERVAL and not c.arguments[0].unknown:
+        return _interval_formatted(c)
     if c.arguments[0].type.name not in ("timestamp", "timestamptz", "date") or c.arguments[0].unknown:
         raise c.not_supported(
             f"to_char of {c.arguments[0].type.sql}", hint="Cast it to varchar, or use lpad and round."
@@ -205,7 +237,12 @@ def _to_timestamp(c: FunctionCall) -> Value:
 
 def _date_part(c: FunctionCall) -> Value:
     field = c.text(0, example="year").lower()
-    return Value(duckdb_cast(extracted(field, c.arguments[1], c.ctx, c.node).expression, DOUBLE), DOUBLE)
+    value = c.arguments[1]
+    if len(c.arguments) == 3:
+        if value.type != TIMESTAMPTZ:
+            raise c.mismatch("It takes a field, a timestamptz and a time zone.")
+        value = at_time_zone(c.cast(2, VARCHAR), value, c.ctx, c.nodes[2])
+    return Value(duckdb_cast(extracted(field, value, c.ctx, c.node).expression, DOUBLE), DOUBLE)
 
 
 def _date_trunc(c: FunctionCall) -> Value:
@@ -342,6 +379,6 @@ DATE_FUNCTIONS: Final[dict[str, Builder]] = {
     "current_date": _now(DATE), "localtimestamp": _now(TIMESTAMP), "clock_timestamp": _now(TIMESTAMPTZ),
     "current_timestamp": _now(TIMESTAMPTZ), "now": _now(TIMESTAMPTZ), "proctime": _now(TIMESTAMPTZ),
     "statement_timestamp": _now(TIMESTAMPTZ),
-    "date_part": counted(_date_part, 2), "date_trunc": counted(_date_trunc, 2, 3), "timezone": counted(_timezone, 2),
+    "date_part": counted(_date_part, 2, 3), "date_trunc": counted(_date_trunc, 2, 3), "timezone": counted(_timezone, 2),
     "to_char": counted(_to_char, 2), "to_date": counted(_to_date, 2), "to_timestamp": counted(_to_timestamp, 1, 2),
 }  # fmt: skip

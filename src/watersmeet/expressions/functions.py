@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.errors import did_you_mean
-from watersmeet.expressions import nestedfunctions, textfunctions
+from watersmeet.expressions import jsonfunctions, textfunctions
 from watersmeet.expressions.calls import (
     Builder,
     FunctionCall,
@@ -26,10 +26,18 @@ from watersmeet.expressions.calls import (
 from watersmeet.expressions.casts import cast, unify
 from watersmeet.expressions.context import Context, Value, boolean, call, duckdb_cast, fill, string, wrap
 from watersmeet.expressions.datefunctions import DATE_FUNCTIONS
+from watersmeet.expressions.jsonfunctions import (
+    JSON_FUNCTIONS,
+    json_element,
+    json_extract,
+    walked,
+    walked_array,
+    without_path,
+)
 from watersmeet.expressions.lenient import LENIENT_FUNCTIONS
 from watersmeet.expressions.logparsing import LOG_FUNCTIONS
 from watersmeet.expressions.mathfunctions import MATH_FUNCTIONS
-from watersmeet.expressions.nestedfunctions import ARRAY_FUNCTIONS, JSON_FUNCTIONS, json_element, json_extract, walked
+from watersmeet.expressions.nestedfunctions import ARRAY_FUNCTIONS
 from watersmeet.expressions.operators import no_operator, quantified
 from watersmeet.expressions.recordfunctions import RECORD_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
@@ -60,6 +68,23 @@ _VOLATILE: Final = frozenset({
 #: Functions that grammars insert.
 _INSERTED: Final = {**LENIENT_FUNCTIONS, **LOG_FUNCTIONS, **RECORD_FUNCTIONS, **TIME_FUNCTIONS}
 
+_IN_PYTHON: Final = "Write it in Python, with hashlib or a library: CREATE FUNCTION … LANGUAGE python."
+_SLEEPING: Final = "A session does not wait. FLUSH waits until the views show all rows."
+_OF_VECTORS: Final = "Store vectors as real[]: list_distance, list_cosine_distance and list_inner_product take arrays."
+_OF_MAPS: Final = "Store the map as jsonb: j -> 'key', jsonb_each, jsonb_set, j || other and j - 'key'."
+
+#: Functions of vendors that do not exist here, and the way round.
+_LACKING: Final = {
+    **dict.fromkeys(("sha224", "sha384", "sha512", "encrypt", "decrypt"), _IN_PYTHON),
+    **dict.fromkeys(("pg_sleep", "pg_sleep_for"), _SLEEPING),
+    **dict.fromkeys(("l1_distance", "l2_distance", "cosine_distance", "inner_product", "vector_norm", "l2_normalize"),
+                    _OF_VECTORS),
+    **dict.fromkeys(("map_access", "map_cat", "map_contains", "map_delete", "map_entries", "map_filter",
+                     "map_from_entries", "map_from_key_values", "map_insert", "map_keys", "map_length", "map_values",
+                     "jsonb_populate_map"), _OF_MAPS),
+    "openai_embedding": "Call the service outside of the database, or from CREATE FUNCTION … LANGUAGE python.",
+}  # fmt: skip
+
 #: The aggregate functions that have another name in DuckDB.
 _AGGREGATES: Final = frozenset({
     "every", "first_value", "jsonb_agg", "jsonb_object_agg", "last_value", "percentile_cont", "percentile_disc",
@@ -78,14 +103,23 @@ def function(c: FunctionCall) -> Value:
         refuse_volatile(c)
     if name in _SPECIAL:
         return _SPECIAL[name](c)
+    if name in _LACKING:
+        raise c.not_supported(f"the function {name}", hint=_LACKING[name])
     return by_duckdb(c.over(_resized(c.arguments)) if name in ("array_resize", "list_resize") else c)
+
+
+def is_function(name: str, ctx: Context) -> bool:
+    """True for the name of a scalar function that can be called."""
+    if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES) or name in _INSERTED:
+        return False
+    return name in _SPECIAL or ctx.oracle.functions().get(name, ("", ""))[0] in ("scalar", "macro")
 
 
 def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
     """Raises UNDEFINED_FUNCTION unless a scalar function has that name; the arguments may be unknown."""
-    if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES):
+    if name not in _LACKING and (name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES)):
         raise _undefined(name, node, ctx)
-    if is_set_function(name) or name in _INSERTED or name in _SPECIAL:
+    if is_set_function(name) or name in _INSERTED or name in _SPECIAL or name in _LACKING:
         return
     if ctx.oracle.functions().get(name, ("", ""))[0] not in ("scalar", "macro"):
         raise _undefined(name, node, ctx)
@@ -170,6 +204,36 @@ def with_roles(sql: str, current: str, session: str) -> str:
     """DuckDB's SQL with the names of the roles in the places of their functions."""
     names = {"current": current, "session": session}
     return _READ_ROLE.sub(lambda m: string(names[m[1]]).sql(dialect="duckdb") if m[1] else m[0], sql)
+
+
+#: The functions that a call with VARIADIC of an array calls instead.
+_OF_AN_ARRAY: Final = {
+    "concat": "array_to_string", "concat_ws": "array_to_string", "jsonb_build_array": "to_jsonb",
+    "jsonb_build_object": "jsonb_object", "jsonb_extract_path": "#>", "jsonb_extract_path_text": "#>>",
+}  # fmt: skip
+
+
+def variadic(name: str, node: exp.Expression, ctx: Context, bind: Callable[[exp.Expression, Context], Value]) -> Value:
+    """The value of `f(…, VARIADIC array)`, which calls `f` with the elements of the array."""
+    *before, last = node.expressions
+    array = last.this.unnest()
+    written = array.this if isinstance(array, exp.Cast) else array
+    if isinstance(written, exp.Array) and written.expressions:
+        element = array.to.expressions[0] if isinstance(array, exp.Cast) else None
+        items = [e if element is None else exp.Cast(this=e, to=element.copy()) for e in written.expressions]
+        nodes = [*before, *items]
+        return function(FunctionCall(name, [bind(n, ctx) for n in nodes], nodes, node, ctx))
+    if name not in _OF_AN_ARRAY:
+        hint = "Write the elements as arguments."
+        raise ctx.not_supported(f"VARIADIC of an array that is not written as ARRAY[…] in {name}", node, hint=hint)
+    values, nodes = [bind(n, ctx) for n in [*before, last.this]], [*before, last.this]
+    if name.startswith("concat"):
+        separator = values[0] if len(values) == 2 else Value(string(""), VARCHAR, unknown=True)
+        values, nodes = [values[-1], separator], [nodes[-1], nodes[0]]
+    called = _OF_AN_ARRAY[name]
+    if called.startswith("#"):
+        return _at_path(values[0], values[1], called, node, ctx)
+    return function(FunctionCall(called, values, nodes, node, ctx))
 
 
 _SPECIAL: Final[dict[str, Builder]] = {
@@ -321,15 +385,22 @@ def _json(node: Any, ctx: Context, bind: Bind) -> Value:
 
 def _json_path(node: Any, ctx: Context, bind: Bind) -> Value:
     as_text = isinstance(node, exp.JSONBExtractScalar)
-    document, path = bind(node.this, ctx), bind(node.expression, ctx)
-    sign = "#>>" if as_text else "#>"
-    if document.type != JSONB or document.unknown or not (path.unknown or path.type == _TEXTS):
+    return _at_path(bind(node.this, ctx), bind(node.expression, ctx), "#>>" if as_text else "#>", node, ctx)
+
+
+def _at_path(document: Value, path: Value, sign: str, node: exp.Expression, ctx: Context) -> Value:
+    """The part of a document at a path of keys, as text if `sign` is `#>>`."""
+    as_text = sign == "#>>"
+    document = cast(document, JSONB, ctx, node) if document.unknown else document
+    if document.type != JSONB or not (path.unknown or path.type == _TEXTS):
         raise no_operator(ctx, node, sign, document.type, path.type)
     if isinstance(path.expression, exp.Array):
         return walked(document, path.expression.expressions, text=as_text)
     keys = constant_of(path, _TEXTS, node, ctx, example=[])
-    if keys is None or None in keys:
-        raise ctx.not_supported(f"{sign} with a path that is not a constant", node)
+    if keys is None:
+        return walked_array(document, path, text=as_text)
+    if None in keys:
+        return Value(duckdb_cast(exp.null(), VARCHAR if as_text else JSONB), VARCHAR if as_text else JSONB)
     return json_extract(document, keys, text=as_text)
 
 
@@ -342,12 +413,26 @@ def _of_arrays(node: Any, ctx: Context, bind: Bind) -> Value:
     right = cast(right, left.type, ctx, node) if right.unknown else right
     overlaps = isinstance(node, exp.ArrayOverlaps)
     if left.type == JSONB and not overlaps:
-        return nestedfunctions.contains(left, right)
+        return jsonfunctions.contains(left, right, ctx, node)
     if left.type.name != "array" or right.type != left.type:
         raise no_operator(ctx, node, "&&" if overlaps else "@>", left.type, right.type)
     # DuckDB ignores NULL, which is contained in no array.
     template = "list_has_any(a0, a1)" if overlaps else "list_has_all(a0, a1) AND len(a1) = list_count(a1)"
     return Value(fill(template, left.expression, right.expression), BOOLEAN)
+
+
+def _without_path(node: Any, ctx: Context, bind: Bind) -> Value:
+    return without_path(cast(bind(node.this, ctx), JSONB, ctx, node), bind(node.expression, ctx), ctx, node)
+
+
+def _path_test(name: str) -> Reader:
+    """`document @? path`, or `document @@ path`, which sqlglot reads as a search of texts."""
+
+    def read(node: Any, ctx: Context, bind: Bind) -> Value:
+        nodes = [node.this, node.expression] if node.args.get("expression") else [*node.expressions, node.this]
+        return function(FunctionCall(name, [bind(n, ctx) for n in nodes], nodes, node, ctx))
+
+    return read
 
 
 READERS: Final[dict[type, Reader]] = {
@@ -357,5 +442,7 @@ READERS: Final[dict[type, Reader]] = {
     exp.JSONBExtractScalar: _json_path, exp.JSONBContainsTopKey: _called("jsonb_exists"),
     exp.JSONBContainsAnyTopKeys: _called("jsonb_exists_any"), exp.JSONBContainsAllTopKeys: _called("jsonb_exists_all"),
     exp.ArrayContainsAll: _of_arrays, exp.ArrayContainedBy: _of_arrays, exp.ArrayOverlaps: _of_arrays,
+    exp.JSONBDeleteAtPath: _without_path, exp.JSONBPathExists: _path_test("jsonb_path_exists"),
+    exp.MatchAgainst: _path_test("jsonb_path_match"),
     exp.Sqrt: _root("sqrt"), exp.Cbrt: _root("cbrt"), exp.StartsWith: _called("starts_with"),
 }  # fmt: skip

@@ -1,8 +1,8 @@
-"""Binds functions and operators of nested values: jsonb (PostgreSQL 17, 9.16), arrays, structs and rows."""
+"""Binds functions and operators of arrays, structs and rows (PostgreSQL 17, 9.19), and subscripts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from sqlglot import exp
@@ -12,255 +12,14 @@ from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.calls import (
     Builder,
     FunctionCall,
-    at_least,
-    builders,
     check_count,
     constant_of,
     counted,
-    signature,
 )
-from watersmeet.expressions.casts import cast, coerce, text_of, unify
-from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, fill, number, string
-from watersmeet.values.types import (
-    BIGINT,
-    BOOLEAN,
-    INTEGER,
-    JSON_MAX_DEPTH,
-    JSONB,
-    NUMERIC,
-    TIMESTAMP,
-    VARCHAR,
-    SqlType,
-)
-
-_ENTRIES: Final = "map_from_entries(list_zip(json_keys({0}), json_extract({0}, '$.*')))"
-_LIST: Final = "CASE json_type({0}) WHEN 'ARRAY' THEN json_extract({0}, '$[*]') ELSE [{0}] END"
-
-_JOINED: Final = (
-    "CASE WHEN json_type(a0) = 'OBJECT' AND json_type(a1) = 'OBJECT' THEN "
-    f"to_json(map_concat({_ENTRIES.format('a0')}, {_ENTRIES.format('a1')})) "
-    f"ELSE to_json(list_concat({_LIST.format('a0')}, {_LIST.format('a1')})) END"
-)
-
-_WITHOUT_KEY: Final = (
-    "CASE json_type(a0) WHEN 'OBJECT' THEN to_json(map_from_entries(list_filter(list_zip(json_keys(a0), "
-    "json_extract(a0, '$.*')), "
-    "lambda _e: NOT list_contains({0}, struct_extract(_e, 1))))) WHEN 'ARRAY' THEN "
-    "to_json(list_filter(json_extract(a0, '$[*]'), "
-    "lambda _e: NOT (json_type(_e) = 'VARCHAR' AND list_contains({0}, json_extract_string(_e, '$'))))) END"
-)
-
-#: The indexes `_i` (from 1) of all elements but one, which the argument counts from 0 or from the end.
-_WITHOUT_PLACE: Final = (
-    "CASE json_type(a0) WHEN 'ARRAY' THEN to_json(list_filter(json_extract(a0, '$[*]'), lambda _e, _i: "
-    "_i - 1 <> CASE WHEN a1 < 0 THEN json_array_length(a0) + a1 ELSE a1 END)) END"
-)
-
-#: The keys of an object, the strings in an array, or a single string.
-_TOP: Final = (
-    "CASE json_type(a0) WHEN 'OBJECT' THEN json_keys(a0) WHEN 'ARRAY' THEN "
-    "list_transform(list_filter(json_extract(a0, '$[*]'), "
-    "lambda _e: json_type(_e) = 'VARCHAR'), lambda _e: json_extract_string(_e, '$')) WHEN 'VARCHAR' THEN "
-    "[json_extract_string(a0, '$')] "
-    "ELSE CASE WHEN a0 IS NOT NULL THEN CAST([] AS VARCHAR[]) END END"
-)
-
-#: The nesting depth of the text DOC. Brackets outside strings count +1 and -1; the high 32 bits hold the greatest sum
-#: so far, the low ones the current sum.
-_DEPTH: Final = (
-    "list_reduce(list_transform(string_split(regexp_replace(regexp_replace(DOC, "
-    r"""'"(?:[^"\\]|\\.)*"', '', 'g'), '[^\[\]{}]', '', 'g'), ''), """
-    "lambda _c: CASE WHEN _c IN ('[', '{') THEN CAST(1 AS BIGINT) ELSE CAST(-1 AS BIGINT) END), "
-    "lambda _s, _d: greatest(_s // 4294967296, _s % 4294967296 + _d) * 4294967296 + _s % 4294967296 + _d, "
-    "CAST(0 AS BIGINT)) // 4294967296"
-)
-
-#: DuckDB compares and merges documents recursively, so ten thousand levels crash the process. A text below this length
-#: has fewer levels; in longer texts they are counted. Only casts need the test, because values of columns are shallow.
-_SHALLOW: Final = (
-    "CASE WHEN length(CAST(DOC AS VARCHAR)) < 65536 OR DOC IS NULL THEN DOC "
-    f"WHEN {_DEPTH.replace('DOC', 'CAST(DOC AS VARCHAR)')} <= {JSON_MAX_DEPTH} THEN DOC "
-    "ELSE error(concat('jsonb nests too deeply', left(CAST(DOC AS VARCHAR), 0))) END"
-)
-
-_WRITTEN: Final = ("bytea", "interval", "timestamp", "timestamptz")
-_ISO: Final = "replace(CAST(a0 AS VARCHAR), ' ', 'T')"
-_ISO_ZONED: Final = f"regexp_replace({_ISO}, '[+]00$', '+00:00')"
-WITHOUT_NULLS: Final = f"json_merge_patch('{{}}', {_SHALLOW.replace('DOC', 'a0')})"
-
-"""The template of jsonb_strip_nulls."""
-
-
-def made_of(value: Value) -> Value:
-    """`to_jsonb(value)`, where times, intervals, bytea, NaN and infinities become texts in PostgreSQL's form."""
-    return Value(duckdb_cast(call("to_json", _member(value.finish().expression, value.type, 0)), JSONB), JSONB)
-
-
-def _member(expression: exp.Expression, kind: SqlType, depth: int) -> exp.Expression:
-    """A value that DuckDB converts to PostgreSQL's JSON."""
-    text = text_of(Value(expression, kind)) if kind.name in ("bytea", "interval") or kind.is_float else expression
-    if kind.name in ("timestamp", "timestamptz"):
-        return fill(_ISO if kind == TIMESTAMP else _ISO_ZONED, expression)
-    if kind.is_float:
-        return fill("CASE WHEN isfinite(a0) THEN CAST(a1 AS JSON) ELSE to_json(a1) END", expression, text)
-    if not _is_converted(kind):
-        return text
-    if kind.element is not None:
-        item = exp.to_identifier(f"_j{depth}")
-        each = exp.Lambda(this=_member(item.copy(), kind.element, depth + 1), expressions=[item])
-        return call("list_transform", expression, each)
-    fields = [
-        exp.PropertyEQ(
-            this=exp.to_identifier(name, quoted=True),
-            expression=_member(call("struct_extract", expression, string(name)), field, depth),
-        )
-        for name, field in kind.fields
-    ]
-    none = exp.If(this=exp.Is(this=exp.Paren(this=expression.copy()), expression=exp.null()), true=exp.null())
-    return exp.Paren(this=exp.Case(ifs=[none], default=exp.Struct(expressions=fields)))
-
-
-def _is_converted(kind: SqlType) -> bool:
-    """Whether an array or struct has values whose JSON differs in DuckDB."""
-    inner = [field for _, field in kind.fields] if kind.element is None else [kind.element]
-    return any(k.is_float or k.name in _WRITTEN or _is_converted(k) for k in inner)
-
-
-def contains(whole: Value, part: Value) -> Value:
-    """`whole @> part`."""
-    template = f"json_contains({_SHALLOW.replace('DOC', 'a0')}, {_SHALLOW.replace('DOC', 'a1')})"
-    return Value(fill(template, whole.expression, part.expression), BOOLEAN)
-
-
-def joined(left: Value, right: Value) -> Value:
-    """`left || right`: the keys of both objects (the right value of a common key), or the elements of both arrays."""
-    return Value(
-        exp.Cast(
-            this=fill(_JOINED, left.expression, right.expression), to=exp.DataType.build("JSON", dialect="duckdb")
-        ),
-        JSONB,
-    )
-
-
-def without(document: Value, part: Value, ctx: Context, node: exp.Expression) -> Value:
-    """`document - part`, which removes a key, several keys, or the element at an index."""
-    if part.type.is_integer:
-        template = _WITHOUT_PLACE
-    elif part.type == VARCHAR:
-        template = _WITHOUT_KEY.format("[a1]")
-    elif part.type.element == VARCHAR:
-        template = _WITHOUT_KEY.format("a1")
-    else:
-        raise ctx.error("DATATYPE_MISMATCH", f"operator does not exist: jsonb - {part.type.sql}", node)
-    return Value(fill(template, document.expression, part.expression), JSONB)
-
-
-_TYPEOF: Final = (
-    "CASE json_type(a0) WHEN 'OBJECT' THEN 'object' WHEN 'ARRAY' THEN 'array' WHEN 'VARCHAR' THEN 'string' "
-    "WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null' ELSE CASE WHEN a0 IS NOT NULL THEN 'number' END END"
-)
-
-#: One step of a path: an array index or the key of an object.
-_STEP: Final = (
-    "CASE WHEN json_type(a0) = 'ARRAY' THEN json_extract(a0, TRY_CAST(a1 AS BIGINT)) "
-    "ELSE json_extract(a0, '$.\"' || replace(a1, '\"', '\\\"') || '\"') END"
-)
-
-
-def json_extract(document: Value, keys: Sequence[str], *, text: bool) -> Value:
-    """The part of `document` at the path `keys`; digits are also array indexes."""
-    path = "$" + "".join(f"[{k}]" if k.lstrip("-").isdecimal() else '."' + k.replace('"', '\\"') + '"' for k in keys)
-    path = path.replace("[-", "[#-")
-    if text:
-        return Value(call("json_extract_string", document.expression, string(path)), VARCHAR)
-    return Value(call("json_extract", document.expression, string(path)), JSONB)
-
-
-def json_element(document: Value, key: Value, *, text: bool) -> Value | None:
-    """The part of `document` at a key or index; None if the key is neither a text nor an integer."""
-    if key.unknown and not key.is_null:
-        # digits in a string are a key, not an index
-        path = string('$."' + key.expression.name.replace('"', '\\"') + '"')
-    elif key.type.is_integer or key.type == VARCHAR:
-        path = key.expression
-    else:
-        return None
-    if text:
-        return Value(call("json_extract_string", document.expression, path), VARCHAR)
-    return Value(call("json_extract", document.expression, path), JSONB)
-
-
-def walked(document: Value, keys: Sequence[exp.Expression], *, text: bool) -> Value:
-    """Like `json_extract`, for computed keys."""
-    found = document.expression
-    for key in keys:
-        found = fill(_STEP, found, key)
-    return Value(call("json_extract_string", found, string("$")), VARCHAR) if text else Value(found, JSONB)
-
-
-def _path(c: FunctionCall) -> Value:
-    text, document = c.name.endswith("_text"), c.arguments[0]
-    document = c.cast(0, JSONB) if document.unknown else document
-    if document.type != JSONB:
-        raise c.mismatch("It takes a jsonb and keys.")
-    keys = [cast(a, VARCHAR, c.ctx, n) for a, n in zip(c.arguments[1:], c.nodes[1:], strict=True)]
-    if all(k.expression.is_string for k in keys):
-        return json_extract(document, [k.expression.name for k in keys], text=text)
-    return walked(document, [k.expression for k in keys], text=text)
-
-
-def _exists(template: str, kind: SqlType) -> Builder:
-    """`document ? key`, `?|` or `?&` by a template over the keys {0} of the document."""
-
-    def build(c: FunctionCall) -> Value:
-        document, keys = c.cast(0, JSONB), c.arguments[1]
-        keys = c.cast(1, kind) if keys.unknown else keys
-        if keys.type != kind:
-            raise c.mismatch(f"It takes a jsonb and a {kind.sql}.")
-        return Value(fill(template.format(f"({_TOP})"), document.expression, keys.expression), BOOLEAN)
-
-    return counted(build, 2)
-
-
-def _made(c: FunctionCall) -> Value:
-    return made_of(_known(c.arguments[0], c.nodes[0], c.ctx))
-
-
-def _array(c: FunctionCall) -> Value:
-    items = [made_of(_known(a, n, c.ctx)).expression for a, n in zip(c.arguments, c.nodes, strict=True)]
-    return Value(duckdb_cast(call("json_array", *items), JSONB), JSONB, nullable=False)
-
-
-def _object(c: FunctionCall) -> Value:
-    if len(c.arguments) % 2:
-        raise c.error("INVALID_VALUE", "argument list must have even number of elements")
-    items = []
-    for i, (argument, written) in enumerate(zip(c.arguments, c.nodes, strict=True)):
-        value = _known(argument, written, c.ctx)
-        items.append(made_of(value).expression if i % 2 else text_of(value))
-    return Value(duckdb_cast(call("json_object", *items), JSONB), JSONB, nullable=False)
-
-
-def _known(value: Value, node: exp.Expression, ctx: Context) -> Value:
-    """The value, where an untyped literal is a text."""
-    return cast(value, VARCHAR, ctx, node) if value.unknown else value
-
-
-_TEXTS: Final = SqlType("array", element=VARCHAR)
-
-JSON_FUNCTIONS: Final[dict[str, Builder]] = {
-    **builders({
-        "jsonb_array_length": [
-            signature("jsonb", "int", "CASE json_type(a0) WHEN 'ARRAY' THEN json_array_length(a0) END")],
-        "jsonb_typeof": [signature("jsonb", "text", _TYPEOF)],
-        "jsonb_strip_nulls": [signature("jsonb", "jsonb", WITHOUT_NULLS)],
-    }),
-    "jsonb_build_array": _array, "jsonb_build_object": _object, "to_jsonb": counted(_made, 1),
-    "jsonb_exists": _exists("list_contains({0}, a1)", VARCHAR),
-    "jsonb_exists_all": _exists("list_has_all({0}, a1)", _TEXTS),
-    "jsonb_exists_any": _exists("list_has_any({0}, a1)", _TEXTS),
-    "jsonb_extract_path": at_least(_path, 2), "jsonb_extract_path_text": at_least(_path, 2),
-}  # fmt: skip
+from watersmeet.expressions.casts import cast, coerce, unify
+from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, fill, number
+from watersmeet.expressions.jsonfunctions import json_element
+from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, INTERVAL, JSONB, NUMERIC, VARCHAR, SqlType
 
 #: Returns the result type of an array function for an element type.
 Result = Callable[[SqlType], SqlType]
@@ -375,10 +134,38 @@ _POSITION_FROM: Final = _shaped(
     "aei", "list_position(list_slice(a0, greatest(a2, 1), len(a0)), a1) + greatest(a2, 1) - 1", INTEGER
 )
 
+_CAT: Final = _shaped("aa", JOINED, _array_of)
+_SUM: Final = _shaped("a", "list_sum(a0)", _sum)
+_SUM_OF_INTERVALS: Final = _shaped(
+    "a", "list_reduce(list_filter(a0, lambda _e: _e IS NOT NULL), lambda _s, _e: _s + _e)", _element
+)
+
+
+def _array_sum(c: FunctionCall) -> Value:
+    return (_SUM_OF_INTERVALS if c.arguments[0].type.element == INTERVAL else _SUM)(c)
+
+
+def _array_cat(c: FunctionCall) -> Value:
+    """Two joined arrays; an array that is an element of the other one is appended or prepended."""
+    one, other = (dimensions(a.type) for a in c.arguments)
+    if one and other and one - other in (1, -1):
+        return ARRAY_FUNCTIONS["array_append" if one > other else "array_prepend"](c)
+    return _CAT(c)
+
+
+def _flattened(c: FunctionCall) -> Value:
+    """`array_flatten`: the arrays of an array joined into one."""
+    element = c.arguments[0].type.element
+    if element is None or element.name != "array":
+        raise c.mismatch("It takes an array of arrays.")
+    return Value(call("flatten", c.arguments[0].finish().expression), element)
+
+
 ARRAY_FUNCTIONS: Final[dict[str, Builder]] = {
     "array_append": _shaped("ae", _APPENDED, _array_of),
-    "array_cat": _shaped("aa", JOINED, _array_of),
+    "array_cat": counted(_array_cat, 2),
     "array_contains": _shaped("aa", "list_has_all(a0, a1)", BOOLEAN),
+    "array_flatten": counted(_flattened, 1),
     "array_dims": _shaped("a", "CASE WHEN len(a0) > 0 THEN '[1:' || len(a0) || ']' END", VARCHAR),
     "array_distinct": _shaped("a", "list_filter(a0, lambda _e, _i: list_position(a0, _e) = _i)", _array_of),
     "array_length": _array_length,
@@ -394,7 +181,7 @@ ARRAY_FUNCTIONS: Final[dict[str, Builder]] = {
     "array_replace": _shaped("aee", f"list_transform(a0, lambda _e: CASE WHEN {_SAME} THEN a2 ELSE _e END)", _array_of),
     "array_reverse": _shaped("a", "list_reverse(a0)", _array_of),
     "array_sort": _shaped("a", "list_sort(a0, 'ASC', 'NULLS LAST')", _array_of),
-    "array_sum": _shaped("a", "list_sum(a0)", _sum),
+    "array_sum": counted(_array_sum, 1),
     "array_upper": _UPPER,
     "cardinality": counted(_cardinality, 1),
     "trim_array": _shaped(

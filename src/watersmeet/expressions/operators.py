@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.timewindows import TimeWindow, duration_us
 from watersmeet.errors import Error, did_you_mean
-from watersmeet.expressions import nestedfunctions
+from watersmeet.expressions import jsonfunctions
 from watersmeet.expressions.casts import at_time_zone, cast, coerce, condition, has_cast, text_of
 from watersmeet.expressions.context import (
     Context,
@@ -169,7 +169,7 @@ def arithmetic(node: exp.Expression, left: Value, right: Value, ctx: Context) ->
             exp.Paren(this=exp.Sub(this=exp.Paren(this=days[0]), expression=exp.Paren(this=days[1]))), INTERVAL
         )
     if sign == "-" and left.type == JSONB:
-        return nestedfunctions.without(left, right, ctx, node)
+        return jsonfunctions.without(left, right, ctx, node)
     both_times = left.type.name in _DATE_OR_TIME and right.type.name in _DATE_OR_TIME
     if sign == "-" and both_times and pair != ("date", "date"):
         result = INTERVAL
@@ -323,7 +323,7 @@ def concatenate(node: exp.Expression, left: Value, right: Value, ctx: Context) -
     if JSONB in (left.type, right.type):
         documents = [cast(v, JSONB, ctx, node) if v.unknown else v for v in (left, right)]
         if documents[0].type == documents[1].type:
-            return nestedfunctions.joined(documents[0], documents[1])
+            return jsonfunctions.joined(documents[0], documents[1])
     texts = [v for v in (left, right) if v.type == VARCHAR]
     if not texts or any(v.type.is_nested or v.type.name in ("jsonb", "bytea") for v in (left, right)):
         raise no_operator(ctx, node, "||", left.type, right.type)

@@ -17,7 +17,7 @@ from watersmeet.dialects.tree.nodes import Adapted, kind_of, own_parts, sql_of
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.sqltypes import type_of_tree
 from watersmeet.errors import Span
-from watersmeet.expressions import calls, functions, nestedfunctions, operators
+from watersmeet.expressions import calls, functions, jsonfunctions, nestedfunctions, operators
 from watersmeet.expressions.calls import FunctionCall
 from watersmeet.expressions.casts import cast, condition, unify
 from watersmeet.expressions.clock import time_comparison
@@ -32,7 +32,7 @@ from watersmeet.expressions.context import (
     null,
     wrap,
 )
-from watersmeet.expressions.functions import check_function, function, is_aggregate
+from watersmeet.expressions.functions import check_function, function, is_aggregate, variadic
 from watersmeet.expressions.operators import (
     arithmetic,
     bitwise,
@@ -290,6 +290,9 @@ def _is(node: Any, ctx: Context) -> Value:
         value = condition(value, ctx, node, "IS")
         test = exp.Is(this=wrap(value.expression), expression=exp.Boolean(this=target.this))
         return Value(_sign(node, test), BOOLEAN, nullable=False)
+    if isinstance(target, exp.JSON) and not target.args.get("unique") and not target.args.get("with_"):
+        text = cast(value, VARCHAR, ctx, node) if value.unknown or value.type != VARCHAR else value
+        return boolean(_sign(node, jsonfunctions.is_json(text.expression, target.this or "VALUE")), text)
     raise ctx.not_supported("this form of IS", node)
 
 
@@ -364,6 +367,8 @@ def _anonymous(node: Any, ctx: Context) -> Value:
         if not nodes:
             raise ctx.not_supported("row() without fields", node)
         return nestedfunctions.row(nodes, ctx, bind_value)
+    if nodes and isinstance(nodes[-1], exp.Variadic):
+        return variadic(name, node, ctx, bind_value)
     check_function(name, node, ctx)  # raised before the arguments are bound, which may be invalid
     return function(FunctionCall(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx))
 
@@ -409,6 +414,16 @@ def _star(node: Any, ctx: Context) -> Value:
     raise ctx.error("SYNTAX_ERROR", "* is only possible as an item of the select list", node)
 
 
+def _map(node: Any, ctx: Context) -> Value:
+    raise ctx.not_supported("MAP {…}", node, hint="Store the map as jsonb: '{\"key\": 1}'::jsonb, j -> 'key'.")
+
+
+def _distance(node: Any, ctx: Context) -> Value:
+    raise ctx.not_supported(
+        "the operator <-> of vectors", node, hint="Store vectors as real[]: list_distance takes two arrays."
+    )
+
+
 def _bound(
     read: Callable[[Any, Context, Callable[[exp.Expression, Context], Value]], Value],
 ) -> Callable[[Any, Context], Value]:
@@ -451,7 +466,7 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Localtimestamp: _named("localtimestamp"), exp.CurrentTime: _named("current_time"),
     exp.CurrentUser: _named("current_user"), exp.SessionUser: _named("session_user"),
     exp.Localtime: _named("localtime"),
-    exp.Star: _star, exp.If: _if,
+    exp.Star: _star, exp.If: _if, exp.Struct: _map, exp.Distance: _distance,
     exp.Exists: _subquery, exp.Subquery: _subquery, exp.Select: _refused("ARRAY (SELECT …)"),
     exp.Window: _over, exp.Filter: _refused("FILTER here"),
     exp.Collate: _collate, exp.Rollup: _refused("GROUP BY ROLLUP in a view"),

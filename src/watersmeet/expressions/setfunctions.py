@@ -15,6 +15,7 @@ from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.calls import Builder, FunctionCall, counted, limited
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Value, call, common_type, duckdb_cast, fill, number, string, wrap
+from watersmeet.expressions.jsonfunctions import path_of, populated, read_as
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS, matches, split
 from watersmeet.values.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
 
@@ -43,6 +44,7 @@ class TableCall:
     """An item of FROM with one or more set-returning functions in parallel.
 
     calls: the name, the arguments and the span of each function. alias, names: the aliases of the item and its columns.
+    kinds: the types of the columns, in a list of definitions: `AS x (a int, b varchar)`.
     """
 
     calls: tuple[tuple[str, tuple[exp.Expression, ...], exp.Expression], ...]
@@ -50,6 +52,7 @@ class TableCall:
     names: tuple[str, ...]
     ordinality: bool
     lateral: bool
+    kinds: tuple[exp.DataType, ...] = ()
 
     @property
     def title(self) -> str:
@@ -78,13 +81,14 @@ def table_call(node: exp.Expression) -> TableCall | None:
         calls = [(name, tuple(function.expressions), function)]
         number_of = inner.args.get("ordinality") or node.args.get("ordinality")
     alias = node.args.get("alias") or inner.args.get("alias")
-    shown, names = None, []
+    shown, names, kinds = None, [], []
     if isinstance(alias, exp.TableAlias):
         shown = name_of(alias.this) if alias.this is not None else None
         names = [name_of(c.this if isinstance(c, exp.ColumnDef) else c) for c in alias.args.get("columns") or []]
+        kinds = [c.args["kind"] for c in alias.args.get("columns") or [] if isinstance(c, exp.ColumnDef)]
     if isinstance(number_of, exp.Identifier):  # sqlglot takes the last name as its alias
         names.append(name_of(number_of))
-    return TableCall(tuple(calls), shown, tuple(names), bool(number_of), lateral)
+    return TableCall(tuple(calls), shown, tuple(names), bool(number_of), lateral, tuple(kinds))
 
 
 def row_names(call_: TableCall, index: int, element: SqlType) -> tuple[str, ...]:
@@ -210,8 +214,50 @@ def _keys(c: FunctionCall) -> Value:
     return Value(call("json_keys", _document(c)), array_of(VARCHAR))
 
 
-def _refused(c: FunctionCall) -> Value:
-    raise c.not_supported(f"the set-returning function {c.name}")
+def _populated(c: FunctionCall) -> Value:
+    """The records of the elements of an array (PostgreSQL 17, jsonb_populate_recordset)."""
+    item = exp.to_identifier("_r")
+    record = populated(c.arguments[0], item.copy(), c.ctx, c.node)
+    elements = call("json_extract", c.cast(1, JSONB).expression, string("$[*]"))
+    each = exp.Lambda(this=record.finish().expression, expressions=[item])
+    return Value(call("list_transform", elements, each), array_of(record.type))
+
+
+def _path_query(c: FunctionCall) -> Value:
+    items = path_of(c).items
+    return Value(fill(f"CASE WHEN a0 IS NOT NULL THEN {items} END", c.cast(0, JSONB).expression), array_of(JSONB))
+
+
+def _expanded(c: FunctionCall) -> Value:
+    """The elements of an array with their numbers from 1: information_schema._pg_expandarray."""
+    array = c.arguments[0]
+    if array.type.element is None:
+        raise c.mismatch("It takes an array.")
+    kind = array_of(SqlType("struct", fields=(("x", array.type.element), ("n", INTEGER))))
+    rows = fill("list_transform(a0, lambda _e, _i: struct_pack(x := _e, n := _i))", array.finish().expression)
+    return Value(duckdb_cast(rows, kind), kind)
+
+
+def _undefined(c: FunctionCall) -> Value:
+    raise c.error(
+        "SYNTAX_ERROR",
+        "a column definition list is required for functions returning record",
+        f"Write it in FROM: {c.name}(…) AS x (a int, b varchar).",
+    )
+
+
+#: The functions whose records have the columns of a list of definitions, and whether they return several.
+RECORDS: Final = {"jsonb_to_record": False, "jsonb_to_recordset": True}
+
+
+def records(c: FunctionCall, kind: SqlType) -> Value:
+    """The array with the records of jsonb_to_record or jsonb_to_recordset."""
+    document = c.cast(0, JSONB).expression
+    item = exp.to_identifier("_r")
+    record = read_as(Value(item.copy(), JSONB), kind, c.ctx, c.node)
+    rows = call("json_extract", document, string("$[*]")) if RECORDS[c.name] else fill("[a0]", document)
+    each = exp.Lambda(this=record.finish().expression, expressions=[item])
+    return Value(duckdb_cast(call("list_transform", rows, each), array_of(kind)), array_of(kind))
 
 
 _BUILDERS: Final[dict[str, Builder]] = {
@@ -221,5 +267,6 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "jsonb_each": counted(_each, 1), "jsonb_each_text": counted(_each, 1), "jsonb_object_keys": counted(_keys, 1),
     "regexp_matches": counted(matches, 2, 3), "regexp_split_to_table": counted(split, 2, 3),
     "string_to_table": TEXT_FUNCTIONS["string_to_array"], "unnest": counted(_unnest, 1),
-    "jsonb_to_record": _refused, "jsonb_to_recordset": _refused, "jsonb_populate_recordset": _refused,
+    "jsonb_to_record": _undefined, "jsonb_to_recordset": _undefined, "_pg_expandarray": counted(_expanded, 1),
+    "jsonb_populate_recordset": counted(_populated, 2), "jsonb_path_query": counted(_path_query, 2, 3, 4),
 }  # fmt: skip

@@ -46,6 +46,17 @@ _SUBSTRING: Final = (
 
 _OVERLAY: Final = "substring(a0, 1, a2 - 1) || a1 || substring(a0, CAST(a2 AS BIGINT) + {})"
 
+_BYTES_OVERLAY: Final = (
+    "from_hex(substring(hex(a0), 1, 2 * (CAST(a2 AS BIGINT) - 1)) || hex(a1) || "
+    "substring(hex(a0), greatest(2 * (CAST(a2 AS BIGINT) + {}) - 1, 1)))"
+)
+
+#: The position of bytes within bytes, of which only even positions of the digits count.
+_BYTES_POSITION: Final = (
+    "CASE WHEN octet_length(a1) = 0 THEN 1 ELSE coalesce(list_position(list_transform(range(1, octet_length(a0) + 1), "
+    "lambda _p: hex(a0)[2 * _p - 1 : 2 * (_p + octet_length(a1) - 1)]), hex(a1)), 0) END"
+)
+
 _QUOTED: Final = (
     "CASE WHEN contains(a0, '\\') THEN ' E''' || replace(replace(a0, '\\', '\\\\'), '''', '''''') || '''' "
     "ELSE '''' || replace(a0, '''', '''''') || '''' END"
@@ -80,7 +91,9 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "md5": [signature("text", "text", "md5(a0)"), signature("bytea", "text", "md5(a0)")],
     "octet_length": [signature("text", "int", "strlen(a0)"), signature("bytea", "int", "octet_length(a0)")],
     "overlay": [signature("text text int", "text", _OVERLAY.format("length(a1)")),
-                signature("text text int int", "text", _OVERLAY.format("a3"))],
+                signature("text text int int", "text", _OVERLAY.format("a3")),
+                signature("bytea bytea int", "bytea", _BYTES_OVERLAY.format("octet_length(a1)")),
+                signature("bytea bytea int int", "bytea", _BYTES_OVERLAY.format("a3"))],
     "quote_ident": [signature("text", "text", _IDENTIFIER)],
     "repeat": [signature("text int", "text", f"repeat(a0, {limited('strlen(a0) * CAST(a1 AS BIGINT)')})")],
     "replace": [signature("text text text", "text", "CASE WHEN a1 = '' THEN a0 ELSE replace(a0, a1, a2) END")],
@@ -97,8 +110,10 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
                         "list_transform(CASE WHEN a0 = '' THEN CAST([] AS VARCHAR[]) "
                                   "WHEN a1 IS NULL THEN string_split(a0, '') WHEN a1 = '' THEN [a0] "
                                   "ELSE string_split(a0, a1) END, lambda _e: nullif(_e, a2))")],
-    "strpos": [signature("text text", "int", "strpos(a0, a1)")],
+    "strpos": [signature("text text", "int", "strpos(a0, a1)"), signature("bytea bytea", "int", _BYTES_POSITION)],
     "substr": _SUBSTRING, "substring": _SUBSTRING,
+    "secure_compare": [signature("text text", "bool", "a0 = a1")],
+    "to_ascii": [signature("text", "text", "strip_accents(a0)")],
     "to_hex": [signature("int", "text", "lower(to_hex(CAST(a0 AS BIGINT) & 4294967295))"),
                signature("bigint", "text", "lower(to_hex(a0))")],
     "translate": [signature("text text text", "text", "translate(a0, a1, a2)")],
@@ -149,7 +164,10 @@ _SPECIFIER: Final = re.compile(r"%(?:(\d+)\$)?(-?\d*|\*)([sIL%])")
 
 
 def _format(c: FunctionCall) -> Value:
-    """`format('…%s…', …)` (9.4.1) with a constant pattern, without widths."""
+    """`format('…%s…', …)` (9.4.1) without widths."""
+    first = c.arguments[0]
+    if not (first.unknown or first.expression.is_string) and next(first.expression.find_all(exp.Column), None):
+        return _format_rows(c)
     pattern = c.text(0, example="")
     pieces, at, position = [], 0, 0
     for found in re.finditer("%", pattern):
@@ -174,24 +192,63 @@ def _format(c: FunctionCall) -> Value:
     return Value(call("concat", *pieces, string(pattern[position:])), VARCHAR, nullable=False)
 
 
+#: `format` with the pattern a0 and the texts a1: the specifiers, in their order or by their number.
+_FORMATTED: Final = (
+    "array_to_string(list_transform(regexp_extract_all(a0, '%(?:[0-9]+\\$)?[sIL%]|[^%]+|%'), lambda _t, _i: "
+    "CASE WHEN _t = '%%' THEN '%' WHEN NOT regexp_full_match(_t, '%([0-9]+\\$)?[sIL]') THEN _t ELSE "
+    "list_extract(CASE right(_t, 1) WHEN 's' THEN list_transform(a1, lambda _v: coalesce(_v, '')) WHEN 'I' THEN "
+    f"list_transform(a1, lambda _v: {_IDENTIFIER.replace('a0', '_v')}) ELSE "
+    f"list_transform(a1, lambda _v: coalesce({_QUOTED.replace('a0', '_v')}, 'NULL')) END, "
+    "coalesce(CAST(nullif(regexp_extract(_t, '[0-9]+'), '') AS BIGINT), "
+    "len(list_filter(regexp_extract_all(a0, '%(?:[0-9]+\\$)?[sIL%]|[^%]+|%')[1 : _i], "
+    "lambda _o: regexp_full_match(_o, '%[sIL]'))))) END), '')"
+)
+
+
+def _format_rows(c: FunctionCall) -> Value:
+    """`format` with a pattern of each row."""
+    texts = exp.Array(expressions=[output(a, c.ctx, c.node) for a in c.arguments[1:]])
+    return apply(_FORMATTED, [c.cast(0, VARCHAR), Value(texts, _TEXTS)], VARCHAR, c.ctx, c.node)
+
+
+#: The bytes a0 in PostgreSQL's `escape` format: the zero byte and bytes above 127 in octal digits.
+_ESCAPED: Final = (
+    "array_to_string(list_transform(range(1, octet_length(a0) + 1), lambda _p: CASE WHEN hex(a0)[2 * _p - 1 : 2 * _p] "
+    "= '5C' THEN '\\\\' WHEN hex(a0)[2 * _p - 1 : 2 * _p] = '00' OR hex(a0)[2 * _p - 1 : 2 * _p] >= '80' THEN "
+    "printf('\\%03o', CAST('0x' || hex(a0)[2 * _p - 1 : 2 * _p] AS INTEGER)) "
+    "ELSE chr(CAST('0x' || hex(a0)[2 * _p - 1 : 2 * _p] AS INTEGER)) END), '')"
+)
+_UNESCAPED: Final = (
+    "from_hex(array_to_string(list_transform(regexp_extract_all(a0, '(?s)\\\\[0-3][0-7]{2}|\\\\\\\\|[^\\\\]+|\\\\'), "
+    "lambda _t: CASE WHEN _t = '\\\\' THEN '5C' WHEN length(_t) = 4 AND starts_with(_t, '\\') THEN "
+    "printf('%02X', CAST(_t[2] AS INTEGER) * 64 + CAST(_t[3] AS INTEGER) * 8 + CAST(_t[4] AS INTEGER)) "
+    "WHEN _t = '\\' THEN 'invalid' ELSE hex(_t) END), ''))"
+)
+#: PostgreSQL breaks the lines of base64 after 76 characters, and ignores white space when it reads them.
+_BASE64: Final = "regexp_replace(to_base64(a0), '(.{76})', '\\1\n', 'g')"
+_FROM_BASE64: Final = "from_base64(regexp_replace(a0, '\\s', '', 'g'))"
+
+
 def _encode(c: FunctionCall) -> Value:
     kind = c.text(1, example="hex").lower()
     value = c.cast(0, BYTEA) if c.arguments[0].unknown else c.arguments[0]
-    templates = {"hex": "lower(hex(a0))", "base64": "to_base64(a0)"}
+    templates = {"hex": "lower(hex(a0))", "base64": _BASE64, "escape": _ESCAPED}
     if value.type != BYTEA:
         raise c.mismatch("It takes a bytea.")
     if kind not in templates:
-        raise c.not_supported(f"encode to {kind}", hint="hex and base64 are supported.")
+        raise c.not_supported(f"encode to {kind}", hint="hex, base64 and escape are supported.")
     return apply(templates[kind], [value], VARCHAR, c.ctx, c.node)
 
 
 def _decode(c: FunctionCall) -> Value:
     kind = c.text(1, example="hex").lower()
-    functions = {"hex": "from_hex", "base64": "from_base64"}
-    if kind not in functions:
-        raise c.not_supported(f"decode of {kind}", hint="hex and base64 are supported.")
-    return Value(call(functions[kind], c.cast(0, VARCHAR).expression), BYTEA)
+    templates = {"hex": "from_hex(a0)", "base64": _FROM_BASE64, "escape": _UNESCAPED}
+    if kind not in templates:
+        raise c.not_supported(f"decode of {kind}", hint="hex, base64 and escape are supported.")
+    return Value(fill(templates[kind], c.cast(0, VARCHAR).expression), BYTEA)
 
+
+_TEXTS: Final = SqlType("array", element=VARCHAR)
 
 TEXT_FUNCTIONS: Final[dict[str, Builder]] = {
     **_BY_SIGNATURE, "array_join": counted(_array_to_string, 2, 3), "array_to_string": counted(_array_to_string, 2, 3),
@@ -322,9 +379,6 @@ def similar(pattern: str, escape: str, node: exp.Expression, ctx: Context) -> ex
     return checked("".join(result), node, ctx)
 
 
-_TEXTS: Final = SqlType("array", element=VARCHAR)
-
-
 class _Match:
     """The arguments of a call: the text from the start position on, the pattern and the options."""
 
@@ -398,7 +452,44 @@ def _like(c: FunctionCall) -> Value:
     return Value(_Match(c, flags=2).call("regexp_matches"), BOOLEAN)
 
 
+#: The text with the match number a2 replaced by a3. a0: the pieces between the matches a1.
+_NTH_REPLACED: Final = (
+    "array_to_string(list_transform(a0, lambda _s, _n: _s || CASE WHEN _n > len(a1) THEN '' WHEN _n = a2 THEN a3 "
+    "ELSE a1[_n] END), '')"
+)
+
+
+def _replace_from(c: FunctionCall) -> Value:
+    """`regexp_replace(text, pattern, replacement, start [, N [, flags]])` (PostgreSQL 17, 9.7.3)."""
+    found = _Match(c, start=3, flags=5, everywhere=True)
+    number_of = c.cast(4, INTEGER).expression if len(c.arguments) > 4 else number(0 if found.everywhere else 1)
+    text = replacement(c.cast(2, VARCHAR))
+    if not text.is_string:
+        raise c.not_supported("regexp_replace from a position with a replacement that is not a constant")
+    parts = [p for p in re.split(r"(\\.)", text.name) if p]
+    listed = [
+        fill("list_extract(a0, a1)", found.call("regexp_extract_all", number(int(p[1]))), number_of)
+        if p[0] == "\\" and p[1].isdecimal()
+        else string(p[1:] if p[0] == "\\" else p)
+        for p in parts
+    ]
+    every = call("regexp_replace", found.text, found.pattern, text, string(found.options.name + "g"))
+    one = fill(
+        _NTH_REPLACED,
+        found.call("string_split_regex"),
+        found.call("regexp_extract_all", number(0)),
+        number_of,
+        call("concat", string(""), *listed),
+    )
+    before = call("left", c.cast(0, VARCHAR).expression, fill("a0 - 1", c.cast(3, INTEGER).expression))
+    return Value(fill("a0 || CASE WHEN a1 = 0 THEN a2 ELSE a3 END", before, number_of, every, one), VARCHAR)
+
+
 def _replace(c: FunctionCall) -> Value:
+    if len(c.arguments) > 4 or (
+        len(c.arguments) == 4 and not c.arguments[3].unknown and c.arguments[3].type.is_integer
+    ):
+        return _replace_from(c)
     found = _Match(c, flags=3, everywhere=True)
     text = replacement(c.cast(2, VARCHAR))
     options = string(found.options.name + ("g" if found.everywhere else ""))
@@ -437,6 +528,6 @@ def matched(text: Value, pattern: Value, flags: str, node: exp.Expression, ctx: 
 REGEX_FUNCTIONS: Final[dict[str, Builder]] = {
     "regexp_count": counted(_count, 2, 3, 4), "regexp_extract": counted(_extract, 2, 3),
     "regexp_like": counted(_like, 2, 3), "regexp_match": counted(_match, 2, 3),
-    "regexp_replace": counted(_replace, 3, 4), "regexp_split_to_array": counted(split, 2, 3),
+    "regexp_replace": counted(_replace, 3, 4, 5, 6), "regexp_split_to_array": counted(split, 2, 3),
     "regexp_substr": counted(_substr, 2, 3, 4, 5, 6),
 }  # fmt: skip

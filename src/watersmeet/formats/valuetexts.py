@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import did_you_mean, error
 from watersmeet.system import duckdbs
+from watersmeet.system.duckdbs import JSON_BLANKS
 from watersmeet.values.packing import offsets
 from watersmeet.values.times import DAY_US, with_offset_sql
 from watersmeet.values.types import Field, SqlType
@@ -241,29 +242,12 @@ EXACT_JSON: Final = JsonStyle(
     float="string",
 )
 
-_STRING: Final = r'"(?:[^"\\]|\\.)*"'
-
-#: (pattern, replacement) in sequence: remove white space outside strings, add blanks, remove the last blank. Matches of
-#: the second pattern are adjacent, so that none begins within a string.
-_STEPS: Final = (
-    (rf"({_STRING})|[ \t\r\n]+", r"\1"),
-    (rf'((?:{_STRING}|[^",:])*)([,:]|$)', r"\1\2 "),
-    (" +$", ""),
-)
-
 
 def spaced(texts: pa.Array) -> pa.Array:
     """Texts of jsonb with PostgreSQL's blanks."""
-    for pattern, replacement in _STEPS:
+    for pattern, replacement in JSON_BLANKS:
         texts = pc.replace_substring_regex(texts, pattern, replacement)
     return texts
-
-
-def spaced_sql(text: str) -> str:
-    """DuckDB SQL for `spaced`."""
-    for pattern, replacement in _STEPS:
-        text = f"regexp_replace({text}, '{pattern}', '{replacement}', 'g')"
-    return text
 
 
 Mask = npt.NDArray[np.bool_]

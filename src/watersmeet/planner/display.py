@@ -12,6 +12,7 @@ from sqlglot import exp, parse_one
 from watersmeet.algebra.timewindows import clock_text, duration_us
 from watersmeet.drawing import Arrow, Box, Diagram
 from watersmeet.expressions.casts import as_written
+from watersmeet.system.duckdbs import JSON_TEXT
 from watersmeet.values.calledfunctions import decoded
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import Schema, SqlType
@@ -115,6 +116,8 @@ def display(node: exp.Expression, names: Mapping[str, str]) -> str:
         return display(written, names)
     if isinstance(node, exp.Cast):
         return _cast(node, names)
+    if isinstance(node, exp.Anonymous) and node.name == JSON_TEXT:
+        return f"({' ->> '.join(display(part, names) for part in node.expressions)})"
     return _call(node, names)
 
 

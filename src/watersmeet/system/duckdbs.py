@@ -20,6 +20,35 @@ _SHUT: Final = {
     "python_enable_replacements": False,
 }
 
+#: A string of JSON.
+JSON_STRING: Final = r'"(?:[^"\\]|\\.)*"'
+
+#: (pattern, replacement) in sequence, for jsonb as PostgreSQL prints it: remove white space outside strings, add
+#: blanks, remove the last blank. Matches of the second pattern are adjacent, so that none begins within a string.
+JSON_BLANKS: Final = (
+    (rf"({JSON_STRING})|[ \t\r\n]+", r"\1"),
+    (rf'((?:{JSON_STRING}|[^",:])*)([,:]|$)', r"\1\2 "),
+    (" +$", ""),
+)
+
+
+def spaced_sql(text: str) -> str:
+    """SQL for the text of a jsonb with PostgreSQL's blanks."""
+    for pattern, replacement in JSON_BLANKS:
+        text = f"regexp_replace({text}, '{pattern}', '{replacement}', 'g')"
+    return text
+
+
+#: The macro of `document ->> path`: of a string its content, of other members the text of jsonb.
+JSON_TEXT: Final = "__internal_jsonb_text"
+
+_MEMBER: Final = "json_extract_string(document, path)"
+_TEXT_MACRO: Final = (
+    f"CREATE MACRO {JSON_TEXT}(document, path) AS CASE WHEN NOT (starts_with({_MEMBER}, '{{') OR "
+    f"starts_with({_MEMBER}, '[')) OR json_type(json_extract(document, path)) = 'VARCHAR' THEN {_MEMBER} "
+    f"ELSE {spaced_sql(_MEMBER)} END"
+)
+
 #: Optimizers that are never used. The deliminator lets EXISTS over an inequality with an outer column compare that
 #: column with itself, and evaluates failing expressions for unneeded rows. No query of TPC-H is slower without it.
 _WRONG: Final = ("deliminator",)
@@ -58,6 +87,7 @@ def connect(
     if optimizers is not None:
         names = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
         off += [name for name in names if name not in optimizers]
+    connection.execute(_TEXT_MACRO)
     if off:
         connection.execute(f"SET disabled_optimizers = '{','.join(off)}'")
     if not external_access:

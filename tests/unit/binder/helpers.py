@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import duckdb
 from tests.algebra_to_sql import to_sql
 
 from watersmeet.algebra.nodes import Aggregate, Expand, Filter, Join, Project, Scan, Values
@@ -13,6 +12,7 @@ from watersmeet.catalog import Catalog, Index
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateTable, CreateView
 from watersmeet.errors import Error
+from watersmeet.system import duckdbs
 from watersmeet.unparsing import to_duckdb
 
 
@@ -65,8 +65,7 @@ class Content:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.connection = duckdb.connect(config={"threads": 1})
-        self.connection.execute("SET TimeZone = 'UTC'")
+        self.connection = duckdbs.connect(memory_limit="1GB")
         self.connection.execute("CREATE SCHEMA ids")
         for relation in catalog.relations.values():
             if relation.is_stored:

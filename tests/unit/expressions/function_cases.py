@@ -15,6 +15,54 @@ ROW = r"""INSERT INTO one VALUES (2, 42.4382, -2.5, 'Thomas', 'o(.)a', '%ho%', '
 
 CASES = r"""
 # over columns
+jsonb_path_query_array(j, '$.a.b[*]') ⇒ jsonb ⇒ [1, "x", null]
+jsonb_path_query_array(j, '$.a.b[*] ? (@ == 1 || @ == "x")') ⇒ jsonb ⇒ [1, "x"]
+jsonb_path_query_array(j, '$.a.b[last]') ⇒ jsonb ⇒ [null]
+jsonb_path_query_array(j, '$.a.b[0 to 1]') ⇒ jsonb ⇒ [1, "x"]
+jsonb_path_query_array(j, '$.* ? (@ == "v" || @ == true)') ⇒ jsonb ⇒ ["v", true]
+jsonb_path_query_array(j, '$.a.b[*].type()') ⇒ jsonb ⇒ ["number", "string", "null"]
+jsonb_path_query_array(j, '$.a.b.size()') ⇒ jsonb ⇒ [3]
+jsonb_path_query_first(j, '$.k ? (@ like_regex "^V" flag "i")') ⇒ jsonb ⇒ "v"
+jsonb_path_query_first(j, '$.a.b[*] ? (@ != null)') ⇒ jsonb ⇒ 1
+jsonb_path_exists(j, '$.a.b ? (@ > 1)') ⇒ boolean ⇒ false
+jsonb_path_exists(j, '$.n') ⇒ boolean ⇒ true
+jsonb_path_match(j, '$.a.b[*] == 1') ⇒ boolean ⇒ true
+jsonb_path_match(j, '$.a.b[*] > 1') ⇒ boolean ⇒ ∅
+jsonb_path_match(j, 'exists($.a.c)') ⇒ boolean ⇒ false
+jsonb_path_match(j, '($.k > 1) is unknown') ⇒ boolean ⇒ true
+jsonb_path_match(j, '$.a.b[0] + 1 == 2') ⇒ boolean ⇒ true
+j @? '$.a.b[3]' ⇒ boolean ⇒ false
+j @@ '$.t == true' ⇒ boolean ⇒ true
+jsonb_set(j, '{a,b,0}', '{"z": 1}') ⇒ jsonb ⇒ {"a": {"b": [{"z": 1}, "x", null]}, "k": "v", "n": null, "t": true}
+jsonb_set(j, '{a,c}', '2') ⇒ jsonb ⇒ {"a": {"b": [1, "x", null], "c": 2}, "k": "v", "n": null, "t": true}
+jsonb_set(j, '{a,c}', '2', false) ⇒ jsonb ⇒ {"a": {"b": [1, "x", null]}, "k": "v", "n": null, "t": true}
+jsonb_set(j, '{x,y}', '2') ⇒ jsonb ⇒ {"a": {"b": [1, "x", null]}, "k": "v", "n": null, "t": true}
+j #- '{a,b,1}' ⇒ jsonb ⇒ {"a": {"b": [1, null]}, "k": "v", "n": null, "t": true}
+j #- '{k}' ⇒ jsonb ⇒ {"a": {"b": [1, "x", null]}, "n": null, "t": true}
+j @> '{"a": {"b": [1]}}' ⇒ boolean ⇒ true
+j @> '{"b": [1]}' ⇒ boolean ⇒ false
+'[1, [2]]'::jsonb @> to_jsonb(i) ⇒ boolean ⇒ false
+to_jsonb(i) <@ '[1, [2], 2]'::jsonb ⇒ boolean ⇒ true
+j ->> 'a' ⇒ character varying ⇒ {"b": [1, "x", null]}
+jsonb_object(sa) ⇒ jsonb ⇒ {"x%": "Th%"}
+jsonb_pretty(j -> 'n') ⇒ character varying ⇒ null
+jsonb_strip_nulls(j) ⇒ jsonb ⇒ {"a": {"b": [1, "x", null]}, "k": "v", "t": true}
+s IS JSON ⇒ boolean ⇒ false
+s IS NOT JSON OBJECT ⇒ boolean ⇒ true
+regexp_replace(s, '[ao]', 'X', 1, 2) ⇒ character varying ⇒ ThomXs
+regexp_replace(s, '([ao])', '<\1>', 4, 1, 'i') ⇒ character varying ⇒ Thom<a>s
+regexp_replace(s, 'm|a', 'X', 2, 0) ⇒ character varying ⇒ ThoXXs
+overlay(by placing '\x99'::bytea from 2) ⇒ bytea ⇒ \x1299
+position('\x34'::bytea in by) ⇒ integer ⇒ 2
+decode('a\\\001', 'escape') ⇒ bytea ⇒ \x615c01
+encode(by, 'base64') ⇒ character varying ⇒ EjQ=
+format('%2$s %1$I', s, i) ⇒ character varying ⇒ 2 "Thomas"
+to_char(iv, 'MM DD HH24:MI:SS') ⇒ character varying ⇒ 01 02 03:04:05
+to_char(ts, 'FMDay, FMMonth IY') ⇒ character varying ⇒ Friday, February 01
+date_part('hour', tz AT TIME ZONE 'America/New_York') ⇒ double precision ⇒ 15
+concat(VARIADIC sa) ⇒ character varying ⇒ x%Th%
+concat_ws('-', VARIADIC sa) ⇒ character varying ⇒ x%-Th%
+jsonb_build_array(VARIADIC a) ⇒ jsonb ⇒ [1, 2, null]
 abs(f) ⇒ double precision ⇒ 2.5
 ceil(n) ⇒ numeric ⇒ 43
 floor(i) ⇒ double precision ⇒ 2

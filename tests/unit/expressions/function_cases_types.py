@@ -7,7 +7,7 @@ CASES = r"""
 to_char(ts, 'YYYY-MM-DD HH24:MI:SS') ⇒ character varying ⇒ 2001-02-16 20:38:40
 to_char(ts, 'HH12:MI:SS AM, Dy DD Mon YY') ⇒ character varying ⇒ 08:38:40 PM, Fri 16 Feb 01
 to_char(ts, 'FMMonth FMDDth') ⇒ character varying ⇒ February 16th
-to_char(ts, 'MONTH MON mon DAY day DY') ⇒ character varying ⇒ FEBRUARY FEB feb FRIDAY friday FRI
+to_char(ts, 'MONTH MON mon DAY day DY') ⇒ character varying ⇒ FEBRUARY  FEB feb FRIDAY    friday    FRI
 to_char(ts, 'Q D ID DDD IYYY IW') ⇒ character varying ⇒ 1 6 5 047 2001 07
 to_char(ts, 'MS US am "year" YYYY') ⇒ character varying ⇒ 120 120000 pm year 2001
 to_char(tz, 'YYYY-MM-DD') ⇒ character varying ⇒ 2001-02-16

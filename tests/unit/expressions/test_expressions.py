@@ -183,7 +183,7 @@ FULL = "timestamp without time zone"
         ("1.005::numeric(10,2)", "numeric(10,2)", D("1.01")),
         # jsonb, arrays, structs
         ("j -> 'a' -> 'b' -> 0", "jsonb", "1"),
-        ("j -> 'a' ->> 'b'", "character varying", "[1,2]"),
+        ("j -> 'a' ->> 'b'", "character varying", "[1, 2]"),
         ("j #>> '{a,b,1}'", "character varying", "2"),
         ("j ->> 'k'", "character varying", "v"),
         ("j ->> 'n'", "character varying", None),
@@ -417,7 +417,6 @@ def test_what_changes_by_itself_is_refused_in_a_view_only(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "pg_sleep(1)",
         "getenv('HOME')",
         "read_text('/etc/passwd')",
         "nextval('s')",

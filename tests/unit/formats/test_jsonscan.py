@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.thorough import examples
 
 from watersmeet.formats.jsonscan import canonical, elements, is_valid, members, newest
-from watersmeet.formats.valuetexts import evaluate, spaced, spaced_sql
+from watersmeet.formats.valuetexts import evaluate, spaced
+from watersmeet.system.duckdbs import spaced_sql
 
 
 class Pairs(list[Any]):

@@ -121,6 +121,20 @@ def _read_encoding(cursor: Cursor) -> Encoding:
     return cast("Encoding", found)
 
 
+def _read_trim(self: Any) -> exp.Trim:
+    """Reads the arguments of TRIM, also `BOTH FROM text, characters`."""
+    index = self._index
+    position = self._prev.text.upper() if self._match_texts(self.TRIM_TYPES) else None
+    if position is None or not self._match(TokenType.FROM):
+        self._retreat(index)
+        found: exp.Trim = self._parse_trim()
+        return found
+    text = self._parse_bitwise()
+    characters = self._parse_bitwise() if self._match(TokenType.COMMA) else None
+    made: exp.Trim = self.expression(exp.Trim(this=text, position=position, expression=characters))
+    return made
+
+
 def _arrow(kind: type[exp.Expression]) -> Any:
     """The parser of `a -> b`, which keeps `b` unchanged."""
     return lambda self, this, path: self.expression(kind(this=this, expression=path))
@@ -141,7 +155,10 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
         """RisingWave's grammar; functions and the operators of jsonb stay as written."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            **{name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX},
+            "TRIM": _read_trim,
+        }
         # `->` in an argument is the operator of jsonb, never a lambda
         LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
         JSON_OPERATORS: ClassVar[dict[TokenType, Any]] = {
@@ -155,6 +172,9 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             TokenType.RLIKE: lambda self: self.expression(exp.BitwiseNot(this=self._parse_term())),
             TokenType.PIPE_SLASH: lambda self: self.expression(exp.Sqrt(this=self._parse_term())),
             TokenType.DPIPE_SLASH: lambda self: self.expression(exp.Cbrt(this=self._parse_term())),
+            TokenType.PARAMETER: lambda self: self.expression(
+                exp.Anonymous(this="abs", expressions=[self._parse_term()])
+            ),
         }
 
 
