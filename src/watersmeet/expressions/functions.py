@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.errors import did_you_mean
-from watersmeet.expressions import jsonfunctions, textfunctions
+from watersmeet.expressions import jsonfunctions, nestedfunctions, regexpatterns, textfunctions
 from watersmeet.expressions.calls import (
     Builder,
     FunctionCall,
@@ -41,6 +41,7 @@ from watersmeet.expressions.nestedfunctions import ARRAY_FUNCTIONS
 from watersmeet.expressions.operators import no_operator, quantified
 from watersmeet.expressions.recordfunctions import RECORD_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
+from watersmeet.expressions.sqljsonpaths import PATH_FUNCTIONS
 from watersmeet.expressions.textfunctions import REGEX_FUNCTIONS, TEXT_FUNCTIONS
 from watersmeet.expressions.timetexts import TIME_FUNCTIONS
 from watersmeet.values.types import BOOLEAN, DOUBLE, INTEGER, JSONB, VARCHAR, SqlType
@@ -239,7 +240,7 @@ def variadic(name: str, node: exp.Expression, ctx: Context, bind: Callable[[exp.
 _SPECIAL: Final[dict[str, Builder]] = {
     **dict.fromkeys(_ROLES, counted(_role, 0)),
     **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS,
-    **ARRAY_FUNCTIONS, **JSON_FUNCTIONS,
+    **ARRAY_FUNCTIONS, **JSON_FUNCTIONS, **PATH_FUNCTIONS,
     "coalesce": at_least(_coalesce, 1), "greatest": at_least(_extreme, 1), "least": at_least(_extreme, 1),
     "nullif": counted(_nullif, 2), "num_nonnulls": at_least(_nulls, 1), "num_nulls": at_least(_nulls, 1),
 }  # fmt: skip
@@ -317,7 +318,7 @@ def _regexp(node: Any, ctx: Context, bind: Bind) -> Value:
 def _similar(node: Any, ctx: Context, bind: Bind, escape: exp.Expression | None = None) -> Value:
     text = _as_text(node.this, node, "SIMILAR TO", ctx, bind)
     given, sign = bind(node.expression, ctx), bind(escape or string("\\"), ctx)
-    pattern = textfunctions.similar(
+    pattern = regexpatterns.similar(
         constant_text(given, "SIMILAR TO", node, ctx, example="", what="a pattern"),
         constant_text(sign, "SIMILAR TO", node, ctx, example="\\", what="an escape character"),
         node,
@@ -435,7 +436,16 @@ def _path_test(name: str) -> Reader:
     return read
 
 
+def _bracket(node: Any, ctx: Context, bind: Bind) -> Value:
+    value = bind(node.this, ctx)
+    if value.type != JSONB or value.unknown:
+        return nestedfunctions.subscript(value, node, ctx, bind)
+    keys = [None if isinstance(n, exp.Slice) else bind(n, ctx) for n in node.expressions]
+    return jsonfunctions.subscript(value, keys, node, ctx)
+
+
 READERS: Final[dict[type, Reader]] = {
+    exp.Bracket: _bracket,
     exp.Like: _like, exp.ILike: _like, exp.Escape: _escape, exp.RegexpLike: _regexp, exp.RegexpILike: _regexp,
     exp.SimilarTo: _similar, exp.StrPosition: _position, exp.Substring: _substring, exp.Trim: _trim,
     exp.Overlay: _overlay, exp.JSONExtract: _json, exp.JSONExtractScalar: _json, exp.JSONBExtract: _json_path,

@@ -29,7 +29,6 @@ from watersmeet.expressions.context import (
     fill,
     string,
 )
-from watersmeet.expressions.sqljsonpaths import Path, translate
 from watersmeet.system.duckdbs import JSON_STRING, JSON_TEXT
 from watersmeet.values.types import BOOLEAN, JSON_MAX_DEPTH, JSONB, TIMESTAMP, VARCHAR, SqlType
 
@@ -557,38 +556,6 @@ def _elements(c: FunctionCall) -> Value:
     return Value(found, SqlType("array", element=JSONB))
 
 
-def path_of(c: FunctionCall) -> Path:
-    """The path of a call `f(document, path [, variables [, silent]])`."""
-    text = c.text(1, example="$", what="a path")
-    given: Any = {}
-    if len(c.arguments) > 2:
-        read = constant_of(c.arguments[2], JSONB, c.node, c.ctx, example="{}")
-        if read is None:
-            raise c.not_supported(f"{c.name} with variables that are not constants", hint="Compare with the result.")
-        given = json.loads(read)
-        if not isinstance(given, dict):
-            raise c.error("INVALID_VALUE", '"vars" argument is not an object')
-    return translate(c, text, given)
-
-
-def by_path(template: str, kind: SqlType) -> Builder:
-    """A function of the items of a path. template: DuckDB SQL over {items}."""
-
-    def build(c: FunctionCall) -> Value:
-        made = template.format(items=path_of(c).items)
-        return Value(fill(f"CASE WHEN a0 IS NOT NULL THEN {made} END", c.cast(0, JSONB).expression), kind)
-
-    return counted(build, 2, 3, 4)
-
-
-def _path_match(c: FunctionCall) -> Value:
-    """The truth of a predicate; other paths must have one boolean item, or the result is NULL."""
-    path = path_of(c)
-    first = f"list_extract({path.items}, 1)"
-    test = path.predicate or f"CASE json_type({first}) WHEN 'BOOLEAN' THEN CAST({first} AS BOOLEAN) END"
-    return Value(fill(f"CASE WHEN a0 IS NOT NULL THEN {test} END", c.cast(0, JSONB).expression), BOOLEAN)
-
-
 JSON_FUNCTIONS: Final[dict[str, Builder]] = {
     **builders({
         "jsonb_array_length": [
@@ -604,7 +571,12 @@ JSON_FUNCTIONS: Final[dict[str, Builder]] = {
     "jsonb_extract_path": at_least(_path, 2), "jsonb_extract_path_text": at_least(_path, 2),
     "jsonb_object": counted(_object_of_texts, 1, 2), "jsonb_populate_record": counted(_populate, 2),
     "jsonb_set": counted(_set, 3, 4), "jsonb_to_array": counted(_elements, 1),
-    "jsonb_path_exists": by_path("len({items}) > 0", BOOLEAN), "jsonb_path_match": counted(_path_match, 2, 3, 4),
-    "jsonb_path_query_array": by_path("CAST(to_json({items}) AS JSON)", JSONB),
-    "jsonb_path_query_first": by_path("list_extract({items}, 1)", JSONB),
 }  # fmt: skip
+
+
+def subscript(document: Value, keys: Sequence[Value | None], node: exp.Expression, ctx: Context) -> Value:
+    """`j['key']` and `j[0]` (PostgreSQL 17, 8.14.5). None stands for a slice."""
+    found = json_element(document, keys[0], text=False) if len(keys) == 1 and keys[0] is not None else None
+    if found is None:
+        raise ctx.error("DATATYPE_MISMATCH", "jsonb subscript must be coercible to either integer or text", node)
+    return found

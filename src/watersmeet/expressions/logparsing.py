@@ -1,7 +1,7 @@
 """Binds functions that split texts into rows: the groups of a pattern, separated fields, lines of system logs.
 
 SQLstream, "Log Parsing Functions", "REGEX_REPLACE". Their names begin with `$`, so no text can call them; a grammar
-inserts them. Patterns are those of Java; RE2 matches them (`textfunctions`), so they have no back-references and no
+inserts them. Patterns are those of Java; RE2 matches them (`regexpatterns`), so they have no back-references and no
 look-around.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.dialects.tree.sqltypes import type_named
-from watersmeet.expressions import textfunctions
+from watersmeet.expressions import regexpatterns
 from watersmeet.expressions.calls import Builder, FunctionCall, counted
 from watersmeet.expressions.context import Value, call, fill, string
 from watersmeet.values.types import BOOLEAN, INTEGER, VARCHAR, SqlType
@@ -23,8 +23,8 @@ _TEXTS: Final = SqlType("array", element=VARCHAR)
 
 def _pattern(c: FunctionCall, index: int) -> str:
     """A constant pattern for RE2. Raises INVALID_VALUE for a pattern that RE2 rejects."""
-    pattern = textfunctions.translated(c.text(index, example="", what="a pattern"), c.node, c.ctx)
-    textfunctions.checked(pattern, c.node, c.ctx)
+    pattern = regexpatterns.translated(c.text(index, example="", what="a pattern"), c.node, c.ctx)
+    regexpatterns.checked(pattern, c.node, c.ctx)
     return pattern
 
 
@@ -151,7 +151,7 @@ def _similar_part(c: FunctionCall) -> Value:
     parts = c.text(1, example="", what="a pattern").split(sign + '"')
     if len(parts) not in (1, 3):
         raise c.error("INVALID_VALUE", f'the pattern has {len(parts) - 1} signs {sign}", not two')
-    made = [textfunctions.similar(part, sign, c.node, c.ctx).name for part in parts]
+    made = [regexpatterns.similar(part, sign, c.node, c.ctx).name for part in parts]
     pattern = f"^({made[0]})$" if len(made) == 1 else f"^(?:{made[0]})({made[1]})(?:{made[2]})$"
     found = call("regexp_extract", text, string(pattern), exp.Literal.number(1), string("s"))
     return Value(

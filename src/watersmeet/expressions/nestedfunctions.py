@@ -18,8 +18,7 @@ from watersmeet.expressions.calls import (
 )
 from watersmeet.expressions.casts import cast, coerce, unify
 from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, fill, number
-from watersmeet.expressions.jsonfunctions import json_element
-from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, INTERVAL, JSONB, NUMERIC, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, INTERVAL, NUMERIC, VARCHAR, SqlType
 
 #: Returns the result type of an array function for an element type.
 Result = Callable[[SqlType], SqlType]
@@ -228,10 +227,8 @@ def _array_literal(node: Any, ctx: Context, bind: Bind) -> Value:
     return Value(exp.Array(expressions=[v.expression for v in values]), SqlType("array", element=kind), nullable=False)
 
 
-def _bracket(node: Any, ctx: Context, bind: Bind) -> Value:
-    value = bind(node.this, ctx)
-    if value.type == JSONB and not value.unknown:
-        return _json_element(value, node, ctx, bind)
+def subscript(value: Value, node: Any, ctx: Context, bind: Bind) -> Value:
+    """`array[2]` or `array[2:3]` (PostgreSQL 17, 8.15.3)."""
     if value.type.name != "array" or value.type.element is None:
         raise ctx.error("DATATYPE_MISMATCH", f"cannot subscript type {value.type.sql} because it is not an array", node)
     if len(node.expressions) != 1:
@@ -243,15 +240,6 @@ def _bracket(node: Any, ctx: Context, bind: Bind) -> Value:
     if not (isinstance(position, exp.Literal) and int(position.name) > 0):
         position = fill("CASE WHEN a0 > 0 THEN a0 END", position)  # DuckDB counts negative indexes from the end
     return Value(call("array_extract", value.expression, position), value.type.element)
-
-
-def _json_element(document: Value, node: Any, ctx: Context, bind: Bind) -> Value:
-    """The subscripts `j['key']` and `j[0]` of jsonb (PostgreSQL 17, 8.14.5)."""
-    keys = [None if isinstance(n, exp.Slice) else bind(n, ctx) for n in node.expressions]
-    found = json_element(document, keys[0], text=False) if len(keys) == 1 and keys[0] is not None else None
-    if found is None:
-        raise ctx.error("DATATYPE_MISMATCH", "jsonb subscript must be coercible to either integer or text", node)
-    return found
 
 
 def _index(node: exp.Expression, place: exp.Expression, ctx: Context, bind: Bind) -> Value:
@@ -315,4 +303,4 @@ def row(nodes: list[exp.Expression], ctx: Context, bind: Bind) -> Value:
     return Value(exp.Struct(expressions=pairs), SqlType("struct", fields=fields), nullable=False, parts=tuple(values))
 
 
-READERS: Final[dict[type, Reader]] = {exp.Array: _array_literal, exp.Bracket: _bracket, exp.Dot: _dot}
+READERS: Final[dict[type, Reader]] = {exp.Array: _array_literal, exp.Dot: _dot}

@@ -15,7 +15,8 @@ from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.calls import Builder, FunctionCall, counted, limited
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Value, call, common_type, duckdb_cast, fill, number, string, wrap
-from watersmeet.expressions.jsonfunctions import path_of, populated, read_as
+from watersmeet.expressions.jsonfunctions import populated, read_as
+from watersmeet.expressions.sqljsonpaths import path_of
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS, matches, split
 from watersmeet.values.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
 

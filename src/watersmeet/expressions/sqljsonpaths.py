@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from watersmeet.errors import Error
-from watersmeet.expressions.calls import FunctionCall
-from watersmeet.expressions.textfunctions import options, translated
+from watersmeet.expressions.calls import Builder, FunctionCall, constant_of, counted
+from watersmeet.expressions.context import Value, fill
+from watersmeet.expressions.regexpatterns import options, translated
+from watersmeet.values.types import BOOLEAN, JSONB, SqlType
 
 _TOKEN: Final = re.compile(
     r'\s*(?:(?P<text>"(?:[^"\\]|\\.)*")|(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)|(?P<name>[A-Za-z_][\w]*)'
@@ -397,3 +399,42 @@ class _Number:
 
 
 _Part = str | _Truth | _Number
+
+
+def path_of(c: FunctionCall) -> Path:
+    """The path of a call `f(document, path [, variables [, silent]])`."""
+    text = c.text(1, example="$", what="a path")
+    given: Any = {}
+    if len(c.arguments) > 2:
+        read = constant_of(c.arguments[2], JSONB, c.node, c.ctx, example="{}")
+        if read is None:
+            raise c.not_supported(f"{c.name} with variables that are not constants", hint="Compare with the result.")
+        given = json.loads(read)
+        if not isinstance(given, dict):
+            raise c.error("INVALID_VALUE", '"vars" argument is not an object')
+    return translate(c, text, given)
+
+
+def by_path(template: str, kind: SqlType) -> Builder:
+    """A function of the items of a path. template: DuckDB SQL over {items}."""
+
+    def build(c: FunctionCall) -> Value:
+        made = template.format(items=path_of(c).items)
+        return Value(fill(f"CASE WHEN a0 IS NOT NULL THEN {made} END", c.cast(0, JSONB).expression), kind)
+
+    return counted(build, 2, 3, 4)
+
+
+def _path_match(c: FunctionCall) -> Value:
+    """The truth of a predicate; other paths must have one boolean item, or the result is NULL."""
+    path = path_of(c)
+    first = f"list_extract({path.items}, 1)"
+    test = path.predicate or f"CASE json_type({first}) WHEN 'BOOLEAN' THEN CAST({first} AS BOOLEAN) END"
+    return Value(fill(f"CASE WHEN a0 IS NOT NULL THEN {test} END", c.cast(0, JSONB).expression), BOOLEAN)
+
+
+PATH_FUNCTIONS: Final[dict[str, Builder]] = {
+    "jsonb_path_exists": by_path("len({items}) > 0", BOOLEAN), "jsonb_path_match": counted(_path_match, 2, 3, 4),
+    "jsonb_path_query_array": by_path("CAST(to_json({items}) AS JSON)", JSONB),
+    "jsonb_path_query_first": by_path("list_extract({items}, 1)", JSONB),
+}  # fmt: skip
