@@ -249,7 +249,13 @@ statement: CREATE MATERIALIZED VIEW {name} AS {query}
 statement: CREATE FUNCTION {name}(a {type}) RETURNS {type} LANGUAGE JAVA EXTERNAL NAME {literal}
 statement: CREATE JAR {name} LIBRARY {literal} OPTIONS (0)
 statement: SET SCHEMA {literal}
+statement: CREATE STREAM {name} ("id" {type} DEFAULT {expr} OPTIONS ({settings}), "name" {type} NOT NULL DEFAULT {literal}) OPTIONS ({settings})
+statement: INSERT EXPEDITED INTO {relation} ("id", "name") VALUES ROW ({expr}, {literal})
+statement: CREATE PUMP {name} AS INSERT EXPEDITED INTO {relation} {query}
+statement: CREATE USER {name} IDENTIFIED BY {literal} DEFAULT CATALOG {name}
+statement: GRANT ROLE {name} TO {name}
 statement: EXPLAIN PLAN FOR {query}
+statement: EXPLAIN PLAN FOR INSERT EXPEDITED INTO {relation} {query}
 statement: MERGE INTO {relation} USING ({query}) AS s ON {condition} WHEN MATCHED THEN UPDATE SET {column} = {expr}
 query: SELECT STREAM {items} FROM {from}
 query: SELECT STREAM ROWTIME, {column} FROM {from} WHERE {condition}
@@ -261,12 +267,38 @@ from: {relation} AS a JOIN {relation} OVER w AS b ON {condition}
 state: STARTED
 state: STOPPED
 state: START
+from: SYS_BOOT.MGMT.{name}
+from: (SYS_BOOT.MGMT.getServerInfoForever({literal})) AS a
+expr: POSITION({expr} IN {expr} FROM {expr})
+expr: CAST({expr} AS INTERVAL {unit})
+expr: ({expr} - {expr}) {unit}
+expr: CAST(({expr} - {expr}) {unit} AS {type})
+expr: INTERVAL -{literal} {unit}
+expr: MONOTONIC({expr})
+expr: SYS_BOOT.MGMT.{call}
+expr: CURRENT_USER
+expr: LISTAGG({expr}, {literal}) WITHIN GROUP (ORDER BY {expr} DESC)
+expr: ANY({condition})
+expr: FAST_REGEX_LOG_PARSE({expr}, '(.*),(.*)')
+expr: VARIABLE_COLUMN_LOG_PARSE({expr}, 'a TYPE INTEGER, b TYPE VARCHAR(3)', ',')
+condition: ({expr}, {expr}) {period} ({expr}, {expr})
+condition: PERIOD ({expr}, INTERVAL '1' DAY) {period} ({expr}, {expr})
+period: OVERLAPS
+period: IMMEDIATELY PRECEDES
+period: STRICTLY CONTAINS
+period: LEADS
+unit: SECOND(2, 3)
+unit: DAY TO SECOND
+unit: HOUR
+unit: MONTH
 wrapper: SYS_JDBC
 wrapper: KAFKA_SERVER
 wrapper: FILE_SERVER
 wrapper: NOTHING
 type: VARCHAR(20)
 type: VARBINARY(8)
+type: CHAR
+type: TINYINT
 column: "id"
 column: "name"
 column: ROWTIME

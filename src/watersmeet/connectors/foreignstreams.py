@@ -359,7 +359,9 @@ def _encoding_options(given: _Given, columns: Sequence[str], name: str) -> tuple
         return _avro_options(given), _avro_members(given, columns)
     if name == "XML":
         return _xml_options(given, columns), {}
-    raise error("FEATURE_NOT_SUPPORTED", f"{name} is not supported", hint=f"There are {', '.join(_ENCODINGS)}.")
+    lines = "Read the lines of files by PARSER 'NONE', and take them apart by REGEX_LOG_PARSE."
+    hint = lines if name == "KV" else f"There are {', '.join(_ENCODINGS)}; of files also NONE."
+    raise error("FEATURE_NOT_SUPPORTED", f"PARSER or FORMATTER '{name}' is not supported", hint=hint)
 
 
 def _json_paths(given: _Given, columns: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -451,6 +453,10 @@ def _files(given: _Given, columns: Sequence[str]) -> Foreign:
         refuse("a foreign stream needs a PARSER or a FORMATTER", hint="Write \"PARSER\" 'CSV'.")
     name = parser.upper()
     connector = {"connector": "file", "path": directory or "", "format": name.lower(), "null_for_bad": "true"}
+    if name == "NONE":
+        connector |= _lines(given, columns) | _which_files(given)
+        given.finish()
+        return Foreign(connector, None)
     quote = (given.take("QUOTE_CHARACTER") or '"') if name == "CSV" else ""
     options, members = _encoding_options(given, columns, name)
     if name == "CSV":
@@ -460,6 +466,14 @@ def _files(given: _Given, columns: Sequence[str]) -> Foreign:
     connector |= _which_files(given)
     given.finish()
     return Foreign(connector, None, members)
+
+
+def _lines(given: _Given, columns: Sequence[str]) -> dict[str, str]:
+    """The options of a file whose lines are the values of one column, as those of CSV with a sign that no text has."""
+    if len(columns) != 1:
+        refuse(f"PARSER 'NONE' reads one column, not {len(columns)}", hint="Its column is the line.")
+    header = _csv_options(given)["without_header"] == "false"
+    return {"format": "csv", "delimiter": "\x01", "quote": "", "header": "true" if header else "false"}
 
 
 def _written_files(given: _Given, columns: Sequence[str], directory: str, name: str) -> Foreign:

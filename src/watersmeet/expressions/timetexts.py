@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from watersmeet.expressions.calls import Builder, FunctionCall, counted
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string
-from watersmeet.values.types import BIGINT, DOUBLE, INTERVAL, TIMESTAMP, VARCHAR
+from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, INTERVAL, TIMESTAMP, VARCHAR
 
 #: Letters of a pattern, once or repeated, and strftime's signs for them.
 _LETTERS: Final[Mapping[str, str]] = {
@@ -97,9 +97,14 @@ def _difference(c: FunctionCall) -> Value:
     return Value(duckdb_cast(exp.paren(between), BIGINT), BIGINT)
 
 
+def _difference_of_times(value: Value) -> Value:
+    """The difference of two times as an interval; that of two dates is a number of days."""
+    return Value(fill("to_days(CAST(a0 AS INTEGER))", value.expression), INTERVAL) if value.type == INTEGER else value
+
+
 def _units(c: FunctionCall) -> exp.Expression:
     """The length of the first argument in units, with the second argument as the unit."""
-    value, unit = c.arguments[0], c.text(1, example="SECOND", what="a unit")
+    value, unit = _difference_of_times(c.arguments[0]), c.text(1, example="SECOND", what="a unit")
     if value.unknown or value.type != INTERVAL or unit not in _SECONDS:
         raise c.error(
             "DATATYPE_MISMATCH",
@@ -114,7 +119,7 @@ def _in_unit(c: FunctionCall) -> Value:
     count = _units(c)
     unit = c.text(1, example="SECOND", what="a unit")
     if unit == "SECOND":
-        return replace(c.arguments[0])
+        return _difference_of_times(c.arguments[0])
     return Value(fill(f"to_seconds(CAST(a0 AS BIGINT) * {_SECONDS[unit]})", count), INTERVAL)
 
 

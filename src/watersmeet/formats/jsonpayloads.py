@@ -399,6 +399,7 @@ def column_path(path: str, row_path: str, column: str) -> tuple[Step, ...]:
             "FEATURE_NOT_SUPPORTED",
             f'the path "{path}" of column "{column}" is not supported',
             detail="It names several values.",
+            hint="Let the path of rows lead to the array: each of its elements is a row.",
         )
     return steps
 

@@ -582,3 +582,16 @@ def test_texts_are_cut_to_the_lengths_of_their_columns(folder, session):
         view("v", 'SELECT STREAM "id", "name" FROM "s"'),
     )
     assert rows(session, 'SELECT "id", "name" FROM "v"') == [(1, "abc"), (2, "äöü")]
+
+
+def test_the_lines_of_a_file_are_the_values_of_one_column(folder, session):
+    (folder / "a.log").write_text('A=1,B="x, y"\n"quoted"\n\n\tc\n')
+    run(
+        session,
+        of_files(folder, '"line" VARCHAR(64)', PARSER="NONE"),
+        view("v", 'SELECT STREAM "line" FROM "s"'),
+    )
+    # an empty line is NULL
+    assert {*rows(session, 'SELECT "line" FROM "v"')} == {("\tc",), ('"quoted"',), ('A=1,B="x, y"',), (None,)}
+    with pytest.raises(Error, match="reads one column, not 2"):
+        run(session, of_files(folder, '"a" INTEGER, "b" INTEGER', PARSER="NONE").replace('"s"', '"t"'))

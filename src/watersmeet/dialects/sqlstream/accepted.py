@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from watersmeet.dialects.tree.statements import Accepted, Explain, Refused, SetVariable, Statement
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
+from watersmeet.dialects.tree.statements import Accepted, Explain, Name, Refused, SetVariable, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of, unquoted
 from watersmeet.errors import did_you_mean, error
 
 #: The catalog of s-Server; a name may begin with it.
@@ -75,8 +75,19 @@ def read_command(base: dict[str, Any]) -> Statement:
     return Accepted(**base, command="", notice=f"!{name} has no effect: {_COMMANDS[name]}")
 
 
+_IN_CATALOG: Final = re.compile(rf'^"?{CATALOG}"?\.', re.IGNORECASE)
+
+
 def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """Reads SET PATH and SET CATALOG; returns None for other variables. The cursor stands after SET."""
+    """Reads SET PATH, SET CATALOG and `SET SCHEMA 'LOCALDB.name'`; returns None for other variables. The cursor stands
+    after SET.
+    """
+    if cursor.take("SCHEMA"):
+        span = span_of(cursor.rest[:1] or cursor.tokens)
+        written = cursor.string()
+        name = unquoted(_IN_CATALOG.sub("", written), cursor.folding)
+        cursor.end()
+        return SetVariable(**base, name="search_path", value=None, schema=Name(name, span))
     if cursor.take("PATH"):
         read_value(cursor)
         while cursor.take(","):
@@ -123,7 +134,7 @@ def read_explain(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
         if words is None:
             raise cursor.error(detail="FOR was expected here.")
         wanted |= _PLAN[words]
-    if cursor.at("INSERT", "INTO"):
+    if cursor.at("INSERT", "INTO") or cursor.at("INSERT", "EXPEDITED", "INTO"):
         cursor.until("SELECT", "VALUES", "WITH")
     return Explain(**base, statement=cursor.statement(), **wanted)
 
@@ -148,6 +159,10 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
         notice = f'{command} SET has no effect: parameter "{name}" is one of s-Server'
         return Accepted(**base, command=command, notice=notice)
     cursor.index = start
+    if cursor.at("SYSTEM") and not cursor.at("SYSTEM", "SET"):
+        hint = "It manages the server's code and catalog. ALTER SYSTEM SET sets a parameter."
+        refusal = not_supported("ALTER SYSTEM other than SET", cursor.text, span_of(cursor.rest[:2]), hint=hint)
+        return Refused(**base, error=refusal)
     return None
 
 

@@ -375,6 +375,12 @@ def _read_pump(cursor: Cursor, base: dict[str, Any]) -> Statement:
     ddl.skip_description(cursor)
     made["started"] = started
     cursor.expect("AS")
+    if cursor.at("UPDATE") or cursor.at("DELETE"):
+        span = span_of(cursor.rest[:1])
+        hint = "A pump can INSERT, and MERGE into a foreign table."
+        return Refused(
+            **base, error=not_supported(f"a pump with {cursor.rest[0].text.upper()}", cursor.text, span, hint=hint)
+        )
     if cursor.at("MERGE"):
         merge = read_merge(cursor, base)
         insert, query = merge.insert, merging_query(merge)
@@ -470,13 +476,14 @@ LACKING: Final[ddl.Lacking] = {
     **ddl.LACKING,
     **dict.fromkeys(
         (
-            "CREATE PROCEDURE",
-            "CREATE LIBRARY",
-            "CREATE TYPE",
-            "CREATE CATALOG",
+            *(f"{verb} {word}" for verb in ("CREATE", "DROP") for word in ("LIBRARY", "TYPE", "CATALOG", "LABEL")),
             "CREATE GLOBAL TEMPORARY TABLE",
+            "CREATE ORDERING",
         )
     ),
+    "CREATE CLUSTERED": "Write CREATE INDEX: Watersmeet decides how rows are stored.",
+    **dict.fromkeys(("CREATE PROCEDURE", "DROP PROCEDURE", "DROP ROUTINE"), JAVA),
+    **dict.fromkeys(("DROP SPECIFIC FUNCTION", "DROP SPECIFIC ROUTINE"), "Write DROP FUNCTION name."),
     **dict.fromkeys(("CREATE JAR", "DROP JAR"), JAVA),
 }
 

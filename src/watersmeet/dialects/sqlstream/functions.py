@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from watersmeet.dialects.sqlstream.timefunctions import TIME_FUNCTIONS
 from watersmeet.dialects.tree.nodes import ColumnPath, retyped
 from watersmeet.errors import error
 
@@ -225,6 +226,8 @@ def ordered_list(node: exp.WithinGroup) -> exp.Expression | None:
 
 _MADE: Final[dict[str, Callable[[Arguments], exp.Expression | None]]] = {
     "LISTAGG": _listed,
+    "SOME": lambda a: _call("bool_or", a[0]) if len(a) == 1 else None,
+    "MONOTONIC": lambda a: a[0].pop() if len(a) == 1 else None,  # its argument is known to rise
     "REGEX_REPLACE": lambda a: _call("$regex_replace", *a),
     "REGEX_LOG_PARSE": lambda a: _of_regex("REGEX_LOG_PARSE", "", a),
     **dict.fromkeys(
@@ -239,10 +242,16 @@ _MADE: Final[dict[str, Callable[[Arguments], exp.Expression | None]]] = {
 #: An escape in `U&'…'`.
 _UNICODE: Final = re.compile(r"\\(?:\+([0-9A-Fa-f]{6})|([0-9A-Fa-f]{4})|(\\))")
 
+
+def _not_supported(what: str, hint: str) -> exp.Expression:
+    raise error("FEATURE_NOT_SUPPORTED", f"{what} is not supported", hint=hint)
+
+
 #: The words that are values without parentheses.
 _WORDS: Final[dict[str, Callable[[], exp.Expression]]] = {
     "UNKNOWN": lambda: exp.cast(exp.null(), exp.DataType.Type.BOOLEAN),
     "CURRENT_ROW_TIMESTAMP": exp.Localtimestamp,
+    "CURRENT_PATH": lambda: _not_supported("CURRENT_PATH", "Functions are found in the schema of SET SCHEMA."),
     "USER": exp.CurrentUser,
     "SYSTEM_USER": exp.SessionUser,
 }
@@ -250,6 +259,21 @@ _WORDS: Final[dict[str, Callable[[], exp.Expression]]] = {
 
 #: The catalog of s-Server's own views and functions.
 _SYSTEM: Final = "SYS_BOOT"
+
+
+#: Functions that may be called by their names in the system catalog.
+_OF_SYSTEM: Final = (*TIME_FUNCTIONS, *_MADE)
+
+
+def _of_system(node: exp.Dot) -> exp.Expression | None:
+    """A function in the system catalog, `SYS_BOOT.MGMT.char_to_timestamp(…)`, without the catalog; None for others."""
+    *names, call = node.flatten()
+    if [n.name.upper() for n in names[:1]] != [_SYSTEM] or not isinstance(call, exp.Anonymous):
+        return None
+    if call.name.upper() not in _OF_SYSTEM:
+        shown = ".".join([*(n.name.upper() for n in names), call.name])
+        return _not_supported(shown, "SHOW JOBS, SHOW ERRORS and SHOW MEMORY show the state of the database.")
+    return call.pop()
 
 
 def adapted_table(node: exp.Table) -> None:
@@ -264,6 +288,8 @@ def adapted_table(node: exp.Table) -> None:
             node.set("this", exp.to_identifier(name, quoted=True))
             node.set("db", exp.to_identifier(f"{catalog}.{schema}".upper(), quoted=True))
     elif catalog is not None and catalog.name.upper() == _SYSTEM and node.args["db"]:
+        if isinstance(call, exp.Anonymous):
+            node.set("this", exp.to_identifier(call.name, quoted=True))
         node.set("db", exp.to_identifier(f"{catalog.name}.{node.args['db'].name}".upper(), quoted=True))
         node.set("catalog", None)
 
@@ -276,6 +302,10 @@ def adapted_function(node: exp.Expression) -> exp.Expression:
         if build is not None and made is None:
             count = len(node.expressions)
             raise error("DATATYPE_MISMATCH", f"{node.this.upper()} does not take {count} argument{'s' * (count != 1)}")
+    elif isinstance(node, exp.Dot):
+        made = None if isinstance(node.parent, exp.Dot) else _of_system(node)
+    elif isinstance(node, exp.Any):
+        made = None if isinstance(node.parent, exp.Binary) else _call("bool_or", node.this.unnest().copy())
     elif isinstance(node, exp.HexString):
         made = exp.cast(_TEXT("\\x" + str(node.this)), exp.DataType.Type.VARBINARY)
     elif isinstance(node, exp.UnicodeString):

@@ -15,7 +15,7 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.risingwave.grammar import WatersmeetRisingWave as Base
 from watersmeet.dialects.sqlstream import functions
-from watersmeet.dialects.sqlstream.timefunctions import adapted_time, in_unit
+from watersmeet.dialects.sqlstream.timefunctions import PERIOD_WORDS, adapted_time, in_unit, of_periods, period_of
 from watersmeet.dialects.tree.nodes import FoldedName, MarkedSelect, MarkedTable, retyped, wrap
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.tokens import not_supported, span_of
@@ -199,11 +199,16 @@ class WatersmeetSqlstream(Base):
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
             """Reads `INTERVAL '0:01' HOUR TO MINUTE(2)`; the precision of a unit only limits the digits of the text."""
-            if self._curr.token_type != TokenType.INTERVAL or self._next.token_type != TokenType.STRING:
+            signed = self._next.token_type in (TokenType.DASH, TokenType.PLUS)
+            after = self._tokens[self._index + 2 : self._index + 3] if signed else [self._next]
+            if self._curr.token_type != TokenType.INTERVAL or [t.token_type for t in after] != [TokenType.STRING]:
                 return super()._parse_interval(require_interval, parse_function_unit)
             start = self._curr
             self._advance()
+            negative = self._match(TokenType.DASH) or (self._match(TokenType.PLUS) and False)
             text = self._parse_primary()
+            if negative:
+                text = exp.Literal.string(text.name[1:] if text.name.startswith("-") else f"-{text.name}")
             unit = self._parse_unit()
             until = self._next.text.upper() if self._next else ""
             larger = (
@@ -216,6 +221,29 @@ class WatersmeetSqlstream(Base):
                 unit = exp.IntervalSpan(this=unit, expression=last)
             found = self.expression(exp.Interval(this=text, unit=unit))
             set_span(found, span_of([start, self._prev]))
+            return found
+
+        def _parse_value(self, *args: Any, **kwargs: Any) -> Any:
+            """A row of VALUES, also `ROW (a, b)`."""
+            if self._curr.text.upper() == "ROW" and self._next.token_type == TokenType.L_PAREN:
+                self._advance()
+            return super()._parse_value(*args, **kwargs)
+
+        def _parse_range(self, *args: Any, **kwargs: Any) -> Any:
+            """Reads a predicate, also those of periods: `(a, b) PRECEDES (c, d)`."""
+            start = self._curr
+            found = super()._parse_range(*args, **kwargs)
+            if isinstance(found, exp.Overlaps):
+                return of_periods("OVERLAPS", found.this, found.expression) or found
+            while period_of(found) is not None:
+                words = next((w for w in PERIOD_WORDS if self._match_text_seq(*w.split())), None)
+                if words is None:
+                    break
+                made = of_periods(words, found, self._parse_bitwise())
+                if made is None:
+                    hint = "Compare the bounds of the periods: WHERE a.start < b.start AND a.finish < b.finish."
+                    raise not_supported(f"the predicate {words}", self.sql, span_of([start, self._prev]), hint=hint)
+                found = made
             return found
 
         def _parse_types(self, *args: Any, **kwargs: Any) -> Any:
@@ -239,6 +267,18 @@ class WatersmeetSqlstream(Base):
                 found.set("within", interval)
             return found
 
+        def _parse_window_spec(self) -> Any:
+            """Reads a bound of a frame, and after it `ALLOW PARTIAL`, which is the default.
+
+            Raises FEATURE_NOT_SUPPORTED for DISALLOW PARTIAL.
+            """
+            found = super()._parse_window_spec()
+            if self._curr.text.upper() == "DISALLOW" and self._next.text.upper() == "PARTIAL":
+                hint = "Compare the ROWTIME of the first row: FIRST_VALUE(s.ROWTIME) OVER w."
+                raise not_supported("DISALLOW PARTIAL", self.sql, span_of([self._curr, self._next]), hint=hint)
+            self._match_text_seq("ALLOW", "PARTIAL")
+            return found
+
         def _parse_window(self, this: Any, alias: bool = False) -> Any:
             """Reads the OVER of a call, for NTH_VALUE after FROM FIRST or FROM LAST."""
             if isinstance(this, exp.Anonymous) and str(this.this).upper() == "NTH_VALUE":
@@ -257,9 +297,10 @@ class WatersmeetSqlstream(Base):
             if unit is None:
                 return found
             until = self._next.text.upper() if self._next else ""
-            if until in _UNITS and _UNITS.index(until) < _UNITS.index(unit.name) and self._match_text_seq("TO"):
+            compound = until in _UNITS and _UNITS.index(until) < _UNITS.index(unit.name) and self._match_text_seq("TO")
+            if compound:
                 unit = self._parse_unit() or unit
-            return in_unit(found, unit.name)
+            return in_unit(found, unit.name, single=not compound)
 
         def _parse_unit(self) -> exp.Var | None:
             """Reads `MINUTE`, `MINUTE(2)`, `SECOND(2, 3)`."""
@@ -277,7 +318,7 @@ class WatersmeetSqlstream(Base):
 
 #: Nodes that functions of this dialect may be.
 _REPLACED: Final = (
-    exp.Anonymous, exp.Column, exp.CurrentTime, exp.HexString, exp.Localtime, exp.UnicodeString,
+    exp.Anonymous, exp.Any, exp.Column, exp.CurrentTime, exp.Dot, exp.HexString, exp.Localtime, exp.UnicodeString,
 )  # fmt: skip
 
 _VARYING: Final = (exp.DType.VARCHAR, exp.DType.NVARCHAR)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import sqlglot
 from sqlglot import exp
 
 #: Functions of this dialect, with the inserted ones.
@@ -28,9 +29,66 @@ INTERVAL_OF: Final = "$time.interval_of"
 _EPOCH: Final = "1970-01-01 00:00:00"
 
 
-def in_unit(difference: exp.Expression, unit: str) -> exp.Anonymous:
-    """`(a - b) unit`; the unit is the last one of `DAY TO SECOND`."""
-    return exp.Anonymous(this=IN_UNIT, expressions=[difference, exp.Literal.string(unit)])
+#: The key under which `(a - b) unit` keeps that it has one unit, so that its text is a number.
+_SINGLE: Final = "single"
+
+
+def in_unit(difference: exp.Expression, unit: str, *, single: bool) -> exp.Anonymous:
+    """`(a - b) unit`; the unit is the last one of `DAY TO SECOND`. single: whether it is the only one."""
+    made = exp.Anonymous(this=IN_UNIT, expressions=[difference, exp.Literal.string(unit)])
+    if single:
+        made.meta[_SINGLE] = True
+    return made
+
+
+#: The conditions of predicates of periods from `a` to `b` and from `c` to `d`, whose ends do not belong to them.
+#: SQL:2011, 8.20 "<period predicate>"; s-Server, "Temporal Predicates" (those with STRICTLY).
+_PERIODS: Final = {
+    "CONTAINS": "a <= c AND b >= d",
+    "EQUALS": "a = c AND b = d",
+    "OVERLAPS": "a < d AND b > c",
+    "PRECEDES": "b <= c",
+    "SUCCEEDS": "a >= d",
+    "IMMEDIATELY PRECEDES": "b = c",
+    "IMMEDIATELY SUCCEEDS": "a = d",
+    "STRICTLY CONTAINS": "a < c AND b > d",
+    "STRICTLY PRECEDES": "b < c",
+    "STRICTLY SUCCEEDS": "a > d",
+}
+
+#: The predicates that are not supported, because s-Server defines them by pictures.
+_OF_PICTURES: Final = (
+    "LEADS",
+    "LAGS",
+    "STRICTLY OVERLAPS",
+    "STRICTLY LEADS",
+    "STRICTLY LAGS",
+    "IMMEDIATELY LEADS",
+    "IMMEDIATELY LAGS",
+)
+
+PERIOD_WORDS: Final = tuple(sorted((*_PERIODS, *_OF_PICTURES), key=len, reverse=True))
+
+
+def period_of(node: exp.Expression | None) -> list[exp.Expression] | None:
+    """The bounds of `(start, end)`, `PERIOD (start, end)` or `(start, length)`; None for other expressions."""
+    is_period = isinstance(node, exp.Anonymous) and str(node.this).upper() == "PERIOD"
+    if node is None or not (is_period or isinstance(node, exp.Tuple)) or len(node.expressions) != 2:
+        return None
+    start, end = node.expressions
+    return [start, exp.Add(this=start.copy(), expression=end) if isinstance(end, exp.Interval) else end]
+
+
+def of_periods(words: str, left: exp.Expression, right: exp.Expression | None) -> exp.Expression | None:
+    """A predicate of two periods, as a condition in parentheses; None if it is not supported or one is no period."""
+    first, second = period_of(left), period_of(right)
+    if words not in _PERIODS or first is None or second is None:
+        return None
+    bounds = dict(zip("abcd", (*first, *second), strict=True))
+    made = sqlglot.parse_one(_PERIODS[words])
+    for column in list(made.find_all(exp.Column)):
+        column.replace(exp.paren(bounds[column.name]))
+    return exp.paren(made, copy=False)
 
 
 def adapted_time(node: exp.Expression) -> exp.Expression | None:
@@ -47,10 +105,8 @@ def adapted_time(node: exp.Expression) -> exp.Expression | None:
         if inner is None:
             return exp.Interval(this=node.this.copy(), unit=unit.copy())
         return exp.Anonymous(this=INTERVAL_OF, expressions=[inner, exp.Literal.string(last.name)])
-    if isinstance(node, exp.Cast) and _is_in_unit(node.this) and node.to.this not in _TEXTS:
-        difference, unit = node.this.expressions
-        number = exp.Anonymous(this=UNITS, expressions=[difference.copy(), unit.copy()])
-        return exp.Cast(this=number, to=node.to.copy())
+    if isinstance(node, exp.Cast) and (measured := _in_units(node)) is not None:
+        return exp.Cast(this=exp.Anonymous(this=UNITS, expressions=measured), to=node.to.copy())
     grouped = isinstance(node.parent, exp.Group)
     if isinstance(node, exp.Floor):
         return _step(node, grouped=grouped)
@@ -60,7 +116,21 @@ def adapted_time(node: exp.Expression) -> exp.Expression | None:
     return None
 
 
-_TEXTS: Final = (exp.DType.VARCHAR, exp.DType.CHAR, exp.DType.INTERVAL)
+_TEXTS: Final = (exp.DType.VARCHAR, exp.DType.CHAR, exp.DType.NVARCHAR, exp.DType.NCHAR, exp.DType.BPCHAR)
+
+
+def _in_units(node: exp.Cast) -> list[exp.Expression] | None:
+    """The interval and its unit in a cast of `(a - b) unit` or `INTERVAL 'n' unit` to a number, and to a text if the
+    interval has only one unit.
+    """
+    length, unit = node.this, node.this.args.get("unit")
+    if node.to.this == exp.DType.INTERVAL:
+        return None
+    if _is_in_unit(length):
+        shown = node.to.this not in _TEXTS or _SINGLE in length.meta
+        return [e.copy() for e in length.expressions] if shown else None
+    is_interval = isinstance(length, exp.Interval) and isinstance(unit, exp.Var)
+    return [length.copy(), exp.Literal.string(unit.name.upper())] if is_interval else None
 
 
 def _is_in_unit(node: exp.Expression) -> bool:

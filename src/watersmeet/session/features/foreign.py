@@ -109,7 +109,10 @@ def read_foreign_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """`CREATE FOREIGN STREAM name (columns) SERVER server [OPTIONS (…)]`; the cursor stands after STREAM."""
     made = read_new_name(cursor, base)
     if not cursor.at("("):
-        raise cursor.error(detail="The columns of the stream were expected here.")
+        hint = "List its columns with their types: they are not read from the data."
+        return Refused(
+            **base, error=not_supported("a foreign stream without columns", cursor.text, made["name_span"], hint=hint)
+        )
     definition = read_definition(cursor)
     cursor.expect("SERVER")
     server = cursor.relation_name()

@@ -287,7 +287,11 @@ def bind_union(
     sides = [bind(side, env, binding) for side in (node.left, node.right)]
     streams = [rowtime_of(s.relation) is not None for s in sides]
     if any(streams) and (not all(streams) or not isinstance(node, exp.Union) or node.args.get("distinct")):
-        raise env.not_supported("a set operation with streams other than UNION ALL of streams", node)
+        raise env.not_supported(
+            "a set operation with streams other than UNION ALL of streams",
+            node,
+            hint="Others would take rows back: write UNION ALL, or a SELECT without STREAM, which ends.",
+        )
     hidden = any(s.outputs[0].hidden for s in sides)
     found = operation(node, env, fronting if hidden else binding, bind)
     rowtime = rowtime_of(found.relation)
