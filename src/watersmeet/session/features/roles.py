@@ -291,7 +291,7 @@ def _role(cursor: Cursor, *, text: bool = False) -> Name:
 
 def read_roles(cursor: Cursor) -> tuple[Name, ...]:
     """Reads names of roles, separated by commas."""
-    cursor.take("GROUP")
+    _ = cursor.take("GROUP") or (_is_kind(cursor) and cursor.take("ROLE"))
     found = [_role(cursor)]
     while cursor.take(","):
         cursor.take("GROUP")
@@ -307,10 +307,7 @@ def _values(cursor: Cursor) -> str:
 
 
 def _options(cursor: Cursor, base: dict[str, Any]) -> RoleOptions | Statement:
-    """The options after the name, up to the end; for invalid options, a statement that raises the error.
-
-    base: gets notices about options without effect.
-    """
+    """The options after the name, up to the end; for invalid options, a statement that raises the error."""
     cursor.take("WITH")
     found: dict[str, Any] = {}
     while not cursor.done:
@@ -325,10 +322,8 @@ def _options(cursor: Cursor, base: dict[str, Any]) -> RoleOptions | Statement:
         elif cursor.take("IDENTIFIED", "BY"):  # SQLstream, "CREATE USER"
             found["password"] = cursor.string()
         elif cursor.take("DEFAULT", "CATALOG") or cursor.take("DEFAULT", "SCHEMA"):
-            word = cursor.tokens[cursor.index - 1].text.upper()
             read_value(cursor)
-            notice = f"DEFAULT {word} of a user has no effect: SET SCHEMA sets the schema of a session"
-            base["notices"] = (*base.get("notices", ()), notice)
+            base["notices"] = ("DEFAULT of a user has no effect: SET SCHEMA sets the schema of a session",)
         elif cursor.take("CONNECTION", "LIMIT"):
             found["connections"] = -cursor.integer() if cursor.take("-") else cursor.integer()
         elif cursor.take("IN", "ROLE") or cursor.take("IN", "GROUP"):
@@ -350,8 +345,6 @@ def _grant(cursor: Cursor, base: dict[str, Any], *, gives: bool) -> Statement:
     is_of_roles = not any(t.text.upper() == "ON" and t.token_type != TokenType.IDENTIFIER for t in before)
     cursor.index = start
     if is_of_roles:
-        if not cursor.at("ROLE", "TO") and not cursor.at("ROLE", ","):
-            cursor.take("ROLE")  # SQLstream
         roles = read_roles(cursor)
         cursor.expect("TO" if gives else "FROM")
         members = read_roles(cursor)
