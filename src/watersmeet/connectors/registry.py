@@ -88,6 +88,43 @@ kinds(SourceSpec, _SPECS)
 _BY_SPEC: Final[dict[type[SourceSpec], SourceConnector]] = {c.spec: c for c in SOURCES.values()}
 
 
+#: The connectors of the four systems for which there is none here, with the names of what they connect to.
+_UNSUPPORTED: Final = {
+    "adbc_snowflake": "Snowflake",
+    "bigquery": "BigQuery",
+    "cassandra": "Cassandra",
+    "citus-cdc": "Citus",
+    "doris": "Doris",
+    "dynamodb": "DynamoDB",
+    "elasticsearch": "Elasticsearch",
+    "google_pubsub": "Google Pub/Sub",
+    "kinesis": "Kinesis",
+    "mongodb": "MongoDB",
+    "mongodb-cdc": "MongoDB",
+    "mqtt": "MQTT",
+    "nats": "NATS",
+    "opensearch": "OpenSearch",
+    "pulsar": "Pulsar",
+    "redis": "Redis",
+    "redshift": "Redshift",
+    "snowflake": "Snowflake",
+    "snowflake_v2": "Snowflake",
+    "sqlserver": "SQL Server",
+    "sqlserver-cdc": "SQL Server",
+    "starrocks": "StarRocks",
+    "webhdfs": "WebHDFS",
+}
+
+
+def _refuse_unsupported(name: str, hint: str) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for a connector of one of the four systems, whatever its options. hint: the way
+    round, with a place for the system's name.
+    """
+    system = _UNSUPPORTED.get(name)
+    if system is not None:
+        raise error("FEATURE_NOT_SUPPORTED", f"connector {name} is not supported", hint=hint.format(system))
+
+
 def register_source(name: str, connector: SourceConnector) -> None:
     """Adds a connector in this process. Processes that read its slices import its module by WATERSMEET_CONNECTORS.
 
@@ -117,6 +154,7 @@ def connector_of(delivery: Delivery) -> Connector:
 def connector_named(name: str) -> Connector:
     """The sink connector with a name. Raises CONNECTOR_OPTION."""
     if name not in SINKS:
+        _refuse_unsupported(name, "Write a Kafka topic, and let a Kafka Connect sink for {} read it.")
         refuse(
             f'there is no connector "{name}" of sinks',
             hint=did_you_mean(name, SINKS) or f"The connectors are: {', '.join(sorted(SINKS))}.",
@@ -129,6 +167,7 @@ def source_connector(connector: Mapping[str, str]) -> SourceConnector:
     name = connector.get("connector", "")
     found = SOURCES.get(name.lower())
     if found is None:
+        _refuse_unsupported(name.lower(), "Read a Kafka topic that a Kafka Connect source for {} fills.")
         refuse(
             f'there is no connector "{name}"',
             hint=did_you_mean(name, SOURCES) or "There are " + ", ".join(sorted(SOURCES)) + ".",
