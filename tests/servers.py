@@ -30,6 +30,7 @@ import pytest
 from confluent_kafka import KafkaException
 from scripts.servers.archives import ServerUnavailableError, locked
 from scripts.servers.azurite import ACCOUNT, KEY, Azurite
+from scripts.servers.brokers import Mosquitto, Nats, Redis
 from scripts.servers.clickhouse import PASSWORD as CLICKHOUSE_PASSWORD
 from scripts.servers.clickhouse import USER as CLICKHOUSE_USER
 from scripts.servers.clickhouse import ClickHouse
@@ -52,6 +53,7 @@ FIXTURES = {
     "postgres": {"postgres", "own_postgres"},
     "mysql": {"mysql", "own_mysql"},
     "clickhouse": {"clickhouse", "own_clickhouse"},
+    "brokers": {"redis", "own_redis", "nats", "own_nats", "mosquitto", "own_mosquitto"},
     "objectstores": {
         "bucket",
         "own_bucket",
@@ -66,7 +68,7 @@ FIXTURES = {
 }
 
 
-Started = TypeVar("Started", Broker, Registry, Postgres, MariaDB, ClickHouse, S3, Azurite, Hdfs)
+Started = TypeVar("Started", Broker, Registry, Postgres, MariaDB, ClickHouse, S3, Azurite, Hdfs, Redis, Nats, Mosquitto)
 
 
 class SharedServers:
@@ -385,6 +387,73 @@ def own_clickhouse(tmp_path: Path) -> Iterator[ClickhouseDatabase]:
     yield _new_clickhouse(server)
     if server.is_running:
         server.kill()
+
+
+@dataclass(frozen=True)
+class RedisDatabase:
+    """A database of one test, on a Redis server."""
+
+    server: Redis
+    number: int
+
+    @property
+    def url(self) -> str:
+        """Its URL."""
+        return self.server.url(self.number)
+
+    def connect(self) -> Any:
+        """A client, whose answers are texts."""
+        import redis  # noqa: PLC0415 - of an extra
+
+        return redis.Redis.from_url(self.url, decode_responses=True)
+
+
+@pytest.fixture
+def redis(request: pytest.FixtureRequest) -> Iterator[RedisDatabase]:
+    """A database of this test alone, on the Redis of the run."""
+    server = _or_skip(lambda: request.config.stash[_shared].get(Redis, "redis"), "Redis")
+    with RedisDatabase(server, 0).connect() as client:
+        database = RedisDatabase(server, 1 + client.incr("tests") % 999)
+    with database.connect() as client:
+        client.flushdb()
+        yield database
+        client.flushdb()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[RedisDatabase]:
+    """A Redis of this test alone, to be killed, paused and started again."""
+    server = _or_skip(lambda: Redis.started(tmp_path / "own-redis"), "Redis")
+    yield RedisDatabase(server, 0)
+    server.remove()
+
+
+@pytest.fixture
+def nats(request: pytest.FixtureRequest) -> Nats:
+    """The NATS server of the run. Tests use streams and subjects of names that no other test has."""
+    return _or_skip(lambda: request.config.stash[_shared].get(Nats, "nats"), "NATS")
+
+
+@pytest.fixture
+def own_nats(tmp_path: Path) -> Iterator[Nats]:
+    """A NATS server of this test alone, to be killed, paused and started again."""
+    server = _or_skip(lambda: Nats.started(tmp_path / "own-nats"), "NATS")
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def mosquitto(request: pytest.FixtureRequest) -> Mosquitto:
+    """The MQTT broker of the run. Tests use topics of names that no other test has."""
+    return _or_skip(lambda: request.config.stash[_shared].get(Mosquitto, "mosquitto"), "an MQTT broker")
+
+
+@pytest.fixture
+def own_mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    """An MQTT broker of this test alone, to be killed, paused and started again."""
+    server = _or_skip(lambda: Mosquitto.started(tmp_path / "own-mosquitto"), "an MQTT broker")
+    yield server
+    server.remove()
 
 
 @dataclass(frozen=True)

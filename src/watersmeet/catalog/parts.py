@@ -122,7 +122,9 @@ class ComputedPart:
 #: and the new row.
 RowForm = Literal["plain", "upsert", "debezium", "debezium_mongo"]
 #: The encoding of a key or a value; parquet is only for files.
-Encoding = Literal["json", "avro", "protobuf", "csv", "tsv", "xml", "bytes", "string", "int", "long", "parquet"]
+Encoding = Literal[
+    "json", "avro", "protobuf", "csv", "tsv", "xml", "bytes", "string", "int", "long", "parquet", "template"
+]
 #: The handling of a field whose bytes are invalid for its type: NULL, the default of the type, or rejecting the
 #: message.
 BadField = Literal["null", "default", "dead letter"]

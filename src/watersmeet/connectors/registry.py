@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from watersmeet.catalog import Input, MessageFormat, Relation
-from watersmeet.connectors import blackhole, datagen, delta, http, jdbc, objects
+from watersmeet.connectors import blackhole, datagen, delta, http, jdbc, objects, redis
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.sources import (
     DeadLetterSink,
@@ -67,6 +67,7 @@ SINKS: Final[dict[str, Connector]] = {
     **mysql.SINKS,
     **objects.SINKS,
     **postgres.SINKS,
+    **redis.SINKS,
 }
 #: The connectors by the kind of an external table or of a dictionary's source.
 TABLES: Final[dict[str, TableConnector]] = {
@@ -105,7 +106,6 @@ _UNSUPPORTED: Final = {
     "nats": "NATS",
     "opensearch": "OpenSearch",
     "pulsar": "Pulsar",
-    "redis": "Redis",
     "redshift": "Redshift",
     "snowflake": "Snowflake",
     "snowflake_v2": "Snowflake",

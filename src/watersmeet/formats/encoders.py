@@ -33,6 +33,7 @@ from watersmeet.formats.writers import (
     json_writer,
     spread,
     string_writer,
+    template_writer,
     tsv_writer,
 )
 from watersmeet.formats.xmltext import xml_writer
@@ -169,6 +170,8 @@ def open_writer(
         return bytes_writer(columns)
     if encoding in ("int", "long"):
         return integer_writer(columns, 4 if encoding == "int" else 8)
+    if encoding == "template":
+        return template_writer(columns, options, "key_format" if part == "key" else "value_format")
     if encoding == "avro":
         return AvroWriter(columns, options, destination.topic, part, whole=whole)
     if encoding == "protobuf":

@@ -6,7 +6,7 @@ Binary encodings don't support NULL: callers remove these rows first.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.errors import Error, error
+from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.valuetexts import JsonStyle, evaluate, json_object, literal, one_array, plain_text
 from watersmeet.values.packing import offsets
 from watersmeet.values.types import Schema, SqlType
@@ -99,6 +99,37 @@ def tsv_writer(columns: Schema) -> SqlWriter:
             text = f"replace({text}, {character}, {escaped})"
         fields.append(f"coalesce({text}, '\\N')")
     return SqlWriter(columns, ", chr(9), ".join(fields).join(("concat(", ")")))
+
+
+#: Text without braces, the name of a column in braces, or a brace.
+_TEMPLATE: Final = re.compile(r"((?:[^\\{}]|\\(?![{}]))+)|\{([^{}]+)\}|(\\?[{}])")
+
+
+def template_writer(columns: Schema, options: Mapping[str, str], name: str) -> SqlWriter:
+    r"""Writes texts with the values of columns. name: the option with the template, such as `user:{id}`; `\{` and
+    `\}` are braces.
+
+    RisingWave, "Sink data from RisingWave to Redis". Raises CONNECTOR_OPTION, UNDEFINED_COLUMN.
+    """
+    template = options.get(name)
+    if template is None:
+        raise error("CONNECTOR_OPTION", f"ENCODE TEMPLATE needs the option {name}", hint=f"{name} = 'user:{{id}}'.")
+    by_name = {c.name: (f"t{i}", c.type) for i, c in enumerate(columns)}
+    parts = []
+    for text, column, brace in _TEMPLATE.findall(template):
+        if column:
+            if column not in by_name:
+                raise error(
+                    "UNDEFINED_COLUMN",
+                    f'option {name} names column "{column}", which is not written',
+                    hint=did_you_mean(column, by_name) or f"It can name {', '.join(by_name)}.",
+                )
+            parts.append(f"coalesce({plain_text(*by_name[column])}, 'NULL')")
+        elif brace in ("{", "}"):
+            raise error("CONNECTOR_OPTION", f"option {name} has a {brace} without its other brace")
+        else:
+            parts.append(literal(text or brace[1:]))
+    return SqlWriter(columns, f"concat({', '.join(parts) or literal('')})")
 
 
 def string_writer(columns: Schema) -> SqlWriter:

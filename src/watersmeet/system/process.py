@@ -196,6 +196,7 @@ _EXTRAS: Final = {
     "psycopg": ("postgres", "psycopg"),
     "pyiceberg": ("iceberg", "pyiceberg"),
     "pymysql": ("mysql", "pymysql"),
+    "redis": ("redis", "redis"),
 }
 
 

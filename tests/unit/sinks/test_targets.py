@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 from tests.lakes import rest_catalog
 from tests.thorough import mostly_slow
-from tests.unit.sinks import databasetargets, test_delta, test_files, test_iceberg, test_iceberg_rest, test_objects
+from tests.unit.sinks import (
+    databasetargets,
+    test_delta,
+    test_files,
+    test_iceberg,
+    test_iceberg_rest,
+    test_objects,
+    test_redis,
+)
 from tests.unit.sinks.batches import Killed, additions, batch, history
 
 from watersmeet.connectors.base.targets import SinkOffset, Unavailable
@@ -58,6 +66,7 @@ CASES = {
     "iceberg-rest": Case(test_iceberg.POINTS, mostly_slow(test_iceberg.POINTS, 2), [3], 4),
     "postgres": Case(POINTS, mostly_slow(POINTS, 3), FEW, marks=(pytest.mark.postgres,)),
     "mysql": Case(POINTS, mostly_slow(POINTS, 3), FEW, marks=(pytest.mark.mysql,)),
+    "redis": Case(test_redis.POINTS, test_redis.POINTS, SOME, marks=(pytest.mark.brokers,)),
     "files": Case(test_files.POINTS, test_files.POINTS, range(3), 6, changes=False),
     "objects": Case(test_objects.POINTS, mostly_slow(test_objects.POINTS, 3), SOME, 6, changes=False),
 }
@@ -94,6 +103,9 @@ def system(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[System]:
             return test_objects.content(bucket, test_objects.delivered(bucket))
 
         yield System(made, partial(test_objects.content, bucket), committed, check=check)
+    elif name == "redis":
+        database = request.getfixturevalue("redis")
+        yield System(partial(test_redis.target, database), partial(test_redis.content, database))
     else:
         database = request.getfixturevalue(name)
         database.execute(databasetargets.KEYED)
