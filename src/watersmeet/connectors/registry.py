@@ -35,6 +35,7 @@ from watersmeet.connectors.databases.captures import System
 from watersmeet.connectors.files import connectors as files
 from watersmeet.connectors.iceberg import connectors as iceberg
 from watersmeet.connectors.kafka import connectors as kafka
+from watersmeet.connectors.messages import kinesis, mqtt, nats
 from watersmeet.connectors.mysql import connectors as mysql
 from watersmeet.connectors.postgres import connectors as postgres
 from watersmeet.errors import Error, did_you_mean, error
@@ -64,7 +65,10 @@ SINKS: Final[dict[str, Connector]] = {
     **iceberg.SINKS,
     **jdbc.SINKS,
     **kafka.SINKS,
+    **kinesis.SINKS,
+    **mqtt.SINKS,
     **mysql.SINKS,
+    **nats.SINKS,
     **objects.SINKS,
     **postgres.SINKS,
     **redis.SINKS,
@@ -99,11 +103,8 @@ _UNSUPPORTED: Final = {
     "dynamodb": "DynamoDB",
     "elasticsearch": "Elasticsearch",
     "google_pubsub": "Google Pub/Sub",
-    "kinesis": "Kinesis",
     "mongodb": "MongoDB",
     "mongodb-cdc": "MongoDB",
-    "mqtt": "MQTT",
-    "nats": "NATS",
     "opensearch": "OpenSearch",
     "pulsar": "Pulsar",
     "redshift": "Redshift",

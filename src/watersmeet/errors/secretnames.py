@@ -10,8 +10,8 @@ from typing import Final
 #: The endings of the names of secret options.
 _NAMES: Final = (
     "password", "passwd", "pwd", "secret", "secret_key", "secret_access_key", "secret.key", "access.key", "access_key",
-    "access_key_id", "credentials.access", "account_key", "api_key", "private_key", "token", "credential",
-    "credentials", "service.account", "jaas.config", ".pem",
+    "access_key_id", "credentials.access", "account_key", "api_key", "private_key", "client_key", "nkey", "jwt",
+    "token", "credential", "credentials", "service.account", "jaas.config", ".pem",
 )  # fmt: skip
 #: The prefix of options that are headers of requests; all of them are secret.
 _HEADER: Final = "headers."

@@ -183,13 +183,17 @@ def _remove_abandoned(folder: Path) -> None:
 #: For each library, the extra that installs it, and the name of its distribution.
 _EXTRAS: Final = {
     "aiohttp": ("serve", "aiohttp"),
+    "boto3": ("kinesis", "boto3"),
+    "botocore": ("kinesis", "boto3"),
     "confluent_kafka": ("kafka", "confluent-kafka"),
     "deltalake": ("delta", "deltalake"),
     "fastavro": ("kafka", "fastavro"),
     "google": ("kafka", "protobuf"),
     "hdfs_native": ("hdfs", "hdfs-native"),
+    "nats": ("nats", "nats-py"),
     "obstore": ("objectstores", "obstore"),
     "opentelemetry": ("telemetry", "opentelemetry-sdk"),
+    "paho": ("mqtt", "paho-mqtt"),
     "polars": ("kafka", "polars"),
     "prometheus_client": ("serve", "prometheus-client"),
     "py_mini_racer": ("javascript", "mini-racer"),

@@ -1,0 +1,1 @@
+"""The connectors of systems that carry messages: NATS JetStream, Kinesis, MQTT. Kafka has its own package."""
