@@ -112,7 +112,7 @@ class Mosquitto(SmallServer):
         settings = self.folder / "mosquitto.conf"
         lines = [
             *(f"listener {self.port} 127.0.0.1", "allow_anonymous true", "persistence true"),
-            *(f"persistence_location {self.folder}/", "autosave_interval 1", "autosave_on_changes true"),
+            *(f"persistence_location {self.folder}/", "autosave_interval 1"),
             *("max_queued_messages 0", "max_inflight_messages 1000"),
             *([f"user {os.environ.get('USER', 'root')}"] if os.getuid() == 0 else []),
         ]

@@ -26,6 +26,8 @@ from watersmeet.system.secretvalues import revealed
 #: The time limit of a request.
 _ANSWER_S: Final = 15.0
 _CONNECT_S: Final = 5
+#: The time between the two attempts to connect.
+_AGAIN_S: Final = 0.2
 _MODES: Final = ("plain", "user_and_password", "credential")
 
 SERVER_OPTIONS: Final = (
@@ -95,6 +97,7 @@ class NatsClient:
         self._library = library()
         self._runner = asyncio.Runner()
         self._told: Exception | None = None
+        self._ended = asyncio.Event()
         with self._explained():
             self._connection = self._runner.run(self._connected())
         self.streams = self._connection.jetstream(timeout=_ANSWER_S)
@@ -103,13 +106,19 @@ class NatsClient:
         async def hear(problem: Exception) -> None:
             self._told = problem
 
+        async def end() -> None:
+            self._ended.set()
+
         return await asyncio.wait_for(
             self._library.connect(
                 [*self.server.urls],
                 name="watersmeet",
                 connect_timeout=_CONNECT_S,
                 allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=_AGAIN_S,
                 error_cb=hear,
+                disconnected_cb=end,
                 **_login(self.server.login),
             ),
             _ANSWER_S,
@@ -117,8 +126,19 @@ class NatsClient:
 
     def run(self, ask: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         """The answer of a coroutine, such as a request to JetStream."""
+
+        async def run() -> Answer:
+            answer = asyncio.ensure_future(asyncio.wait_for(ask(), _ANSWER_S))
+            end = asyncio.ensure_future(self._ended.wait())
+            await asyncio.wait({answer, end}, return_when=asyncio.FIRST_COMPLETED)
+            end.cancel()
+            if answer.done():
+                return answer.result()
+            answer.cancel()  # the library would wait for an answer that never comes
+            raise self._library.errors.ConnectionClosedError
+
         with self._explained():
-            return self._runner.run(ask())
+            return self._runner.run(run())
 
     def stream_of(self, subject: str) -> str | None:
         """The stream that stores a subject; None if there is none."""
@@ -231,7 +251,7 @@ class NatsTarget(MessageTarget):
                 await client.streams.publish_async(self._subject, value or b"", headers={"Nats-Msg-Id": f"{name}-{i}"})
                 for i, value in enumerate(payloads)
             ]
-            await asyncio.wait_for(asyncio.gather(*waiting), _ANSWER_S)
+            await asyncio.gather(*waiting)
 
         client.run(send)
 
