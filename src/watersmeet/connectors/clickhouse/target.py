@@ -1,4 +1,5 @@
-"""The target `clickhouse`: a table of ClickHouse, to which rows are added.
+"""The target `clickhouse`: a table of ClickHouse, to which rows are added; for an upsert sink also rows that tell the
+table's engine which ones are no longer there.
 
 Each batch is one atomic INSERT with a token that identifies the batch. Replicated tables, and tables with
 `non_replicated_deduplication_window`, keep tokens and accept each one only once. ClickHouse has no transactions that
@@ -12,12 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -37,7 +40,7 @@ from watersmeet.connectors.databases.servers import Server
 from watersmeet.connectors.databases.targets import passing
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.valuetexts import plain_text
-from watersmeet.formats.writers import evaluate_text
+from watersmeet.formats.writers import evaluate_text, row_codes
 from watersmeet.system.process import fault
 from watersmeet.values.types import Field, SqlType
 
@@ -49,8 +52,17 @@ SINK_OPTIONS: Final = OptionSet(
         OptionSpec("clickhouse.password", "The password of the user.", secret=True),
         OptionSpec("clickhouse.database", "The database.", default="default"),
         OptionSpec("clickhouse.table", "The table, which must exist.", is_needed=True),
+        OptionSpec(
+            "clickhouse.delete.column",
+            "For an upsert sink to a ReplacingMergeTree: the column that is 1 in a row that was deleted. Default: that "
+            "of the engine.",
+        ),
     ),
 )
+#: The engine of a table with its parameters, and the prefixes that don't matter.
+_ENGINE: Final = re.compile(r"(?:Replicated|Shared)?(\w+)(?:\(([^()]*)\))?")
+_COLLAPSING: Final = ("CollapsingMergeTree", "VersionedCollapsingMergeTree")
+_REPLACING: Final = "ReplacingMergeTree"
 _RIGHTS: Final = "INSERT"
 #: All rows of a statement are one block, which is stored or not.
 _SETTINGS: Final = {
@@ -108,6 +120,58 @@ def _as_text(kind: SqlType) -> bool:
 
 
 @dataclass(frozen=True)
+class _Marks:
+    """The column by which an engine knows the rows that are no longer there. gone, here: its values for them and for
+    others. all_gone: whether the old row of an update is marked as well, not only a deleted one. version: the column
+    by which the engine orders the rows of a key; empty: by the order of arrival.
+    """
+
+    column: str
+    gone: int
+    here: int
+    all_gone: bool
+    version: str = ""
+
+
+def _marks(engine: str, sorting_key: str, key: Sequence[str], delete_column: str, what: str) -> _Marks:
+    """How an upsert sink marks rows in a table. engine: its engine with the parameters. sorting_key: its ORDER BY.
+
+    RisingWave, "Upsert sinks". Raises CONNECTOR_OPTION for a table that would not keep the newest row of each key.
+    """
+    found = _ENGINE.match(engine)
+    name, listed = (found[1], found[2] or "") if found is not None else (engine, "")
+    # Replicated engines have two texts before: the path and the name of the replica.
+    parameters = [p.strip().strip("`") for p in listed.split(",") if p.strip() and not p.strip().startswith("'")]
+    sorted_by = {column.strip().strip("`") for column in sorting_key.split(",")}
+    if name in _COLLAPSING:
+        marks, fits = _Marks(parameters[0], -1, 1, True, "".join(parameters[1:])), set(key) <= sorted_by
+    elif name == _REPLACING:
+        column = delete_column or (parameters[1] if len(parameters) > 1 else "")
+        if not column:
+            raise error(
+                "CONNECTOR_OPTION",
+                f"{what} has no column that marks deleted rows",
+                hint="Write clickhouse.delete.column = '…': a UInt8 column, best that of the engine: "
+                "ReplacingMergeTree(version, deleted).",
+            )
+        marks, fits = _Marks(column, 1, 0, all_gone=False), set(key) == sorted_by
+    else:
+        raise error(
+            "CONNECTOR_OPTION",
+            f"{what} has the engine {name}, which keeps all rows that an upsert sink adds",
+            hint=f"{', '.join((*_COLLAPSING, _REPLACING))} keep the newest row of each key.",
+        )
+    if not fits:
+        raise error(
+            "CONNECTOR_OPTION",
+            f"{what} is ordered by ({sorting_key}), and the key of the sink is ({', '.join(key)})",
+            detail="Rows replace each other by the ORDER BY of the table.",
+            hint=f"Make the table with ORDER BY ({', '.join(key)}).",
+        )
+    return marks
+
+
+@dataclass(frozen=True)
 class _Table:
     server: Server
     name: str
@@ -128,14 +192,10 @@ class ClickhouseTarget(Target):
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
         check_form(delivery)
-        if delivery.format.rows == "upsert":
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "connector clickhouse of sinks with type = 'upsert' is not supported",
-                hint="type = 'append-only' is.",
-            )
         self._delivery = delivery
-        self._table = _table(delivery)
+        self._upserts = delivery.format.rows == "upsert"
+        self._table, self._delete_column = _table(delivery)
+        self._marks: _Marks | None = None
         self._name = f"{database_id}-{delivery.target_id}"
         self._columns: list[_Column] = []
 
@@ -146,7 +206,8 @@ class ClickhouseTarget(Target):
         """
         table = self._table
         where = f"database = {literal(table.server.database)} AND {{}} = {literal(table.name)}"
-        if not self._rows(f"SELECT name FROM system.tables WHERE {where.format('name')}"):
+        made = self._rows(f"SELECT engine_full, sorting_key FROM system.tables WHERE {where.format('name')}")
+        if not made:
             raise error(
                 "UNDEFINED_OBJECT",
                 f"there is no {table.shown} in {table.server.shown}",
@@ -155,6 +216,9 @@ class ClickhouseTarget(Target):
         found = self._rows(
             f"SELECT name, type, default_kind FROM system.columns WHERE {where.format('table')} ORDER BY position"
         )
+        if self._upserts:
+            engine, sorting_key = made[0]
+            self._marks = _marks(engine, sorting_key, self._delivery.key, self._delete_column, table.shown)
         self._columns = self._matched({name: (clickhouse_type(kind), default) for name, kind, default in found})
 
     def open(self, generation: int) -> SinkOffset | None:  # noqa: ARG002 - it keeps no offset
@@ -168,8 +232,21 @@ class ClickhouseTarget(Target):
             part = (self._name, offset.generation, offset.commit, offset.rows - len(batch.rows), offset.rows)
             token = hashlib.blake2b(repr(part).encode(), digest_size=16).hexdigest()
             with passing():
-                self.insert(rows_that_came(batch), token)
+                self.insert(self._marked(batch), token)
             fault("clickhouse.inserted")
+
+    def _marked(self, batch: SinkBatch) -> pa.Table:
+        """The rows to add for a batch: of a key first the old row, then the new one."""
+        marks = self._marks
+        if marks is None:
+            return rows_that_came(batch)
+        gone, here = np.flatnonzero(batch.diff < 0), np.flatnonzero(batch.diff > 0)
+        if not marks.all_gone:
+            keys = row_codes(batch.rows.select(self._delivery.key))
+            gone = gone[~np.isin(keys[gone], keys[here])]
+        rows = batch.rows.take(pa.array(np.concatenate([gone, here])))
+        values = np.repeat(np.array([marks.gone, marks.here]), [len(gone), len(here)])
+        return rows.append_column(marks.column, pa.array(values, pa.int16()))
 
     def insert(self, rows: pa.Table, token: str) -> None:
         """Adds all rows or none. token: identifies these rows; INSERTs of other rows must never have the same token."""
@@ -196,7 +273,23 @@ class ClickhouseTarget(Target):
 
     def _matched(self, there: dict[str, tuple[ClickhouseType, str]]) -> list[_Column]:
         table, found = self._table, []
-        for column in self._delivery.columns:
+        written = list(self._delivery.columns)
+        if self._marks is not None:
+            if self._marks.column in [c.name for c in written]:
+                raise error(
+                    "CONNECTOR_OPTION",
+                    f'column "{self._marks.column}" of {table.shown} marks deleted rows, and the sink has a column of '
+                    "the same name",
+                )
+            if self._marks.version and self._marks.version not in [c.name for c in written]:
+                raise error(
+                    "CONNECTOR_OPTION",
+                    f'column "{self._marks.version}" of {table.shown} orders the rows of a key, and the sink has no '
+                    "such column",
+                    hint="Add one whose value rises with each change of a row, or use CollapsingMergeTree.",
+                )
+            written.append(Field(self._marks.column, SqlType("smallint")))
+        for column in written:
             if column.name not in there:
                 raise error(
                     "UNDEFINED_COLUMN",
@@ -223,8 +316,8 @@ class ClickhouseTarget(Target):
         return [json.loads(line) for line in lines]
 
 
-def _table(delivery: Delivery) -> _Table:
-    """The target table of a delivery. Raises CONNECTOR_OPTION."""
+def _table(delivery: Delivery) -> tuple[_Table, str]:
+    """The target table of a delivery, and its column for deleted rows. Raises CONNECTOR_OPTION."""
     options = SINK_OPTIONS.read(delivery.connector)
     parts = urlsplit(options.needed("clickhouse.url"))
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
@@ -239,7 +332,7 @@ def _table(delivery: Delivery) -> _Table:
         "verify-full" if is_secure else "disable",
     )
     check_server(server)
-    return _Table(server, options.needed("clickhouse.table"))
+    return _Table(server, options.needed("clickhouse.table")), options.text("clickhouse.delete.column")
 
 
 CONNECTOR: Final = connector_for(
