@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from watersmeet.catalog import Input, MessageFormat, Relation
-from watersmeet.connectors import blackhole, datagen, delta, http, jdbc, objects, redis
+from watersmeet.connectors import blackhole, datagen, delta, http, jdbc, objects
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.sources import (
     DeadLetterSink,
@@ -35,7 +35,7 @@ from watersmeet.connectors.databases.captures import System
 from watersmeet.connectors.files import connectors as files
 from watersmeet.connectors.iceberg import connectors as iceberg
 from watersmeet.connectors.kafka import connectors as kafka
-from watersmeet.connectors.messages import kinesis, mqtt, nats
+from watersmeet.connectors.messages import connectors as messages
 from watersmeet.connectors.mysql import connectors as mysql
 from watersmeet.connectors.postgres import connectors as postgres
 from watersmeet.errors import Error, did_you_mean, error
@@ -65,13 +65,10 @@ SINKS: Final[dict[str, Connector]] = {
     **iceberg.SINKS,
     **jdbc.SINKS,
     **kafka.SINKS,
-    **kinesis.SINKS,
-    **mqtt.SINKS,
+    **messages.SINKS,
     **mysql.SINKS,
-    **nats.SINKS,
     **objects.SINKS,
     **postgres.SINKS,
-    **redis.SINKS,
 }
 #: The connectors by the kind of an external table or of a dictionary's source.
 TABLES: Final[dict[str, TableConnector]] = {

@@ -54,8 +54,7 @@ SINK_OPTIONS: Final = OptionSet(
         OptionSpec("clickhouse.table", "The table, which must exist.", is_needed=True),
         OptionSpec(
             "clickhouse.delete.column",
-            "For an upsert sink to a ReplacingMergeTree: the column that is 1 in a row that was deleted. Default: that "
-            "of the engine.",
+            "The column of a ReplacingMergeTree that is 1 in a deleted row; default: that of the engine.",
         ),
     ),
 )

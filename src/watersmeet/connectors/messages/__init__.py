@@ -1,1 +1,1 @@
-"""The connectors of systems that carry messages: NATS JetStream, Kinesis, MQTT. Kafka has its own package."""
+"""The connectors of NATS JetStream, Kinesis, MQTT and Redis. Kafka has its own package."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.targets import Delivery, Unavailable, connector_for
+from watersmeet.connectors.base.targets import Delivery, Unavailable
 from watersmeet.connectors.messages.targets import MessageTarget
 from watersmeet.errors import Error, error
 from watersmeet.system import process
@@ -216,10 +216,3 @@ class KinesisTarget(MessageTarget):
             records = [record for record, _ in failed]
             time.sleep(wait_s)
             wait_s = min(1.0, 2 * wait_s)
-
-
-SINKS: Final = {
-    "kinesis": connector_for(
-        KinesisTarget, SINK_OPTIONS, "Check aws.region, endpoint and the network.", remembers=False
-    )
-}

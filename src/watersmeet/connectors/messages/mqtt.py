@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.targets import Delivery, Unavailable, connector_for
+from watersmeet.connectors.base.targets import Delivery, Unavailable
 from watersmeet.connectors.messages.targets import MessageTarget
 from watersmeet.errors import error
 from watersmeet.system import process
@@ -245,8 +245,3 @@ class MqttTarget(MessageTarget):
                 raise Unavailable(f"{self._broker.shown} takes nothing now: {client.why_lost}")
             if time.monotonic() > end_s:
                 raise Unavailable(f"{self._broker.shown} does not answer")
-
-
-SINKS: Final = {
-    "mqtt": connector_for(MqttTarget, SINK_OPTIONS, "Check that it runs, and the option url.", remembers=False)
-}

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.targets import Delivery, Unavailable, connector_for
+from watersmeet.connectors.base.targets import Delivery, Unavailable
 from watersmeet.connectors.messages.targets import MessageTarget
 from watersmeet.errors import Error, error
 from watersmeet.system import process
@@ -254,8 +254,3 @@ class NatsTarget(MessageTarget):
             await asyncio.gather(*waiting)
 
         client.run(send)
-
-
-SINKS: Final = {
-    "nats": connector_for(NatsTarget, SINK_OPTIONS, "Check that it runs, and the option server_url.", remembers=False)
-}

@@ -29,7 +29,6 @@ from watersmeet.connectors.base.targets import (
     SinkOffset,
     Target,
     Unavailable,
-    connector_for,
     newest_rows,
     rows_that_came,
 )
@@ -46,7 +45,7 @@ SINK_OPTIONS: Final = OptionSet(
     (
         OptionSpec(
             "redis.url",
-            "The server and the number of its database, as `redis://user:password@host:6379/0`; rediss:// for TLS.",
+            "The server and its database, as `redis://user:password@host:6379/0`; rediss:// for TLS.",
             is_needed=True,
         ),
     ),
@@ -325,6 +324,3 @@ def _offset_of(found: Mapping[bytes, bytes]) -> SinkOffset | None:
     except (KeyError, ValueError) as cause:
         raise error("DELIVERY_MISMATCH", "the hash of the sink's offset in Redis was changed by others") from cause
     return SinkOffset(generation, commit, rows, bool(last))
-
-
-SINKS: Final = {"redis": connector_for(RedisTarget, SINK_OPTIONS, "Check that it runs, and the option redis.url.")}
