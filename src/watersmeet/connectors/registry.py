@@ -43,7 +43,6 @@ from watersmeet.formats.registry import with_kept_schema
 from watersmeet.objectstores.base import is_url
 from watersmeet.values.serialization import kinds
 from watersmeet.values.slices import Slice, SourceSlice
-from watersmeet.values.times import SECOND_US, length_us
 from watersmeet.values.types import Field, Schema
 
 Made = TypeVar("Made", bound=Input)
@@ -242,27 +241,12 @@ def read_slice(
     return found.read(piece, spec, columns, dead_letters)
 
 
-MAX_AGE: Final = "lookup_max_age"
 #: The kinds of external systems in the dialects. A listed kind without a connector is not supported; all other kinds
 #: are unknown.
 KINDS: Final = (
     *("bigquery", "clickhouse", "executable", "executable_pool", "file", "http", "iceberg", "kafka", "log", "mongodb"),
     *("mysql", "odbc", "postgresql", "pulsar", "python", "redis", "s3", "timeplus"),
 )
-
-
-def taken_max_age_us(options: dict[str, str]) -> int:
-    """Removes the option with the maximum age of look-up answers from `options` and returns it. Raises
-    CONNECTOR_OPTION.
-    """
-    name = next((n for n in options if n.lower() == MAX_AGE), None)
-    if name is None:
-        return 0
-    text = options.pop(name)
-    found = int(text) * SECOND_US if text.isdecimal() else length_us(text)
-    if found is None or found < 0:
-        refuse(f'option {name} can\'t be "{text}"', hint="It is a number of seconds, or a length of time such as 5m.")
-    return found
 
 
 def check_kind(kind: str, known: Sequence[str], what: str) -> None:

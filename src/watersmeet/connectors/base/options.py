@@ -13,6 +13,7 @@ from typing import Final, Literal, NoReturn
 
 from watersmeet.errors import did_you_mean, error
 from watersmeet.errors.secretnames import is_secret
+from watersmeet.values.times import SECOND_US, length_us
 
 _TRUE: Final = ("true", "t", "yes", "on", "1")
 _FALSE: Final = ("false", "f", "no", "off", "0")
@@ -185,3 +186,21 @@ class Options:
         for spec in self._known.specs:
             if spec.kind in ("flag", "integer", "choice"):
                 getattr(self, spec.kind)(spec.name)
+
+
+#: The option of external tables and dictionaries that `taken_max_age_us` reads.
+MAX_AGE: Final = "lookup_max_age"
+
+
+def taken_max_age_us(options: dict[str, str]) -> int:
+    """Removes the option with the maximum age of look-up answers from `options` and returns it. Raises
+    CONNECTOR_OPTION.
+    """
+    name = next((n for n in options if n.lower() == MAX_AGE), None)
+    if name is None:
+        return 0
+    text = options.pop(name)
+    found = int(text) * SECOND_US if text.isdecimal() else length_us(text)
+    if found is None or found < 0:
+        refuse(f'option {name} can\'t be "{text}"', hint="It is a number of seconds, or a length of time such as 5m.")
+    return found

@@ -19,9 +19,10 @@ from watersmeet.catalog import (
     Source,
 )
 from watersmeet.catalog.roles import ADMIN
+from watersmeet.connectors.base.options import taken_max_age_us
 from watersmeet.connectors.externalstreams import kafka_connector, stream_columns
 from watersmeet.connectors.files.tables import file_connector
-from watersmeet.connectors.registry import KINDS, check_kind, taken_max_age_us
+from watersmeet.connectors.registry import KINDS, check_kind
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.producing import take_computed_parts
 from watersmeet.database.sessions.context import Session, located

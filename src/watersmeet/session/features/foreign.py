@@ -20,6 +20,7 @@ from watersmeet.catalog import (
     Source,
 )
 from watersmeet.catalog.roles import ADMIN
+from watersmeet.connectors.base.options import taken_max_age_us
 from watersmeet.connectors.base.targets import view_delivery
 from watersmeet.connectors.databases.tables import TableReader
 from watersmeet.connectors.foreignstreams import (
@@ -41,7 +42,7 @@ from watersmeet.connectors.foreignstreams import (
     foreign_table,
     names_there,
 )
-from watersmeet.connectors.registry import connector_of, taken_max_age_us
+from watersmeet.connectors.registry import connector_of
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result
