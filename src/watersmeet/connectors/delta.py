@@ -24,13 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.connectors.base.options import OptionSet
-from watersmeet.connectors.base.targets import (
-    Delivery,
-    SinkOffset,
-    Unavailable,
-    check_form,
-    connector_for,
-)
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Delivery, SinkOffset, check_form, connector_for
 from watersmeet.connectors.lakes.client import (
     DELTA_OPTIONS,
     DELTA_SOURCE,

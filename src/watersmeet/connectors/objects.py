@@ -33,8 +33,8 @@ import pyarrow as pa
 
 from watersmeet.catalog import External, MessageFormat, Table
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.sources import Condition, Reader, TableConnector
-from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Unavailable, connector_for
+from watersmeet.connectors.base.sources import Condition, Reader, TableConnector, Unavailable
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, connector_for
 from watersmeet.connectors.externalstreams import WRITTEN, properties_file
 from watersmeet.connectors.files.connectors import SOURCES as FILE_SOURCES
 from watersmeet.connectors.files.listing import ObjectListing

@@ -54,6 +54,7 @@ SOURCES: Final[dict[str, SourceConnector]] = {
     **files.SOURCES,
     **iceberg.SOURCES,
     **kafka.SOURCES,
+    **messages.SOURCES,
     **objects.SOURCES,
 }
 SINKS: Final[dict[str, Connector]] = {

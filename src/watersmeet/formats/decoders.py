@@ -636,6 +636,7 @@ def _cut(messages: Messages, begin: int, end: int) -> Messages:
         messages.offsets[begin:end],
         None if messages.times_ms is None else messages.times_ms[begin:end],
         None if messages.headers is None else of_rows(messages.headers, rows),
+        None if messages.numbers is None else of_rows(messages.numbers, rows),
     )
 
 

@@ -29,13 +29,18 @@ from watersmeet.values.types import TIMESTAMP, TIMESTAMPTZ, Field, SqlType
 Numbers = npt.NDArray[np.int64]
 
 
+#: The type of the headers of messages.
+HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
 @dataclass(frozen=True)
 class Messages:
     """Messages of one partition of a topic, ordered by offset.
 
     keys, values: binary, NULL if a message has none (a tombstone has no value). offsets: int64, ascending, with gaps.
     times_ms: milliseconds since 1970 (UTC), -1 if a message has no time; None if not requested. headers:
-    list<struct<key: string, value: binary>>, NULL if a message has none; None if not requested.
+    list<struct<key: string, value: binary>>, NULL if a message has none; None if not requested. numbers: the system's
+    words for the offsets, where these are places in a slice.
     """
 
     topic: str
@@ -45,6 +50,7 @@ class Messages:
     offsets: Numbers
     times_ms: Numbers | None
     headers: pa.ListArray | None = None
+    numbers: pa.StringArray | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -267,6 +273,8 @@ def part_column(column: Field, part: str, messages: Messages) -> Converted:
         return Converted(messages.values.is_null())
     if part == "partition":
         return _number(np.full(count, messages.partition), column)
+    if part == "offset" and messages.numbers is not None:
+        return of_bytes(messages.numbers.cast(pa.binary()), column)
     if part == "offset":
         return _number(messages.offsets, column)
     if part == "timestamp":

@@ -17,10 +17,8 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import ClockInput
 from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Operator, Scan, Upsert
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
+from watersmeet.connectors.base.messages import MessageSpec
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, Unavailable
-from watersmeet.connectors.files.options import FileSpec
-from watersmeet.connectors.kafka.client import KafkaSpec
-from watersmeet.connectors.lakes.client import LakeSpec
 from watersmeet.connectors.registry import expect, read_slice
 from watersmeet.errors import Error, error
 from watersmeet.kernel.context import mark_failing
@@ -220,7 +218,7 @@ def _read_source(
         try:
             rows = read_slice(piece, spec.source, list(read.values()), dead)
         except (Unavailable, Error) as cause:
-            if isinstance(cause, Error) and not isinstance(spec.source, KafkaSpec):
+            if isinstance(cause, Error) and not isinstance(spec.source, MessageSpec):
                 raise
             # For messages, this may also be a schema that doesn't fit the columns, which a user must fix. Other sources
             # continue.
@@ -255,7 +253,7 @@ def count_dead(dead: DeadLetterWriter, relation_id: str, spec: InputSpec, counts
         return
     counts.dead += dead.rows
     counts.first_dead = counts.first_dead or dead.first
-    if isinstance(spec.source, (FileSpec, KafkaSpec, LakeSpec)) and spec.source.options.on_error == "stop":
+    if spec.source is not None and spec.source.stops_on_error:
         stop = _stopped(dead.first)
         stop.source = relation_id
         raise stop

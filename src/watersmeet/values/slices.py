@@ -172,6 +172,22 @@ class JumpSlice(SourceSlice):
     offsets: tuple[tuple[int, int, int], ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class LogSlice(SourceSlice):
+    """The messages of a shard of a stream behind the position `after` up to `upto`, both in the words of its system.
+
+    stream_id: what tells the stream from a later one of its name. after: empty for the first message that there is.
+    rows: the exact number of messages where the system tells it, else the maximum.
+    """
+
+    kind: ClassVar[str] = "log"
+    stream: str
+    stream_id: str
+    shard: int
+    after: str
+    upto: str
+
+
 class LakeFile(NamedTuple):
     """A data file of a lake table. path: relative to the table, or a URL. values: (partition column, its value in all
     rows as text, None for NULL).

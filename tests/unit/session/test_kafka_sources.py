@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, KafkaException
 from tests.kafkatopics import avro_values
 
 import watersmeet
+from watersmeet.connectors.base import messages as decoding
 from watersmeet.connectors.kafka import cluster, reading
-from watersmeet.connectors.kafka import reading as rows_module
 from watersmeet.connectors.kafka.source import KafkaSource
 from watersmeet.errors import Error
 
@@ -176,7 +176,7 @@ def test_a_schema_in_a_file_counts_as_it_was_until_it_is_refreshed(cursor, broke
         out = io.BytesIO()
         fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
         send(broker, name, (None, out.getvalue()))
-        rows_module._opened.cache_clear()  # as in a process that has not read messages yet
+        decoding._opened.cache_clear()  # as in a process that has not read messages yet
 
     old, new = record(("plane", "string")), record(("plane", "string"), ("seats", "int"))
     file.write_text(json.dumps(old))

@@ -11,7 +11,7 @@ from tests.unit.sinks.databasetargets import selected
 
 import watersmeet
 from watersmeet import Error
-from watersmeet.connectors.base.targets import Unavailable
+from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.system import process
 

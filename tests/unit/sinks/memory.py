@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import Connector, Delivery, SinkBatch, SinkOffset, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Connector, Delivery, SinkBatch, SinkOffset
 from watersmeet.connectors.registry import register
 from watersmeet.errors import error
 

@@ -18,7 +18,8 @@ from tests.unit.sinks.databasetargets import (
 )
 
 import watersmeet
-from watersmeet.connectors.base.targets import RowChange, SinkOffset, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import RowChange, SinkOffset
 from watersmeet.errors import Error
 from watersmeet.system import process
 from watersmeet.values.types import VARCHAR, Field

@@ -13,7 +13,8 @@ from tests.unit.sinks.batches import EVERYTHING, TWO, VALUES, Killed, batch
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
-from watersmeet.connectors.base.targets import Delivery, SinkOffset, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Delivery, SinkOffset
 from watersmeet.connectors.files.target import CONNECTOR, FileTarget
 from watersmeet.errors import Error
 from watersmeet.system import process

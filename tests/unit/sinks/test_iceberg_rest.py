@@ -10,7 +10,8 @@ from tests.unit.sinks.databasetargets import is_done, wait
 from tests.unit.sinks.test_iceberg import content
 
 import watersmeet
-from watersmeet.connectors.base.targets import SinkOffset, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import SinkOffset
 from watersmeet.errors import Error
 
 

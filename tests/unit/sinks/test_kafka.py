@@ -16,7 +16,8 @@ from tests.unit.sinks.processes import killed_twice, overtaken
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
-from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset
 from watersmeet.connectors.kafka import target as kafka
 from watersmeet.sinkwriters import writers
 from watersmeet.system import process

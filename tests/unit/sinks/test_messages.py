@@ -17,7 +17,8 @@ from tests.unit.sinks.databasetargets import is_done, wait
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
-from watersmeet.connectors.base.targets import Delivery, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Delivery
 from watersmeet.connectors.registry import connector_of
 from watersmeet.errors import Error
 

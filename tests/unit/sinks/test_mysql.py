@@ -17,7 +17,8 @@ from tests.unit.sinks.databasetargets import (
 
 import watersmeet
 import watersmeet.connectors.mysql.target
-from watersmeet.connectors.base.targets import SinkOffset, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import SinkOffset
 from watersmeet.errors import Error
 from watersmeet.values.types import (
     BIGINT,

@@ -17,7 +17,8 @@ from tests.unit.sinks.batches import TWO, additions, batch
 from tests.unit.sinks.test_files import delivery
 
 import watersmeet
-from watersmeet.connectors.base.targets import SinkOffset, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import SinkOffset
 from watersmeet.connectors.objects import ObjectTarget
 from watersmeet.errors import Error
 from watersmeet.objectstores.base import StoreProblem

@@ -10,7 +10,8 @@ from tests.unit.sinks.databasetargets import is_done, wait
 
 import watersmeet
 from watersmeet.catalog import MessageFormat
-from watersmeet.connectors.base.targets import Delivery, SinkOffset, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Delivery, SinkOffset
 from watersmeet.connectors.registry import connector_of
 from watersmeet.errors import Error
 from watersmeet.values.types import DOUBLE, VARCHAR, Field

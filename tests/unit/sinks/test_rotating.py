@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.catalog import ROWTIME, MessageFormat
-from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset
 from watersmeet.connectors.files.rotating import CONNECTOR, RotatingTarget
 from watersmeet.errors import Error
 from watersmeet.system import process

@@ -23,7 +23,8 @@ from tests.unit.sinks import (
 )
 from tests.unit.sinks.batches import Killed, additions, batch, history
 
-from watersmeet.connectors.base.targets import SinkOffset, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import SinkOffset
 from watersmeet.errors import Error
 from watersmeet.system import process
 

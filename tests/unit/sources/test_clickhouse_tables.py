@@ -13,7 +13,7 @@ from scripts.servers.clickhouse import PASSWORD, USER
 
 import watersmeet
 from watersmeet.catalog import External
-from watersmeet.connectors.base.targets import Unavailable
+from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.connectors.clickhouse.client import ClickhouseReader, clickhouse_type
 from watersmeet.errors import Error
 from watersmeet.sinkwriters.writers import SinkWriters

@@ -42,6 +42,11 @@ class SourceSpec:
 
     kind: ClassVar[str]
 
+    @property
+    def stops_on_error(self) -> bool:
+        """Whether a row or message that can't be read stops the source."""
+        return False
+
 
 class Notification:
     """A flag that is set when a source has new input since the last poll. Thread-safe. woken: an event that is also
@@ -130,8 +135,8 @@ class Inquiry(Generic[Answer]):
 
 
 class Unavailable(OSError):  # noqa: N818 - a state that passes
-    """An external system, such as brokers or a schema registry, is temporarily unavailable. The epoch is planned again
-    later.
+    """An external system, such as brokers or a schema registry, is temporarily unavailable, or has rejected rows for a
+    temporary reason. The epoch is planned again later, and the sink tries again.
     """
 
 

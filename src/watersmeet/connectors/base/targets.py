@@ -31,6 +31,7 @@ from watersmeet.catalog import (
     TopicWriter,
 )
 from watersmeet.connectors.base.options import OptionSet
+from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.errors import error
 from watersmeet.formats.encoders import changed_keys
 from watersmeet.formats.writers import Writer
@@ -131,10 +132,6 @@ class RowChange:
     key: Schema
     keys: pa.Table
     rows: pa.Table | None
-
-
-class Unavailable(OSError):  # noqa: N818 - a state of the target that passes
-    """The target is unavailable or has rejected rows for a temporary reason. The sink tries again."""
 
 
 class Target(abc.ABC):

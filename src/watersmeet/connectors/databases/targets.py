@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec
+from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.connectors.base.targets import (
     Connector,
     Delivery,
@@ -28,7 +29,6 @@ from watersmeet.connectors.base.targets import (
     SinkBatch,
     SinkOffset,
     Target,
-    Unavailable,
     connector_for,
     newest_rows,
 )

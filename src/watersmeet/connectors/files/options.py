@@ -112,6 +112,11 @@ class FileSpec(SourceSpec):
     options: FileOptions
     parts: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def stops_on_error(self) -> bool:
+        """See `SourceSpec`."""
+        return self.options.on_error == "stop"
+
 
 #: The options that specify the location of objects and the access to them.
 _STORE_DOCS: Final = {

@@ -31,15 +31,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import (
-    Delivery,
-    SinkBatch,
-    SinkOffset,
-    Target,
-    Unavailable,
-    connector_for,
-    rows_that_came,
-)
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Target, connector_for, rows_that_came
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.encoders import changed_keys
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text

@@ -17,14 +17,12 @@ from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any, ClassVar, Final, Literal
 
-from watersmeet.catalog import MessageFormat
+from watersmeet.connectors.base.messages import MessageSpec
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.sources import SourceSpec
 from watersmeet.errors import Error, error
 from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed
 from watersmeet.values.times import ABBREVIATED, UNITS_US
-from watersmeet.values.types import Schema
 
 #: The logger of librdkafka's own messages, instead of stderr.
 LOGGER: Final = logging.getLogger("watersmeet.kafka")
@@ -293,19 +291,16 @@ class KafkaOptions:
 
 
 @dataclass(frozen=True)
-class KafkaSpec(SourceSpec):
-    """The specification of a Kafka topic as a source.
-
-    columns: all columns that are read from messages. key: the names of the primary key's columns. message_parts: see
-    `catalog.Input`.
-    """
+class KafkaSpec(MessageSpec):
+    """The specification of a Kafka topic as a source."""
 
     kind: ClassVar[str] = "kafka"
-    columns: Schema
-    key: tuple[str, ...]
     options: KafkaOptions
-    format: MessageFormat
-    message_parts: Mapping[str, str]
+
+    @property
+    def stops_on_error(self) -> bool:
+        """See `SourceSpec`."""
+        return self.options.on_error == "stop"
 
 
 #: The options of the topic and the brokers, for sources and sinks.

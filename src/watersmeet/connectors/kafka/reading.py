@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from watersmeet.connectors.base.messages import decoder_of, new_decoder, rows_of
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.connectors.kafka.client import (
     Brokers,
@@ -29,9 +29,7 @@ from watersmeet.connectors.kafka.client import (
     library,
 )
 from watersmeet.errors import Error, error
-from watersmeet.formats.decoders import open_decoder, together
-from watersmeet.formats.payloads import Decoder, Messages
-from watersmeet.values.serialization import to_json
+from watersmeet.formats.payloads import HEADERS, Decoder, Messages
 from watersmeet.values.slices import JumpSlice, MessageSlice
 from watersmeet.values.types import Field, arrow_schema
 
@@ -54,7 +52,6 @@ _MOST_CONSUMERS: Final = 16
 #: A consumer that is unused for this long is closed when another one is used.
 _IDLE_S: Final = 60.0
 
-_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 Offsets = npt.NDArray[np.int64]
 
 
@@ -247,7 +244,7 @@ class TopicReader:
             times_ms = np.fromiter(map(itemgetter(1), map(message.timestamp, found)), np.int64, count)
         keys = pa.array(list(map(message.key, found)), pa.binary())
         values = pa.array(list(map(message.value, found)), pa.binary())
-        headers = pa.array([_pairs(h) for h in map(message.headers, found)], _HEADERS) if self._headers else None
+        headers = pa.array([_pairs(h) for h in map(message.headers, found)], HEADERS) if self._headers else None
         whole = _Chunk(offsets, times_ms, keys, values, headers)
         for partition in np.unique(partitions).tolist():
             here = self._here.get(partition)
@@ -417,7 +414,7 @@ def read_messages(
     except BaseException:
         forget_reader(reader)
         raise
-    return _decoded(piece, found, spec, _decoder(spec), empty, dead_letters)
+    return _decoded(piece, found, spec, decoder_of(spec), empty, dead_letters)
 
 
 def _decoded(
@@ -432,26 +429,7 @@ def _decoded(
     batches, lost = found
     for begin, end in lost:
         dead_letters.add_lost(piece.topic, piece.partition, begin, end, _LOST)
-    batches_read, tables, diffs, at = [], [empty], [], []
-    for batch in batches:
-        try:
-            decoded = decoder.decode(batch)
-        except OSError as cause:
-            raise Unavailable(str(cause)) from cause
-        _set_aside(batch, [u.place for u in decoded.unreadable], [u.reason for u in decoded.unreadable], dead_letters)
-        batches_read.append(decoded)
-        tables.append(decoded.table.select(empty.column_names))
-        diffs.append(np.ones(len(decoded.places), np.int64) if decoded.diff is None else decoded.diff)
-        at.append(batch.offsets[decoded.places] - piece.begin)
-    diff, offsets = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (diffs, at))
-    table = pa.concat_tables(tables) if empty.num_columns else empty
-    numbers = np.arange(len(diff))
-    if spec.format.rows.startswith("debezium"):
-        # A message contains one row, or a deleted row and an inserted row.
-        again = np.zeros(len(offsets), np.int64)
-        again[1:] = offsets[1:] == offsets[:-1]
-        numbers = MessageSlice.ROWS_OF_CHANGE * offsets + again
-    return SourceRows(table, numbers, diff=diff, kept=together(batches_read))
+    return rows_of(batches, piece.begin, spec, decoder, empty, dead_letters)
 
 
 def read_topic(
@@ -466,25 +444,12 @@ def read_topic(
     if not ranges:
         return empty
     reader = TopicReader(spec.options, ranges[0].topic_id, **_wanted(spec))
-    decoder = open_decoder(spec.columns, spec.key, spec.format, spec.message_parts)
+    decoder = new_decoder(spec)
     try:
         reader.expect(ranges)
         return pa.concat_tables([_decoded(p, reader.read(p), spec, decoder, empty, dead_letters).table for p in ranges])
     finally:
         reader.close()
-
-
-def _set_aside(batch: Messages, rows: Sequence[int], reasons: Sequence[str], dead_letters: DeadLetterSink) -> None:
-    if not rows:
-        return
-    dead_letters.add_messages(
-        batch.topic,
-        batch.partition,
-        batch.offsets[list(rows)].tolist(),
-        reasons,
-        batch.keys.take(pa.array(rows)).to_pylist(),
-        batch.values.take(pa.array(rows)).to_pylist(),
-    )
 
 
 def _reader(spec: KafkaSpec, topic_id: str) -> TopicReader:
@@ -493,29 +458,4 @@ def _reader(spec: KafkaSpec, topic_id: str) -> TopicReader:
 
 def _wanted(spec: KafkaSpec) -> dict[str, bool]:
     """The parts of messages that a reader keeps."""
-    parts = spec.message_parts.values()
-    return {"headers": any(p.startswith("header") for p in parts), "times": "timestamp" in parts}
-
-
-def _decoder(spec: KafkaSpec) -> Decoder:
-    return _opened(_Same(spec))
-
-
-class _Same:
-    """Makes a spec usable as a key, because specs contain dicts."""
-
-    def __init__(self, spec: KafkaSpec) -> None:
-        self.spec = spec
-        self._text = repr(to_json(spec))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other._text == self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-
-@lru_cache(maxsize=32)
-def _opened(same: _Same) -> Decoder:
-    spec = same.spec
-    return open_decoder(spec.columns, spec.key, spec.format, spec.message_parts)
+    return {"headers": spec.wants_headers, "times": spec.wants_times}

@@ -59,9 +59,9 @@ class KafkaSource:
         self._spec = KafkaSpec(
             relation.columns,
             relation.primary_key,
-            self.options,
             relation.format or MessageFormat(),
             relation.message_parts,
+            self.options,
         )
         library()
         self._slices = 0

@@ -18,7 +18,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.targets import Connector, Delivery, SinkBatch, SinkOffset, Target, Unavailable, reached
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Connector, Delivery, SinkBatch, SinkOffset, Target, reached
 from watersmeet.connectors.kafka.client import (
     TOPIC_OPTIONS,
     Brokers,

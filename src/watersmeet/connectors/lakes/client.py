@@ -320,6 +320,11 @@ class LakeSpec(SourceSpec):
     key: tuple[str, ...]
     options: LakeOptions
 
+    @property
+    def stops_on_error(self) -> bool:
+        """See `SourceSpec`."""
+        return self.options.on_error == "stop"
+
 
 #: The options of the sources of both systems.
 _SHARED: Final = (

@@ -17,15 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import OptionSpec
-from watersmeet.connectors.base.targets import (
-    Delivery,
-    SinkBatch,
-    SinkOffset,
-    Target,
-    Unavailable,
-    newest_rows,
-    rows_that_came,
-)
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Target, newest_rows, rows_that_came
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
 from watersmeet.formats.writers import evaluate_text, json_writer

@@ -4,8 +4,29 @@ from __future__ import annotations
 
 from typing import Final
 
+from watersmeet.connectors.base.sources import SourceConnector
 from watersmeet.connectors.base.targets import connector_for
-from watersmeet.connectors.messages import kinesis, mqtt, nats, redis
+from watersmeet.connectors.messages import kinesis, kinesissource, mqtt, nats, natssource, redis
+from watersmeet.values.slices import JumpSlice, LogSlice
+
+SOURCES: Final = {
+    "kinesis": SourceConnector(
+        kinesissource.KinesisSource,
+        kinesissource.KinesisSpec,
+        (LogSlice, JumpSlice),
+        kinesissource.read_kinesis,
+        kinesissource.SOURCE_OPTIONS,
+        kinesissource.begun,
+    ),
+    "nats": SourceConnector(
+        natssource.NatsSource,
+        natssource.NatsSpec,
+        (LogSlice, JumpSlice),
+        natssource.read_nats,
+        natssource.SOURCE_OPTIONS,
+        natssource.begun,
+    ),
+}
 
 SINKS: Final = {
     "kinesis": connector_for(

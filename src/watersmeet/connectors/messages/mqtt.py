@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.targets import Delivery, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Delivery
 from watersmeet.connectors.messages.targets import MessageTarget
 from watersmeet.errors import error
 from watersmeet.system import process

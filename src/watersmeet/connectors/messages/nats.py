@@ -17,7 +17,8 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.targets import Delivery, Unavailable
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Delivery
 from watersmeet.connectors.messages.targets import MessageTarget
 from watersmeet.errors import Error, error
 from watersmeet.system import process
@@ -140,9 +141,21 @@ class NatsClient:
         with self._explained():
             return self._runner.run(run())
 
+    @property
+    def not_found(self) -> type[Exception]:
+        """The library's error for a stream that does not exist."""
+        kind: type[Exception] = self._library.js.errors.NotFoundError
+        return kind
+
+    def reader_config(self, deliver_policy: str, **settings: Any) -> Any:
+        """The configuration of a reader on the server that acknowledges nothing. deliver_policy: JetStream's word."""
+        api = self._library.js.api
+        policy = api.DeliverPolicy(deliver_policy)
+        return api.ConsumerConfig(deliver_policy=policy, ack_policy=api.AckPolicy.NONE, **settings)
+
     def stream_of(self, subject: str) -> str | None:
         """The stream that stores a subject; None if there is none."""
-        missing = self._library.js.errors.NotFoundError
+        missing = self.not_found
 
         async def ask() -> str | None:
             try:

@@ -23,15 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
-from watersmeet.connectors.base.targets import (
-    Delivery,
-    SinkBatch,
-    SinkOffset,
-    Target,
-    Unavailable,
-    newest_rows,
-    rows_that_came,
-)
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Target, newest_rows, rows_that_came
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.encoders import Destination, open_writer
 from watersmeet.formats.writers import Writer

@@ -23,14 +23,8 @@ import pyarrow.compute as pc
 
 from watersmeet.catalog import Merging
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.targets import (
-    Delivery,
-    RowChange,
-    SinkBatch,
-    Unavailable,
-    check_form,
-    rows_that_came,
-)
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.targets import Delivery, RowChange, SinkBatch, check_form, rows_that_came
 from watersmeet.connectors.databases.targets import (
     RIGHTS,
     DatabaseTarget,

@@ -67,7 +67,7 @@ def read_origin(cursor: Cursor) -> Origin:
 
 
 #: The connectors that read messages.
-CONNECTORS: Final = ("kafka",)
+CONNECTORS: Final = ("kafka", "kinesis", "nats")
 
 _HEADERS: Final = SqlType("array", element=SqlType("struct", fields=(("key", VARCHAR), ("value", BYTEA))))
 
@@ -174,7 +174,7 @@ def included_columns(
     """The columns of INCLUDE, and the part of the message in each. known: the available parts. Raises SYNTAX_ERROR."""
     columns: list[Field] = []
     parts: dict[str, str] = {}
-    what = {"cdc": "change", "kafka": "message"}.get(connector, "file")
+    what = "change" if connector == "cdc" else "message" if connector in CONNECTORS else "file"
     for item in found:
         if item.part not in known:
             raise error(
