@@ -7,6 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,15 +118,9 @@ def messages(*numbers: int) -> list[bytes]:
     return [json.dumps({"n": n, "text": f"t{n}"}).encode() for n in numbers]
 
 
-def relation(stream, /, columns=COLUMNS, parts=None, form=None, **options):
+def relation(stream, /, columns=COLUMNS, parts=None, **options):
     made = Source("s1", "s", columns, connector={**stream.options, **options})
-    return check_connector(watersmeet_replace(made, parts or {}, form))
-
-
-def watersmeet_replace(made, parts, form):
-    from dataclasses import replace  # noqa: PLC0415
-
-    return replace(made, message_parts=parts, format=form or MessageFormat(bad_field="null"))
+    return check_connector(replace(made, message_parts=parts or {}, format=MessageFormat(bad_field="null")))
 
 
 class Reading:
