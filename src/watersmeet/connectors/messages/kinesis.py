@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from watersmeet.connectors.base.messages import MessageTarget
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.connectors.base.targets import Delivery
-from watersmeet.connectors.messages.targets import MessageTarget
 from watersmeet.errors import Error, error
 from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from watersmeet.connectors.base.messages import MessageTarget
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.connectors.base.targets import Delivery
-from watersmeet.connectors.messages.targets import MessageTarget
 from watersmeet.errors import error
 from watersmeet.system import process
 from watersmeet.system.process import scratch_folder

@@ -46,7 +46,7 @@ SOURCE_OPTIONS: Final = OptionSet(
         *(replace(s, doc="The subjects, separated by commas.") if s.name == "subject" else s for s in SERVER_OPTIONS),
         OptionSpec("stream", "The stream that stores the subjects.", is_needed=True),
         *START_OPTIONS,
-        OptionSpec("consumer.", "A setting of RisingWave's consumer; readers here have none.", "prefix", is_idle=True),
+        OptionSpec("consumer.", "A setting of a stored consumer; readers here have none.", "prefix", is_idle=True),
     ),
 )
 
