@@ -19,7 +19,7 @@ from tests.harness import Harness
 from tests.thorough import mostly_slow
 from watersmeet.catalog import AddressRanges, Dictionary, External
 from watersmeet.errors import Error
-from watersmeet.expressions.lenient import address_sql
+from watersmeet.expressions.webfunctions import address_sql
 from watersmeet.formats.valuetexts import evaluate
 from watersmeet.maintenance.refreshing import address_ranges
 from watersmeet.values.types import VARCHAR, Field

@@ -31,6 +31,7 @@ from watersmeet.expressions.context import (
     fill,
     first_line,
     number,
+    reads_variable,
     string,
     typed_null,
 )
@@ -119,6 +120,15 @@ def _checked(build: Builder, counts: Callable[[FunctionCall], tuple[int, ...]], 
         return build(named)
 
     return checked
+
+
+def inserted(builders: Mapping[str, Builder], prefix: str = "$") -> dict[str, Builder]:
+    """The functions under names that no text can call, for grammars; errors have their plain names."""
+
+    def named(name: str) -> Builder:
+        return lambda c: builders[name](replace(c, name=name))
+
+    return {f"{prefix}{name}": named(name) for name in builders}
 
 
 def check_count(c: FunctionCall, *counts: int) -> None:
@@ -217,7 +227,7 @@ def constant_of(value: Value, kind: SqlType, node: exp.Expression, ctx: Context,
         return None
     if next(typed.expression.find_all(exp.Column, exp.Query, exp.AggFunc, exp.Window), None) is not None:
         return None
-    if calls_other_language(typed.expression):
+    if calls_other_language(typed.expression) or reads_variable(typed.expression):
         return None
     try:
         return ctx.constant(duckdb_cast(typed.expression, kind))
@@ -229,6 +239,7 @@ _TYPES: Final[dict[str, SqlType]] = {
     "bool": BOOLEAN, "smallint": SMALLINT, "int": INTEGER, "bigint": BIGINT, "numeric": NUMERIC, "real": REAL,
     "double": DOUBLE, "text": VARCHAR, "bytea": BYTEA, "date": DATE, "time": TIME, "timestamp": TIMESTAMP,
     "timestamptz": TIMESTAMPTZ, "interval": INTERVAL, "jsonb": JSONB, "text[]": SqlType("array", element=VARCHAR),
+    "uint64": SqlType("numeric", 20, 0),
 }  # fmt: skip
 
 #: The argument types that convert implicitly to each parameter type (PostgreSQL 17, 10.3 and table pg_cast).

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, Overflow
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol
 
 import duckdb
@@ -231,6 +233,20 @@ def decimal_literal(text: str) -> Value | None:
     return Value(number(plain), kind, nullable=False, exact=False)
 
 
+#: The names of variables of lambdas in DuckDB's SQL.
+_VARIABLE: Final = re.compile(r"_v\d+")
+
+
+def variable(place: int) -> exp.Expression:
+    """The variable of a lambda; its number is that of the variables in sight."""
+    return exp.Identifier(this=f"_v{place}", quoted=False)
+
+
+def reads_variable(expression: exp.Expression) -> bool:
+    """Whether an expression contains a variable of a lambda."""
+    return any(_VARIABLE.fullmatch(node.name) for node in expression.find_all(exp.Identifier))
+
+
 class Sets(Protocol):
     """Collects the set-returning functions of a select list."""
 
@@ -285,6 +301,8 @@ class Context:
     """
 
     oracle: Oracle = ORACLE
+    #: The variables of the enclosing lambdas, by name.
+    variables: Mapping[str, Value] = MappingProxyType({})
     volatile_allowed = False
     sets: Sets | None = None
     windowing: WindowFunctions | None = None
@@ -367,7 +385,11 @@ class Context:
 def typed_null(value: Value) -> exp.Expression:
     """A placeholder argument for computing the type of a call: a constant itself, else a typed NULL."""
     parts = value.expression.find_all(exp.Column, exp.Subquery, exp.AggFunc, exp.Window)
-    if next(parts, None) is None and not calls_other_language(value.expression):
+    if (
+        next(parts, None) is None
+        and not calls_other_language(value.expression)
+        and not reads_variable(value.expression)
+    ):
         return value.expression.copy()
     kind = value.type.duckdb
     return exp.Cast(this=exp.null(), to=exp.DataType.build(kind, dialect="duckdb"))

@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions import jsonfunctions, nestedfunctions, regexpatterns, textfunctions
+from watersmeet.expressions.arrayfunctions import LIST_FUNCTIONS
 from watersmeet.expressions.calls import (
     Builder,
     FunctionCall,
@@ -20,12 +21,15 @@ from watersmeet.expressions.calls import (
     constant_of,
     constant_text,
     counted,
+    inserted,
     limited,
     refuse_volatile,
 )
 from watersmeet.expressions.casts import cast, unify
 from watersmeet.expressions.context import Context, Value, boolean, call, duckdb_cast, fill, string, wrap
+from watersmeet.expressions.conversions import CONVERSIONS
 from watersmeet.expressions.datefunctions import DATE_FUNCTIONS
+from watersmeet.expressions.documents import DOCUMENT_FUNCTIONS
 from watersmeet.expressions.jsonfunctions import (
     JSON_FUNCTIONS,
     json_element,
@@ -44,6 +48,7 @@ from watersmeet.expressions.setfunctions import is_set_function, set_function
 from watersmeet.expressions.sqljsonpaths import PATH_FUNCTIONS
 from watersmeet.expressions.textfunctions import REGEX_FUNCTIONS, TEXT_FUNCTIONS
 from watersmeet.expressions.timetexts import TIME_FUNCTIONS
+from watersmeet.expressions.webfunctions import WEB_FUNCTIONS
 from watersmeet.values.types import BOOLEAN, DOUBLE, INTEGER, JSONB, VARCHAR, SqlType
 
 #: The functions of DuckDB that must not be callable.
@@ -67,9 +72,16 @@ _VOLATILE: Final = frozenset({
 })  # fmt: skip
 
 #: Functions that grammars insert.
-_INSERTED: Final = {**LENIENT_FUNCTIONS, **LOG_FUNCTIONS, **RECORD_FUNCTIONS, **TIME_FUNCTIONS}
+_INSERTED: Final = {
+    **inserted({**LIST_FUNCTIONS, **WEB_FUNCTIONS, **DOCUMENT_FUNCTIONS, **CONVERSIONS}),
+    **LENIENT_FUNCTIONS,
+    **LOG_FUNCTIONS,
+    **RECORD_FUNCTIONS,
+    **TIME_FUNCTIONS,
+}
 
 _IN_PYTHON: Final = "Write it in Python, with hashlib or a library: CREATE FUNCTION … LANGUAGE python."
+_AGGREGATE: Final = "Write it in Python: CREATE AGGREGATE FUNCTION."
 _SLEEPING: Final = "A session does not wait. FLUSH waits until the views show all rows."
 _OF_VECTORS: Final = "Store vectors as real[]: list_distance, list_cosine_distance and list_inner_product take arrays."
 _OF_MAPS: Final = "Store the map as jsonb: j -> 'key', jsonb_each, jsonb_set, j || other and j - 'key'."
@@ -83,6 +95,27 @@ _LACKING: Final = {
     **dict.fromkeys(("map_access", "map_cat", "map_contains", "map_delete", "map_entries", "map_filter",
                      "map_from_entries", "map_from_key_values", "map_insert", "map_keys", "map_length", "map_values",
                      "jsonb_populate_map"), _OF_MAPS),
+    **dict.fromkeys(
+        ("city_hash64", "farm_hash64", "int_hash32", "int_hash64", "java_hash", "kostik_consistent_hash", "md4",
+         "metro_hash64", "murmur_hash2_32", "murmur_hash2_64", "murmur_hash3_128", "murmur_hash3_32",
+         "murmur_hash3_64", "sip_hash128", "sip_hash64", "weak_hash32", "xx_hash32", "xx_hash64", "xxh3"),
+        "half_md5(x) is a number of 64 bits, md5(x) and sha256(x) are bytes."),
+    **dict.fromkeys(("base58_decode", "base58_encode"), "base64_encode, base64_decode, hex and unhex are supported."),
+    **dict.fromkeys(("random_fixed_string", "random_in_type", "random_string"),
+                    "rand(), rand_uniform(a, b), rand_normal(a, b) and random_printable_ascii(n) are supported."),
+    **dict.fromkeys(("any_heavy", "delta_sum", "kurt_pop", "kurt_samp", "retention",
+                     "sequence_count", "sequence_match", "skew_pop", "skew_samp", "window_funnel"), _AGGREGATE),
+    **dict.fromkeys(("max_map", "min_map", "sum_map"), "Group by the key, too: GROUP BY key."),
+    **dict.fromkeys(("quantile_bfloat16", "quantile_deterministic", "quantile_tdigest", "quantile_timing"),
+                    "quantile(level)(x) is exact."),
+    **dict.fromkeys(("stochastic_linear_regression_state", "stochastic_logistic_regression"),
+                    "Train the model outside, and call it as a function in Python: CREATE FUNCTION."),
+    "distinct": "Write SELECT DISTINCT x, or group_uniq_array(x).",
+    "geo_distance": "Write the distance on a sphere with sin, cos, asin and radians.",
+    "sleep": "EMIT PERIODIC sets how often a query outputs rows.",
+    "to_type_name": "DESCRIBE shows the types of columns.",
+    "untuple": "Write t.1, t.2 …",
+    "xirr": _AGGREGATE,
     "openai_embedding": "Call the service outside of the database, or from CREATE FUNCTION … LANGUAGE python.",
 }  # fmt: skip
 

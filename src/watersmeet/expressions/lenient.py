@@ -1,9 +1,6 @@
-"""Binds functions with ClickHouse's argument rules: a fraction for an integer, seconds or a text for a time, IP
-addresses.
+"""Binds functions with ClickHouse's argument rules: a fraction for an integer, a number as a condition.
 
-Their names begin with `$`, so no text can call them; grammars insert them for functions of their dialects. All IP
-addresses are IPv6 addresses; IPv4 addresses are in `::ffff:0:0/96` (RFC 4291, section 2.2). Texts with a zone
-(`fe80::1%eth0`) are not addresses.
+Their names begin with `$`, so no text can call them; grammars insert them for functions of their dialects.
 """
 
 from __future__ import annotations
@@ -15,66 +12,13 @@ from watersmeet.expressions.calls import Builder, FunctionCall, at_least, counte
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string, wrap
 from watersmeet.expressions.nestedfunctions import RANKING_FUNCTIONS
-from watersmeet.values.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, SqlType
-
-DIGITS: Final = 32
-
-"""The number of hexadecimal digits in an address."""
-
-IPV4: Final = "0" * 20 + "ffff"
-
-"""The first digits of IPv4 addresses."""
-
-_BYTE: Final = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_FOUR: Final = f"{_BYTE}(\\.{_BYTE}){{3}}"
-_GROUP: Final = "[0-9a-f]{1,4}"
-_GROUPS: Final = f"(({_GROUP}:)*{_GROUP})?"
-
-
-def address_sql(text: str) -> str:
-    """SQL of the 32 lower-case hexadecimal digits of an address; NULL for other texts. text: an SQL expression."""
-    tail = "regexp_extract(_t, '[0-9.]*$')"
-    parts = ", ".join(f"TRY_CAST(split_part({tail}, '.', {i}) AS INTEGER)" for i in range(1, 5))
-    # An IPv4 address at the end becomes two groups.
-    groups = (
-        f"CASE WHEN regexp_matches(_t, ':{_FOUR}$') THEN left(_t, length(_t) - length({tail})) || "
-        f"format('{{:02x}}{{:02x}}:{{:02x}}{{:02x}}', {parts}) ELSE _t END"
-    )
-    left, right = "split_part(_s, '::', 1)", "substring(_s, strpos(_s, '::') + 2)"
-    is_cut = " AND ".join(f"regexp_full_match({part}, '{_GROUPS}')" for part in (left, right))
-    whole = (
-        f"CASE WHEN regexp_full_match(_s, '({_GROUP}:){{7}}{_GROUP}') THEN {_padded('_s')} "
-        f"WHEN contains(_s, '::') AND {is_cut} "
-        f"AND length({_padded(left)}) + length({_padded(right)}) <= 28 THEN {_padded(left)} || "
-        f"repeat('0', CAST(32 - length({_padded(left)}) - length({_padded(right)}) AS BIGINT)) || {_padded(right)} END"
-    )
-    six = f"list_transform(list_transform([lower({text})], lambda _t: {groups}), lambda _s: {whole})[1]"
-    four = (
-        f"'{IPV4}' || array_to_string(list_transform(string_split({text}, '.'), "
-        "lambda _p: format('{:02x}', TRY_CAST(_p AS INTEGER))), '')"
-    )
-    return f"CASE WHEN regexp_full_match({text}, '{_FOUR}') THEN {four} ELSE {six} END"
-
-
-def _padded(groups: str) -> str:
-    """SQL of groups with leading zeros and without colons."""
-    return (
-        f"CASE WHEN {groups} = '' THEN '' ELSE "
-        f"array_to_string(list_transform(string_split({groups}, ':'), lambda _g: lpad(_g, 4, '0')), '') END"
-    )
-
-
-def network_sql(digits: str) -> str:
-    """SQL of the key for stored address ranges: the first 16 bits of an IPv6 address, or of the IPv4 address."""
-    return f"CASE WHEN starts_with({digits}, '{IPV4}') THEN '4' || {digits}[25:28] ELSE '6' || {digits}[1:4] END"
-
-
-def rest_sql(digits: str) -> str:
-    """SQL of the bits of an address after those of `network_sql`."""
-    return f"CASE WHEN starts_with({digits}, '{IPV4}') THEN {digits}[29:32] ELSE {digits}[5:32] END"
-
+from watersmeet.values.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, TIMESTAMP, VARCHAR
 
 _PARTS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
+
+
+#: The short names of units, as in durations.
+_ABBREVIATED: Final = {"us": "microsecond", "ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
 
 
 def _truncated(c: FunctionCall) -> Value:
@@ -101,16 +45,6 @@ def _number(c: FunctionCall) -> Value:
     return Value(duckdb_cast(value.expression, INTEGER), INTEGER, value.nullable)
 
 
-def _moment(c: FunctionCall) -> Value:
-    """A time from a text, seconds since 1970, or a date; arguments for digits and time zone have no effect."""
-    value = c.arguments[0]
-    if not value.unknown and value.type.is_numeric:
-        seconds = duckdb_cast(value.expression, SqlType("numeric", 38, 6) if not value.type.is_float else value.type)
-        micros = fill("make_timestamp(CAST(trunc(a0 * 1000000) AS BIGINT))", seconds)
-        return Value(micros, TIMESTAMP, value.nullable)
-    return cast(value, TIMESTAMP, c.ctx, c.node)
-
-
 def _day(c: FunctionCall) -> Value:
     """A date from a text, days since 1970, or a time."""
     value = c.arguments[0]
@@ -122,6 +56,7 @@ def _day(c: FunctionCall) -> Value:
 def _date_diff(c: FunctionCall) -> Value:
     """The number of boundaries of the unit between two times: above 0 if the second one is later."""
     unit = c.text(0, example="day").lower()
+    unit = _ABBREVIATED.get(unit, unit)
     if unit not in _PARTS:
         raise c.error("INVALID_VALUE", f'unit "{unit}" not recognized', hint=did_you_mean(unit, _PARTS))
     times = [cast(a, TIMESTAMP, c.ctx, c.node) for a in c.arguments[1:]]
@@ -224,28 +159,13 @@ def _emit_version(c: FunctionCall) -> Value:
     )
 
 
-def _of_address(sql: str) -> Builder:
-    """A text computed from the digits `_d` of the IP address in the argument; NULL for other texts."""
-    template = f"list_transform([{address_sql('a0')}], lambda _d: {sql})[1]"
-
-    def build(c: FunctionCall) -> Value:
-        address = c.arguments[0].finish()
-        if address.type != VARCHAR:
-            message = f"an address of IP is a string, not {address.type.sql}"
-            raise c.ctx.error("DATATYPE_MISMATCH", message, c.nodes[0])
-        return Value(fill(template, address.expression), VARCHAR)
-
-    return build
-
-
 LENIENT_FUNCTIONS: Final[dict[str, Builder]] = {
     **RANKING_FUNCTIONS,
-    "$address_network": _of_address(network_sql("_d")), "$address_rest": _of_address(rest_sql("_d")),
     "$as_date": _as_date, "$concat": at_least(_concat, 1, name="concat"), "$condition": _condition,
-    "$date_diff": counted(_date_diff, 3, name="date_diff"), "$day": counted(_day, 1, name="to_date"),
+    "$date_diff": counted(_date_diff, 3, name="date_diff"), "$to_date": counted(_day, 1, name="to_date"),
     "$element": _element, "$emit_version": _emit_version, "$empty": counted(_empty, 1, name="length"),
     "$int_div": counted(_int_div, 2, name="int_div"), "$json_text": _json_text,
-    "$length": counted(_length, 1, name="length"), "$moment": counted(_moment, 1, 2, 3, name="to_datetime"),
+    "$length": counted(_length, 1, name="length"),
     "$number": _number, "$not_empty": counted(_not_empty, 1, name="length"),
     "$substring": counted(_substring, 2, 3, name="substring"), "$truncated": _truncated,
 }  # fmt: skip

@@ -9,7 +9,6 @@ DateTimeFormatter.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
@@ -22,6 +21,7 @@ from watersmeet.expressions.calls import (
     at_least,
     builders,
     counted,
+    inserted,
     limited,
     refuse_volatile,
     signature,
@@ -327,11 +327,4 @@ _BUILDERS: Final[dict[str, Builder]] = {
 }  # fmt: skip
 
 
-def _named(name: str, build: Builder) -> Builder:
-    """The function with its name of the dialect in errors."""
-    return lambda c: build(replace(c, name=name))
-
-
-RECORD_FUNCTIONS: Final[dict[str, Builder]] = {
-    f"{RECORD_FUNCTION}{name}": _named(name, b) for name, b in _BUILDERS.items()
-}
+RECORD_FUNCTIONS: Final[dict[str, Builder]] = inserted(_BUILDERS, RECORD_FUNCTION)

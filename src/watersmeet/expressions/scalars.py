@@ -17,7 +17,7 @@ from watersmeet.dialects.tree.nodes import Adapted, kind_of, own_parts, sql_of
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.sqltypes import type_of_tree
 from watersmeet.errors import Span
-from watersmeet.expressions import calls, functions, jsonfunctions, nestedfunctions, operators
+from watersmeet.expressions import arrayfunctions, calls, functions, jsonfunctions, nestedfunctions, operators
 from watersmeet.expressions.calls import FunctionCall
 from watersmeet.expressions.casts import cast, condition, unify
 from watersmeet.expressions.clock import time_comparison
@@ -103,6 +103,14 @@ def bind_condition(node: exp.Expression, ctx: Context, where: str) -> Value:
 
 def _column(node: Any, ctx: Context) -> Value:
     return ctx.column(node)
+
+
+def _variable(node: Any, ctx: Context) -> Value:
+    """A variable of a lambda."""
+    found = ctx.variables.get(node.name)
+    if found is None:
+        raise ctx.error("UNDEFINED_COLUMN", f'column "{node.name}" does not exist', node)
+    return found
 
 
 def _adapted(node: Any, ctx: Context) -> Value:
@@ -439,7 +447,7 @@ _OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
     exp.Column: ("table", "db", "catalog"), exp.Div: ("typed",), exp.Floor: ("to",), exp.ILike: ("negate",),
     exp.If: ("true", "false"), exp.In: ("query",), exp.Interval: ("unit",), exp.JSONExtract: ("only_json_types",),
     exp.JSONExtractScalar: ("only_json_types",), exp.Like: ("negate",), exp.Literal: ("is_string",),
-    exp.Null: ("infer",), exp.Overlay: ("from_", "for_"), exp.StrPosition: ("substr",),
+    exp.Null: ("infer",), exp.Overlay: ("from_", "for_"), exp.StrPosition: ("substr",), exp.Identifier: ("quoted",),
     exp.Substring: ("start", "length"), exp.Trim: ("position",), exp.DPipe: ("safe",), exp.Is: ("negate",),
 }  # fmt: skip
 
@@ -450,7 +458,7 @@ _UNREAD: Final = (exp.Window, exp.Filter, exp.Subquery, exp.Select, exp.Exists)
 
 _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Column: _column, exp.Literal: _literal, exp.Null: _null, exp.Boolean: _boolean, exp.Paren: _paren,
-    Adapted: _adapted,
+    Adapted: _adapted, exp.Identifier: _variable,
     exp.ByteString: _text, exp.RawString: _text, exp.National: _text,
     exp.Not: _not, exp.And: _connector, exp.Or: _connector,
     exp.EQ: _comparison, exp.NEQ: _comparison, exp.LT: _comparison, exp.LTE: _comparison, exp.GT: _comparison,
@@ -472,5 +480,5 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Collate: _collate, exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
     exp.Cube: _refused("GROUP BY CUBE in a view"), exp.GroupingSets: _refused("GROUP BY GROUPING SETS in a view"),
     **{kind: _bound(read) for kind, read in {**functions.READERS, **nestedfunctions.READERS, **operators.READERS,
-    **operators.ROUNDING, **calls.READERS}.items()},
+    **operators.ROUNDING, **calls.READERS, **arrayfunctions.READERS}.items()},
 }  # fmt: skip

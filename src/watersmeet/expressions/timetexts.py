@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.expressions.calls import Builder, FunctionCall, counted
+from watersmeet.expressions.calls import Builder, FunctionCall, counted, inserted
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string
 from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, INTERVAL, TIMESTAMP, VARCHAR
 
@@ -149,9 +149,4 @@ _BUILDERS: Final[dict[str, Builder]] = {
 }
 
 
-def _named(name: str, build: Builder) -> Builder:
-    """The function with its name of the dialect in errors."""
-    return lambda c: build(replace(c, name=name))
-
-
-TIME_FUNCTIONS: Final[dict[str, Builder]] = {f"$time.{n}": _named(n, b) for n, b in _BUILDERS.items()}
+TIME_FUNCTIONS: Final[dict[str, Builder]] = inserted(_BUILDERS, "$time.")

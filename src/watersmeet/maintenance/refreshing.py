@@ -26,7 +26,7 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change, consolidated
 from watersmeet.database.writing import check_rows
 from watersmeet.errors import Error, error
-from watersmeet.expressions.lenient import DIGITS, address_sql, network_sql, rest_sql
+from watersmeet.expressions.webfunctions import DIGITS, address_sql, network_sql, rest_sql
 from watersmeet.formats.valuetexts import evaluate
 from watersmeet.store.changes import quoted
 from watersmeet.values.types import VARCHAR, Field, Schema, arrow_schema

@@ -23,6 +23,7 @@ from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import TIME_COLUMN
+from watersmeet.dialects.timeplus.aggregates import AGGREGATES, PARAMETRIC, aggregate, base_name
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
 from watersmeet.dialects.timeplus.nodes import EmitClause, PlainUnion, StreamSelect, StreamTable, cut_emit
 from watersmeet.dialects.timeplus.streamfunctions import check_relation_functions, read_relation_function
@@ -234,6 +235,8 @@ _BETWEEN_EXPRESSIONS: Final = (
 )
 
 _WORD: Final = re.compile(r"[A-Za-z_]\w*\Z")
+#: A subscript of a JSON path.
+_SUBSCRIPT: Final = re.compile(r"\[(?:\d+|\*)\]")
 _INTERVAL: Final = re.compile(r"(\d+)(ns|us|ms|s|m|h|d|w|M|q|y)\Z")
 _UNITS: Final = {**ABBREVIATED, "M": "month", "y": "year"}
 
@@ -374,16 +377,31 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             if not isinstance(found, exp.Column) or not self._at_path():
                 return found
             self._advance()
-            names = [self._curr.text]
-            self._advance()
-            while self._curr.token_type == TokenType.DOT and self._is_joined() and _WORD.match(self._next.text):
-                self._advance()
-                names.append(self._curr.text)
-                self._advance()
-            path = exp.Literal.string("$" + "".join(f'."{name}"' for name in names))
-            made = exp.Anonymous(this="$json_text", expressions=[found, path])
-            read: exp.Expression | None = super()._parse_column_ops(made)
+            read: exp.Expression | None = super()._parse_column_ops(self._read_path(found))
             return read
+
+        def _read_path(self, document: exp.Expression) -> exp.Expression:
+            """Reads a path behind its colon: `a.b[0].c`, whose indexes count from 0; `a[*]` is an array of texts."""
+            path = f'."{self._curr.text}"'
+            self._advance()
+            while True:
+                if self._curr.token_type == TokenType.DOT and self._is_joined() and _WORD.match(self._next.text):
+                    self._advance()
+                    path += f'."{self._curr.text}"'
+                    self._advance()
+                elif found := _SUBSCRIPT.match(self.sql, self._curr.start):
+                    path += found[0]
+                    self._advance(3)
+                else:
+                    break
+            if path.endswith("[*]") and "[*]" not in path[:-3]:
+                return exp.Anonymous(
+                    this="$json_elements", expressions=[document, exp.Literal.string(f"${path.removesuffix('[*]')}")]
+                )
+            if "[*]" in path:
+                whole = exp.Literal.string(f"${path}".replace('"', ""))
+                return exp.Anonymous(this="$json_query", expressions=[document, whole])
+            return exp.Anonymous(this="$json_text", expressions=[document, exp.Literal.string(f"${path}")])
 
         def _is_joined(self) -> bool:
             """Whether the current token has no space on either side."""
@@ -405,25 +423,32 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
         def _read_function(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
             """Reads a function call, also `quantile(0.9)(x)`, but not ClickHouse's aggregates with combinators."""
             first = self._curr
-            found: exp.Expression | None = AnyParser._parse_function(self, *args, **kwargs)
-            if (
-                isinstance(found, exp.Anonymous)
-                and str(found.this).lower() in ("quantile", "quantile_if")
-                and self._match(TokenType.L_PAREN)
+            found: exp.Expression | None = self._read_extract() or AnyParser._parse_function(self, *args, **kwargs)
+            if not isinstance(found, exp.Anonymous) or not self._match(TokenType.L_PAREN):
+                return found
+            name, parameters = str(found.this).lower(), found.expressions
+            arguments = self._parse_csv(self._parse_assignment)
+            self._match_r_paren()
+            if base_name(name) in AGGREGATES and (
+                base_name(name) not in PARAMETRIC or aggregate(name, arguments, parameters) is None
             ):
-                levels, arguments = found.expressions, self._parse_csv(self._parse_assignment)
-                self._match_r_paren()
-                known = (
-                    len(levels) == 1
-                    and isinstance(levels[0], exp.Literal)
-                    and not levels[0].is_string
-                    and 0 <= float(levels[0].name) <= 1
-                )
-                if not known or len(arguments) != 1 + found.this.lower().endswith("_if"):
-                    self.raise_error("quantile(level from 0 to 1)(x)", first)
-                found.set("expressions", arguments)
-                found.set("level", levels[0])
+                shown = "level from 0 to 1" if "quantile" in name else "constant"
+                self.raise_error(f"{name}({shown})(x)", first)
+            found.set("expressions", arguments)
+            found.set("parameters", parameters)
             return found
+
+        def _read_extract(self) -> exp.Expression | None:
+            """Reads `extract(text, pattern)`, which is not EXTRACT(part FROM time)."""
+            index = self._index
+            if self._curr is None or self._curr.text.lower() != "extract" or self._next.text != "(":
+                return None
+            self._advance(2)
+            arguments = self._parse_csv(self._parse_assignment)
+            if len(arguments) == 2 and self._match(TokenType.R_PAREN):
+                return exp.Anonymous(this="extract", expressions=arguments)
+            self._retreat(index)
+            return None
 
 
 def _limit(limit: exp.Limit) -> tuple[str, exp.Limit]:

@@ -122,6 +122,13 @@ def name_item(node: exp.Expression, name: str) -> None:
         made.set("this", node)
 
 
+class LambdaCall(exp.Expression, exp.Func):  # type: ignore[misc]
+    """A call of `this` whose first argument is the lambda `function`, with the other arguments `expressions`."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True, "function": True, "expressions": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"function"})
+
+
 class KnownTable(exp.Table):  # type: ignore[misc]
     """A relation in FROM by its id, for hidden relations, which have no name."""
 

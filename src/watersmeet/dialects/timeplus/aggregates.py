@@ -1,0 +1,265 @@
+"""Converts Timeplus' aggregate functions to those of standard SQL, or to functions of the list of all values.
+
+Timeplus, "Aggregation". `_if` at the end of a name adds a condition as the last argument, `_distinct` counts each value
+once. Parameters may be in front: `quantile(0.9)(x)`. NULLs count in no function but `count(*)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.dialects.timeplus.columns import tree_of
+
+#: The arguments of a call, its parameters, and its condition; None for a wrong number of arguments.
+_Build = Callable[[Sequence[exp.Expression], Sequence[exp.Expression], exp.Expression | None], exp.Expression | None]
+
+
+def call(name: str, *arguments: exp.Expression) -> exp.Expression:
+    """A call of a function of all dialects."""
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def wrapped(node: exp.Expression) -> exp.Expression:
+    """The expression in parentheses if an operator could bind more tightly."""
+    return exp.Paren(this=node) if isinstance(node, (exp.Binary, exp.Not)) else node
+
+
+def _float(x: exp.Expression) -> exp.Expression:
+    return exp.Cast(this=x, to=tree_of("float64"))
+
+
+def _present(x: exp.Expression) -> exp.Expression:
+    return exp.Not(this=exp.Is(this=wrapped(x.copy()), expression=exp.Null()))
+
+
+def _where(tree: exp.Expression, *conditions: exp.Expression | None) -> exp.Expression:
+    """An aggregate over the rows for which all conditions hold."""
+    found: exp.Expression | None = None
+    for condition in conditions:
+        if condition is not None:
+            found = condition if found is None else exp.And(this=wrapped(found), expression=wrapped(condition))
+    return tree if found is None else exp.Filter(this=tree, expression=exp.Where(this=found))
+
+
+def _plain(name: str, *, of_floats: bool = False, of_numbers: bool = False) -> _Build:
+    """An aggregate function of standard SQL of one argument. of_numbers: a condition counts as 1 or 0."""
+
+    def build(
+        a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+    ) -> exp.Expression | None:
+        if len(a) != 1 or p:
+            return None
+        value = a[0].expressions[0] if isinstance(a[0], exp.Distinct) else a[0]
+        value = _float(value) if of_floats else call("$number", value) if of_numbers else value
+        return _where(call(name, exp.Distinct(expressions=[value]) if isinstance(a[0], exp.Distinct) else value), c)
+
+    return build
+
+
+def _count(a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None) -> exp.Expression | None:
+    if len(a) > 1 or p:
+        return None
+    return _where(call("count", *(a or [exp.Star()])), c)
+
+
+def _distinct(
+    a: Sequence[exp.Expression], _p: Sequence[exp.Expression], c: exp.Expression | None
+) -> exp.Expression | None:
+    """The number of different values, or of different tuples. The precision, a parameter, has no effect."""
+    if not a:
+        return None
+    return _where(call("count", exp.Distinct(expressions=[a[0] if len(a) == 1 else call("$tuple_cast", *a)])), c)
+
+
+def _extreme(*, descending: bool) -> _Build:
+    """`arg_max(x, by)`: the x of the row with the greatest `by`; among equal `by` the least x."""
+
+    def build(
+        a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+    ) -> exp.Expression | None:
+        if len(a) != 2 or p:
+            return None
+        order = exp.Order(this=a[0], expressions=[exp.Ordered(this=a[1], desc=descending, nulls_first=False)])
+        return _where(call("first_value", order), c, _present(a[1]))
+
+    return build
+
+
+def _met(name: str) -> _Build:
+    """`earliest(x)` and `latest(x)`: the first and last non-NULL value in order of arrival."""
+
+    def build(
+        a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+    ) -> exp.Expression | None:
+        return _where(call(name, a[0]), c, _present(a[0])) if len(a) == 1 and not p else None
+
+    return build
+
+
+def _listed(make: Callable[[exp.Expression, Sequence[exp.Expression]], exp.Expression], most: int, *,
+            distinct: bool = False, least: int = 0) -> _Build:  # fmt: skip
+    """A function of all values and of at most `most` parameters."""
+
+    def build(
+        a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+    ) -> exp.Expression | None:
+        if len(a) != 1 or not least <= len(p) <= most or not all(n.is_number for n in p):
+            return None
+        values = call("array_agg", exp.Distinct(expressions=[a[0]]) if distinct else a[0])
+        return make(_where(values, c, _present(a[0])), p)
+
+    return build
+
+
+def _first(values: exp.Expression, p: Sequence[exp.Expression]) -> exp.Expression:
+    return call("$array_slice", values, exp.Literal.number(1), p[0]) if p else values
+
+
+def _last(values: exp.Expression, p: Sequence[exp.Expression]) -> exp.Expression:
+    return call("$array_slice", values, exp.Neg(this=p[0]))
+
+
+def _function(name: str) -> Callable[[exp.Expression, Sequence[exp.Expression]], exp.Expression]:
+    return lambda values, p: call(name, values, *p)
+
+
+def _most(name: str) -> _Build:
+    """`max_k(x, k, context …)`: the k greatest values, with context as tuples."""
+
+    def build(
+        a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+    ) -> exp.Expression | None:
+        if len(a) < 2 or p or not a[1].is_int:
+            return None
+        value = a[0] if len(a) == 2 else call("$tuple_cast", a[0], *a[2:])
+        return call(name, _where(call("array_agg", value), c, _present(a[0])), a[1])
+
+    return build
+
+
+def _top(a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None) -> exp.Expression | None:
+    """`top_k(x, k)`: the k most frequent values with their counts; without them for a third argument that is false, and
+    for `top_k(k)(x)`. Equally frequent ones are in the order of the values.
+    """
+    known = [*a[:1], *p, exp.false()] if p else list(a)
+    if not 2 <= len(known) <= 3 or not known[1].is_int:
+        return None
+    counted = len(known) == 2 or known[2] == exp.true()
+    values = _where(call("array_agg", known[0]), c, _present(known[0]))
+    return call("$ranked" if counted else "$most_frequent", values, known[1])
+
+
+def _continuous(x: exp.Expression, level: exp.Expression, c: exp.Expression | None) -> exp.Expression:
+    """A float64 that is interpolated between the two nearest values."""
+    ordered = exp.Ordered(this=_float(call("$number", x)))
+    return _where(exp.WithinGroup(this=call("percentile_cont", level), expression=exp.Order(expressions=[ordered])), c)
+
+
+def _is_level(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string and 0 <= float(node.name) <= 1
+
+
+def _quantile(level: str = "") -> _Build:
+    """`quantile(0.9)(x)`, `quantile(x, 0.9)`, `quantile(x)`. level: that of the function's name."""
+
+    def build(
+        a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+    ) -> exp.Expression | None:
+        given = [*p, *a[1:]]
+        if level and not given:
+            given = [exp.Literal.number(level)]
+        if not a or len(given) > 1 or not all(map(_is_level, given)):
+            return None
+        return _continuous(a[0], given[0] if given else exp.Literal.number("0.5"), c)
+
+    return build
+
+
+def _quantiles(
+    a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+) -> exp.Expression | None:
+    """`quantiles(0.5, 0.9)(x)`: an array."""
+    if len(a) != 1 or not p or not all(map(_is_level, p)):
+        return None
+    return exp.Array(expressions=[_continuous(a[0].copy(), level, None if c is None else c.copy()) for level in p])
+
+
+def _weighted(
+    a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+) -> exp.Expression | None:
+    """`avg_weighted(x, weight)`."""
+    if len(a) != 2 or p:
+        return None
+    x, weight = wrapped(_float(a[0])), wrapped(_float(a[1]))
+    total = call("sum", exp.Mul(this=x, expression=weight))
+    whole = call("sum", _float(a[1].copy()))
+    return exp.Paren(this=exp.Div(this=_where(total, c), expression=_where(whole, None if c is None else c.copy())))
+
+
+#: The aggregates of the first or last value in order of arrival.
+MET: Final[Mapping[str, str]] = {
+    "earliest": "first_value", "first_value": "first_value", "any": "first_value",
+    "latest": "last_value", "last_value": "last_value", "any_last": "last_value",
+}  # fmt: skip
+
+_QUANTILES: Final = ("10", "25", "50", "75", "90", "95", "99")
+
+_BUILDERS: Final[Mapping[str, _Build]] = {
+    "count": _count, "min": _plain("min"), "max": _plain("max"),
+    **{name: _plain("sum", of_numbers=True) for name in ("sum", "sum_kahan", "sum_with_overflow")},
+    **{name: _plain(name, of_floats=True) for name in ("avg", "stddev_pop", "stddev_samp", "var_pop", "var_samp")},
+    **dict.fromkeys(
+        ("count_distinct", "uniq", "uniq_combined", "uniq_exact", "uniq_hll12", "uniq_theta", "unique", "unique_exact"),
+        _distinct,
+    ),
+    **{f"group_bit_{sign}": _plain(f"bit_{sign}") for sign in ("and", "or", "xor")},
+    "arg_max": _extreme(descending=True), "arg_min": _extreme(descending=False),
+    **{name: _met(made) for name, made in MET.items()},
+    "avg_weighted": _weighted, "median": _quantile(), "quantile": _quantile(), "quantiles": _quantiles,
+    **{f"p{n}": _quantile(f"0.{n}") for n in _QUANTILES},
+    "quantile_exact": _listed(_function("$quantile_exact"), 1),
+    "group_array": _listed(_first, 1), "group_array_last": _listed(_last, 1, least=1),
+    "group_uniq_array": _listed(_first, 1, distinct=True),
+    "group_array_sorted": _listed(lambda v, p: _first(call("$array_sort", v), p), 1, least=1),
+    "moving_sum": _listed(_function("$array_cum_sum"), 0),
+    "group_array_moving_sum": _listed(_function("$moving_sum"), 1),
+    "group_array_moving_avg": _listed(_function("$moving_avg"), 1),
+    "max_k": _most("$greatest"), "min_k": _most("$least"), "top_k": _top,
+}  # fmt: skip
+
+#: The functions that may have parameters in front of their arguments.
+PARAMETRIC: Final = frozenset({
+    "group_array", "group_array_last", "group_array_moving_avg", "group_array_moving_sum", "group_array_sorted",
+    "group_uniq_array", "quantile", "quantile_exact", "quantiles", "top_k", "uniq_combined",
+})  # fmt: skip
+
+#: The names of aggregate functions, without those of conditions.
+AGGREGATES: Final = frozenset(_BUILDERS)
+
+
+def base_name(name: str) -> str:
+    """The name without `_if` and `_distinct` of an aggregate with a condition or of different values."""
+    for ending in ("_if", "_distinct"):
+        if name not in _BUILDERS and name.endswith(ending):
+            name = name.removesuffix(ending)
+    return name
+
+
+def aggregate(
+    name: str, arguments: Sequence[exp.Expression], parameters: Sequence[exp.Expression]
+) -> exp.Expression | None:
+    """The tree of a call; None for other functions and for calls with other arguments."""
+    base = base_name(name)
+    if base not in _BUILDERS:
+        return None
+    written, condition = list(arguments), None
+    if name not in _BUILDERS and name.endswith("_if"):
+        if not written:
+            return None
+        condition = written.pop()
+    if name not in _BUILDERS and "_distinct" in name.removeprefix(base):
+        written = [exp.Distinct(expressions=written)]
+    return _BUILDERS[base](written, parameters, condition)

@@ -1,0 +1,62 @@
+"""The names of Timeplus' functions by family.
+
+Timeplus, "Functions"; names are in lower case. Functions in `OWN` are bound by `expressions`, under names with the
+prefix `$`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_CONVERTED: Final = (
+    "int8 int16 int32 int int64 uint8 uint16 uint32 uint uint64 int128 float32 float float64 bool date date32 datetime "
+    "datetime64 decimal32 decimal64 decimal128 decimal"
+)
+
+#: The functions that `expressions` defines for Timeplus, by family.
+FAMILIES: Final[Mapping[str, str]] = {
+    "array": "array_all array_avg array_compact array_concat array_count array_cum_sum array_cum_sum_non_negative "
+    "array_difference array_distinct array_enumerate array_exists array_filter array_first array_first_index "
+    "array_first_or_null array_flatten array_fold array_intersect array_last array_last_index array_last_or_null "
+    "array_map array_max array_min array_pop_back array_pop_front array_product array_push_back array_push_front "
+    "array_reduce array_resize array_reverse array_reverse_sort array_slice array_sort array_string_concat array_sum "
+    "array_uniq array_with_constant array_zip count_equal has has_all has_any index_of range",
+    "tuple": "tuple_cast tuple_element",
+    "json": "is_valid_json json_array_length json_extract_array json_extract_bool json_extract_float json_extract_int "
+    "json_extract_keys json_extract_raw json_extract_string json_extract_uint json_has json_length json_merge_patch "
+    "json_query json_value",
+    "text": "alpha_tokens count_substrings extract extract_all extract_all_groups extract_all_groups_horizontal "
+    "extract_all_groups_vertical extract_key_value_pairs format format_readable_quantity format_readable_size grok "
+    "match multi_match_any multi_search_any multi_search_any_case_insensitive multi_search_first_index "
+    "multi_search_first_position replace_one replace_regex replace_regexp_all replace_regexp_one split_by_regexp "
+    "split_by_string split_by_whitespace",
+    "encoding": "base64_decode base64_encode bin hex to_fixed_string try_base64_decode unhex",
+    "hash": "half_md5 md5 sha1 sha256",
+    "url": "cut_fragment cut_query_string cut_query_string_and_fragment cut_www decode_url_component domain "
+    "domain_without_www encode_url_component extract_url_parameter extract_url_parameter_names extract_url_parameters "
+    "fragment netloc path path_all path_full port protocol query_string query_string_and_fragment top_level_domain",
+    "address": "ipv4_cidr_to_range ipv4_num_to_string ipv4_num_to_string_class_c ipv4_string_to_num "
+    "ipv4_string_to_num_or_default ipv4_string_to_num_or_null ipv4_to_ipv6 ipv6_cidr_to_range ipv6_num_to_string "
+    "ipv6_string_to_num is_ip_address_in_range is_ipv4_string is_ipv6_string to_ipv4 to_ipv4_or_default "
+    "to_ipv4_or_null to_ipv6 to_ipv6_or_default to_ipv6_or_null",
+    "geo": "point_in_polygon",
+    "time": "day day_of_month day_of_week day_of_year format_datetime from_unix_timestamp "
+    "from_unix_timestamp64_micro from_unix_timestamp64_milli from_unix_timestamp64_nano hour minute month "
+    "parse_datetime parse_datetime_best_effort parse_datetime_best_effort_or_null parse_datetime_best_effort_or_zero "
+    "parse_datetime64_best_effort parse_datetime64_best_effort_or_null parse_datetime64_best_effort_or_zero "
+    "parse_datetime_in_joda_syntax parse_datetime_in_joda_syntax_or_null parse_datetime_in_joda_syntax_or_zero "
+    "parse_datetime_or_null parse_datetime_or_zero quarter second to_start_of_month to_start_of_quarter "
+    "to_start_of_year to_time to_timezone to_unix_timestamp64_micro to_unix_timestamp64_milli "
+    "to_unix_timestamp64_nano to_yyyymm to_yyyymmdd to_yyyymmddhhmmss weekday year",
+    "math": "bit_count bit_not bit_shift_left bit_shift_right bit_test e exp10 exp2 hypot int_div_or_zero is_finite "
+    "is_infinite is_nan lgamma log2 modulo_or_zero positive_modulo sign tgamma xor",
+    "random": "generate_uuidv4 rand rand32 rand64 rand_bernoulli rand_exponential rand_log_normal rand_normal "
+    "rand_uniform random_printable_ascii uuid",
+    "conversion": " ".join(
+        f"to_{name}_or_{what}" for name in _CONVERTED.split() for what in ("zero", "null", "default")
+    ),
+}
+
+#: The names of the functions in `FAMILIES`.
+OWN: Final = frozenset(name for names in FAMILIES.values() for name in names.split())

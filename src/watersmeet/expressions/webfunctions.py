@@ -1,0 +1,312 @@
+"""Binds ClickHouse's functions of URLs, addresses of IP, encodings, hashes, points and readable numbers.
+
+A text that is no URL has empty parts. Addresses are texts; their numbers are bigint (IPv4) and 16 bytes (IPv6); IPv4
+addresses are in `::ffff:0:0/96` (RFC 4291, section 2.2). Texts with a zone (`fe80::1%eth0`) are not addresses. A text
+that is not an address fails, like a cast. Hashes are bytes; `hex` shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from watersmeet.expressions.calls import Builder, FunctionCall, Signature, at_least, builders, counted, signature
+from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string
+from watersmeet.values.types import BOOLEAN, BYTEA, DOUBLE, VARCHAR, SqlType
+
+#: The number of hexadecimal digits in an address.
+DIGITS: Final = 32
+#: The first digits of IPv4 addresses.
+IPV4: Final = "0" * 20 + "ffff"
+
+_BYTE: Final = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_FOUR: Final = f"{_BYTE}([.]{_BYTE}){{3}}"
+_GROUP: Final = "[0-9a-f]{1,4}"
+_GROUPS: Final = f"(({_GROUP}:)*{_GROUP})?"
+
+
+def address_sql(text: str) -> str:
+    """SQL of the 32 lower-case hexadecimal digits of an address; NULL for other texts. text: an SQL expression."""
+    tail = "regexp_extract(_t, '[0-9.]*$')"
+    parts = ", ".join(f"TRY_CAST(split_part({tail}, '.', {i}) AS INTEGER)" for i in range(1, 5))
+    # An IPv4 address at the end becomes two groups.
+    groups = (
+        f"CASE WHEN regexp_matches(_t, ':{_FOUR}$') THEN left(_t, length(_t) - length({tail})) || "
+        f"format('{{:02x}}{{:02x}}:{{:02x}}{{:02x}}', {parts}) ELSE _t END"
+    )
+    left, right = "split_part(_s, '::', 1)", "substring(_s, strpos(_s, '::') + 2)"
+    is_cut = " AND ".join(f"regexp_full_match({part}, '{_GROUPS}')" for part in (left, right))
+    whole = (
+        f"CASE WHEN regexp_full_match(_s, '({_GROUP}:){{7}}{_GROUP}') THEN {_padded('_s')} "
+        f"WHEN contains(_s, '::') AND {is_cut} "
+        f"AND length({_padded(left)}) + length({_padded(right)}) <= 28 THEN {_padded(left)} || "
+        f"repeat('0', CAST(32 - length({_padded(left)}) - length({_padded(right)}) AS BIGINT)) || {_padded(right)} END"
+    )
+    six = f"list_transform(list_transform([lower({text})], lambda _t: {groups}), lambda _s: {whole})[1]"
+    four = (
+        f"'{IPV4}' || array_to_string(list_transform(string_split({text}, '.'), "
+        "lambda _p: format('{:02x}', TRY_CAST(_p AS INTEGER))), '')"
+    )
+    return f"CASE WHEN regexp_full_match({text}, '{_FOUR}') THEN {four} ELSE {six} END"
+
+
+def _padded(groups: str) -> str:
+    """SQL of groups with leading zeros and without colons."""
+    return (
+        f"CASE WHEN {groups} = '' THEN '' ELSE "
+        f"array_to_string(list_transform(string_split({groups}, ':'), lambda _g: lpad(_g, 4, '0')), '') END"
+    )
+
+
+def network_sql(digits: str) -> str:
+    """SQL of the key for stored address ranges: the first 16 bits of an IPv6 address, or of the IPv4 address."""
+    return f"CASE WHEN starts_with({digits}, '{IPV4}') THEN '4' || {digits}[25:28] ELSE '6' || {digits}[1:4] END"
+
+
+def rest_sql(digits: str) -> str:
+    """SQL of the bits of an address after those of `network_sql`."""
+    return f"CASE WHEN starts_with({digits}, '{IPV4}') THEN {digits}[29:32] ELSE {digits}[5:32] END"
+
+
+def _text(template: str) -> list[Signature]:
+    return [signature("text", "text", template)]
+
+
+def _part(pattern: str, group: int = 1) -> str:
+    """A template of a part of the URL a0; '' without a match."""
+    return f"regexp_extract(a0, '{pattern}', {group})"
+
+
+#: The scheme, which may be missing, and the user of a URL.
+_SCHEME: Final = "^(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://)?"
+_HOST: Final = f"{_SCHEME}(?:[^/?#@]*@)?([^/?#:@]*)"
+_AUTHORITY: Final = "^(?:[A-Za-z][A-Za-z0-9+.-]*:)?//[^/?#]*"
+_DOMAIN: Final = "CASE WHEN contains({0}, '.') OR starts_with(a0, 'http') THEN {0} ELSE '' END".format(_part(_HOST))
+#: The part of a URL from its path on.
+_REST: Final = f"regexp_replace(a0, '{_AUTHORITY}', '')"
+_PARAMETERS: Final = f"string_split({_part('[?]([^#]*)')}, '&')"
+_NAMED: Final = f"list_filter({_PARAMETERS}, lambda _p: contains(_p, '='))"
+
+
+def _four(then: str, otherwise: str) -> str:
+    """A template by whether the text a0 is an IPv4 address."""
+    return f"CASE WHEN regexp_full_match(a0, '{_FOUR}') THEN {then} ELSE {otherwise} END"
+
+
+def _six(digits: str) -> str:
+    """A template over the 32 digits `_d` of the address a0, NULL for other texts."""
+    return f"list_transform([{address_sql('a0')}], lambda _d: {digits})[1]"
+
+
+_NUMBER: Final = " + ".join(
+    f"CAST(split_part(a0, '.', {i}) AS BIGINT) * {256 ** (4 - i)}" for i in range(1, 5)
+)  # fmt: skip
+#: A cast that fails with the text in its message.
+_FAILS: Final = "CAST(a0 AS BIGINT)"
+_IS_FOUR: Final = f"coalesce({_four('true', 'false')}, false)"
+
+
+def _dotted(number: str, last: str | None = None) -> str:
+    """The text of the number of an IPv4 address."""
+    parts = [f"(({number} // {256 ** (3 - i)}) % 256)" for i in range(4)]
+    parts[3] = parts[3] if last is None else f"'{last}'"
+    return " || '.' || ".join(parts)
+
+
+def _shown(digits: str) -> str:
+    """The text of 32 hexadecimal digits: IPv4 in its form, the longest run of zeros as `::`."""
+    group = f"ltrim({digits}[_g * 4 + 1:_g * 4 + 4], '0')"
+    groups = f"list_transform(range(0, 8), lambda _g: coalesce(nullif({group}, ''), '0'))"
+    cut = "_t"
+    for zeros in range(2, 9):  # the longest run is tested first
+        run = ":".join(["0"] * zeros)
+        there = f"regexp_matches(_t, '(^|:){run}(:|$)')"
+        cut = f"CASE WHEN {there} THEN regexp_replace(_t, '(^|:){run}(:|$)', '::') ELSE {cut} END"
+    number = f"CAST('0x' || {digits}[25:32] AS BIGINT)"
+    four = f"'::ffff:' || {_dotted(number)}"
+    six = f"list_transform([array_to_string({groups}, ':')], lambda _t: {cut})[1]"
+    return f"CASE WHEN starts_with({digits}, '{IPV4}') THEN {four} ELSE {six} END"
+
+
+#: The digits of an address that is one, else a failing cast.
+_BYTES: Final = _six("CASE WHEN _d IS NULL AND a0 IS NOT NULL THEN encode(CAST(CAST(a0 AS BIGINT) AS VARCHAR)) "
+                            "ELSE from_hex(_d) END")  # fmt: skip
+
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
+_QUANTITIES: Final = ("", " thousand", " million", " billion", " trillion", " quadrillion", " quintillion")
+
+
+def _readable(words: tuple[str, ...], base: int, space: str) -> str:
+    """A number with two decimals and the word of its size."""
+    cases = " ".join(
+        f"WHEN abs(a0) >= {float(base) ** i!r} THEN printf('%.2f{space}{word}', a0 / {float(base) ** i!r})"
+        for i, word in reversed([*enumerate(words)][1:])
+    )
+    return f"CASE {cases} ELSE printf('%.2f{space}{words[0]}', a0) END"
+
+
+_BY_SIGNATURE: Final[dict[str, Builder]] = builders({
+    "protocol": _text(_part("^([A-Za-z][A-Za-z0-9+.-]*):")),
+    "domain": _text(_DOMAIN), "domain_without_www": _text(f"regexp_replace({_DOMAIN}, '^www[.]', '')"),
+    "top_level_domain": _text(f"CASE WHEN regexp_matches({_DOMAIN}, '[0-9]$') THEN '' "
+                              f"ELSE regexp_extract({_DOMAIN}, '[.]([^.]+)$', 1) END"),
+    "netloc": _text(_part(f"{_SCHEME}([^/?#]*)")),
+    "port": [signature("text", "int", f"coalesce(TRY_CAST({_part(_HOST + ':([0-9]+)', 2)} AS INTEGER), 0)"),
+             signature("text int", "int", f"coalesce(TRY_CAST({_part(_HOST + ':([0-9]+)', 2)} AS INTEGER), a1)")],
+    "path": _text(f"regexp_extract({_REST}, '^[^?#]*')"), "path_full": _text(_REST), "path_all": _text(_REST),
+    "fragment": _text(_part("#(.*)")), "query_string": _text(_part("[?]([^#]*)")),
+    "query_string_and_fragment": _text("CASE WHEN contains(a0, '?') THEN regexp_extract(a0, '[?](.*)', 1) "
+                                       "ELSE regexp_extract(a0, '#.*') END"),
+    "extract_url_parameter": [signature(
+        "text text", "text", f"coalesce(list_extract(list_transform(list_filter({_PARAMETERS}, "
+        "lambda _p: starts_with(_p, a1 || '=')), lambda _p: substring(_p, length(a1) + 2)), 1), '')")],
+    "extract_url_parameters": [signature("text", "text[]", _NAMED)],
+    "extract_url_parameter_names": [
+        signature("text", "text[]", f"list_transform({_NAMED}, lambda _p: split_part(_p, '=', 1))")],
+    "cut_query_string": _text("regexp_replace(a0, '[?][^#]*', '')"),
+    "cut_fragment": _text("regexp_replace(a0, '#.*', '')"),
+    "cut_query_string_and_fragment": _text("regexp_replace(a0, '[?#].*', '')"),
+    "cut_www": _text("regexp_replace(a0, '^([A-Za-z][A-Za-z0-9+.-]*://)www[.]', '\\1')"),
+    "decode_url_component": _text("url_decode(a0)"), "encode_url_component": _text("url_encode(a0)"),
+    "ipv4_num_to_string": [signature("bigint", "text", _dotted("a0"))],
+    "ipv4_num_to_string_class_c": [signature("bigint", "text", _dotted("a0", "xxx"))],
+    "ipv4_string_to_num": [signature("text", "bigint", _four(_NUMBER, _FAILS))],
+    "ipv4_string_to_num_or_default": [signature("text", "bigint", _four(_NUMBER, "0"))],
+    "ipv4_string_to_num_or_null": [signature("text", "bigint", _four(_NUMBER, "NULL"))],
+    "to_ipv4": [signature("text", "text", _four("a0", f"CAST({_FAILS} AS VARCHAR)")),
+                signature("bigint", "text", _dotted("a0"))],
+    "to_ipv4_or_default": _text(_four("a0", "'0.0.0.0'")), "to_ipv4_or_null": _text(_four("a0", "NULL")),
+    "ipv4_to_ipv6": [signature("text", "text", _four("'::ffff:' || a0", f"CAST({_FAILS} AS VARCHAR)")),
+                     signature("bigint", "bytea", f"from_hex('{IPV4}' || format('{{:08x}}', a0))")],
+    "ipv6_num_to_string": [
+        signature("bytea", "text", f"list_transform([lower(hex(a0))], lambda _d: {_shown('_d')})[1]")],
+    "ipv6_string_to_num": [signature("text", "bytea", _BYTES)],
+    "to_ipv6": _text(_six(f"CASE WHEN _d IS NULL AND a0 IS NOT NULL THEN CAST(CAST(a0 AS BIGINT) AS VARCHAR) "
+                                 f"ELSE {_shown('_d')} END")),
+    "to_ipv6_or_default": _text(_six(f"CASE WHEN _d IS NULL THEN '::' ELSE {_shown('_d')} END")),
+    "to_ipv6_or_null": _text(_six(f"CASE WHEN _d IS NOT NULL THEN {_shown('_d')} END")),
+    "is_ipv4_string": [signature("text", "bool", _IS_FOUR)],
+    "is_ipv6_string": [signature("text", "bool", f"({address_sql('a0')}) IS NOT NULL AND NOT {_IS_FOUR}")],
+    "base64_decode": _text("decode(from_base64(a0))"),
+    "try_base64_decode": _text("coalesce(TRY(decode(from_base64(a0))), '')"),
+    "base64_encode": [signature("text", "text", "to_base64(encode(a0))"), signature("bytea", "text", "to_base64(a0)")],
+    "hex": [signature("text", "text", "hex(encode(a0))"), signature("bytea", "text", "hex(a0)"),
+            signature("bigint", "text", "CASE WHEN a0 = 0 THEN '00' WHEN length(hex(a0)) % 2 = 1 THEN '0' || hex(a0) "
+                                        "ELSE hex(a0) END")],
+    "unhex": [signature("text", "bytea", "from_hex(CASE WHEN length(a0) % 2 = 1 THEN '0' || a0 ELSE a0 END)")],
+    "bin": [signature("bigint", "text", "lpad(bin(a0), CAST((length(bin(a0)) + 7) // 8 * 8 AS INTEGER), '0')"),
+            signature("text", "text", "array_to_string(list_transform(regexp_extract_all(hex(encode(a0)), '..'), "
+                                      "lambda _b: lpad(bin(CAST('0x' || _b AS INTEGER)), 8, '0')), '')")],
+    "half_md5": [signature("text", "uint64", "CAST('0x' || left(md5(a0), 16) AS UBIGINT)")],
+    **{name: [signature("text", "bytea", f"from_hex({name}(a0))"), signature("bytea", "bytea", f"from_hex({name}(a0))")]
+       for name in ("md5", "sha1", "sha256")},
+    "format_readable_size": [signature("double", "text", _readable(_SIZES, 1024, " "))],
+    "format_readable_quantity": [signature("double", "text", _readable(_QUANTITIES, 1000, ""))],
+})  # fmt: skip
+
+_PAIR: Final = SqlType("struct", fields=(("1", VARCHAR), ("2", VARCHAR)))
+
+
+def _range_of(template: str) -> Builder:
+    """The first and the last address of a network, as a tuple. template: their array, over the address and its bits."""
+
+    def build(c: FunctionCall) -> Value:
+        parts = [c.cast(0, VARCHAR).expression, duckdb_cast(c.arguments[1].expression, SqlType("bigint"))]
+        pair = 'list_transform([a0], lambda _l: struct_pack("1" := _l[1], "2" := _l[2]))[1]'
+        return Value(duckdb_cast(fill(pair, fill(template, *parts)), _PAIR), _PAIR)
+
+    return counted(build, 2)
+
+
+_NETWORK: Final = f"struct_pack(n := {_four(_NUMBER, _FAILS)}, s := CAST(pow(2, 32 - a1) AS BIGINT))"
+_LOW: Final = "(_p.n - _p.n % _p.s)"
+_HIGH: Final = "(_p.n - _p.n % _p.s + _p.s - 1)"
+_RANGE_4: Final = f"list_transform([{_NETWORK}], lambda _p: [{_dotted(_LOW)}, {_dotted(_HIGH)}])[1]"
+
+
+def _filled(digit: str) -> str:
+    """The digits of an address, whose bits after the first a1 are those of `digit`."""
+    mask = {"0": "CAST(floor(_v / _m) * _m AS INTEGER)", "f": "CAST(floor(_v / _m) * _m + _m - 1 AS INTEGER)"}[digit]
+    mixed = (
+        (
+            "list_transform([struct_pack(v := CAST('0x' || coalesce(nullif(_d[a1 // 4 + 1], ''), '0') AS INTEGER), "
+            f"m := CAST(pow(2, 4 - a1 % 4) AS INTEGER))], lambda _q: format('{{:x}}', {mask}))[1]"
+        )
+        .replace("_v", "_q.v")
+        .replace("_m", "_q.m")
+    )
+    return f"rpad(left(_d, a1 // 4) || CASE WHEN a1 % 4 > 0 THEN {mixed} ELSE '' END, 32, '{digit}')"
+
+
+_ENDS: Final = ", ".join(f"list_transform([{_filled(d)}], lambda _e: {_shown('_e')})[1]" for d in "0f")
+_RANGE_6: Final = _six(f"[{_ENDS}]")
+
+
+def _in_range(c: FunctionCall) -> Value:
+    """Whether an address is in a network in CIDR notation."""
+    address, network = (c.cast(i, VARCHAR).expression for i in (0, 1))
+    prefix = fill("split_part(a0, '/', 1)", network)
+    bits = fill("CAST(split_part(a0, '/', 2) AS BIGINT)", network)
+    length = fill("a1 + CASE WHEN contains(a0, ':') THEN 0 ELSE 96 END", prefix, bits)
+    digits = [fill(_filled("0").replace("_d", "a0"), fill(address_sql("a0"), a), length) for a in (address, prefix)]
+    return Value(fill("a0 = a1", *digits), BOOLEAN)
+
+
+def _of_address(sql: str) -> Builder:
+    """A text computed from the digits `_d` of the IP address in the argument; NULL for other texts."""
+    template = f"list_transform([{address_sql('a0')}], lambda _d: {sql})[1]"
+
+    def build(c: FunctionCall) -> Value:
+        address = c.arguments[0].finish()
+        if address.type != VARCHAR:
+            message = f"an address of IP is a string, not {address.type.sql}"
+            raise c.ctx.error("DATATYPE_MISMATCH", message, c.nodes[0])
+        return Value(fill(template, address.expression), VARCHAR)
+
+    return build
+
+
+def _format(c: FunctionCall) -> Value:
+    """`format('{} {}', a, b)` with a constant pattern."""
+    pattern = c.text(0, example="{}", what="a pattern")
+    texts = [c.cast(i, VARCHAR).expression for i in range(1, len(c.arguments))]
+    return Value(call("format", string(pattern), *texts), VARCHAR)
+
+
+#: The sides of a polygon that a horizontal line to the right of a point crosses.
+_CROSSED: Final = (
+    "len(list_filter(range(1, len(a2) + 1), lambda _i: (a2[_i].y > a1) <> (a2[_i % len(a2) + 1].y > a1) AND "
+    "a0 < (a2[_i % len(a2) + 1].x - a2[_i].x) * (a1 - a2[_i].y) / (a2[_i % len(a2) + 1].y - a2[_i].y) + a2[_i].x))"
+    " % 2 = 1"
+)
+
+
+def _in_polygon(c: FunctionCall) -> Value:
+    """Whether a point is in a polygon, an array of points."""
+    point, polygon = c.arguments
+    element = polygon.type.element
+    if len(point.type.fields) != 2 or element is None or len(element.fields) != 2:
+        raise c.mismatch("It takes a point (x, y) and an array of points.")
+    x, y = (
+        duckdb_cast(fill(f"struct_extract(a0, '{name}')", point.finish().expression), DOUBLE)
+        for name, _ in point.type.fields
+    )
+    corners = "list_transform(a0, lambda _p: struct_pack(x := CAST({} AS DOUBLE), y := CAST({} AS DOUBLE)))".format(
+        *(f"struct_extract(_p, '{name}')" for name, _ in element.fields)
+    )
+    return Value(fill(_CROSSED, x, y, fill(corners, polygon.finish().expression)), BOOLEAN)
+
+
+def _fixed(c: FunctionCall) -> Value:
+    """A text or bytes of a fixed length, unchanged."""
+    value = c.arguments[0]
+    return value if value.type == BYTEA and not value.unknown else c.cast(0, VARCHAR)
+
+
+#: Names are those of the reference; grammars insert them with the prefix `$`.
+WEB_FUNCTIONS: Final[Mapping[str, Builder]] = {
+    **_BY_SIGNATURE, "address_network": _of_address(network_sql("_d")), "address_rest": _of_address(rest_sql("_d")),
+    "format": at_least(_format, 1), "ipv4_cidr_to_range": _range_of(_RANGE_4),
+    "ipv6_cidr_to_range": _range_of(_RANGE_6), "is_ip_address_in_range": counted(_in_range, 2),
+    "point_in_polygon": counted(_in_polygon, 2), "to_fixed_string": counted(_fixed, 2),
+}  # fmt: skip
