@@ -199,7 +199,7 @@ class Relation:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """The number of characters to which the texts of a column are cut, by column."""
+        """The number of characters, or bytes, to which the values of a column are cut, by column."""
         return {}
 
     @property

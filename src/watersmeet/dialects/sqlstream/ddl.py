@@ -242,13 +242,25 @@ def _read_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
     return Field(name.name, kind, nullable), {name: value for name, value in kept.items() if value is not None}
 
 
+#: Texts are not longer.
+_MOST_CHARACTERS: Final = (1 << 31) - 1
+
+
 def _length(cursor: Cursor) -> int | None:
-    """The length of the type at the cursor, `VARCHAR(32)` or `CHAR(8)`, without reading it; 1 for CHAR."""
-    start, words = cursor.index, next((w for w, n in _TYPES.items() if n == "varchar" and cursor.at(*w)), ())
-    cursor.take(*words)
-    found = None if not words else int(cursor.rest[1].text) if cursor.at("(") and cursor.rest[1].text.isdigit() else 0
-    cursor.index = start
-    return found or (1 if words in (("CHAR",), ("CHARACTER",), ("NCHAR",)) else None)
+    """The length of the type at the cursor, `VARCHAR(32)` or `BINARY(8)`, without reading it; 1 for CHAR.
+
+    Raises FEATURE_NOT_SUPPORTED for 0.
+    """
+    words = next((w for w, n in _TYPES.items() if n in ("varchar", "bytea") and cursor.at(*w)), None)
+    if words is None:
+        return None
+    after = [token.text for token in cursor.rest[len(words) : len(words) + 2]]
+    if len(after) == 2 and after[0] == "(" and after[1].isdecimal():
+        if not int(after[1]):
+            span = span_of(cursor.rest[: len(words) + 2])
+            raise not_supported("length 0 of a type", cursor.text, span, hint="Write a number from 1 on.")
+        return min(int(after[1]), _MOST_CHARACTERS)
+    return 1 if words in (("CHAR",), ("CHARACTER",), ("NCHAR",)) else None
 
 
 class ColumnsOfTypes(Definition):

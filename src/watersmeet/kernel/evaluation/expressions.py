@@ -211,11 +211,14 @@ EVALUATOR: Final = Evaluator()
 
 
 def with_lengths(rows: pa.Table, lengths: Mapping[str, int]) -> pa.Table:
-    """The rows with texts cut to the lengths of their columns, in characters. Columns may be missing."""
+    """The rows with texts and bytes cut to the lengths of their columns, in characters and bytes. Columns may be
+    missing.
+    """
     for name, length in lengths.items():
         place = rows.schema.get_field_index(name)
         if place >= 0:
-            cut = pc.utf8_slice_codeunits(rows.column(place), 0, length)
+            is_bytes = pa.types.is_binary(rows.schema.field(place).type)
+            cut = (pc.binary_slice if is_bytes else pc.utf8_slice_codeunits)(rows.column(place), 0, length)
             rows = rows.set_column(place, rows.schema.field(place), cut)
     return rows
 

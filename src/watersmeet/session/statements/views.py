@@ -53,7 +53,7 @@ def target_of(
             name.span,
             "READ_ONLY_RELATION",
             f"can't write {stream.title} by a view",
-            hint="INTO needs a stream made by CREATE STREAM or CREATE MUTABLE STREAM, or one that is written outside.",
+            hint="INTO needs a stream that CREATE STREAM made, or one that is written outside.",
         )
     if stream.id in session.catalog.upstream(depends_on, writers=True):
         raise not_supported(
