@@ -267,11 +267,22 @@ class WatersmeetSqlstream(Base):
                 found.set("within", interval)
             return found
 
+        def _parse_partition_by(self) -> Any:
+            """Reads PARTITION BY. Raises FEATURE_NOT_SUPPORTED for windows of sessions."""
+            after = [t.text.upper() for t in self._tokens[self._index + 1 : self._index + 3]]
+            if self._curr.token_type == TokenType.PARTITION_BY and after == ["SESSION", "ON"]:
+                hint = "Write a window by time: PARTITION BY column RANGE INTERVAL '1' HOUR PRECEDING."
+                raise not_supported("PARTITION BY SESSION ON", self.sql, span_of([self._curr, self._next]), hint=hint)
+            return super()._parse_partition_by()
+
         def _parse_window_spec(self) -> Any:
             """Reads a bound of a frame, and after it `ALLOW PARTIAL`, which is the default.
 
-            Raises FEATURE_NOT_SUPPORTED for DISALLOW PARTIAL.
+            Raises FEATURE_NOT_SUPPORTED for THIS ROW and DISALLOW PARTIAL.
             """
+            if self._curr.text.upper() == "THIS" and self._next.text.upper() == "ROW":
+                hint = "Write CURRENT ROW: a window ends with its row."
+                raise not_supported("THIS ROW in a window", self.sql, span_of([self._curr, self._next]), hint=hint)
             found = super()._parse_window_spec()
             if self._curr.text.upper() == "DISALLOW" and self._next.text.upper() == "PARTIAL":
                 hint = "Compare the ROWTIME of the first row: FIRST_VALUE(s.ROWTIME) OVER w."
