@@ -17,7 +17,7 @@ from watersmeet.dialects.risingwave.grammar import WatersmeetRisingWave as Base
 from watersmeet.dialects.sqlstream import functions
 from watersmeet.dialects.sqlstream.timefunctions import PERIOD_WORDS, adapted_time, in_unit, of_periods, period_of
 from watersmeet.dialects.tree.nodes import FoldedName, MarkedSelect, MarkedTable, retyped, wrap
-from watersmeet.dialects.tree.queries import node_span
+from watersmeet.dialects.tree.queries import node_error, node_span
 from watersmeet.dialects.tree.tokens import not_supported, span_of
 from watersmeet.errors import Error
 from watersmeet.values.spans import set_span
@@ -34,6 +34,15 @@ class StreamSelect(MarkedSelect):
         """STREAM."""
         found: exp.Var = self.args["stream"]
         return found
+
+
+class TopItemsSelect(StreamSelect):
+    """Groups by the end of a time window and by an item, with a count. Of each window only the `most` items with the
+    greatest counts are output, of equal counts those with the least items.
+    """
+
+    arg_types: ClassVar[dict[str, Any]] = {**StreamSelect.arg_types, "most": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"stream", "most"})
 
 
 class WindowedTable(MarkedTable):
@@ -378,6 +387,66 @@ def _check_sorting(item: exp.Ordered, sql: str) -> None:
         raise not_supported("WITHIN in a query without STREAM", sql, node_span(item), hint=hint)
 
 
+_TOP_ITEMS: Final = "TOP_K_ITEMS_TUMBLING"
+_MOST_ITEMS: Final = 100_000
+_LONGEST_S: Final = 3600
+
+
+def _adapt_top_items(item: exp.Table, sql: str) -> None:
+    """Replaces `TABLE(TOP_K_ITEMS_TUMBLING(CURSOR(SELECT STREAM …), 'column', k, seconds))` by a subquery.
+
+    Kinesis Data Analytics, "TOP_K_ITEMS_TUMBLING"; there the result is approximate. Values are texts; NULL is none.
+    """
+    around = item.this
+    call = around.expressions[0] if isinstance(around, exp.Anonymous) and len(around.expressions) == 1 else None
+    if not isinstance(call, exp.Anonymous) or str(call.this).upper() != _TOP_ITEMS:
+        return
+    select = item.find_ancestor(exp.Select)
+    if select is None or not isinstance(select.args.get("hint"), exp.Var):
+        raise not_supported(f"{_TOP_ITEMS} without STREAM", sql, node_span(item), hint="Write SELECT STREAM.")
+    parts = call.expressions
+    query = parts[0].expressions[0] if parts and isinstance(parts[0], exp.Anonymous) and parts[0].expressions else None
+    numbers = [int(p.name) if isinstance(p, exp.Literal) and p.is_int else 0 for p in parts[2:]]
+    if (
+        not isinstance(query, exp.Select)
+        or len(numbers) != 2
+        or not (isinstance(parts[1], exp.Literal) and parts[1].is_string)
+        or not (1 <= numbers[0] <= _MOST_ITEMS and 1 <= numbers[1] <= _LONGEST_S)
+    ):
+        raise node_error(
+            sql,
+            call,
+            "DATATYPE_MISMATCH",
+            f"{_TOP_ITEMS} takes a cursor, the name of a column, a number of items, and seconds",
+            detail=f"At most {_MOST_ITEMS:,} items, and {_LONGEST_S} seconds.",
+            hint=f"{_TOP_ITEMS}(CURSOR(SELECT STREAM * FROM s), 'column', 10, 60).",
+        )
+    rows = exp.TableAlias(this=exp.to_identifier("rows", quoted=True))
+    value = exp.column(exp.to_identifier(parts[1].name), table=rows.this.copy())
+    end = exp.Floor(
+        this=exp.column(exp.to_identifier("ROWTIME", quoted=True), table=rows.this.copy()),
+        to=exp.Interval(this=exp.Literal.string(str(numbers[1])), unit=exp.Var(this="SECOND")),
+    )
+    made = TopItemsSelect(
+        stream=exp.Var(this="STREAM"),
+        most=exp.Literal.number(numbers[0]),
+        expressions=[
+            exp.column(exp.to_identifier("ROWTIME", quoted=True)),
+            exp.alias_(exp.cast(value.copy(), exp.DType.VARCHAR), "ITEM", quoted=True),
+            exp.alias_(exp.Anonymous(this="COUNT", expressions=[exp.Star()]), "ITEM_COUNT", quoted=True),
+        ],
+        from_=exp.From(this=exp.Subquery(this=query.pop(), alias=rows)),
+        where=exp.Where(this=exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))),
+        group=exp.Group(expressions=[end, value]),
+    )
+    alias = item.args.get("alias") or exp.TableAlias(this=exp.to_identifier(_TOP_ITEMS, quoted=True))
+    found = exp.Subquery(this=made, alias=alias)
+    for node in found.walk():
+        if node_span(node) is None:
+            set_span(node, node_span(call))
+    item.replace(found)
+
+
 def adapted(tree: exp.Expression, sql: str = "") -> exp.Expression:
     """The tree in the form that the binder reads. sql: its text, for errors."""
     for node in list(tree.walk()):
@@ -387,6 +456,7 @@ def adapted(tree: exp.Expression, sql: str = "") -> exp.Expression:
             _own(node, sql)
         elif isinstance(node, exp.Table):
             functions.adapted_table(node)
+            _adapt_top_items(node, sql)
     for node in tree.find_all(exp.Select):
         functions.with_parsed_rows(node)
     for node in list(tree.walk()):

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import AsofJoin, Column, Node, TimeFilter
-from watersmeet.algebra.scalars import Comparison
+from watersmeet.algebra.nodes import AsofJoin, Column, Node, TimeFilter, TopN
+from watersmeet.algebra.scalars import Comparison, SortKey
 from watersmeet.algebra.timewindows import floor_of, interval_of, months_floor_of
-from watersmeet.algebra.trees import exactly
+from watersmeet.algebra.trees import exactly, read
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.clauses.aggregates import Grouping, spelled_out
 from watersmeet.binder.clauses.joins import join
@@ -51,7 +51,7 @@ from watersmeet.binder.dialects.sqlstream.stream_joins import (
 )
 from watersmeet.binder.dialects.sqlstream.stream_windows import StreamWindows
 from watersmeet.catalog import ROWTIME
-from watersmeet.dialects.sqlstream.grammar import FromLast, StreamSelect, window_of
+from watersmeet.dialects.sqlstream.grammar import FromLast, StreamSelect, TopItemsSelect, window_of
 from watersmeet.dialects.tree.queries import is_marked, node_span
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.expressions.aggregatecalls import has_aggregate
@@ -198,6 +198,8 @@ def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> 
 def closed(bound: Bound, how: Closing) -> Bound:
     """The groups of `bound` that are closed. `bound` contains all groups, with the select list of `how`."""
     outputs = bound.outputs
+    if isinstance(how.node, TopItemsSelect):
+        bound = _with_most(bound, int(how.node.args["most"].name))
     place = 0 if how.first else next(i for i, o in enumerate(outputs) if o.column.name.upper() == ROWTIME)
     same = tuple(o.column.id for o in outputs[1:] if o.column.name.upper() == ROWTIME) if how.promoted else ()
     tree: Node = TimeFilter(bound.relation, outputs[place].column.id, how.comparison, how.clock, final=True, same=same)
@@ -208,6 +210,13 @@ def closed(bound: Bound, how: Closing) -> Bound:
 
 def _rowtime() -> exp.Identifier:
     return exp.to_identifier(ROWTIME, quoted=True)
+
+
+def _with_most(bound: Bound, most: int) -> Bound:
+    """The groups of each moment with the greatest counts. The outputs are the moment, the item and its count."""
+    moment, item, count = (read(output.column) for output in bound.outputs)
+    order = (SortKey(count, descending=True), SortKey(item))
+    return Bound(TopN(bound.relation, (moment,), order, most), bound.outputs)
 
 
 BindUnion = Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound]
