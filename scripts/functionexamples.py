@@ -210,6 +210,7 @@ _pg_expandarray(ARRAY['a', 'b'])
 
 AGGREGATES: Final = r"""
 approx_count_distinct(x)
+approx_percentile(0.5) WITHIN GROUP (ORDER BY x)
 array_agg(y ORDER BY y)
 avg(x)
 bit_and(x)

@@ -100,6 +100,11 @@ class _Tree:
         return all(is_exact(o.column.type, k) for leaf in self.leaves for o, k in zip(leaf.outputs, kinds, strict=True))
 
 
+def _parts(node: exp.Expression) -> frozenset[str]:
+    """The parts that a query may have; the last three are those of `UNION CORRESPONDING [BY (a, b)]`."""
+    return QUERY_PARTS | {"by_name", "kind", "on"} if node.args.get("kind") == "INNER" else QUERY_PARTS
+
+
 def bind_set_operation(node: exp.SetOperation, env: Environment, binding: Binding, bind: BindQuery) -> Bound:
     """Binds a set operation. Raises DATATYPE_MISMATCH if columns have no common type, SYNTAX_ERROR if their numbers
     differ.
@@ -117,7 +122,7 @@ class _Binder:
         """The tree of set operations under `node`. Other nodes, and queries with clauses of their own, are leaves."""
         spine: list[exp.SetOperation] = []
         while isinstance(node, exp.SetOperation) and (not spine or _is_bare(node)):
-            check_arguments(node, QUERY_PARTS, self.env.text, "a query")
+            check_arguments(node, _parts(node), self.env.text, "a query")
             spine.append(node)
             node = _unwrapped(node.this)
         tree = self._leaf(node)
@@ -134,6 +139,8 @@ class _Binder:
         kind = _KINDS[kind_of(node)]
         once = bool(node.args.get("distinct"))
         ctx = Context(self.env.text, kind)
+        if node.args.get("by_name"):
+            left, right = self._corresponding(node, left, right, ctx)
         width = len(left.leaves[0].outputs)
         other = len(right.leaves[0].outputs)
         check_width(kind, width, other, node_span(right.places[0]), ctx.text)
@@ -150,6 +157,30 @@ class _Binder:
         if once and kind != "EXCEPT":
             shape = _Once(shape)
         return _Tree((*left.leaves, *right.leaves), (*left.places, *right.places), tags, shape)
+
+    def _corresponding(self, node: exp.SetOperation, left: _Tree, right: _Tree, ctx: Context) -> tuple[_Tree, _Tree]:
+        """Both sides with the columns that both have, in the order of the left side, or in that of BY (…)."""
+        sides = [[o.column.name for o in tree.leaves[0].outputs] for tree in (left, right)]
+        names = [name_of(c) for c in node.args.get("on") or []] or sides[0]
+        common = list(dict.fromkeys(n for n in names if all(n in side for side in sides)))
+        if not common:
+            raise ctx.error(
+                "SYNTAX_ERROR",
+                "no column of CORRESPONDING exists on both sides",
+                node.expression,
+                hint="Give the columns the same names by AS.",
+            )
+
+        def narrowed(tree: _Tree) -> _Tree:
+            whole = self.bound(tree)
+            by_name = {o.column.name: o for o in reversed(whole.outputs)}
+            chosen = [by_name[name] for name in common]
+            columns = [self.binding.new_column(o.column.name, o.column.type, o.column.nullable) for o in chosen]
+            relation = Project(whole.relation, tuple(columns), tuple(read(o.column) for o in chosen))
+            outputs = tuple(replace(o, column=c) for o, c in zip(chosen, columns, strict=True))
+            return _Tree((Bound(relation, outputs),), tree.places[:1], (0,), _Counted(0))
+
+        return narrowed(left), narrowed(right)
 
     def _settled(self, tree: _Tree, kind: Kind, kinds: Sequence[SqlType], *, once: bool) -> _Tree:
         """`tree` as part of a larger tree: a leaf unless its rows can be counted together with those of other
@@ -455,7 +486,7 @@ def _among_names(node: exp.Expression, env: Environment, binding: Binding) -> Bo
 
 def _of_kind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     if not isinstance(node, exp.Select):
-        check_arguments(node, QUERY_PARTS, env.text, "a query")
+        check_arguments(node, _parts(node), env.text, "a query")
     if isinstance(node, exp.Select):
         return Selecting(node, env, binding, bind).bound()
     if isinstance(node, (exp.Subquery, exp.Paren)):

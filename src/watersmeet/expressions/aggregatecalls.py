@@ -30,7 +30,11 @@ from watersmeet.values.types import (
     SqlType,
 )
 
-_SAME: Final = {"every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp", "approx_count_distinct": "count"}
+_SAME: Final = {
+    "every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp", "approx_count_distinct": "count",
+    "approx_percentile": "percentile_disc",
+}  # fmt: skip
+_APPROXIMATE: Final = "approx_percentile"
 _DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 #: The window functions that DuckDB lists as aggregates.
 OF_WINDOWS: Final = frozenset(
@@ -149,7 +153,8 @@ def _typed(name: str, kind: SqlType) -> tuple[bool, SqlType]:
 
 
 def _no_function(name: str, kind: SqlType, node: exp.Expression, ctx: Context) -> Error:
-    return ctx.error("DATATYPE_MISMATCH", f"function {name}({kind.sql}) does not exist", node)
+    hint = f"Values of type {kind.sql} have no order. Cast them to varchar." if kind.name in UNORDERED else None
+    return ctx.error("DATATYPE_MISMATCH", f"function {name}({kind.sql}) does not exist", node, hint=hint)
 
 
 def bind_call(call: Written, place: Callable[[str], Context]) -> AggregateCall:
@@ -274,7 +279,8 @@ class _Binder:
             )
         value = self._known(bind_value(nodes[0], self.ctx))
         kind = result_type(self.name, value.type, call.node, self.ctx)
-        if self.name == "percentile_cont":
+        if self.name == "percentile_cont" or call.name == _APPROXIMATE:
+            kind = result_type("percentile_cont", value.type, call.node, self.ctx)
             value = cast(value, DOUBLE, self.ctx, call.node)
         scalar = value.finish()
         item = call.order[0]
@@ -282,8 +288,11 @@ class _Binder:
         return AggregateCall(self.name, scalar, self.filter, distinct=False, type=kind, order=order, constant=fraction)
 
     def _fraction(self) -> float | None:
-        """The direct argument, which must be a literal from 0 to 1."""
-        if len(self.call.arguments) != _ARGUMENTS.get(self.name, 1):
+        """The first direct argument, which must be a literal from 0 to 1. The error that approx_percentile may have
+        changes nothing: the percentile is exact.
+        """
+        most = 2 if self.call.name == _APPROXIMATE else _ARGUMENTS.get(self.name, 1)
+        if not _ARGUMENTS.get(self.name, 1) <= len(self.call.arguments) <= most:
             raise self._mismatch([bind_value(a, self.ctx) for a in self.call.arguments])
         if self.name == "mode":
             return None

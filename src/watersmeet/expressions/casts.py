@@ -514,6 +514,8 @@ def _unescaped(written: str, target: SqlType, ctx: Context, node: exp.Expression
 
 
 def _invalid(written: str, target: SqlType, ctx: Context, node: exp.Expression | None) -> Exception:
+    if target.name == "numeric" and written.strip().lstrip("+-").lower() in ("nan", "inf", "infinity"):
+        return ctx.not_supported(f"{written.strip()} of type numeric", node, hint="Use double precision.")
     if target.name == "numeric" and _NUMBER.fullmatch(written.strip()):
         return ctx.error("INVALID_VALUE", f"value {written.strip()} is out of range for type {target.sql}", node)
     return ctx.error("INVALID_VALUE", f'invalid input syntax for type {target.sql}: "{written}"', node)

@@ -121,7 +121,8 @@ _LACKING: Final = {
 
 #: The aggregate functions that have another name in DuckDB.
 _AGGREGATES: Final = frozenset({
-    "every", "first_value", "jsonb_agg", "jsonb_object_agg", "last_value", "percentile_cont", "percentile_disc",
+    "approx_percentile", "every", "first_value", "jsonb_agg", "jsonb_object_agg", "last_value", "percentile_cont",
+    "percentile_disc",
 })  # fmt: skip
 
 

@@ -136,7 +136,10 @@ _POSITION_FROM: Final = _shaped(
 _CAT: Final = _shaped("aa", JOINED, _array_of)
 _SUM: Final = _shaped("a", "list_sum(a0)", _sum)
 _SUM_OF_INTERVALS: Final = _shaped(
-    "a", "list_reduce(list_filter(a0, lambda _e: _e IS NOT NULL), lambda _s, _e: _s + _e)", _element
+    "a",
+    "CASE WHEN list_count(a0) > 0 THEN list_reduce(list_filter(a0, lambda _e: _e IS NOT NULL), "
+    "lambda _s, _e: _s + _e) END",
+    _element,
 )
 
 

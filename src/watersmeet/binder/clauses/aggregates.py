@@ -18,10 +18,10 @@ from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope, ScopeContext, SubqueryValues
 from watersmeet.dialects.tree.queries import name_of
 from watersmeet.errors import Error
-from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
+from watersmeet.expressions.aggregatecalls import Written, aggregate_name, bind_call, written
 from watersmeet.expressions.context import UNORDERED, Context, RowOrder, Value, duckdb_cast, number
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER
+from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, INTERVAL
 
 Item = TypeVar("Item")
 _MOST: Final = 256
@@ -117,6 +117,15 @@ def grouping(places: Sequence[int], sets: Sequence[tuple[int, ...]], flags: Sequ
     ifs = [exp.If(this=number(i), true=number(v)) for i, v in enumerate(values)]
     case = exp.Case(this=flags[0].expression.copy(), ifs=ifs, default=number(0))
     return Value(duckdb_cast(exp.Paren(this=case), INTEGER), INTEGER, nullable=False)
+
+
+def _of_all(call: Written, function: str) -> exp.Expression:
+    """The call as a function of the array of all values of a group."""
+    values = exp.Distinct(expressions=list(call.arguments)) if call.distinct else call.arguments[0]
+    made: exp.Expression = exp.Anonymous(this="array_agg", expressions=[values.copy()])
+    if call.filter is not None:
+        made = exp.Filter(this=made, expression=exp.Where(this=call.filter.copy()))
+    return exp.Anonymous(this=function, expressions=[made])
 
 
 def bare(expression: exp.Expression) -> exp.Expression:
@@ -233,6 +242,8 @@ class Grouping(Context):
     def _call(self, node: exp.Expression) -> Value:
         call = written(node)
         assert call is not None
+        if call.name == "sum" and len(call.arguments) == 1 and self._is_interval(call.arguments[0]):
+            return bind_value(_of_all(call, "array_sum"), self)
         bound = bind_call(call, self._inside)
         read = frozenset[str]().union(*(s.columns for s in bound.scalars))
         if read and read <= self.below.scope.ids_around:
@@ -243,6 +254,10 @@ class Grouping(Context):
         return self.binding.rules.of_nothing(
             value, bound.function, bound.argument.expression, self.below.scope, self.binding.settings
         )
+
+    def _is_interval(self, node: exp.Expression) -> bool:
+        value = bind_value(node, self._inside("the argument of an aggregate function"))
+        return value.type == INTERVAL and not value.unknown
 
     def _may_have_none(self, call: AggregateCall) -> bool:
         """True if a group may have too few values for a call (deviations need two values)."""

@@ -12,20 +12,21 @@ from typing import Any, Final, Literal
 import duckdb
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import Column, Node, SortKey, TopN, Window, WindowCall, WindowFrame
+from watersmeet.algebra.nodes import Column, Node, Project, SortKey, TopN, Window, WindowCall, WindowFrame
 from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.trees import read
 from watersmeet.binder.context.binding import Bound, Environment, Item, OutputColumn, value_of
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import ScopeContext
 from watersmeet.circuit.operators import COLLECTED
-from watersmeet.dialects.tree.nodes import sql_of
+from watersmeet.dialects.tree.nodes import SessionOrder, sql_of
 from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
 from watersmeet.expressions.calls import constant_of
 from watersmeet.expressions.casts import cast, unify
-from watersmeet.expressions.context import Context, Value, first_line
+from watersmeet.expressions.context import Context, Value, duckdb_cast, fill, first_line, number, string
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, VARCHAR
+from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, INTERVAL, VARCHAR
 
 _NO_EFFECT: Final = "ORDER BY without LIMIT has no effect in a view; order the rows when you read it"
 _UNORDERED: Final = ("jsonb", "array", "struct")
@@ -240,11 +241,12 @@ _NO_PARTITION: Final = (
 
 @dataclass(frozen=True)
 class Definition:
-    """The content of the parentheses after OVER."""
+    """The content of the parentheses after OVER. session: ORDER BY with a frame SESSION WITH GAP."""
 
     partition: tuple[exp.Expression, ...]
     order: tuple[Any, ...]
     spec: exp.Expression | None
+    session: SessionOrder | None = None
 
 
 class Definitions:
@@ -265,6 +267,7 @@ class Definitions:
             tuple(node.args.get("partition_by") or ()),
             tuple(order.expressions) if order is not None else (),
             node.args.get("spec"),
+            order if isinstance(order, SessionOrder) else None,
         )
         if node.args.get("alias") is None:
             return found
@@ -278,7 +281,8 @@ class Definitions:
             raise ctx.error("SYNTAX_ERROR", f'cannot override ORDER BY clause of window "{name}"', node)
         if base.spec is not None and (found.order or found.spec is not None):
             raise ctx.error("SYNTAX_ERROR", f'cannot copy window "{name}" because it has a frame clause', node)
-        return Definition(base.partition, base.order or found.order, base.spec if found.spec is None else found.spec)
+        spec, session = base.spec if found.spec is None else found.spec, found.session or base.session
+        return Definition(base.partition, base.order or found.order, spec, session)
 
 
 class Windows:
@@ -291,6 +295,7 @@ class Windows:
         self._scope = ctx.scope
         self._definitions = Definitions(definitions, ctx)
         self._found: dict[tuple[Scalar, ...], dict[WindowCall, Column]] = {}
+        self._sessions: dict[tuple[tuple[Scalar, ...], Scalar, Scalar], Column] = {}
 
     def add(self, node: exp.Window, ctx: Context) -> Value:
         """The value of a window function. `ctx` binds its parts, which must not contain other window functions."""
@@ -300,6 +305,8 @@ class Windows:
             definition = self._definitions.of(node, ctx)
             partition = tuple(dict.fromkeys(bind_value(p, ctx).finish() for p in definition.partition))
             call = self._call(node.this, definition, ctx)
+            if definition.session is not None and call.function not in (*_RANKS, *_NEIGHBOURS, "ntile"):
+                partition = (*partition, self._session(partition, call, definition.session, ctx))
         finally:
             ctx.windowing, ctx.sets, ctx.clause = windows, sets, clause
         return self.placed(partition, call, ordered=bool(definition.order))
@@ -318,15 +325,66 @@ class Windows:
 
     def tree(self, relation: Node) -> Node:
         """`relation` with the columns of all functions that were added."""
+        for (partition, time, gap), start in self._sessions.items():
+            relation = self._with_session(relation, partition, time, gap, start)
         for partition, calls in self._found.items():
             relation = Window(relation, partition, tuple(calls), tuple(calls.values()))
         return relation
+
+    def _session(self, partition: tuple[Scalar, ...], call: WindowCall, node: SessionOrder, ctx: Context) -> Scalar:
+        """The start of a row's session, by which the frame SESSION WITH GAP partitions further."""
+        if len(call.order) != 1 or call.order[0].descending:
+            raise ctx.error("SYNTAX_ERROR", "SESSION WITH GAP requires exactly one ascending ORDER BY column", node)
+        time = call.order[0].value
+        is_time = time.type.name in ("date", "timestamp", "timestamptz")
+        if not is_time and not time.type.is_numeric:
+            raise ctx.error("DATATYPE_MISMATCH", f"SESSION WITH GAP does not support {time.type.sql}", node)
+        written = bind_value(node.args["gap"], ctx)
+        gap = cast(written, INTERVAL if is_time else time.type, ctx, node.args["gap"])
+        least = duckdb_cast(string("0 seconds"), INTERVAL) if is_time else number(0)
+        try:
+            positive = ctx.constant(exp.GT(this=gap.finish().expression, expression=least))
+        except duckdb.Error:
+            positive = None
+        if not positive:
+            raise ctx.error("INVALID_VALUE", "the gap of a session must be a positive constant", node.args["gap"])
+        key = (partition, time, gap.finish())
+        if key not in self._sessions:
+            self._sessions[key] = self.binding.new_column("session", time.type, nullable=True)
+        return value_of(self._sessions[key]).finish()
+
+    def _with_session(
+        self, relation: Node, partition: tuple[Scalar, ...], time: Scalar, gap: Scalar, start: Column
+    ) -> Node:
+        """The rows with the start of their sessions. A row begins one if the row before it is not within the gap
+        (RisingWave: a value of at least the last value plus the gap). Rows without a time are one session.
+        """
+        new, own = self.binding.new_column, relation.columns
+        before, first, last = (new(n, time.type, nullable=True) for n in ("before", "first", "last"))
+        order = (SortKey(time),)
+        lag = WindowCall("lag", (time,), 1, None, order, _FROM_START, time.type)
+        rows: Node = Window(relation, partition, (lag,), (before,))
+        begins = fill(
+            "CASE WHEN a0 IS NULL OR a1 >= a0 + a2 THEN a1 END",
+            read(before).expression,
+            time.expression,
+            gap.expression,
+        )
+        rows = Project(rows, (*own, first), (*map(read, own), Scalar(begins, time.type)))
+        latest = WindowCall("max", (read(first),), 0, None, order, _FROM_START, time.type)
+        rows = Window(rows, partition, (latest,), (last,))
+        of_row = fill("CASE WHEN a0 IS NOT NULL THEN a1 END", time.expression, read(last).expression)
+        return Project(rows, (*own, start), (*map(read, own), Scalar(of_row, time.type)))
 
     def _call(self, node: exp.Expression, definition: Definition, ctx: Context) -> WindowCall:
         condition = None
         ignoring = node.find(exp.IgnoreNulls)  # after the parenthesis, or inside it
         if ignoring is not None and ignoring.find_ancestor(exp.Window) is node.find_ancestor(exp.Window):
-            raise ctx.not_supported("IGNORE NULLS", node)
+            hint = (
+                "Number the values first: count(x) OVER (PARTITION BY k ORDER BY t) AS n; "
+                "then max(x) OVER (PARTITION BY k, n) is the last one."
+            )
+            raise ctx.not_supported("IGNORE NULLS", node, hint=hint)
         if isinstance(node, exp.RespectNulls):
             node = node.this
         if isinstance(node, exp.Filter):
@@ -482,6 +540,10 @@ def _bound(spec: exp.Expression, name: str) -> _Bound:
 
 def _frame(definition: Definition, ctx: Context) -> WindowFrame:
     spec = definition.spec
+    if definition.session is not None:
+        left_out = definition.session.args.get("exclude")
+        name = "none" if left_out is None else left_out.name.lower()
+        return WindowFrame("rows", None, None, "none" if name == "no others" else name)
     if spec is None:
         return WindowFrame("range", None, 0 if definition.order else None)
     mode: Literal["rows", "range", "groups"] = spec.args["kind"].lower()

@@ -20,7 +20,7 @@ from watersmeet.dialects.statements import ddl
 from watersmeet.dialects.statements.ddl import cut_emit
 from watersmeet.dialects.statements.functions import function_readers
 from watersmeet.dialects.tree.definitions import CreateSink
-from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, Marking
+from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, Marking, SessionOrder, retyped
 from watersmeet.dialects.tree.queries import query_of
 from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Statement
@@ -166,6 +166,19 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             TokenType.ARROW: _arrow(exp.JSONExtract),
             TokenType.DARROW: _arrow(exp.JSONExtractScalar),
         }
+
+        def _parse_partition_and_order(self) -> tuple[list[exp.Expression], exp.Expression | None]:
+            """Reads PARTITION BY and ORDER BY of a window, and a frame SESSION WITH GAP behind them."""
+            partition, order = super()._parse_partition_and_order()
+            if not self._match_text_seq("SESSION", "WITH", "GAP"):
+                return partition, order
+            if order is None:
+                self.raise_error("a frame SESSION WITH GAP requires ORDER BY")
+            made = retyped(order, SessionOrder, gap=self._parse_bitwise())
+            if self._match_text_seq("EXCLUDE"):
+                made.set("exclude", self._parse_var_from_options(self.WINDOW_EXCLUDE_OPTIONS))
+            return partition, made
+
         # PostgreSQL 17, 4.1.6: these bind less tightly than arithmetic: `~1 + 2` is `~(1 + 2)`.
         UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
             **Base.Parser.UNARY_PARSERS,

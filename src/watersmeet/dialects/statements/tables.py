@@ -328,7 +328,9 @@ class Definition:
         elif cursor.at("*"):
             self.star = span_of([cursor.tokens[cursor.index]])
             cursor.index += 1
-        elif any(cursor.at(word) for word in ("CONSTRAINT", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE", "PERIOD")):
+        elif any(cursor.at(word) for word in ("CONSTRAINT", "UNIQUE", "CHECK", "FOREIGN")) or any(
+            cursor.at(*words) for words in (("EXCLUDE", "("), ("EXCLUDE", "USING"), ("PERIOD", "FOR"))
+        ):
             self.refuse(f"{cursor.tokens[start].text.upper()} in a table", span_of([cursor.tokens[start]]))
             cursor.until(",", ")")
         else:

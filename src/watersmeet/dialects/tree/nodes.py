@@ -129,6 +129,13 @@ class LambdaCall(exp.Expression, exp.Func):  # type: ignore[misc]
     own_parts: ClassVar[frozenset[str]] = frozenset({"function"})
 
 
+class SessionOrder(exp.Order):  # type: ignore[misc]
+    """ORDER BY of a window with a frame `SESSION WITH GAP gap [EXCLUDE exclude]`."""
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Order.arg_types, "gap": True, "exclude": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"gap", "exclude"})
+
+
 class KnownTable(exp.Table):  # type: ignore[misc]
     """A relation in FROM by its id, for hidden relations, which have no name."""
 
