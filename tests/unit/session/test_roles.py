@@ -127,13 +127,16 @@ def test_every_statement_has_a_role_that_may_run_it():
     load_features()
     writers = {kind.__name__ for kind in HANDLERS if kind.takes == WRITER}
     assert writers == {
-        "AddColumn", "AlterPump", "AlterQuery", "AlterRetention", "CreateFunction", "CreateIndex",
+        "AddColumn", "AlterPump", "AlterQuery", "AlterRetention", "AlterWithoutEffect", "CreateFunction",
+        "CreateIndex",
         "CreateMaterializedView",
         "CreateMergingPump", "CreateProcessor", "CreatePump", "CreateSchema", "CreateSource", "CreateStream",
         "CreateSubscription",
-        "CreateTable", "CreateTopic", "CreateView", "Drop", "DropFunction", "DropSchema", "Explain", "LimitSink",
+        "CreateTable", "CreateTopic", "CreateView", "Drop", "DropColumn", "DropFunction", "DropSchema", "Explain",
+        "LimitSink",
         "Merge", "Recover", "RefreshSchema", "RefreshView", "RenameColumn", "RenameRelation", "ResetStream", "Show",
-        "StartProcessor", "StartSink", "StopProcessor", "Subscribe", "Unsubscribe",
+        "SetSchema", "StartProcessor", "StartSink", "StopProcessor", "Subscribe", "SwapNames", "TruncateStream",
+        "Unsubscribe",
     }  # fmt: skip
 
 
