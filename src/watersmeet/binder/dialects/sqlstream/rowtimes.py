@@ -43,6 +43,9 @@ from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.types import TIMESTAMP, Field
 from watersmeet.values.watermarks import Term, shifted
 
+#: The notice about items of ORDER BY after the time.
+TIES: Final = "rows of a stream with equal ROWTIMEs are in no order; further items of ORDER BY have no effect"
+
 #: The column of a computed ROWTIME, which no text can name.
 _COMPUTED: Final = "$rowtime"
 
@@ -115,7 +118,7 @@ def with_own_rowtime(
         bound = shifted(mark, -(within_us or 0))
     if sort is not None:
         if len(ordered_items(node)) > 1:
-            binding.notice("ORDER BY … WITHIN: rows with equal ROWTIMEs are in no order; further items have no effect")
+            binding.notice(TIES)
         relation = TimeFilter(relation, column.id, "<=", bound, final=True)
     made: exp.Select = node.copy()
     if sort is not None:

@@ -41,7 +41,13 @@ from watersmeet.binder.context.rules import (
     Sourced,
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, StreamInput, qualified_items, single
-from watersmeet.binder.dialects.sqlstream.rowtimes import check_sorting, is_rowtime, with_own_rowtime, with_rowtime
+from watersmeet.binder.dialects.sqlstream.rowtimes import (
+    TIES,
+    check_sorting,
+    is_rowtime,
+    with_own_rowtime,
+    with_rowtime,
+)
 from watersmeet.binder.dialects.sqlstream.stream_joins import (
     check_equalities,
     clock_join,
@@ -231,19 +237,27 @@ def item_scope(tree: Node, item: NamedItem, env: Environment) -> Scope:
     return single(item.alias, scope_columns(columns, item.names), item.schema, stream)
 
 
-def check_stream(node: exp.Select, scope: Scope, env: Environment) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for clauses that a query over streams can't have."""
+def check_stream(node: exp.Select, scope: Scope, env: Environment, binding: Binding) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for clauses that a query over streams can't have.
+
+    Items of ORDER BY after ROWTIME are accepted with a notice.
+    """
     if env.outer is not None:
         raise env.not_supported("a stream in a subquery of an expression", node, hint="Join it in FROM.")
     if node.args.get("distinct"):
         raise env.not_supported("DISTINCT of a stream", node.args["distinct"])
     if scope.stream is not None and scope.stream.window is not None:
         raise env.not_supported("a window over a stream without a join", scope.stream.window)
-    for item in ordered_items(node):
+    order = ordered_items(node)
+    for item in order if node.args.get("limit") else order[:1]:
         if not (isinstance(item.this, exp.Column) and item.this.name.upper() == ROWTIME and not item.args.get("desc")):
             raise env.not_supported(
-                "ORDER BY of a stream by anything but ROWTIME", item, hint="Rows are output in the order of ROWTIME."
+                "ORDER BY of a stream that does not begin with ROWTIME",
+                item,
+                hint="Rows are output in the order of ROWTIME.",
             )
+    if len(order) > 1:
+        binding.notice(TIES)
 
 
 def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
@@ -397,7 +411,7 @@ class SqlstreamRules(DialectRules):
             and not any(has_aggregate(e, ctx) for e in node.expressions)
         ):
             node = grouped_distinct(node) or node
-        check_stream(node, scope, env)
+        check_stream(node, scope, env, binding)
         return node, relation, scope
 
     def groups(self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding) -> Groups:
