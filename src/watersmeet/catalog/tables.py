@@ -117,10 +117,9 @@ class TopicTable(Table):
 
     @property
     def always_there(self) -> tuple[str, ...]:
-        """For a Kafka topic, which other producers also write, at most the key, if it is never NULL."""
-        if not self.connector:
-            return (*self.topic.required, KEY_COLUMN)
-        return tuple(c.name for c in self.columns if c.name == KEY_COLUMN and not c.nullable)
+        """The key, if it is never NULL. Other producers may omit the required fields of a Kafka topic."""
+        keys = tuple(c.name for c in self.columns if c.name == KEY_COLUMN and not c.nullable)
+        return keys if self.connector else (*self.topic.required, *keys)
 
     @property
     def written_by(self) -> str:

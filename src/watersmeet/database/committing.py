@@ -121,7 +121,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
     changes = {i: c for i, c in changes.items() if c.table.num_rows}
     rejected = added(transaction.rejected, overtaken)
     if changes or rejected:
-        database.commit(changes, rejected=rejected, catalog=catalog)
+        database.commit(changes, transaction.copied, rejected=rejected, catalog=catalog)
         session.writes.pending = True
     elif catalog is not None:
         database.change_catalog(catalog)

@@ -132,11 +132,11 @@ def plan_made_anew(
     if isinstance(relation, Table):
         return compile_connector_table(relation)
     assert isinstance(relation, MaterializedView), f"{relation.title} is fed by the circuit"
-    tree = read_again(_tree(relation, catalog, moment), relation, catalog)
+    tree = read_again(tree_of(relation, catalog, moment), relation, catalog)
     return compile_view(tree, relation, producers, catalog=catalog.as_stored, late=late, left_out=left_out)
 
 
-def _tree(relation: Relation, catalog: Catalog, moment: int) -> Node:
+def tree_of(relation: Relation, catalog: Catalog, moment: int) -> Node:
     """The tree of a relation that the circuit feeds."""
     if isinstance(relation, CacheFill):
         work = [r.id for r in catalog.relations.values() if isinstance(r, CacheFill) and r.owner == relation.owner]
@@ -152,7 +152,7 @@ def _tree(relation: Relation, catalog: Catalog, moment: int) -> Node:
     return exactly(records, [by_name[c.name] for c in relation.columns])
 
 
-def statement_of(processor: Processor) -> CreateProcessor:
+def statement_of(processor: Relation) -> CreateProcessor:
     """The statement that created a processor with its topic."""
     found = parse(processor.sql, processor.dialect)[-1]
     assert isinstance(found, CreateProcessor)

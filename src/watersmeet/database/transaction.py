@@ -202,6 +202,8 @@ class Transaction:
     clocks: dict[str, int] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
     rejected: dict[str, int] = field(default_factory=dict)
+    copied: dict[str, int] = field(default_factory=dict)
+    """See `store.manifests.Commit`."""
     definitions: Definitions = field(default_factory=Definitions)
     running: weakref.WeakSet[Stoppable] = field(default_factory=weakref.WeakSet)
     ends: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)

@@ -378,6 +378,7 @@ def apply(
         return
     assert session.transaction is not None
     session.transaction.add(relation.id, change, rejected)
+    session.transaction.copied.update(copied or {})
     if rows:
         session.transaction.begun.setdefault(relation.id, session.database.log.head())
         session.database.content.overlay(relation.id, change.table, change.diffs, session.transaction)

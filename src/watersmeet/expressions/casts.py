@@ -263,6 +263,8 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
         return Value(duckdb_cast(fill(list_sql("a0"), value.expression), target), target, nullable)
     if source == VARCHAR and target in _READ_STRICTLY:
         return Value(_text_as(value.expression, target), target, nullable)
+    if source == TIMESTAMPTZ and target == TIME:
+        return Value(duckdb_cast(duckdb_cast(value.expression, TIMESTAMP), target), target, nullable)
     if source == VARCHAR and target.name == "bytea":
         return Value(call("encode", value.expression), target, nullable)
     return Value(duckdb_cast(value.expression, target), target, nullable)

@@ -252,20 +252,22 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -
             rows = _rows(
                 view, stream, pa.concat_tables([c.rows for c in found]), np.concatenate([c.diff for c in found])
             )
-            written = _columns(session, view, stream, rows)
-            check_rows(stream, written.select([c.name for c in stream.columns]), None)
-            written, rejected = in_order(session, stream, by_time(stream, written))
-            apply(
-                session,
-                stream,
-                upserted(session, stream, written),
-                {view.id: changes.taken},
-                rejected=rejected,
-            )
+            write(session, view, stream, rows, changes.taken)
         except BaseException:
             changes.back(since)
             raise
     return bool(rows.num_rows)
+
+
+def write(session: Session, view: Relation, stream: Relation, rows: pa.Table, upto: int) -> None:
+    """Writes rows of a view, which are its last ones up to commit `upto`. The caller holds the guard.
+
+    Raises INVALID_VALUE for rows that the stream rejects.
+    """
+    written = _columns(session, view, stream, rows)
+    check_rows(stream, written.select([c.name for c in stream.columns]), None)
+    written, rejected = in_order(session, stream, by_time(stream, written))
+    apply(session, stream, upserted(session, stream, written), {view.id: upto}, rejected=rejected)
 
 
 def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, Changes]]) -> bool:

@@ -62,6 +62,66 @@ def test_a_processor_that_does_not_fit_changes_nothing(connection):
     assert caught.value.condition == "UNDEFINED_COLUMN"
     connection.execute("INSERT INTO a VALUES (1, 1)")
     assert rows(connection, "c") == [(1, 1)]
-    with pytest.raises(Error) as caught:  # its processor has written records
+
+
+def test_a_topic_with_records_of_its_processor_gets_another(connection, tmp_path):
+    """The processor continues after its records; so does a topic whose processor was stopped."""
+    connection.execute("INSERT INTO a VALUES (1, 1); INSERT INTO c SELECT STREAM x FROM a; FLUSH")
+    connection.execute("INSERT INTO b VALUES (2, 2); INSERT INTO c SELECT STREAM x FROM b")
+    assert sorted(connection.execute("SELECT _key, x FROM c").fetchall()) == [(1, 1), (2, 2)]
+    connection.execute("INSERT INTO a VALUES (3, 3)")
+    connection.close()
+    with watersmeet.connect(tmp_path / "db", "lenses", runtime="inprocess") as again:
+        again.execute("SET defaults.topic.autocreate=true; INSERT INTO b VALUES (4, 4)")
+        assert rows(again, "c") == [(1, 1), (2, 2), (3, 3), (4, 4)]
+        again.execute("INSERT INTO d SELECT TABLE x FROM a; FLUSH; STOP PROCESSOR d; INSERT INTO a VALUES (5, 5)")
+        again.execute("INSERT INTO d SELECT STREAM x FROM b")
+        assert rows(again, "d") == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+SCRIPT = """
+INSERT INTO c SELECT STREAM x FROM a;
+INSERT INTO counted SELECT STREAM COUNT(*) AS n FROM c GROUP BY x;
+INSERT INTO copied SELECT TABLE n FROM counted;
+INSERT INTO c SELECT STREAM x FROM b;
+"""
+
+
+def test_readers_of_the_same_script_read_all_processors(connection):
+    connection.execute("INSERT INTO a VALUES (1, 1); INSERT INTO b VALUES (2, 1)")
+    connection.execute(SCRIPT)
+    assert connection.execute("SELECT _key, n FROM counted").fetchall() == [(1, 2)]
+    connection.execute("INSERT INTO b VALUES (3, 1), (4, 4); FLUSH")
+    assert sorted(connection.execute("SELECT _key, n FROM counted").fetchall())[-2:] == [(1, 3), (4, 1)]
+    assert connection.execute("SELECT * FROM copied WHERE _key = 1").fetchall()[-1] == (3,)
+
+
+def test_earlier_readers_prevent_another_processor(connection):
+    connection.execute(SCRIPT.replace("INSERT INTO c SELECT STREAM x FROM b;", ""))
+    with pytest.raises(Error) as caught:
         connection.execute("INSERT INTO c SELECT STREAM x FROM b")
-    assert caught.value.condition == "READ_ONLY_RELATION"
+    assert caught.value.condition == "DEPENDENT_OBJECTS"
+    assert caught.value.detail == 'Processor "counted" reads it; processor "copied" reads it.'
+    connection.execute("INSERT INTO a VALUES (1, 1); FLUSH")
+    assert connection.execute("SELECT _key, n FROM counted").fetchall() == [(1, 1)]
+
+
+def test_a_union_of_streams_has_the_records_of_two_processors(connection):
+    """The time and the key of each record, also where its reader joins by time."""
+    connection.execute("CREATE VIEW large AS SELECT x FROM b WHERE x > 1")
+    connection.execute("""
+        WITH u AS (SELECT STREAM x FROM a UNION ALL SELECT STREAM x FROM large);
+        INSERT INTO c SELECT STREAM * FROM u;
+        INSERT INTO d SELECT STREAM x FROM a;
+        INSERT INTO d SELECT STREAM x FROM b WHERE x > 1;
+        INSERT INTO e SELECT STREAM u.x, a._key AS k FROM u LEFT JOIN a ON u.x = a.x WITHIN 1s GRACE PERIOD 0s;
+    """)
+    for second in range(4):
+        values = ", ".join(f"({k}, {k}, TIMESTAMP '2021-01-01 00:00:{10 * second + k:02}')" for k in range(3))
+        for topic in ("a", "b"):
+            connection.execute(f"INSERT INTO {topic} (_key, x, `@time`) VALUES {values}; FLUSH")
+    read = "SELECT _key, x, _meta.timestamp FROM {} ORDER BY 1, 2, 3"
+    united, shared = (connection.execute(read.format(t)).fetchall() for t in "cd")
+    assert len(united) == 16
+    assert united == shared
+    assert set(connection.execute("SELECT x, k FROM e").fetchall()) == {(0, 0), (1, 1), (2, 2)}

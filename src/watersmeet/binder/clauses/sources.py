@@ -342,7 +342,7 @@ def _rows(relation: Relation, item: NamedItem, env: Environment, binding: Bindin
         check_relation(relation, node, env)
     tree: Node
     if isinstance(relation, View):
-        tree = _inline(relation, binding, bind)
+        tree = _inline(relation, node, binding, bind)
     elif relation.reopened and binding.past is None:
         bind_topic = _topic_now if binding.rules.batch else _reopened
         tree = bind_topic(relation, node, env, binding)
@@ -455,19 +455,21 @@ def scan(relation: Relation, binding: Binding) -> Scan:
     )
 
 
-def _inline(view: Relation, binding: Binding, bind: BindQuery) -> Node:
-    """The tree of a view's own query, with the view's column names."""
+def _inline(view: Relation, node: exp.Table, binding: Binding, bind: BindQuery) -> Node:
+    """The tree of a view's own query, with the view's column names. node: names the view in FROM."""
     statement = view_statement(view)
     rules = binding.rules_of(view.dialect)
     inner = replace(binding, rules=rules, catalog=binding.catalog.seen_by(view), depends_on=[])
     query, _ = inlined(statement.query, inner.catalog, view.dialect, statement.text)
+    query = rules.query_of_view(query, node)
     if rules.batch:
         query = with_current_names(query, inner.catalog, rules.semantics)
     outer = Scope(batch=True) if rules.batch else None
     bound = bind(query, Environment(statement.text, outer=outer), inner)
     rules.check_query(statement.query, bound.relation, statement.text)
-    names = tuple(f.name for f in view.columns)
-    if tuple(c.name for c in bound.relation.columns) == names:
+    made = tuple(c.name for c in bound.relation.columns)
+    names = (*(f.name for f in view.columns), *made[len(view.columns) :])
+    if made == names:
         return bound.relation
     outputs = tuple(replace(c, name=n) for c, n in zip(bound.relation.columns, names, strict=True))
     return Project(bound.relation, outputs, tuple(read(c) for c in bound.relation.columns))

@@ -506,6 +506,14 @@ class DialectRules:
         """
         return ()
 
+    def query_of_view(self, query: exp.Expression, node: exp.Expression) -> exp.Expression:
+        """The query of a view in the form in which `node`, an item of FROM, reads it.
+
+        Law: it has the columns of the view, then those that the dialect adds.
+        """
+        del node
+        return query
+
     # -- set operations -----------------------------------------------------------------------------------------
 
     def set_operation(

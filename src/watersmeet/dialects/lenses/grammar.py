@@ -135,20 +135,25 @@ class PathAlias(exp.Alias):  # type: ignore[misc]
 
 
 class WithinJoin(exp.Join):  # type: ignore[misc]
-    """`JOIN … WITHIN 5s GRACE PERIOD 1h`; the clauses may be repeated."""
+    """`JOIN … WITHIN 5s GRACE PERIOD 1h`, whose clauses may be repeated, and `JOIN … LATERAL items AS item`."""
 
-    arg_types: ClassVar[dict[str, Any]] = {**exp.Join.arg_types, "within": True, "grace": False}
-    own_parts: ClassVar[frozenset[str]] = frozenset({"within", "grace"})
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Join.arg_types, "within": False, "grace": False, "elements": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"within", "grace", "elements"})
 
     @property
     def lengths(self) -> list[exp.Expression]:
         """The intervals of WITHIN."""
-        return list(self.args["within"])
+        return list(self.args.get("within") or [])
 
     @property
     def grace_periods(self) -> list[exp.Expression]:
         """The intervals of GRACE PERIOD."""
         return list(self.args.get("grace") or [])
+
+    @property
+    def elements(self) -> Sequence[exp.Alias]:
+        """Each array of LATERAL, with the name of its elements."""
+        return self.args.get("elements") or ()
 
 
 class WithinComma(CommaJoin, WithinJoin):
@@ -227,7 +232,7 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             return [None if tree is None else _with_records(tree) for tree in trees]
 
         def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
-            """A join with WITHIN before or after its ON."""
+            """A join with WITHIN before or after its ON, maybe followed by LATERAL."""
             join: exp.Join | None = super()._parse_join(*args, **kwargs)
             if join is None:
                 return None
@@ -235,10 +240,19 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             if within and not join.args.get("on") and self._match(TokenType.ON):
                 join.set("on", self._parse_disjunction())
             more = self._windows()
-            if within or more[0]:
+            elements = []
+            while not isinstance(join, CommaJoin) and self._at_elements():
+                self._match(TokenType.LATERAL)
+                elements.append(self._element())
+            if within or more[0] or elements:
                 kind = WithinComma if isinstance(join, CommaJoin) else WithinJoin
-                join = retyped(join, kind, within=within + more[0], grace=grace + more[1])
+                join = retyped(join, kind, within=within + more[0], grace=grace + more[1], elements=elements)
             return join
+
+        def _at_elements(self) -> bool:
+            """Whether LATERAL of Lenses follows, not that of standard SQL."""
+            opens = self._next is not None and self._next.token_type == TokenType.L_PAREN
+            return self._curr is not None and self._curr.token_type == TokenType.LATERAL and not opens
 
         def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
             """An item of FROM, maybe with EVENTTIME BY and LATERAL."""
@@ -261,19 +275,6 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
                 self.raise_error("LATERAL takes an array and a name, such as LATERAL items AS item")
             made: exp.Alias = self.expression(exp.Alias(this=array, alias=name))
             return made
-
-        def _parse_lateral(self) -> exp.Lateral | None:
-            """LATERAL of standard SQL. The one of Lenses belongs to a topic, and can't follow the ON of a join."""
-            kinds = [None if t is None else t.token_type for t in (self._prev, self._curr, self._next)]
-            if kinds[1] == TokenType.LATERAL and kinds[0] != TokenType.COMMA and kinds[2] != TokenType.L_PAREN:
-                raise not_supported(
-                    "LATERAL after a join",
-                    self.sql,
-                    span_of([self._curr]),
-                    hint="Write it after its topic, or join in a query of WITH and write it after its name.",
-                )
-            found: exp.Lateral | None = super()._parse_lateral()
-            return found
 
         def _parse_query_modifiers(self, this: exp.Expression) -> exp.Expression:
             """Reads the clauses after FROM, with GRACE BY and EVENTTIME BY in any order."""
@@ -587,6 +588,25 @@ def _with_records(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
+def marked(query: exp.Expression, is_table: bool) -> exp.Expression:
+    """The query with TABLE or STREAM in each SELECT that has neither."""
+    query = query.copy()
+    for select in list(query.find_all(exp.Select)):
+        if select.args.get("nature") is None:
+            _mark(select, exp.Var(this="table" if is_table else "stream"))
+    return _with_records(query)
+
+
+def _mark(node: exp.Select, nature: exp.Var) -> None:
+    """Marks a SELECT and the topics in its FROM."""
+    clause = node.args.get("from_")
+    items = [] if clause is None else [clause.this, *[j.this for j in node.args.get("joins") or []]]
+    node.set("nature", nature)
+    for item in items:
+        if isinstance(item, exp.Table):
+            item.set("nature", nature.copy())
+
+
 def _adapt_select(node: exp.Select, sql: str) -> None:
     """Marks the topics in FROM of SELECT STREAM or SELECT TABLE; joins without ON compare `_key` (LS-11)."""
     clause = node.args.get("from_")
@@ -595,12 +615,8 @@ def _adapt_select(node: exp.Select, sql: str) -> None:
     if not words:
         _check_ending(node, items, sql)
     else:
-        nature = exp.Var(this=words[0].name.lower())
         node.set("operation_modifiers", None)
-        node.set("nature", nature)
-        for item in items:
-            if isinstance(item, exp.Table):
-                item.set("nature", nature.copy())
+        _mark(node, exp.Var(this=words[0].name.lower()))
         for join in node.args.get("joins") or []:
             _check_words(join, sql)
     for join in (node.args.get("joins") or []) if items else []:

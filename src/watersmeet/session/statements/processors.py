@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import replace
 from typing import Final
 
+import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.algebra.nodes import Column, Project
@@ -35,7 +36,7 @@ from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, may_create, new_relation, remove
 from watersmeet.database.filling import Bound, stop_feeding
 from watersmeet.database.reading import batch_query, fetch, readable, table_tree
-from watersmeet.database.rebuild import bound, clocks_of, statement_of
+from watersmeet.database.rebuild import bound, clocks_of, statement_of, tree_of
 from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_relation
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.schemas import schema_meant
@@ -43,7 +44,8 @@ from watersmeet.dialects.tree.definitions import CreateProcessor
 from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProcessor
 from watersmeet.errors import Error
 from watersmeet.formats.payloads import split_window, window_prefix
-from watersmeet.maintenance.views import make, make_writing
+from watersmeet.maintenance.maintaining import copy, write
+from watersmeet.maintenance.views import make
 from watersmeet.session.statements.topics import (
     TIME,
     KafkaTopic,
@@ -54,6 +56,7 @@ from watersmeet.session.statements.topics import (
     setting,
     with_whole_name,
 )
+from watersmeet.sinkwriters.changes import Changes
 from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
 
@@ -82,9 +85,9 @@ def create_processor(session: Session, statement: CreateProcessor) -> Result:
     session.require_definer("INSERT")
     statement = with_whole_name(session, statement)
     topic = session.find(_target(statement))
-    if isinstance(topic, Processor) and not _is_in_use(session, topic):
+    if topic is not None and _has_one_writer(topic):
         with own_transaction(session):
-            _share(session, topic)
+            _share(session, topic, statement)
             return create_processor(session, statement)
     bound = bind_processor(session, statement)
     if topic is None:
@@ -104,26 +107,92 @@ def create_processor(session: Session, statement: CreateProcessor) -> Result:
     return Result("INSERT")
 
 
+def _has_one_writer(topic: Relation) -> bool:
+    """Whether the records of a topic are the rows of its processor, which may have been stopped."""
+    return isinstance(topic, Processor) or (
+        isinstance(topic, TopicTable) and not topic.connector and topic.event_time is None
+    )
+
+
 def _is_in_use(session: Session, topic: Relation) -> bool:
-    """Whether a topic in the database has records, readers or processors beside its own."""
+    """Whether a topic in the database has records, readers or processors."""
     writers = any(r.feeds == topic.id for r in session.catalog.relations.values())
-    return writers or bool(session.catalog.dependents(topic.id)) or _has_records(session, topic)
+    return writers or bool(session.catalog.dependents(topic.id)) or bool(_records(session, topic)[0].num_rows)
 
 
-def _share(session: Session, processor: Processor) -> None:
-    """Separates a topic without records and readers from its processor, so that others can write it too."""
-    first = statement_of(processor)
-    fields = tuple(c for c in processor.columns if c.name not in _METADATA)
-    remove(session, {processor.id})
-    topic = add_stored(session, first, fields, processor.topic)
-    _make_writer(session, first, bind_processor(session, first), topic)
+def _share(session: Session, old: Relation, statement: CreateProcessor) -> None:
+    """Replaces a topic that only its processor could write by a topic with the same records that others can write too.
+    The processor continues after these records.
+
+    Readers that the open transaction created are created again. Raises DEPENDENT_OBJECTS for other readers.
+    """
+    assert old.topic is not None
+    readers = _readers(session, old, statement)
+    remove(session, {r.id for r in readers})
+    rows, upto = _records(session, old)
+    if isinstance(old, Processor):
+        session.put(turned_into(TopicWriter, old))
+    else:
+        remove(session, {old.id})
+    fields = tuple(c for c in old.columns if c.name not in _METADATA)
+    topic = add_stored(session, statement_of(old), fields, old.topic)
+    if isinstance(old, Processor):
+        session.put(turned_into(TopicWriter, old, feeds=topic.id))
+    with session.database.guard:
+        write(session, old, topic, rows, upto)
+    ids = {old.id: topic.id}
+    for reader in readers:
+        ids[reader.id] = session.catalog.new_id(type(reader))
+        depends_on = tuple(ids.get(i, i) for i in reader.depends_on)
+        redirected = replace(reader, id=ids[reader.id], depends_on=depends_on, known={})
+        tree = tree_of(redirected, readable(session.catalog), 0)
+        again = Bound(tree, replace(redirected, watermarks=clocks_of(tree)))
+        if reader.feeds:
+            _make_feeding(session, again, session.catalog.relations[reader.feeds])
+        else:
+            make(session, again)
+
+
+def _records(session: Session, topic: Relation) -> tuple[pa.Table, int]:
+    """The records of a topic, and a commit that its content equals. Later commits are kept until the transaction
+    ends.
+    """
+    assert session.transaction is not None
+    changes = Changes(session.database)
+    session.transaction.ends.callback(changes.close)
+    names = [c.name for c in topic.columns]
+    tree = exp.select(*(exp.column(n, quoted=True) for n in names)).from_(table_tree(topic, None))
+    while True:
+        rows = fetch(session, batch_query(session, tree, ""), newest=True)
+        if not changes.take(topic.id):
+            return rows.rename_columns(names), changes.taken
+
+
+def _readers(session: Session, topic: Relation, statement: CreateProcessor) -> list[Processor | TopicWriter]:
+    """The processors that read a topic which gets another writer, in order of creation. Raises DEPENDENT_OBJECTS for
+    readers that the open transaction has not created.
+    """
+    made = frozenset() if session.transaction is None else session.transaction.definitions.made
+    readers = session.catalog.dependents(topic.id)
+    found = [r for r in readers if r.id in made and isinstance(r, (Processor, TopicWriter))]
+    lasting = [r for r in readers if r not in found]
+    if lasting:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "DEPENDENT_OBJECTS",
+            f"{topic.title} can't get another writer, because it is read",
+            detail=sentence(f"{r.reader} reads it" for r in lasting),
+            hint="Stop or drop its readers first. A topic that CREATE TABLE declares can get writers at any time.",
+        )
+    return found
 
 
 def _make_writer(session: Session, statement: CreateProcessor, bound: Bound, topic: Relation) -> None:
     """Creates a processor that writes a topic with other writers. The records for a topic of Kafka are delivered."""
     writer = turned_into(TopicWriter, bound.relation, name=_free_name(session, topic), feeds=topic.id)
     if not topic.connector:
-        make_writing(session, replace(bound, relation=writer))
+        _make_feeding(session, replace(bound, relation=writer), topic)
         if writer.name != topic.name:
             session.notice(f'processor "{writer.shown}" writes {topic.title}, as others do')
         return
@@ -134,6 +203,15 @@ def _make_writer(session: Session, statement: CreateProcessor, bound: Bound, top
     begin(session.database, writer.id, 1, snapshot=True)
     if writer.name != topic.name:
         session.notice(f'processor "{writer.shown}" writes {topic.title}, as others do')
+
+
+def _make_feeding(session: Session, bound: Bound, topic: Relation) -> None:
+    """Creates a processor of a topic in the database, and writes its records for the existing input."""
+    assert session.transaction is not None
+    changes = Changes(session.database)
+    session.transaction.ends.callback(changes.close)  # the commits stay until maintenance follows the processor
+    make(session, bound)
+    copy(session, bound.relation, topic, changes)
 
 
 def _free_name(session: Session, topic: Relation) -> str:
@@ -446,8 +524,3 @@ def _into(session: Session, query: BoundQuery, declared: Relation, statement: Cr
     )
     tree = Project(query.tree, outputs, tuple(exprs))
     return replace(query, tree=tree, columns=tuple(Field(c.name, c.type, c.nullable) for c in outputs))
-
-
-def _has_records(session: Session, topic: Relation) -> bool:
-    tree = exp.select("1").from_(table_tree(topic, None)).limit(1)
-    return bool(fetch(session, batch_query(session, tree, ""), newest=True).num_rows)

@@ -302,7 +302,8 @@ def _create(session: Session, statement: CreateTopic) -> None:
         session.notice(_REPLICATION)
     partitions = statement.partitions or partitions_wanted(session)
     topic = Topic(statement.key_format, statement.value_format, partitions, required)
-    add_stored(session, statement, statement.columns, topic, statement.idle_us)
+    fields = tuple(replace(c, nullable=c.nullable and c.name != KEY_COLUMN) for c in statement.columns)
+    add_stored(session, statement, fields, topic, statement.idle_us)
 
 
 def add_stored(
@@ -313,7 +314,7 @@ def add_stored(
     idle_us: int | None = None,
 ) -> TopicTable:
     """Creates a topic in the database. fields: its key and its fields. idle_us: None: from the settings."""
-    columns = (*(Field(c.name, c.type, c.name != KEY_COLUMN) for c in fields), TIME, _DELETED)
+    columns = (*(Field(c.name, c.type, c.nullable or c.name != KEY_COLUMN) for c in fields), TIME, _DELETED)
     made = new_relation(
         session,
         statement,

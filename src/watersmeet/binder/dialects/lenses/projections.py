@@ -24,7 +24,7 @@ from watersmeet.binder.context.rules import Binding, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.dialects.lenses.records import HIDDEN, packed
 from watersmeet.catalog import RECORD_TIME, TOMBSTONE, VALUE_COLUMN
-from watersmeet.dialects.lenses.grammar import LateralTable, PathAlias
+from watersmeet.dialects.lenses.grammar import PathAlias
 from watersmeet.errors import Error
 from watersmeet.expressions.context import Context, Value, call, of_scalar
 from watersmeet.expressions.scalars import bind_value
@@ -37,10 +37,10 @@ _FORMATS: Final = {"integer": "INT", "bigint": "LONG", "varchar": "STRING", "byt
 _ONLY: Final = "value"
 
 
-def exploded(sourced: Sourced, node: LateralTable, env: Environment, binding: Binding) -> Sourced:
+def exploded(sourced: Sourced, elements: Sequence[exp.Alias], env: Environment, binding: Binding) -> Sourced:
     """The records with the elements of LATERAL. Raises DATATYPE_MISMATCH unless it reads an array."""
     tree, scope = sourced
-    for item in node.elements:
+    for item in elements:
         array = bind_value(item.this, ScopeContext(env.text, scope, "LATERAL"))
         kind = array.type.element
         if kind is None:

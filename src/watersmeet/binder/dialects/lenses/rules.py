@@ -61,8 +61,9 @@ from watersmeet.binder.dialects.lenses.records import (
 )
 from watersmeet.binder.dialects.lenses.windows import check_window, grouped, with_event_time
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME, Relation, View
-from watersmeet.dialects.lenses.grammar import LateralTable, RecordSelect, RecordTable, lengths_of
+from watersmeet.dialects.lenses.grammar import LateralTable, RecordSelect, RecordTable, WithinJoin, lengths_of, marked
 from watersmeet.dialects.schemas import relation_in_from
+from watersmeet.dialects.tree.nodes import plain as plain_node
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.expressions.aggregatecalls import has_aggregate
@@ -93,6 +94,10 @@ class LensesRules(DialectRules):
         layout = records.layout
         return RecordsKept(records.nature == "table", layout.key_format, layout.value_format)
 
+    def query_of_view(self, query: exp.Expression, node: exp.Expression) -> exp.Expression:
+        """The query with the word of the SELECT that reads the view."""
+        return marked(query, node.is_table) if isinstance(node, RecordTable) else query
+
     def records_of(self, query: BoundQuery) -> Node:
         return records_of(query)
 
@@ -115,7 +120,7 @@ class LensesRules(DialectRules):
             return tree, scope
         if node.event_time is not None:
             tree, scope = with_event_time((tree, scope), node.event_time, env, binding)
-        return exploded((tree, with_value(scope, metadata.layout.value_format)), node, env, binding)
+        return exploded((tree, with_value(scope, metadata.layout.value_format)), node.elements, env, binding)
 
     def batch_item(
         self, node: exp.Expression, env: Environment, binding: Binding, plain: Callable[[], Sourced]
@@ -125,7 +130,7 @@ class LensesRules(DialectRules):
             relation = relation_in_from(node, binding.catalog)
             topic = None if relation is None else relation.topic
             scope = with_value(scope, None if topic is None else topic.value_format)
-        return exploded((tree, scope), node, env, binding) if isinstance(node, LateralTable) else (tree, scope)
+        return exploded((tree, scope), node.elements if isinstance(node, LateralTable) else (), env, binding)
 
     def batch_items(self, items: Sequence[Item], ctx: Context) -> Sequence[Item]:
         return shaped(items, ctx).items
@@ -140,10 +145,11 @@ class LensesRules(DialectRules):
     ) -> Sourced:
         """Reads the relation as a stream or as a table, as the SELECT specifies (LS-04)."""
         node = item.node
-        if isinstance(relation, View):
-            raise env.not_supported("a view in FROM", node, hint="Make a materialized view of it.")
-        check_running(relation, item, env)
         kind: RecordKind = "table" if isinstance(node, RecordTable) and node.is_table else "stream"
+        if isinstance(relation, View):
+            rows, _ = plain(None)
+            return rows, scope_of_records(rows, item, kind, PLAIN, env)
+        check_running(relation, item, env)
         tree = bind_records(scan(relation, binding), relation, kind, binding, env.text, node_span(node))
         width = next((i for i, c in enumerate(tree.columns) if c.name in HIDDEN), len(tree.columns))
         check_alias_list(item.names, width, item.shown, env.text, node_span(node))
@@ -198,7 +204,14 @@ class LensesRules(DialectRules):
         raise not_supported(what, text, node_span(node), hint=hint)
 
     def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
-        return record_join(clause)
+        elements = clause.node.elements if isinstance(clause.node, WithinJoin) else ()
+        return exploded(record_join(clause), elements, clause.env, clause.binding)
+
+    def batch_join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
+        if not isinstance(clause.node, WithinJoin):
+            return plain(clause)
+        joined = plain(replace(clause, node=plain_node(clause.node)))
+        return exploded(joined, clause.node.elements, clause.env, clause.binding)
 
     def check_select(self, node: exp.Select, text: str) -> None:
         check_select(node, text)
@@ -256,4 +269,21 @@ class LensesRules(DialectRules):
         bind: BindQuery,
         plain: Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound],
     ) -> Bound:
-        raise env.not_supported("a set operation over records", node, hint="Write two processors.")
+        if not isinstance(node, exp.Union) or node.args.get("distinct"):
+            raise env.not_supported("a set operation over records", node, hint="UNION ALL of streams is supported.")
+        sides: list[QueryRecords | None] = []
+
+        def bound(part: exp.Expression, env: Environment, binding: Binding) -> Bound:
+            found = bind(part, env, binding)
+            sides.append(records_in(found))
+            return found
+
+        found = plain(node, env, binding, bound)
+        records = [r for r in sides if r is not None]
+        if any(r.nature == "table" or r.beside != records[0].beside for r in records):
+            raise env.not_supported(
+                "UNION ALL of tables, or of records with and without AS _key,", node, hint="Write two processors."
+            )
+        same = all(r.layout == records[0].layout for r in records)
+        layout = records[0].layout if same else replace(PLAIN, value_format=records[0].layout.value_format)
+        return replace(found, extension=replace(records[0], layout=layout))
