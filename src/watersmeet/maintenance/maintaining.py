@@ -237,6 +237,16 @@ def changes_of(database: OpenDatabase, view: Relation) -> Changes:
     return Changes(database, number)
 
 
+def changes_from_now(session: Session) -> Changes:
+    """The changes of views after the newest commit. The commits are kept until the open transaction has ended, after
+    which maintenance follows the views that it created.
+    """
+    assert session.transaction is not None
+    changes = Changes(session.database)
+    session.transaction.ends.callback(changes.close)
+    return changes
+
+
 def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -> bool:
     """Writes the output of the view since the last call. Returns whether there was any.
 

@@ -44,7 +44,7 @@ from watersmeet.dialects.tree.definitions import CreateProcessor
 from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProcessor
 from watersmeet.errors import Error
 from watersmeet.formats.payloads import split_window, window_prefix
-from watersmeet.maintenance.maintaining import copy, write
+from watersmeet.maintenance.maintaining import changes_from_now, copy, write
 from watersmeet.maintenance.views import make
 from watersmeet.session.statements.topics import (
     TIME,
@@ -56,7 +56,6 @@ from watersmeet.session.statements.topics import (
     setting,
     with_whole_name,
 )
-from watersmeet.sinkwriters.changes import Changes
 from watersmeet.sinkwriters.writers import SinkWriters, begin
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
 
@@ -157,9 +156,7 @@ def _records(session: Session, topic: Relation) -> tuple[pa.Table, int]:
     """The records of a topic, and a commit that its content equals. Later commits are kept until the transaction
     ends.
     """
-    assert session.transaction is not None
-    changes = Changes(session.database)
-    session.transaction.ends.callback(changes.close)
+    changes = changes_from_now(session)
     names = [c.name for c in topic.columns]
     tree = exp.select(*(exp.column(n, quoted=True) for n in names)).from_(table_tree(topic, None))
     while True:
@@ -207,9 +204,7 @@ def _make_writer(session: Session, statement: CreateProcessor, bound: Bound, top
 
 def _make_feeding(session: Session, bound: Bound, topic: Relation) -> None:
     """Creates a processor of a topic in the database, and writes its records for the existing input."""
-    assert session.transaction is not None
-    changes = Changes(session.database)
-    session.transaction.ends.callback(changes.close)  # the commits stay until maintenance follows the processor
+    changes = changes_from_now(session)
     make(session, bound)
     copy(session, bound.relation, topic, changes)
 
