@@ -10,7 +10,6 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.algebra.nodes import Column, Project
-from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read
 from watersmeet.binder import BoundQuery
 from watersmeet.binder.dialects import rules_of
@@ -493,7 +492,7 @@ def _into(session: Session, query: BoundQuery, declared: Relation, statement: Cr
     for name in own:
         if name not in [c.name for c in fields] and name != RECORD_TIME:
             raise error_at(statement, span, "UNDEFINED_COLUMN", f'topic "{declared.shown}" has no field "{name}"')
-    exprs: list[Scalar] = []
+    given: list[Column] = []
     for field in [*fields, TIME]:
         column = own.get(field.name)
         if column is None or (column.nullable and field.name in declared.always_there):
@@ -513,9 +512,9 @@ def _into(session: Session, query: BoundQuery, declared: Relation, statement: Cr
                 f"but expression is of type {column.type.sql}",
                 hint="You will need to rewrite or cast the expression.",
             )
-        exprs.append(read(column))
+        given.append(column)
     outputs = tuple(
-        Column(f"@{f.name}", f.name, e.type, e.nullable) for f, e in zip([*fields, TIME], exprs, strict=True)
+        Column(f"@{f.name}", f.name, c.type, c.nullable) for f, c in zip([*fields, TIME], given, strict=True)
     )
-    tree = Project(query.tree, outputs, tuple(exprs))
+    tree = Project(query.tree, outputs, tuple(map(read, given)))
     return replace(query, tree=tree, columns=tuple(Field(c.name, c.type, c.nullable) for c in outputs))
