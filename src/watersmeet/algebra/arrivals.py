@@ -200,6 +200,12 @@ class Repartition(PassThrough):
 #: The window functions that read only earlier rows and peers.
 _BACK: Final = ("row_number", "rank", "dense_rank")
 
+#: The functions of windows that output a row when its window closes, or if no other one precedes it in its window
+#: (`circuit.sessions`).
+_DELAYING: Final = (
+    "session_start", "session_end", "session_epoch", "session_seq", "session_first", "window_closed",
+)  # fmt: skip
+
 #: The window functions that also read later rows, regardless of their frame.
 _AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
 
@@ -300,7 +306,7 @@ class Window(Partitioned):
     if readers can't distinguish such values, like a join that compares them with times below the watermark.
     in_order: whether rows are never deleted and arrive in the order of the calls, which is the same for all of them. A
     frame then ends at its own row or before it, without later peers, so that each row is output once; frames are
-    those of `circuit.operators.SlidingWindow`.
+    those of `circuit.operators.SlidingWindow`. Calls of the functions in `circuit.sessions` are those of one window.
     """
 
     calls: tuple[WindowCall, ...]
@@ -312,14 +318,21 @@ class Window(Partitioned):
         assert len(self.outputs) == len(self.calls)
 
     @property
+    def delays(self) -> bool:
+        """Whether rows are output when their window closes, as `circuit.sessions.SessionWindow` does."""
+        return self.calls[0].function in _DELAYING if self.calls else False
+
+    @property
     def at_most_one(self) -> bool:
-        return True
+        return not self.delays
 
     @property
     def held(self) -> frozenset[str]:
         """The watermarks of the partition's columns, and of the time that orders the rows if no later row changes a
         row.
         """
+        if self.delays:
+            return frozenset()
         further = {c.order[0].value.column for c in self.calls} if self.keeps_time else {self._looking_back()}
         return super().held | {i for i in further if i is not None}
 

@@ -389,7 +389,7 @@ class Aggregate(Unary):
     """The groups by `keys` (NULLs form one group) with one value for each call.
 
     Outputs: the keys, then the calls. Without calls it is DISTINCT. With calls but no keys it always has exactly one
-    row, also for an empty input.
+    row, also for an empty input. whole: whether all rows of a group arrive in one epoch, so that it is never revised.
     """
 
     revises: ClassVar[str] = "an aggregate revises its groups"
@@ -397,6 +397,7 @@ class Aggregate(Unary):
     calls: tuple[AggregateCall, ...]
     outputs: tuple[Column, ...]
     spread: tuple[int, ...] = ()
+    whole: bool = False
 
     def __post_init__(self) -> None:
         assert len(self.outputs) == len(self.keys) + len(self.calls)
@@ -407,7 +408,7 @@ class Aggregate(Unary):
 
     @property
     def grows_with(self) -> tuple[Node, ...] | None:
-        return None if self.calls else self.inputs
+        return None if self.calls and not self.whole else self.inputs
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:

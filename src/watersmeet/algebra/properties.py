@@ -43,7 +43,7 @@ def arrivals_below(node: Node, *, unnested: bool = False) -> Arrivals | None:
 
 def is_by_arrival(node: Window) -> bool:
     """Whether all calls order rows as they arrive and read only earlier rows, so that no later row changes a value."""
-    if node.in_order:
+    if node.in_order or node.delays:
         return True
     arrivals = arrivals_below(node.input, unnested=True)
     if arrivals is None:

@@ -282,6 +282,8 @@ def _(node: Aggregate, below: Watermarks) -> Watermarks:
 
 @_own.register
 def _(node: Window, below: Watermarks) -> Watermarks:
+    if node.delays:
+        return {}
     if is_by_arrival(node):
         return below
     return _present((c.id, _ahead(call, below)) for c, call in zip(node.outputs, node.calls, strict=True))

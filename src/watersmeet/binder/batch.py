@@ -142,6 +142,11 @@ class BatchRules(DialectRules):
     def check_select(self, node: exp.Select, text: str) -> None:
         self.own.check_ending(node, text)
 
+    def select(
+        self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
+    ) -> tuple[exp.Select, Node, Scope]:
+        return self.own.batch_select(node, relation, scope, env, binding)
+
     def item(
         self, node: exp.Expression, select: exp.Select, env: Environment, binding: Binding, plain: Callable[[], Sourced]
     ) -> Sourced:

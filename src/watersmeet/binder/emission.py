@@ -191,6 +191,8 @@ def as_emitted(bind: Callable[[int | None], BoundQuery], said: Emission, text: s
     if said.mode != "window close":
         return _with_notice(bind(said.closing_us), said)
     query = _with_notice(bind(said.length_us), said)
+    if query.closed:  # its windows close by themselves
+        return query
     try:
         return on_window_close(query, 0 if query.delayed else said.length_us)
     except Error as err:

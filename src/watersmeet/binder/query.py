@@ -20,6 +20,7 @@ from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import is_exact, read
 from watersmeet.binder.clauses.ordering import ended
 from watersmeet.binder.clauses.sources import QUERY_PARTS, alias_of, bind_values, check_arguments, named_rows
+from watersmeet.binder.clauses.substreams import with_whole_groups
 from watersmeet.binder.clauses.timewindows import arrivals
 from watersmeet.binder.context.binding import (
     Bound,
@@ -452,18 +453,21 @@ def bind_query(
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
     aged = arrivals(tree, binding, joined=True) if arriving else None
     limit = min(found.limits, default=rules.semantics.join_max_buffered_bytes)
+    rowtime = rules.rowtime(tree)
+    tree = tree if aged is None else aged[0]
     return BoundQuery(
-        tree if aged is None else aged[0],
+        with_whole_groups(tree, binding) if found.closed else tree,
         columns,
         tuple(found.notices),
         tuple(binding.depends_on),
         limit,
         found.most_join_rows,
         bound.extension,
-        rules.rowtime(tree),
+        rowtime,
         hidden=len(own) < len(bound.outputs),
         fills=tuple(binding.fills),
         delayed=found.delayed,
+        closed=found.closed,
         functions=functions,
         age=() if aged is None else aged[1],
     )

@@ -35,6 +35,7 @@ from watersmeet.circuit.operators import (
     Upsert,
     Versions,
 )
+from watersmeet.circuit.sessions import SessionWindow
 from watersmeet.planner.display import column_at, columns_of, hash_form, index_of, parsed, renamed, sql
 
 
@@ -346,6 +347,8 @@ class StateDistributions:
             return {OTHERS: self._rows(op, columns=op.keys)}  # the keys come first in all traces
         if isinstance(op, (TopN, Upsert)):
             return {OTHERS: self._rows(op, columns=range(len(op.schema)))}
+        if isinstance(op, SessionWindow):
+            return {OTHERS: self._rows(op, columns=range(len(op.schema) - op.made))}
         if isinstance(op, SlidingWindow):
             return {OTHERS: self._rows(op, columns=op.kept)}
         if isinstance(op, Versions):

@@ -38,6 +38,7 @@ from watersmeet.circuit.operators import (
     Versions,
     Window,
 )
+from watersmeet.circuit.sessions import SessionWindow
 from watersmeet.drawing import to_dot
 from watersmeet.planner.display import PlanTree, columns_of, display, index_of, interval_text, parsed, plan_diagram
 from watersmeet.planner.logical import logical_tree
@@ -236,6 +237,7 @@ _BOUNDS: Final[dict[type[Operator], Callable[[Any, Circuit, Names], str]]] = {
     Aggregate: _group_bound,
     Arrange: _arrange_bound,
     DynamicFilter: lambda op, circuit, _: _kept_bound(circuit.by_id[op.inputs[0]]),
+    SessionWindow: lambda *_: "bounded by time: keeps the rows of open windows of every key",
     SlidingWindow: _sliding_bound,
     TimeFilter: _time_bound,
     TopN: _best_bound,

@@ -506,7 +506,7 @@ class Lowering:
         op = self._grouped(op, keys, [positions[identity(resolved[id(k)])] for k in chosen])
         fields = [(op.schema[k].type, op.schema[k].nullable) for k in keys]
         fields += [(kind, spec.function != "count") for spec, kind in specs]
-        append_only = not specs and op.append_only  # DISTINCT over append-only rows
+        append_only = (not specs or node.whole) and op.append_only  # without calls: DISTINCT over append-only rows
         marked = of_aggregate(node)
         time = None if marked is None else keys.index(positions[identity(resolved[id(node.keys[marked[0]])])])
         made = self.builder.add(

@@ -50,6 +50,7 @@ from watersmeet.circuit.operators import (
     Versions,
     Window,
 )
+from watersmeet.circuit.sessions import SessionWindow
 from watersmeet.planner.display import PlanTree, display, interval_text, parsed
 from watersmeet.planner.names import ROW_ID, Names, call_text, of_columns, order_text, window_text
 from watersmeet.values.types import BOOLEAN
@@ -228,6 +229,7 @@ class PhysicalPrinter:
         partition = [below[k] for k in op.keys]
         functions = [window_text(f, partition, of_columns(below)) for f in op.functions]
         title = "StreamSlidingWindow" if isinstance(op, SlidingWindow) else "StreamOverWindow"
+        title = "StreamSessionWindow" if isinstance(op, SessionWindow) else title
         return title, (("window_functions", listed(functions)),)
 
     def _late_rows(self, op: LateRowFilter) -> tuple[str, Fields]:
@@ -417,5 +419,6 @@ _SHOWN: Final[dict[type[Operator], Callable[[PhysicalPrinter, Any], tuple[str, F
     Unnest: PhysicalPrinter._unnest,
     Upsert: lambda p, op: ("StreamUpsert", (("key", listed([p._names.columns(op.id)[k] for k in op.keys])),)),
     Versions: PhysicalPrinter._versions,
+    SessionWindow: PhysicalPrinter._window,
     Window: PhysicalPrinter._window,
 }

@@ -11,6 +11,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.watermarks import of_order, of_partition, of_scalar, watermarks
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
+from watersmeet.circuit.sessions import CLOSED, FIRST, SESSION, SessionWindow
 from watersmeet.planner.builder import Builder, Stream, emit, identity, of_operator, positional
 from watersmeet.values.watermarks import Watermark, both, shifted
 
@@ -19,7 +20,9 @@ LowerInput = Callable[[Node, _Ids], Stream]
 Grouped = Callable[[Operator, tuple[int, ...]], Operator]
 
 #: The functions that are never NULL.
-_NEVER_NULL = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "count")
+_NEVER_NULL = (
+    "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "count", *SESSION, CLOSED, FIRST,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class WindowLowering:
 
     def window(self, node: Window, needed: _Ids) -> Stream:
         """The stream of `node` with at least the columns `needed`."""
-        calls = [(c, call) for c, call in zip(node.outputs, node.calls, strict=True) if c.id in needed]
+        calls = [(c, call) for c, call in zip(node.outputs, node.calls, strict=True) if c.id in needed or node.delays]
         if not calls:
             return self.lower_input(node.input, needed)
         scalars = [*node.partition, *(s for _, call in calls for s in call.scalars)]
@@ -69,11 +72,13 @@ class WindowLowering:
         op = self.grouped(below.operator, keys)
         asked = replace(node, calls=tuple(call for _, call in calls), outputs=tuple(c for c, _ in calls))
         append_only = op.append_only and is_by_arrival(asked)
-        if not node.in_order:
+        if not node.in_order and not node.delays:
             op = self._kept(asked, op, keys, below)
         fields = [(f.type, f.nullable) for f in op.schema]
         fields += [(kind, spec.function not in _NEVER_NULL) for spec, kind in specs]
         window = operators.Window((op.id,), positional(fields), append_only, keys=keys, functions=functions)
+        if node.delays:
+            window = SessionWindow(window.inputs, window.schema, append_only, keys, functions)
         made = self.builder.add(_sliding(asked, window, below) if node.in_order else window)
         found = [(c, below.columns[c.id]) for c in node.input.columns if c.id in below.columns]
         found += [(c, len(op.schema) + specs.index((_spec(call, below), call.type))) for c, call in calls]

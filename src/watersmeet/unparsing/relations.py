@@ -33,6 +33,7 @@ from watersmeet.algebra.nodes import (
 )
 from watersmeet.algebra.rewrites.conditions import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.errors import error
 from watersmeet.system.duckdbs import ARRIVAL, arrival_view
 from watersmeet.unparsing.pushdown import found_by_key
 from watersmeet.unparsing.texts import aggregate, alias, as_column, cast, key_text, order_by, quoted, sql, window
@@ -344,6 +345,12 @@ class Writer:
 
     @select.register
     def _(self, node: Window) -> Select:
+        if node.delays:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "windows that close by later rows are not supported in a query that ends",
+                hint="Make a materialized view of the query, and read that.",
+            )
         partition = [sql(p) for p in node.partition]
         items = [as_column(window(call, partition), c) for call, c in zip(node.calls, node.outputs, strict=True)]
         return self.select(node.input).beside(items)

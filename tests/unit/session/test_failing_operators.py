@@ -109,6 +109,12 @@ CASES = {
     "repeat": _tables("SELECT k FROM l EXCEPT ALL SELECT j FROM r"),
     "scan": _tables("SELECT i FROM l"),
     "sink": _tables("SELECT i FROM l"),
+    "session": Case(
+        "timeplus",
+        "CREATE STREAM l (i int, k int)",
+        _VIEW + "SELECT k, count() AS n FROM session(l, 5s) GROUP BY k, window_start",
+        "INSERT INTO l (i, k) VALUES ({n}, 1)",
+    ),
     "sliding": Case(
         "sqlstream",
         "CREATE STREAM l (i INTEGER, k INTEGER)",

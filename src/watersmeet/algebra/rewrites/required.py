@@ -194,7 +194,7 @@ def _(node: Union, needed: _Ids) -> Node:
 
 @_prune.register
 def _(node: Window, needed: _Ids) -> Node:
-    kept = [i for i, c in enumerate(node.outputs) if c.id in needed]
+    kept = [i for i, c in enumerate(node.outputs) if c.id in needed or node.delays]
     if not kept:
         return _prune(node.input, needed)
     slim = replace(node, calls=tuple(node.calls[i] for i in kept), outputs=tuple(node.outputs[i] for i in kept))

@@ -450,7 +450,8 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
         if window.size_us % window.slide_us:  # the oldest start may be that of a window that ended before the row
             inside = exp.GT(this=window.end(read(start).expression), expression=scalar.expression.copy())
             made = Filter(made, Scalar(inside, BOOLEAN, nullable=False))
-    if binding.closing_us is not None and scalar.column is not None:
+    partition = binding.rules.substream(call.node, scope, env)
+    if binding.closing_us is not None and scalar.column is not None and partition is None:
         made = without_closed(made, start, relation, scalar.column, window, binding)
     last = Scalar(window.end(read(start).expression), time.type, start.nullable)
     made = Project(made, (*made.columns, end), (*passed, read(start), last))
@@ -461,7 +462,10 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
     item = f'table "{title}"'
     check_alias_list(names, len(shown) + 2, item, env.text, node_span(call.node))
     called = (*names, *[*shown, *NAMES][len(names) :])
-    return made, binding.rules.item_scope(made, NamedItem(title, called, item, call.node), env)
+    found = binding.rules.item_scope(made, NamedItem(title, called, item, call.node), env)
+    if binding.closing_us is None or partition is None:
+        return made, found
+    return binding.rules.closed(made, partition, (scalar, read(end)), call.node, env, binding), found
 
 
 def check_join(node: exp.Join, left: Scope, right: Scope, windowed: Windowed, ctx: Context) -> None:

@@ -51,7 +51,8 @@ class Collected:
     notices: notices for the user.
     limits: the settings that limit the memory of a join, from all nested queries.
     most_join_rows: the setting that limits the output rows of a join, or None.
-    delayed: whether windows of streams without a watermark already include the delay of `closing_us`.
+    closed: whether rows are output when a later row of their substream closes their window. delayed: whether windows
+    of streams without a watermark already include the delay of `closing_us`.
     windowed: the columns of TUMBLE and HOP by their SQL.
     window_ends: the columns with the end of a window.
     named: the referenced CTEs; in queries that end, with their results.
@@ -67,6 +68,7 @@ class Collected:
     limits: list[int] = field(default_factory=list)
     most_join_rows: int | None = None
     delayed: bool = False
+    closed: bool = False
     windowed: dict[str, TimeWindow] = field(default_factory=dict)
     window_ends: set[str] = field(default_factory=set)
     named: dict[Cte, Bound | None] = field(default_factory=dict)
@@ -137,6 +139,7 @@ class BoundQuery:
     hidden: bool = False
     fills: tuple[Fill, ...] = ()
     delayed: bool = False
+    closed: bool = False
     functions: tuple[str, ...] = ()
     age: tuple[Column, ...] = ()
 

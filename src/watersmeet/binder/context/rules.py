@@ -414,6 +414,15 @@ class DialectRules:
         """
         return plain()
 
+    def batch_select(
+        self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
+    ) -> tuple[exp.Select, Node, Scope]:
+        """Adapts a SELECT of a query that ends.
+
+        Law: the same as for `select`.
+        """
+        return node, relation, scope
+
     def batch_items(self, items: Sequence[Item], ctx: Context) -> Sequence[Item]:
         """The items of the select list of a query that ends.
 
@@ -439,6 +448,27 @@ class DialectRules:
         Law: the given tree is not changed; `starred` omits the columns that this hook adds to FROM.
         """
         return node
+
+    def substream(self, node: exp.Table, scope: Scope, env: Environment) -> tuple[Scalar, ...] | None:
+        """The values by which an item of FROM with time windows is divided into streams with their own clocks; None if
+        it is one stream. scope: the columns of the item.
+        """
+        return None
+
+    def closed(
+        self,
+        rows: Node,
+        partition: tuple[Scalar, ...],
+        times: tuple[Scalar, Scalar],
+        node: exp.Table,
+        env: Environment,
+        binding: Binding,
+    ) -> Node:
+        """The rows whose windows have closed in their substream. times: those of a row and of its window's end.
+
+        Law: the relation has the columns of the given one, and each row is output at most once.
+        """
+        raise NotImplementedError(f"{self.name} has no substreams: {partition}")
 
     def select(
         self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding

@@ -26,7 +26,7 @@ from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.timeplus.aggregates import AGGREGATES, PARAMETRIC, aggregate, base_name
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
 from watersmeet.dialects.timeplus.nodes import EmitClause, PlainUnion, StreamSelect, StreamTable, cut_emit
-from watersmeet.dialects.timeplus.streamfunctions import check_relation_functions, read_relation_function
+from watersmeet.dialects.timeplus.streamfunctions import read_relation_function, with_ranges
 from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, FirstName, ImpliedAlias, Marking, retyped
 from watersmeet.dialects.tree.queries import depth_checked, node_error
 from watersmeet.dialects.tree.tokens import span_of
@@ -297,10 +297,8 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
             """The trees in the form that the binder reads."""
-            tokens, emit, self._inner_emits = cut_emit(with_union_modes(raw_tokens), sql)
+            tokens, emit, self._inner_emits = cut_emit(with_ranges(with_union_modes(raw_tokens)), sql)
             trees: list[exp.Expression | None] = super().parse(tokens, sql)
-            for tree in trees:
-                check_relation_functions(tree, sql)
             for node, clause in [(trees[0], emit), *_with_emit(trees)]:
                 if isinstance(node, exp.Select) and clause is not None and clause.length("last_us") is not None:
                     _read_last(node, clause)

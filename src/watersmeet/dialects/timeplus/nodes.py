@@ -57,6 +57,19 @@ class DictionaryJoin(exp.Join):  # type: ignore[misc]
     own_parts: ClassVar[frozenset[str]] = frozenset({"computes"})
 
 
+class Divided(exp.Expression):  # type: ignore[misc]
+    """`session` or `dedup` of an item of FROM: the name of the function, and its arguments after the stream."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True, "expressions": True}
+
+
+class StreamQuery(exp.Subquery):  # type: ignore[misc]
+    """A query as the stream of `session` or `dedup`; divides: see `StreamTable`."""
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Subquery.arg_types, "divides": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"divides"})
+
+
 class StreamSelect(exp.Select):  # type: ignore[misc]
     """A SELECT with PARTITION BY, SHUFFLE BY, LIMIT … BY, or with EMIT inside of another query.
 
@@ -82,14 +95,16 @@ class StreamTable(MarkedTable):
 
     static: whether it stands in `table()`. changelog: the names of the keys in `changelog()`. newest_by: the name of
     the column in `changelog()` by which a row is late. rewound: whether WHERE sets the time from which rows are read,
-    which may be earlier than the start of the query.
+    which may be earlier than the start of the query. divides: the function whose windows or first rows it has
+    (`Divided`).
     """
 
     arg_types: ClassVar[dict[str, Any]] = {
         **exp.Table.arg_types, "static": False, "changelog": False, "newest_by": False, "rewound": False,
+        "divides": False,
     }  # fmt: skip
-    own_parts: ClassVar[frozenset[str]] = frozenset({"static", "changelog", "newest_by", "rewound"})
-    stored_parts: ClassVar[frozenset[str]] = frozenset({"static", "rewound"})
+    own_parts: ClassVar[frozenset[str]] = frozenset({"static", "changelog", "newest_by", "rewound", "divides"})
+    stored_parts: ClassVar[frozenset[str]] = frozenset({"static", "rewound", "divides"})
 
     @property
     def is_stored(self) -> bool:

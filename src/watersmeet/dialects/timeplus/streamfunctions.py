@@ -1,38 +1,21 @@
-"""Timeplus' functions over streams: those in FROM (`table`, `changelog`, `tumble`, `hop`), and those that read the rows
-of a stream in order of arrival (`lag`, `lags`, `neighbor`).
+"""Timeplus' functions over streams: those in FROM (`tumble`, `session`, `dedup`, …), and those that read the rows of a
+stream in order of arrival (`lag`, `lags`, `neighbor`).
 
 Timeplus, "Streaming processing".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import TIME_COLUMN
-from watersmeet.dialects.timeplus.nodes import StreamTable
+from watersmeet.dialects.timeplus.nodes import Divided, StreamQuery, StreamTable
 from watersmeet.dialects.tree.nodes import RelationArgument
-from watersmeet.dialects.tree.queries import node_span
-from watersmeet.dialects.tree.tokens import not_supported
-
-#: The unsupported functions of Proton in FROM, with their alternatives.
-_LACKING: Final = {
-    "session": "tumble(stream, 5s) and hop(stream, 1s, 5s) exist.",
-    "dedup": "changelog(stream, key) has the last row of each key; GROUP BY with earliest(x) the first.",
-}
-
-
-def check_relation_functions(tree: exp.Expression | None, sql: str) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for Proton's functions that turn a stream into a stream and that Watersmeet
-    lacks.
-    """
-    for node in [] if tree is None else tree.find_all(exp.Table):
-        called = isinstance(node.this, exp.Anonymous) or (not node.alias and bool(node.alias_column_names))
-        name = node.this.name.lower() if called else ""
-        if name in _LACKING:
-            raise not_supported(f"{name}(stream, …) in FROM", sql, node_span(node.this), hint=_LACKING[name])
+from watersmeet.values.spans import own_span, set_span
 
 
 def read_relation_function(node: exp.Table) -> None:
@@ -42,6 +25,8 @@ def read_relation_function(node: exp.Table) -> None:
     arguments = call.expressions
     if name in ("tumble", "hop"):
         _read_window_function(node, call)
+    elif name in ("session", "dedup") and arguments:
+        _read_divided(node, name, arguments)
     elif name == "table" and len(arguments) == 1 and _calls(arguments[0]) == "changelog":
         node.set("this", arguments[0])
         read_relation_function(node)
@@ -51,6 +36,26 @@ def read_relation_function(node: exp.Table) -> None:
         _read_name(node, arguments[0])
     elif name == "changelog" and arguments and isinstance(arguments[0], exp.Column):
         _read_changelog(node, arguments)
+
+
+def _read_divided(node: exp.Table, name: str, arguments: list[exp.Expression]) -> None:
+    """Reads `session(stream, …)` and `dedup(stream, …)`; the stream may be a query or another function."""
+    first, *rest = arguments
+    divided = Divided(this=exp.var(name), expressions=rest)
+    set_span(divided, own_span(node.this))
+    if isinstance(first, exp.Column):
+        node.set("divides", divided)
+        _read_name(node, first)
+        return
+    if _calls(first) == "table" and [type(a) for a in first.expressions] == [exp.Column]:
+        node.set("divides", divided)
+        node.set("static", True)
+        _read_name(node, first.expressions[0])
+        return
+    query = _as_query(first)
+    node.replace(
+        StreamQuery(this=query.this, alias=node.args.get("alias"), joins=node.args.get("joins"), divides=divided)
+    )
 
 
 def _calls(node: exp.Expression) -> str:
@@ -112,6 +117,60 @@ def _as_query(node: exp.Expression) -> RelationArgument:
 
 def _is_interval(node: exp.Expression) -> bool:
     return isinstance(node, exp.Cast) and node.to.this == exp.DType.INTERVAL
+
+
+def with_ranges(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with the conditions of `session(stream, 5s, [a, b))` as its last arguments: `a, b, 1, 0`, where the
+    numbers are 1 for an included end of the range.
+    """
+    found = list(tokens)
+    at = 0
+    while at + 1 < len(found):
+        if found[at].text.lower() == "session" and found[at + 1].token_type == TokenType.L_PAREN:
+            found[at] = _token(TokenType.VAR, found[at].text, found[at])  # a word of its own in ClickHouse's grammar
+            found = _with_range(found, at + 1)
+        at += 1
+    return found
+
+
+_OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET)
+_CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET)
+
+
+def _with_range(tokens: list[Token], call: int) -> list[Token]:
+    """The tokens with the range of one call of `session`, whose parenthesis is at `call`."""
+    depth, opened = 0, None
+    for i in range(call, len(tokens)):
+        if tokens[i].token_type in _OPENING:
+            depth += 1
+            if depth == 2 and tokens[i - 1].token_type == TokenType.COMMA:
+                opened = i
+        elif tokens[i].token_type in _CLOSING:
+            depth -= 1
+            if depth == 1 and opened is not None and i + 1 < len(tokens) and tokens[i + 1].token_type in _CLOSING:
+                if not _is_pair(tokens[opened + 1 : i]):
+                    return tokens
+                flags = []
+                for end in (tokens[opened], tokens[i]):
+                    is_in = end.token_type in (TokenType.L_BRACKET, TokenType.R_BRACKET)
+                    flags += [_token(TokenType.COMMA, ",", end), _token(TokenType.NUMBER, str(int(is_in)), end)]
+                return [*tokens[:opened], *tokens[opened + 1 : i], *flags, *tokens[i + 1 :]]
+            if depth == 0:
+                break
+    return tokens
+
+
+def _is_pair(tokens: Sequence[Token]) -> bool:
+    """Whether tokens are two expressions with a comma between them."""
+    depth = commas = 0
+    for token in tokens:
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        commas += depth == 0 and token.token_type == TokenType.COMMA
+    return commas == 1
+
+
+def _token(kind: TokenType, text: str, at: Token) -> Token:
+    return Token(kind, text, at.line, at.col, at.start, at.end, [])
 
 
 def _over(node: exp.Anonymous, call: exp.Expression) -> exp.Expression:

@@ -205,7 +205,7 @@ def _check(tree: exp.Expression, text: str, whole: Span) -> None:
             _check_join(node, text)
         elif isinstance(node, exp.Table) and node.args.get("db") == "":
             raise error("SYNTAX_ERROR", "a name is missing between two dots", sql=text, span=node_span(node) or whole)
-        elif isinstance(node, exp.Limit) and node.expressions:
+        elif isinstance(node, exp.Limit) and node.expressions and node.arg_key == "limit":
             raise not_supported(
                 "LIMIT … BY",
                 text,

@@ -6,7 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.operators import aggregate, arrange, asof, changelogs, join, sliding, temporal, topn, window
+from watersmeet.kernel.operators import (
+    aggregate,
+    arrange,
+    asof,
+    changelogs,
+    join,
+    sessions,
+    sliding,
+    temporal,
+    topn,
+    window,
+)
 from watersmeet.kernel.operators.changelogs import changes, records
 from watersmeet.kernel.operators.filters import dynamic_filter, late_row_filter, time_filter
 from watersmeet.kernel.operators.join import arrival_asof, arrival_join
@@ -38,6 +49,7 @@ STEPS: Final[dict[str, Step]] = {
     "laterowfilter": late_row_filter,
     "records": records,
     "repeat": repeat,
+    "session": sessions.step,
     "sliding": sliding.step,
     "sort": sort,
     "temporal": temporal.step,
@@ -52,7 +64,18 @@ STEPS: Final[dict[str, Step]] = {
 
 #: The kinds of operators with state.
 STATEFUL: Final = frozenset(
-    {"aggregate", "arrange", "dynamicfilter", "sliding", "temporal", "timefilter", "topn", "upsert", "versions"}
+    {
+        "aggregate",
+        "arrange",
+        "dynamicfilter",
+        "session",
+        "sliding",
+        "temporal",
+        "timefilter",
+        "topn",
+        "upsert",
+        "versions",
+    }
 )
 
 #: The kinds that have one input and process single rows: they run slice by slice.

@@ -444,8 +444,11 @@ class _Side:
 def step(op: Aggregate, inputs: Sequence[Delta | Sliced], state: State, ctx: StepContext) -> Delta:
     """The changes of the groups' results; consolidated. Groups that can't change any more are deleted.
 
-    Slices are processed as if each were an epoch; the intermediate results cancel.
+    Slices are processed as if each were an epoch; the intermediate results cancel. If the output is append-only, each
+    group has all its rows in one epoch, and nothing is kept.
     """
+    if op.append_only and op.calls:
+        state = _Forgotten()
     changes = [_changed(op, delta, state, ctx) for delta in slices_of(inputs[0])]
     changes = [c for c in changes if c.num_rows]
     out = consolidate(Delta.concat(changes)) if len(changes) > 1 else next(iter(changes), _nothing(op))
@@ -455,6 +458,21 @@ def step(op: Aggregate, inputs: Sequence[Delta | Sliced], state: State, ctx: Ste
         for name in state.names(op.id):
             retention.clean(state.trace(op.id, name))
     return out
+
+
+class _Forgotten:
+    """State for one epoch."""
+
+    def __init__(self) -> None:
+        self._traces: dict[str, Trace] = {}
+
+    def trace(self, operator_id: str, name: str) -> Trace:
+        """See `State`."""
+        return self._traces.setdefault(f"{operator_id} {name}", Trace())
+
+    def names(self, operator_id: str) -> list[str]:
+        """See `State`."""
+        return sorted(n.split(" ", 1)[1] for n in self._traces if n.startswith(f"{operator_id} "))
 
 
 def _changed(op: Aggregate, delta: Delta, state: State, ctx: StepContext) -> Delta:

@@ -329,14 +329,14 @@ def step(op: Window, inputs: Sequence[Arranged], state: State, ctx: StepContext)
     keys = [key_form(change.arrays[i]) for i in op.keys]
     groups = group(keys, hash_columns(keys, change.num_rows))
     rows = touched(
-        _entries(near(arranged.runs_before, lambda: groups.hashes), groups, op.keys),
+        entries(near(arranged.runs_before, lambda: groups.hashes), groups, op.keys),
         (groups.of_row, change.delta()),
         groups.hashes,
     )
     return _difference(op, rows, _values(op, rows, ctx), ctx.counters)
 
 
-def _entries(runs: Sequence[Run], groups: Groups, keys: tuple[int, ...]) -> list[tuple[Ints, Delta]]:
+def entries(runs: Sequence[Run], groups: Groups, keys: tuple[int, ...]) -> list[tuple[Ints, Delta]]:
     """All entries of the groups, as (groups, rows)."""
     found = []
     for run in runs:

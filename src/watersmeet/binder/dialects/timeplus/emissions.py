@@ -13,7 +13,7 @@ from sqlglot import exp
 from watersmeet.binder.clauses.timewindows import NAMES, window_call
 from watersmeet.binder.context.emissions import ComputedColumn, Emission, EmitMode
 from watersmeet.catalog import DELTA_COLUMN
-from watersmeet.dialects.timeplus.nodes import EmitClause
+from watersmeet.dialects.timeplus.nodes import Divided, EmitClause, StreamSelect
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.tokens import not_supported
 
@@ -37,7 +37,7 @@ def with_emit(query: exp.Expression, text: str) -> tuple[exp.Expression, Emissio
     clause = _clause_of(query)
     if clause is None:
         return query, Emission("window close", is_default=True) if windowed else None
-    emission = _emission(clause, text, windowed=windowed)
+    emission = _emission(clause, query, text, windowed=windowed)
     query = query.copy()
     for node in query.find_all(exp.Select, exp.SetOperation):
         if node.args.get("emit") == clause:
@@ -45,7 +45,7 @@ def with_emit(query: exp.Expression, text: str) -> tuple[exp.Expression, Emissio
     return query, emission
 
 
-def _emission(clause: EmitClause, text: str, *, windowed: bool) -> Emission:
+def _emission(clause: EmitClause, query: exp.Expression, text: str, *, windowed: bool) -> Emission:
     """The clause of a query. windowed: whether the query is grouped by windows."""
     check_key_expire(clause, text)
     span, mode, delay_us = node_span(clause), cast("EmitMode", clause.mode), clause.length("delay_us")
@@ -59,7 +59,8 @@ def _emission(clause: EmitClause, text: str, *, windowed: bool) -> Emission:
             span,
             hint="Group by window_start of tumble(…), hop(…), or leave the delay out.",
         )
-    closing = windowed and mode in ("periodic", "updates")
+    divided = isinstance(query, StreamSelect) and bool(query.args.get("partition_by"))
+    closing = windowed and mode in ("periodic", "updates") and not divided
     notice = ""
     if clause.length("timeout_us") is not None:
         notice = "EMIT … TIMEOUT: without effect: a window is output when a later row has ended it."
@@ -112,7 +113,8 @@ def _groups_by_window(query: exp.Expression, ctes: Mapping[str, exp.Expression] 
     keys = [chosen.get(k.name, k) if isinstance(k, exp.Column) else k for k in group.expressions]
     keys = [query.expressions[int(k.name) - 1].unalias() if _is_place(k, query) else k for k in keys]
     return any(isinstance(k, exp.Column) and k.name in NAMES for k in keys) and any(
-        isinstance(i.this, exp.Table) and window_call(i.this) is not None and not i.this.args.get("static")
+        (is_session(i.this) or (isinstance(i.this, exp.Table) and window_call(i.this) is not None))
+        and not i.this.args.get("static")
         for i in items
     )
 
@@ -126,6 +128,12 @@ def _only_query(query: exp.Select, ctes: dict[str, exp.Expression]) -> exp.Expre
     only = clause.this
     inner = ctes.pop(only.name, None) if isinstance(only, exp.Table) else only
     return None if inner is None else inner.unnest()
+
+
+def is_session(node: exp.Expression) -> bool:
+    """Whether an item of FROM is a call of session()."""
+    divides = node.args.get("divides")
+    return isinstance(divides, Divided) and divides.name == "session"
 
 
 def _is_place(key: exp.Expression, query: exp.Select) -> bool:

@@ -15,9 +15,11 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.nodes import Join, Node, Scan
+from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import exactly, read
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up, looking_up
+from watersmeet.binder.clauses.substreams import closed
 from watersmeet.binder.clauses.timewindows import newest
 from watersmeet.binder.context.binding import Bound, Environment, Item, Part
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Emission, Request
@@ -42,7 +44,7 @@ from watersmeet.binder.dialects.timeplus.join_kinds import (
     with_ranges,
     with_type_defaults,
 )
-from watersmeet.binder.dialects.timeplus.substreams import with_clauses
+from watersmeet.binder.dialects.timeplus.substreams import substream, with_clauses, with_divided
 from watersmeet.catalog import Relation, View
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin, PlainUnion, StreamTable
 from watersmeet.dialects.timeplus.storage import TUNING
@@ -280,7 +282,7 @@ class TimeplusRules(DialectRules):
         self, node: exp.Expression, select: exp.Select, env: Environment, binding: Binding, plain: Callable[[], Sourced]
     ) -> Sourced:
         check_functions(node, env)
-        return plain()
+        return with_divided(plain(), node, select, env, binding)
 
     def relation(
         self,
@@ -341,6 +343,30 @@ class TimeplusRules(DialectRules):
 
     def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:
         return [c for c in columns if not is_looked_up_column(c.name)]
+
+    def batch_select(
+        self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
+    ) -> tuple[exp.Select, Node, Scope]:
+        return with_clauses(node, relation, scope, env, binding)
+
+    def batch_item(
+        self, node: exp.Expression, env: Environment, binding: Binding, plain: Callable[[], Sourced]
+    ) -> Sourced:
+        return with_divided(plain(), node, None, env, binding)
+
+    def substream(self, node: exp.Table, scope: Scope, env: Environment) -> tuple[Scalar, ...] | None:
+        return substream(node, scope, env)
+
+    def closed(
+        self,
+        rows: Node,
+        partition: tuple[Scalar, ...],
+        times: tuple[Scalar, Scalar],
+        node: exp.Table,
+        env: Environment,
+        binding: Binding,
+    ) -> Node:
+        return closed(rows, partition, times, node, env, binding)
 
     def select(
         self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding

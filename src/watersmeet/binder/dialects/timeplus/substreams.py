@@ -1,22 +1,141 @@
-"""Binds the clauses of a SELECT that divide a stream: PARTITION BY, SHUFFLE BY, LIMIT … BY; EMIT of inner queries.
+"""Binds the clauses and functions that divide a stream: PARTITION BY, SHUFFLE BY, LIMIT … BY, `session`, `dedup`.
 
-Timeplus, "Partition data", "Shuffle data", "Substream".
+Timeplus, "Partition data", "Shuffle data", "Session window aggregation", "Streaming processing".
+
+**Sessions** are those of each substream: of the rows that are equal in PARTITION BY and in the keys of GROUP BY other
+than the window. They are decided in the order of arrival, as in Proton, and output when a later row of the substream
+has closed them. Their end is that of their idle time or of their greatest length, whichever comes first.
+
+**dedup** keeps the first row of each key; with a time, also a row whose `_tp_time` is that much after the last row of
+the key that was kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 from sqlglot import exp
 
 from watersmeet.algebra.nodes import Node
-from watersmeet.binder.context.binding import Environment
-from watersmeet.binder.context.rules import Binding
-from watersmeet.binder.context.scope import Scope, ScopeContext
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.timewindows import duration_us
+from watersmeet.binder.clauses.substreams import first_by_arrival, first_rows, sessions
+from watersmeet.binder.clauses.timewindows import NAMES
+from watersmeet.binder.context.binding import Environment, value_of
+from watersmeet.binder.context.rules import Binding, Sourced
+from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.dialects.timeplus.emissions import check_key_expire
-from watersmeet.dialects.timeplus.nodes import EmitClause, StreamSelect
+from watersmeet.catalog import TIME_COLUMN
+from watersmeet.dialects.timeplus.nodes import Divided, EmitClause, StreamSelect
 from watersmeet.expressions.aggregatecalls import has_aggregate
-from watersmeet.expressions.scalars import bind_value
+from watersmeet.expressions.scalars import bind_condition, bind_value
+from watersmeet.values.types import BOOLEAN
+
+#: The default of the greatest length of a session, in gaps.
+_GAPS: Final = 5
+
+_FORM: Final = "session(stream[, time], gap[, length][, [start condition, end condition]])"
+
+
+def substream(node: exp.Table, scope: Scope, env: Environment) -> tuple[Scalar, ...] | None:
+    """The values of PARTITION BY of the SELECT that reads the item; None without the clause."""
+    select = node.find_ancestor(exp.Select)
+    if not isinstance(select, StreamSelect) or not select.listed("partition_by"):
+        return None
+    ctx = ScopeContext(env.text, scope, "PARTITION BY")
+    return tuple(bind_value(p, ctx).finish() for p in select.listed("partition_by"))
+
+
+def with_divided(
+    sourced: Sourced, node: exp.Expression, select: exp.Select | None, env: Environment, binding: Binding
+) -> Sourced:
+    """The rows of `session(stream, …)` or `dedup(stream, …)`; other items are unchanged. select: the query that reads
+    the item; None for one that ends.
+    """
+    divided = node.args.get("divides")
+    if not isinstance(divided, Divided):
+        return sourced
+    if divided.name == "dedup":
+        return _deduplicated(sourced, divided, env, binding)
+    if select is None:
+        raise env.not_supported(
+            "session in a query that ends", divided, hint="Make a materialized view of the query, and read that."
+        )
+    return _in_sessions(sourced, divided, select, env, binding)
+
+
+def _deduplicated(sourced: Sourced, call: Divided, env: Environment, binding: Binding) -> Sourced:
+    relation, scope = sourced
+    keys, lengths = list(call.expressions), list[exp.Expression]()
+    while keys and (isinstance(keys[-1], exp.Literal) or duration_us(keys[-1]) is not None):
+        lengths.insert(0, keys.pop())
+    if not keys or len(lengths) > 2:
+        raise env.error("SYNTAX_ERROR", "dedup takes a stream, columns, and maybe a time", call, detail=_DEDUP)
+    ctx = ScopeContext(env.text, scope, "dedup")
+    partition = tuple(bind_value(k, ctx).finish() for k in keys)
+    if lengths and duration_us(lengths[-1]) is None:
+        raise env.not_supported(
+            "a number of keys in dedup", lengths[-1], hint="Leave it out: the keys are on disk, so any number is kept."
+        )
+    if not lengths:
+        return first_by_arrival(relation, partition, 1, call, env, binding), scope
+    time = bind_value(exp.column(exp.to_identifier(TIME_COLUMN, quoted=True)), ctx).finish()
+    length_us = duration_us(lengths[0]) or 0
+    return first_rows(relation, partition, time, length_us, call, env, binding), scope
+
+
+_DEDUP: Final = "dedup(stream, column, …[, 120s])"
+
+
+def _in_sessions(sourced: Sourced, call: Divided, select: exp.Select, env: Environment, binding: Binding) -> Sourced:
+    relation, scope = sourced
+    ctx = ScopeContext(env.text, scope, "session")
+    arguments = list(call.expressions)
+    named = exp.column(exp.to_identifier(TIME_COLUMN, quoted=True))
+    if arguments and duration_us(arguments[0]) is None:
+        named = arguments.pop(0)
+    time = bind_value(named, ctx)
+    lengths: list[int] = []
+    while arguments and len(lengths) < 2 and (found := duration_us(arguments[0])) is not None:
+        lengths.append(found)
+        arguments.pop(0)
+    if not lengths or min(lengths) <= 0 or len(arguments) not in (0, 2, 4):
+        raise env.error("INVALID_PARAMETER", "session takes a stream and its gap", call, detail=_FORM)
+    if time.type.name not in ("timestamp", "timestamptz"):
+        raise env.error("DATATYPE_MISMATCH", f"session takes a time, not {time.type.sql}", named)
+    if binding.closing_us:
+        raise env.not_supported("WITH DELAY for sessions", call, hint="Write a longer gap.")
+    kept = 3
+    if len(arguments) == 4:
+        kept = int(arguments[2].name) + 2 * int(arguments[3].name)
+    opens, closes = (bind_condition(a, ctx, "session").finish() for a in arguments[:2]) if arguments else _ALWAYS
+    partition = _partition(select, scope, env)
+    most_us = lengths[1] if len(lengths) == 2 else _GAPS * lengths[0]
+    rows, bounds = sessions(
+        relation, partition, (time.finish(), opens, closes), (lengths[0], most_us), kept, call, env, binding
+    )
+    added = tuple(ScopeColumn(c.name, value_of(c)) for c in bounds)
+    first, *rest = scope.tables
+    tables = (replace(first, columns=(*first.columns, *added)), *rest)
+    return rows, replace(scope, tables=tables, visible=(*scope.visible, *added))
+
+
+#: The conditions of sessions without conditions: each row opens one if none is open, and none closes one.
+_ALWAYS: Final = (Scalar(exp.true(), BOOLEAN, nullable=False), Scalar(exp.false(), BOOLEAN, nullable=False))
+
+
+def _partition(select: exp.Select, scope: Scope, env: Environment) -> tuple[Scalar, ...]:
+    """The values of PARTITION BY, and those of the keys of GROUP BY other than the window."""
+    keys = select.listed("partition_by") if isinstance(select, StreamSelect) else []
+    group = select.args.get("group")
+    if group is not None and not select.args.get("joins"):
+        places = {str(i): e.unalias() for i, e in enumerate(select.expressions, 1)}
+        named = [places.get(k.name, k) if isinstance(k, exp.Literal) else k for k in group.expressions]
+        keys = [*keys, *(k for k in named if not (isinstance(k, exp.Column) and k.name in NAMES))]
+    ctx = ScopeContext(env.text, scope, "PARTITION BY")
+    return tuple(dict.fromkeys(bind_value(k, ctx).finish() for k in keys))
 
 
 def with_clauses(
@@ -36,9 +155,30 @@ def with_clauses(
     partition = node.listed("partition_by")
     if partition:
         _partitioned(made, partition, ScopeContext(env.text, scope, "PARTITION BY"))
+    limit = node.args.get("limit_by")
+    if limit is not None:
+        relation = _limited(limit, node, relation, ScopeContext(env.text, scope, "LIMIT … BY"), binding)
     for part in node.own_parts:
         made.set(part, None)
     return made, relation, scope
+
+
+def _limited(limit: exp.Limit, node: exp.Select, relation: Node, ctx: ScopeContext, binding: Binding) -> Node:
+    """The first rows of each key in the order of arrival. Raises FEATURE_NOT_SUPPORTED for groups and other orders."""
+    grouped = node.args.get("group") or node.args.get("having") or node.args.get("distinct")
+    grouped = grouped or any(has_aggregate(e, ctx) for e in node.expressions)
+    if grouped or node.args.get("order") or limit.args.get("offset"):
+        raise ctx.not_supported(
+            "LIMIT … BY with ORDER BY, OFFSET, DISTINCT or groups",
+            limit,
+            hint="Number the rows in a query in FROM: row_number() OVER (PARTITION BY key ORDER BY x), and filter.",
+        )
+    count = limit.expression.name
+    if not count.isdecimal():
+        raise ctx.error("SYNTAX_ERROR", "LIMIT … BY takes a whole number", limit.expression)
+    env = Environment(ctx.text)
+    keys = tuple(bind_value(k, ctx).finish() for k in limit.expressions)
+    return first_by_arrival(relation, keys, int(count), limit, env, binding)
 
 
 def _check_inner(emit: EmitClause, env: Environment, binding: Binding) -> None:
