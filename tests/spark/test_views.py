@@ -82,7 +82,7 @@ timeplus/examples/asof-append-versioned.slt
 timeplus/missing-columns.slt
 timeplus/proton.slt
 timeplus/queries-that-run.slt
-timeplus/sessions.slt
+timeplus/session-windows.slt
 timeplus/subscribe.slt
 """.split()
 

@@ -212,6 +212,8 @@ def _group_bound(op: Aggregate, circuit: Circuit, names: Names) -> str:
         source = circuit.by_id[source.inputs[0]]
     constant = isinstance(source, Map) and not any(columns_of(source.exprs[k]) for k in op.keys)
     single = constant or not op.keys
+    if op.append_only and op.calls:
+        return "bounded: nothing is kept, because each group has all its rows in one epoch"
     groups = "bounded: one entry" if single else "unbounded: one entry for every group"
     if op.time is not None:
         groups = (

@@ -146,7 +146,7 @@ class _Stream:
         mode = self._mode(mutable, made["name"], made["name_span"])
         self._check_names()
         self._check_settings(mode)
-        keys = () if mode == "append" else tuple(k.name for k in self.key)
+        keys = () if mode in ("append", "changelog") else tuple(k.name for k in self.key)
         columns = [Field(c.name, c.type, c.nullable and c.name not in keys) for c in self.columns]
         defaults = {
             c.name: default for c in columns if not c.nullable and (default := type_default(c.type)) is not None
@@ -312,12 +312,8 @@ class _Stream:
             reason = "a stream of mode append keeps all rows; mode = 'versioned_kv' keeps the last one of each key"
             self.notices.append(no_effect("PRIMARY KEY", reason))
         if mode == "changelog" and self.key:
-            raise self.cursor.error_at(
-                self.key[0].span,
-                "INVALID_PARAMETER",
-                f'stream "{name}" of mode changelog can\'t have a primary key',
-                hint="Write SETTINGS mode='changelog_kv'.",
-            )
+            reason = "a row with _tp_delta = -1 deletes an equal row; mode = 'changelog_kv' keeps one row of each key"
+            self.notices.append(no_effect("PRIMARY KEY", reason))
         if mode not in ("append", "changelog") and not self.key:
             raise self.cursor.error_at(
                 span,
