@@ -162,7 +162,7 @@ def test_rowtimes(tmp_path, seed):
     rng = random.Random(seed)
 
     def connect():
-        return watersmeet.connect(tmp_path, "sqlstream", runtime="inprocess", parallelism=3 if seed % 2 == 0 else 1)
+        return watersmeet.connect(tmp_path, "sqlstream", runtime="inprocess", parallelism=rng.choice([1, 3]))
 
     def some_time():
         if rng.random() < 0.05:
