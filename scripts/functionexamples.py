@@ -187,6 +187,7 @@ least('b', 'a', NULL)
 nullif(1, 1)
 num_nonnulls(1, NULL, 2)
 num_nulls(1, NULL, 2)
+pg_typeof(ARRAY[1, 2])
 row(1, 'a')
 """
 

@@ -116,6 +116,16 @@ _LACKING: Final = {
     "to_type_name": "DESCRIBE shows the types of columns.",
     "untuple": "Write t.1, t.2 …",
     "xirr": _AGGREGATE,
+    **dict.fromkeys(("has_any_column_privilege", "has_function_privilege", "has_schema_privilege",
+                     "has_table_privilege"), "SHOW GRANTS lists rights; clients of the server may call it."),
+    **dict.fromkeys(("pg_get_viewdef", "pg_index_column_has_property", "pg_get_keywords"),
+                    "SHOW CREATE shows definitions; clients of the server may call it."),
+    **dict.fromkeys(("pg_indexes_size", "pg_relation_size", "pg_stat_get_numscans", "pg_table_size"),
+                    "SHOW JOBS and SHOW MEMORY show sizes."),
+    **dict.fromkeys(("pg_is_in_recovery", "rw_cluster_id", "rw_recovery_status"),
+                    "A database is a directory or a URL; SHOW JOBS shows whether its views are running."),
+    "set_config": "Write SET name = value.",
+    "version": "Clients of the server may call it, or read SHOW server_version.",
     "openai_embedding": "Call the service outside of the database, or from CREATE FUNCTION … LANGUAGE python.",
 }  # fmt: skip
 
@@ -152,7 +162,7 @@ def is_function(name: str, ctx: Context) -> bool:
 
 def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
     """Raises UNDEFINED_FUNCTION unless a scalar function has that name; the arguments may be unknown."""
-    if name not in _LACKING and (name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES)):
+    if name not in {*_LACKING, "pg_typeof"} and (name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES)):
         raise _undefined(name, node, ctx)
     if is_set_function(name) or name in _INSERTED or name in _SPECIAL or name in _LACKING:
         return
@@ -198,6 +208,13 @@ def _resized(arguments: Sequence[Value]) -> Sequence[Value]:
     checked = f"({limit})".replace("a0", "a1")
     whole = fill(f"CASE WHEN a1 IS NULL OR {checked} IS NOT NULL THEN a0 END", array, count.expression)
     return [replace(arguments[0], expression=whole), replace(count, expression=number), *arguments[2:]]
+
+
+def _typeof(c: FunctionCall) -> Value:
+    """The name of the type of an argument (PostgreSQL 17, pg_typeof)."""
+    value = c.arguments[0]
+    name = "unknown" if value.unknown else "record" if value.type.name == "struct" else value.type.sql
+    return Value(string(name), VARCHAR, nullable=False)
 
 
 def _nullif(c: FunctionCall) -> Value:
@@ -276,7 +293,8 @@ _SPECIAL: Final[dict[str, Builder]] = {
     **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS,
     **ARRAY_FUNCTIONS, **JSON_FUNCTIONS, **PATH_FUNCTIONS,
     "coalesce": at_least(_coalesce, 1), "greatest": at_least(_extreme, 1), "least": at_least(_extreme, 1),
-    "nullif": counted(_nullif, 2), "num_nonnulls": at_least(_nulls, 1), "num_nulls": at_least(_nulls, 1),
+    "nullif": counted(_nullif, 2),
+    "pg_typeof": counted(_typeof, 1), "num_nonnulls": at_least(_nulls, 1), "num_nulls": at_least(_nulls, 1),
 }  # fmt: skip
 
 Bind = Callable[[exp.Expression, Context], Value]

@@ -59,8 +59,8 @@ def test_values_in_a_view_and_in_a_query(part, tmp_path):
     assert wrong == []
 
 
-#: Functions of the clock, which a view may only compare with.
-_OF_NOW = ("now(", "proctime(", "current_timestamp")
+#: Functions of the clock and of the session, which a view may not have.
+_OF_NOW = ("now(", "proctime(", "current_", "session_user", "user")
 DOCUMENTED = [
     (entry.expression, entry.result)
     for topic in topics()

@@ -20,7 +20,7 @@ from watersmeet.dialects.statements import ddl
 from watersmeet.dialects.statements.ddl import cut_emit
 from watersmeet.dialects.statements.functions import function_readers
 from watersmeet.dialects.tree.definitions import CreateSink
-from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, Marking, SessionOrder, retyped
+from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, LambdaCall, Marking, SessionOrder, retyped
 from watersmeet.dialects.tree.queries import query_of
 from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Statement
@@ -135,6 +135,24 @@ def _read_trim(self: Any) -> exp.Trim:
     return made
 
 
+def _read_transform(self: Any) -> exp.Expression:
+    """Reads the arguments of `array_transform(array, |x| expression)`."""
+    array = self._parse_disjunction()
+    if array is None or not self._match(TokenType.COMMA) or not self._match(TokenType.PIPE):
+        self.raise_error("array_transform(array, |x| expression) was expected")
+    names = self._parse_csv(self._parse_id_var)
+    if not names or not self._match(TokenType.PIPE):
+        self.raise_error("| was expected")
+    body = exp.Paren(this=self._parse_disjunction())
+    for column in list(body.find_all(exp.Column)):
+        if not column.table and column.name in {n.name for n in names}:
+            column.replace(exp.to_identifier(column.name, quoted=True))
+    made: exp.Expression = self.expression(
+        LambdaCall(this="array_map", function=exp.Lambda(this=body.this, expressions=names), expressions=[array])
+    )
+    return made
+
+
 def _arrow(kind: type[exp.Expression]) -> Any:
     """The parser of `a -> b`, which keeps `b` unchanged."""
     return lambda self, this, path: self.expression(kind(this=this, expression=path))
@@ -158,6 +176,7 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             **{name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX},
             "TRIM": _read_trim,
+            "ARRAY_TRANSFORM": _read_transform,
         }
         # `->` in an argument is the operator of jsonb, never a lambda
         LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
