@@ -324,3 +324,15 @@ def test_a_quoted_name_with_an_alias_follows_from_the_statement_that_would_make_
     _, found = findings("sqlstream", text)
     assert [f.error.condition for f in found] == ["UNDEFINED_FUNCTION", "UNDEFINED_RELATION", "UNDEFINED_RELATION"]
     assert [f.follows for f in found] == [None, found[0], found[1]]
+
+
+def test_statements_that_write_records_to_topics_are_taken():
+    """Tombstones of DELETE and TRUNCATE; several processors of one topic, which others read."""
+    _, found = findings(
+        "lenses",
+        "SET defaults.topic.autocreate = true; CREATE TABLE orders (_key int, item string) FORMAT (int, avro); "
+        "INSERT INTO orders VALUES (1, 'a'); DELETE FROM orders WHERE _key = 1; TRUNCATE TABLE orders; "
+        "INSERT INTO items SELECT STREAM item FROM orders; INSERT INTO counts SELECT STREAM COUNT(*) AS n FROM items "
+        "GROUP BY item; INSERT INTO items SELECT STREAM item FROM orders WHERE item = 'b'",
+    )
+    assert found == []

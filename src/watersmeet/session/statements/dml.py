@@ -336,8 +336,7 @@ def delete(session: Session, statement: Delete) -> Result:
         require_change(session, there, statement)
         return delete_elsewhere(session, there, statement)
     with session.database.guard:
-        found = session.find(statement.table)
-        if session.semantics.changes_topics == "records" and found is not None and found.topic is not None:
+        if _writes_tombstones(session, statement):
             return _buried(session, statement)
         relation = writable(session, statement.table, statement, "delete from", changing=True)
         query = matching(session, relation, statement.alias, statement.where, (), statement)
@@ -345,6 +344,12 @@ def delete(session: Session, statement: Delete) -> Result:
         result = _result("DELETE", session, relation, statement.alias, statement.returning, old, statement)
         apply(session, relation, Change(old, np.full(old.num_rows, -1, np.int64)))
         return result
+
+
+def _writes_tombstones(session: Session, statement: Update | Delete) -> bool:
+    """Whether the statement is a DELETE that writes records to a topic."""
+    found = session.find(statement.table) if isinstance(statement, Delete) else None
+    return session.semantics.changes_topics == "records" and found is not None and found.topic is not None
 
 
 def _buried(session: Session, statement: Delete) -> Result:
@@ -447,7 +452,8 @@ def described_change(session: Session, statement: Insert | Update | Delete) -> R
         else:
             there = changed_elsewhere(session, statement.table)
             alias = statement.alias
-            relation = there or writable(session, statement.table, statement, "change", changing=True)
+            changing = not _writes_tombstones(session, statement)
+            relation = there or writable(session, statement.table, statement, "change", changing=changing)
             values: tuple[exp.Expression, ...] = ()
             if isinstance(statement, Update):
                 targets = assigned(relation, statement)
