@@ -466,6 +466,13 @@ def _moving(template: str, result: SqlType | None) -> Builder:
     return counted(build, 1, 2)
 
 
+def _not_null(c: FunctionCall) -> Value:
+    """The value, or the default of its type instead of NULL."""
+    value = cast(c.arguments[0], VARCHAR, c.ctx, c.node) if c.arguments[0].unknown else c.arguments[0]
+    whole = fill("coalesce(a0, a1)", value.finish().expression, default_of(value.type))
+    return Value(whole, value.type, nullable=False)
+
+
 _BUILDERS: Final[dict[str, Builder]] = {
     **{name: _plain_call(make) for name, make in _HIGHER.items() if name not in _LAMBDA_ONLY},
     **dict.fromkeys(_LAMBDA_ONLY, _without_lambda), "array_fold": _without_lambda,
@@ -488,6 +495,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "array_with_constant": counted(
         lambda c: _repeated(c.over([c.arguments[1], c.arguments[0]], [c.nodes[1], c.nodes[0]])), 2),
     "array_zip": at_least(_zip, 1),
+    "assume_not_null": counted(_not_null, 1),
     "count_equal": _shaped("ae", "len(list_filter(a0, lambda _e: _e IS NOT DISTINCT FROM a1))", BIGINT),
     "has": _shaped("ae", "coalesce(list_contains(a0, a1), false)", BOOLEAN),
     "has_all": _shaped("aa", "list_has_all(a0, a1)", BOOLEAN),

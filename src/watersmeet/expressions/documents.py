@@ -277,9 +277,21 @@ def _pairs(c: FunctionCall) -> Value:
                    fill("list_transform(a1, lambda _i: a0[_i])", texts, once))  # fmt: skip
 
 
+def _map(c: FunctionCall) -> Value:
+    """A map, which is a JSON object, of keys and values in turn or of an array of each."""
+    if len(c.arguments) != 2 or c.arguments[1].type.element is None:
+        return _encoded(JSONB)(c)
+    keys, values = c.cast(0, _TEXTS).finish().expression, c.arguments[1].finish().expression
+    return Value(duckdb_cast(fill("to_json(map_from_entries(list_zip(a0, a1)))", keys, values), JSONB), JSONB)
+
+
 _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
+    "map_contains": [signature("jsonb text", "bool", "list_contains(json_keys(a0), a1)")],
+    "map_keys": [signature("jsonb", "text[]", "json_keys(a0)")],
+    "map_values": [signature("jsonb", "text[]", "json_extract_string(a0, '$.*')")],
     "is_valid_json": [signature("text", "bool", "json_valid(a0)")],
     "count_substrings": [signature("text text", "bigint", "(length(a0) - length(replace(a0, a1, ''))) // length(a1)")],
+    "position_case_insensitive": [signature("text text", "bigint", "strpos(lower(a0), lower(a1))")],
     "replace_one": [signature("text text text", "text", "CASE WHEN a1 = '' OR strpos(a0, a1) = 0 THEN a0 ELSE "
                               "left(a0, strpos(a0, a1) - 1) || a2 || substring(a0, strpos(a0, a1) + length(a1)) END")],
     "split_by_string": [signature("text text", "text[]", "string_split(a1, a0)")],
@@ -304,6 +316,7 @@ _EXTRACTING: Final[dict[str, Builder]] = {
 #: Names are those of the reference; grammars insert them with the prefix `$`.
 DOCUMENT_FUNCTIONS: Final[Mapping[str, Builder]] = {
     **_BY_SIGNATURE, **_EXTRACTING,
+    "map_cast": at_least(_map, 2),
     "json_cast": _encoded(JSONB), "json_encode": _encoded(VARCHAR), "json_merge_patch": at_least(_merged, 2),
     "json_elements": counted(_elements, 2), "json_query": counted(_query, 2), "json_value": counted(_value, 2),
     "match": counted(_match, 2), "extract": counted(_extract_one, 2), "extract_all": counted(_extract_all, 2),

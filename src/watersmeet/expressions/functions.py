@@ -110,6 +110,7 @@ _LACKING: Final = {
                     "quantile(level)(x) is exact."),
     **dict.fromkeys(("stochastic_linear_regression_state", "stochastic_logistic_regression"),
                     "Train the model outside, and call it as a function in Python: CREATE FUNCTION."),
+    "columns": "Name the columns, or write * EXCEPT (a, b).",
     "distinct": "Write SELECT DISTINCT x, or group_uniq_array(x).",
     "geo_distance": "Write the distance on a sphere with sin, cos, asin and radians.",
     "sleep": "EMIT PERIODIC sets how often a query outputs rows.",

@@ -11,8 +11,9 @@ from watersmeet.errors import did_you_mean
 from watersmeet.expressions.calls import Builder, FunctionCall, at_least, counted
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string, wrap
+from watersmeet.expressions.jsonfunctions import json_element
 from watersmeet.expressions.nestedfunctions import RANKING_FUNCTIONS
-from watersmeet.values.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, TIMESTAMP, VARCHAR
+from watersmeet.values.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, JSONB, TIMESTAMP, VARCHAR
 
 _PARTS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
 
@@ -120,9 +121,19 @@ def _substring(c: FunctionCall) -> Value:
     )
 
 
+def _of_map(document: Value, key: Value, c: FunctionCall) -> Value:
+    """The text of a key of a map, which is a JSON object; '' without it."""
+    found = json_element(document, key, text=True)
+    if found is None:
+        raise c.error("DATATYPE_MISMATCH", "the key of a map is a string")
+    return Value(call("coalesce", found.expression, string("")), VARCHAR, nullable=False)
+
+
 def _element(c: FunctionCall) -> Value:
-    """The element of an array by its index, from 1 on or backwards from -1; NULL outside of the array."""
+    """The element of an array by its index, from 1 on or backwards from -1, NULL outside of the array; or of a map."""
     array, place = c.arguments
+    if array.type == JSONB and not array.unknown:
+        return _of_map(array, place, c)
     if array.type.name != "array" or array.type.element is None:
         raise c.error("DATATYPE_MISMATCH", f"cannot subscript type {array.type.sql} because it is not an array")
     if place.unknown or not place.type.is_integer:

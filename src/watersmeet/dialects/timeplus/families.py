@@ -22,6 +22,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "array_map array_max array_min array_pop_back array_pop_front array_product array_push_back array_push_front "
     "array_reduce array_resize array_reverse array_reverse_sort array_slice array_sort array_string_concat array_sum "
     "array_uniq array_with_constant array_zip count_equal has has_all has_any index_of range",
+    "map": "map_cast map_contains map_keys map_values",
     "tuple": "tuple_cast tuple_element",
     "json": "is_valid_json json_array_length json_extract_array json_extract_bool json_extract_float json_extract_int "
     "json_extract_keys json_extract_raw json_extract_string json_extract_uint json_has json_length json_merge_patch "
@@ -29,7 +30,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "text": "alpha_tokens count_substrings extract extract_all extract_all_groups extract_all_groups_horizontal "
     "extract_all_groups_vertical extract_key_value_pairs format format_readable_quantity format_readable_size grok "
     "match multi_match_any multi_search_any multi_search_any_case_insensitive multi_search_first_index "
-    "multi_search_first_position replace_one replace_regex replace_regexp_all replace_regexp_one split_by_regexp "
+    "multi_search_first_position position_case_insensitive replace_one replace_regex replace_regexp_all replace_regexp_one split_by_regexp "
     "split_by_string split_by_whitespace",
     "encoding": "base64_decode base64_encode bin hex to_fixed_string try_base64_decode unhex",
     "hash": "half_md5 md5 sha1 sha256",
@@ -53,6 +54,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "is_infinite is_nan lgamma log2 modulo_or_zero positive_modulo sign tgamma xor",
     "random": "generate_uuidv4 rand rand32 rand64 rand_bernoulli rand_exponential rand_log_normal rand_normal "
     "rand_uniform random_printable_ascii uuid",
+    "null": "assume_not_null",
     "conversion": " ".join(
         f"to_{name}_or_{what}" for name in _CONVERTED.split() for what in ("zero", "null", "default")
     ),
