@@ -39,9 +39,7 @@ def ranked(rows):
     return sorted(Counter(x for x, _ in rows).items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-@pytest.mark.parametrize(
-    ("seed", "steps"), [(1, 4), *(pytest.param(n, 12, marks=pytest.mark.slow) for n in (2, 3))]
-)
+@pytest.mark.parametrize(("seed", "steps"), [(1, 4), *(pytest.param(n, 12, marks=pytest.mark.slow) for n in (2, 3))])
 def test_lists_follow_changed_rows(seed, steps, tmp_path):
     rng = random.Random(seed)
 
