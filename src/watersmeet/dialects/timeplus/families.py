@@ -30,8 +30,8 @@ FAMILIES: Final[Mapping[str, str]] = {
     "text": "alpha_tokens count_substrings extract extract_all extract_all_groups extract_all_groups_horizontal "
     "extract_all_groups_vertical extract_key_value_pairs format format_readable_quantity format_readable_size grok "
     "match multi_match_any multi_search_any multi_search_any_case_insensitive multi_search_first_index "
-    "multi_search_first_position position_case_insensitive replace_one replace_regex replace_regexp_all replace_regexp_one "
-    "split_by_regexp split_by_string split_by_whitespace",
+    "multi_search_first_position position_case_insensitive replace_one replace_regex replace_regexp_all "
+    "replace_regexp_one split_by_regexp split_by_string split_by_whitespace",
     "encoding": "base64_decode base64_encode bin hex to_fixed_string try_base64_decode unhex",
     "hash": "half_md5 md5 sha1 sha256",
     "url": "cut_fragment cut_query_string cut_query_string_and_fragment cut_www decode_url_component domain "
