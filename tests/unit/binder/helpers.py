@@ -65,7 +65,7 @@ class Content:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.connection = duckdbs.connect(memory_limit="1GB")
+        self.connection = duckdbs.connect(memory_limit="1GB", external_access=True)
         self.connection.execute("CREATE SCHEMA ids")
         for relation in catalog.relations.values():
             if relation.is_stored:
