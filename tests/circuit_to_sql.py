@@ -83,6 +83,7 @@ def _arrivals(op: Arrivals, circuit):
 
 def _upsert(op: Upsert, circuit):
     """Of rows that only come the last one of each key."""
+    assert (op.action, op.versions) == ("overwrite", ()), "only tables with connectors have conflict rules"
     columns = ", ".join(f"c{i}" for i in range(len(op.schema)))
     keys = ", ".join(f"c{k}" for k in op.keys)
     return (

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from watersmeet.values import ConflictAction
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field, Schema
 
@@ -90,6 +91,20 @@ class EventTime:
     def renamed(self, names: Mapping[str, str]) -> EventTime:
         """A copy with renamed columns."""
         return replace(self, column=names[self.column])
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """`ON CONFLICT action WITH VERSION COLUMN(versions)` of a table. versions: columns; a new row is ignored if its
+    values in them are less than those of the row of its key, compared one after the other, NULL below all others.
+    """
+
+    action: ConflictAction = "overwrite"
+    versions: tuple[str, ...] = ()
+
+    def renamed(self, names: Mapping[str, str]) -> Conflict:
+        """A copy with renamed columns."""
+        return replace(self, versions=tuple(names[v] for v in self.versions))
 
 
 @dataclass(frozen=True, slots=True)

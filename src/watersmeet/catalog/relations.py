@@ -18,6 +18,7 @@ from watersmeet.catalog.parts import (
     TOMBSTONE,
     VALUE_COLUMN,
     ComputedPart,
+    Conflict,
     Dictionary,
     EventTime,
     External,
@@ -226,6 +227,11 @@ class Relation:
     def dropped(self) -> tuple[str, ...]:
         """The names of dropped columns in the stored data, which may still have them."""
         return ()
+
+    @property
+    def conflict(self) -> Conflict | None:
+        """The conflict rule of a table with a key; None: a new row replaces the row of its key."""
+        return None
 
     @property
     def topic(self) -> Topic | None:

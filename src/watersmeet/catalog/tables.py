@@ -9,6 +9,7 @@ from watersmeet.catalog.parts import (
     KEY_COLUMN,
     RECORD_NUMBER,
     ComputedPart,
+    Conflict,
     Dictionary,
     EventTime,
     External,
@@ -60,6 +61,8 @@ class Table(Input):
     family: ClassVar[str] = "table"
     entry: ClassVar[str] = "table"
     is_stored: ClassVar[bool] = True
+
+    conflict: Conflict | None = field(default=None, kw_only=True, metadata=NAMES_COLUMNS)
 
     @property
     def is_fed_by_circuit(self) -> bool:

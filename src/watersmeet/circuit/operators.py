@@ -14,6 +14,7 @@ from watersmeet.circuit.base import KINDS as KINDS
 from watersmeet.circuit.base import InputColumn as InputColumn
 from watersmeet.circuit.base import Operator as Operator
 from watersmeet.circuit.base import PassThrough as PassThrough
+from watersmeet.values import ConflictAction
 from watersmeet.values.types import INTEGER, Field, SqlType
 from watersmeet.values.watermarks import Watermark
 
@@ -558,25 +559,24 @@ class Upsert(PassThrough):
 
     partial: whether changes may depend on existing rows. The input then has one more column before `_seq`, `_kept`
     (integer[], Arrow list<int32>), with positions of columns in this operator's schema, in any order.
-
     - NULL: a whole row, or a deletion. With diff 1 an empty list is the same.
     - diff 1 and a list: an update of the row of its key. The columns in the list (never the key) keep the value from
     just before, in the order of `_seq`. An update that finds no row is ignored and counted (`Counters.orphans`).
     - diff -1 and any list: all earlier rows are deleted, in all buckets. Other columns do not count.
-
-    "Before" means the result of earlier epochs and of all changes of this one with a lower `_seq`.
+    "Before" means the result of earlier epochs and of all changes of this one with a lower `_seq`. action, versions:
+    what a row does to the row of its key, as in `catalog.Conflict`; versions are positions.
     """
 
     kind: ClassVar[str] = "upsert"
     keys: tuple[int, ...]
     partial: bool = False
+    action: ConflictAction = "overwrite"
+    versions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Sort(PassThrough):
-    """The changes of each epoch, sorted stably by `order`, which refers to the input's columns. The output has only the
-    first columns.
-    """
+    """Sorts each epoch's changes stably by `order`, over the input's columns, and outputs only the first columns."""
 
     kind: ClassVar[str] = "sort"
     order: tuple[SortKey, ...]

@@ -13,6 +13,7 @@ import pyarrow as pa
 from watersmeet.algebra.bounded import Past, PastScan, TopicScan
 from watersmeet.binder.clauses.sources import DEAD_LETTERS, SYSTEM_RELATIONS
 from watersmeet.catalog import Catalog, Relation, Source
+from watersmeet.catalog.systemcatalogs import SYSTEM_CATALOGS, catalog_rows
 from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, stored_dead_letters
 from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.connectors.kafka.reading import read_topic
@@ -25,7 +26,7 @@ from watersmeet.store.changes import quoted
 from watersmeet.store.checkpoints import PastContent, check_there, commit_at, expired, pin_past, shown_time
 from watersmeet.store.commits import Commit
 from watersmeet.store.readers import Reader, low_water_number
-from watersmeet.values.types import Field
+from watersmeet.values.types import Field, arrow_schema
 
 
 @contextmanager
@@ -169,8 +170,20 @@ def _dead_letters(session: Session) -> pa.Table:
     return stored_dead_letters([(r.shown, layout.dead(r.id)) for r in readable])
 
 
+def _catalog(name: str) -> Callable[[Session], pa.Table]:
+    """The function that collects the rows of a relation of the system catalogs."""
+    schema = arrow_schema(SYSTEM_CATALOGS[name], positional=False)
+
+    def rows(session: Session) -> pa.Table:
+        found = catalog_rows(name, session.catalog)
+        return pa.table([pa.array([r[i] for r in found], f.type) for i, f in enumerate(schema)], schema=schema)
+
+    return rows
+
+
 #: For each system relation, the function that collects its rows, and its computed columns in DuckDB SQL.
 _GATHERED: Final[dict[str, tuple[Callable[[Session], pa.Table], dict[str, str]]]] = {
+    **{name: (_catalog(name), {}) for name in SYSTEM_CATALOGS},
     DEAD_LETTERS: (
         _dead_letters,
         {
@@ -179,5 +192,5 @@ _GATHERED: Final[dict[str, tuple[Callable[[Session], pa.Table], dict[str, str]]]
             "text": f"coalesce(text, left(try(decode(from_base64(value))), {MAX_TEXT}))",
             "rows": "coalesce(rows, 1)",
         },
-    )
+    ),
 }

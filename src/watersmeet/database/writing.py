@@ -25,6 +25,7 @@ from watersmeet.catalog import (
     TIME_COLUMN,
     TOMBSTONE,
     VALUE_COLUMN,
+    Conflict,
     Input,
     Relation,
     Stream,
@@ -49,10 +50,12 @@ from watersmeet.database.transaction import Change, consolidated, in_one_form
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.errors import Error, error
 from watersmeet.formats.jsonscan import canonical
-from watersmeet.kernel.arrays.columns import microseconds
+from watersmeet.kernel.arrays.columns import gather_table, microseconds, positional
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.kernel.evaluation.expressions import generated_values, with_lengths
 from watersmeet.kernel.metrics import Counters
+from watersmeet.kernel.operators.changelogs import STORED, resolved
+from watersmeet.kernel.runs.delta import Delta
 from watersmeet.store.changes import key_sql, quoted
 from watersmeet.values.types import INTEGER, VARCHAR, Field, SqlType, arrow_schema
 
@@ -445,6 +448,8 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
         incoming = by_version(session, relation, incoming)
         if not incoming.num_rows:
             return Change(incoming.select([c.name for c in relation.columns]))
+    if relation.conflict is not None:
+        return _by_rule(session, relation, relation.conflict, incoming)
     fresh, replaced = split_by_key(session, relation, incoming)
     if DELTA_COLUMN in incoming.column_names:
         return _signed(session, relation, fresh)
@@ -455,6 +460,29 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
         # joins may read every version of a stream's row, each of which was inserted and deleted
         return replacement(pa.concat_tables([old, replaced]), incoming)
     return replacement(old, fresh) if old.num_rows else Change(fresh)
+
+
+def _by_rule(session: Session, relation: Relation, rule: Conflict, incoming: pa.Table) -> Change:
+    """The change of a table by new rows in order, some of which may be deletions, by its conflict rule."""
+    diff = np.ones(incoming.num_rows, np.int64)
+    if DELTA_COLUMN in incoming.column_names:
+        diff = incoming.column(DELTA_COLUMN).to_numpy().astype(np.int64)
+        incoming = incoming.drop_columns([DELTA_COLUMN])
+    old = rows_with_keys(session, relation, incoming)
+    if old.num_rows and rule.action != "ignore":
+        session.require("UPDATE", relation, None)
+    if (diff < 0).any():
+        session.require("DELETE", relation, None)
+    rows, names = pa.concat_tables([old, incoming]), incoming.column_names
+    order = np.concatenate([np.full(old.num_rows, STORED), np.arange(incoming.num_rows)])
+    changes = Delta(
+        positional([*rows.columns, pa.array(order)]), np.concatenate([np.ones(old.num_rows, np.int64), diff])
+    )
+    keys, versions = (tuple(map(names.index, columns)) for columns in (relation.primary_key, rule.versions))
+    runs = resolved(changes, keys, rule.action, versions)
+    left = [gather_table(run.columns, np.flatnonzero(run.diff > 0)) for run in runs]
+    new = pa.concat_tables([t.select(range(len(names))).rename_columns(names) for t in left])
+    return replacement(old, new)
 
 
 def _signed(session: Session, relation: Relation, last: pa.Table) -> Change:

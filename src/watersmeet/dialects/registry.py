@@ -106,6 +106,8 @@ _LANGUAGES: Final[dict[str, Language]] = {
             "KILL": clusters.read_kill,
             "REASSIGN": clusters.read_owned,
             "RECOVER": clusters.read_recover,
+            "REFRESH": clusters.read_refresh,
+            "VACUUM": clusters.read_vacuum,
             "SET": clusters.read_set,
             "USE": clusters.read_use,
         },

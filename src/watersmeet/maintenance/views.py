@@ -26,6 +26,7 @@ from watersmeet.database.rebuild import requested, watermarks_of
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.dialects.tree.statements import Select, Subscribe
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import error
 from watersmeet.maintenance.querysources import with_own_sources
 from watersmeet.maintenance.refreshing import refresh_read
@@ -221,13 +222,26 @@ def bind_running(
     return Bound(tree, relation, bound.rowtime, bound.hidden, bound.fills)
 
 
+#: Options of views in RisingWave that no result depends on.
+_WITHOUT_EFFECT: Final = (
+    "backfill_order",
+    "backfill_parallelism",
+    "backfill_rate_limit",
+    "cloud.serverless_backfill_enabled",
+    "resource_group",
+    "source_rate_limit",
+    "streaming_max_parallelism",
+    "streaming_parallelism",
+)
+
+
 def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     """The view that the statement would create. Raises errors of the binder, with their positions."""
-    if other := statement.options.keys() - {JOIN_ROWS_SETTING}:
-        name = min(other)
-        raise error_at(
-            statement, statement.span, "FEATURE_NOT_SUPPORTED", f"option {name} of a materialized view is not supported"
-        )
+    for name in sorted(statement.options.keys() - {JOIN_ROWS_SETTING}):
+        if name not in _WITHOUT_EFFECT:
+            hint = "WHERE column > now() - INTERVAL '1 day' lets rows go." if name == "retention_seconds" else None
+            raise not_supported(f"option {name} of a materialized view", statement.text, statement.span, hint=hint)
+        session.notice(f"option {name} of a materialized view has no effect")
     query = _current(session, lambda now: bound_query(statement, readable(session.catalog), session.dialect, now))
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)

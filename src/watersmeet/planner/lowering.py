@@ -41,7 +41,7 @@ from watersmeet.algebra.rewrites.pushdown import can_merge
 from watersmeet.algebra.scalars import Scalar, conjuncts, null_of
 from watersmeet.algebra.trees import cast
 from watersmeet.algebra.watermarks import of_aggregate
-from watersmeet.catalog import ROWTIME, Catalog, Pump, Relation, SinkQuery
+from watersmeet.catalog import ROWTIME, Catalog, Conflict, Pump, Relation, SinkQuery
 from watersmeet.circuit import operators
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import KEPT, AggregateSpec, Operator, SortKey
@@ -643,7 +643,18 @@ def compile_connector_table(relation: Relation) -> tuple[Operator, ...]:
         keys = tuple(names.index(k) for k in relation.primary_key)
         top = builder.exchange(top, keys, mode="partial" if partial else "hash")
         schema = top.schema[: len(names)]
-        top = builder.add(operators.Upsert((top.id,), schema, append_only=False, keys=keys, partial=partial))
+        rule = relation.conflict or Conflict()
+        top = builder.add(
+            operators.Upsert(
+                (top.id,),
+                schema,
+                append_only=relation.append_only,
+                keys=keys,
+                partial=partial,
+                action=rule.action,
+                versions=tuple(names.index(v) for v in rule.versions),
+            )
+        )
     return builder.closure(_sink(builder, top, relation))
 
 

@@ -4,7 +4,10 @@ the dialects, for code that does not load the grammars.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 DIALECTS: Final = ("risingwave", "lenses", "sqlstream", "timeplus")
 DEFAULT_DIALECT: Final = "risingwave"
+
+#: What a new row does to the row of its key: it replaces it, is ignored, or only sets its values that are not NULL.
+ConflictAction = Literal["overwrite", "ignore", "fill"]

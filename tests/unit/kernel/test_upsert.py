@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 
@@ -182,3 +183,55 @@ def test_an_update_keeps_what_the_one_before_it_left_and_finds_no_row_after_the_
     assert orphans == [Orphan(6, ("1",), (2,))]
     assert put([(7, 0, None, [2], 7)]) == ({}, [Orphan(7, ("7",), (2,))])
     assert put([(7, 0, "x", [], 8), (None, None, None, [], 9)], [1, -1]) == ({}, [])
+
+
+ACTIONS = st.sampled_from(["overwrite", "ignore", "fill"])
+
+
+def by_rule(row, new, action, versions):
+    """The row of a key after a new one, from RisingWave, "PK conflict behavior"."""
+    if row is None:
+        return new
+    newer = [(v is not None, math.isnan(v) if isinstance(v, float) else False, v) for v in (new[i] for i in versions)]
+    there = [(v is not None, math.isnan(v) if isinstance(v, float) else False, v) for v in (row[i] for i in versions)]
+    for mine, theirs in zip(newer, there, strict=True):
+        if mine[:2] != theirs[:2] or (mine[0] and not mine[1] and mine[2] != theirs[2]):
+            if mine[:2] < theirs[:2] or (mine[:2] == theirs[:2] and mine[2] < theirs[2]):
+                return row
+            break
+    if action == "ignore":
+        return row
+    return new if action == "overwrite" else tuple(o if n is None else n for o, n in zip(row, new, strict=True))
+
+
+@examples(200)
+@given(
+    ACTIONS,
+    st.lists(st.sampled_from([1, 2]), max_size=2, unique=True),
+    st.integers(0, 10**6),
+    st.sampled_from([0, 3, None]),
+)
+def test_rules_of_conflicts_against_a_dict(action, versions, seed, mask):
+    if (action == "fill" and len(versions) > 1) or (action == "ignore" and versions):
+        return
+    rng = random.Random(seed)
+    op = Upsert(("s",), SCHEMA, False, (0,), action=action, versions=tuple(versions))
+    stored, current, content = Stored(), {}, Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        if mask is not None:
+            weaken_hashes(patch, mask)
+        for _ in range(5):
+            rows = [tuple(rng.choice(v) for v in VALUES) for _ in range(rng.randrange(12))]
+            diffs = [rng.choice([1, 1, 1, 1, -1]) for _ in rows]
+            for r, d in zip(rows, diffs, strict=True):
+                if d > 0:
+                    current[r[0]] = by_rule(current.get(r[0]), r, action, versions)
+                else:
+                    current.pop(r[0], None)
+            delta = delta_of(INPUT, [(*r, i) for i, r in enumerate(rows)], diffs)
+            delta = delta.take(np.random.default_rng(seed).permutation(delta.num_rows))
+            state = stored.load()
+            out = upsert(op, [delta], state, StepContext(0, False, EVALUATOR, (INPUT,)))
+            stored.save(state)
+            reference.accumulate(content, rows_of(out), out.diff)
+            assert content == Counter(reference.row(r) for r in current.values())

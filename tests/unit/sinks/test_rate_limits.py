@@ -91,7 +91,7 @@ def test_another_limit_cuts_the_rest_of_a_commit_otherwise(memory, connect):
     ("statement", "offset"),
     [
         ("ALTER SINK s SET SINK_RATE_LIMIT = fast", "SINK_RATE_LIMIT = fast"),
-        ("CREATE SINK x FROM t WITH (connector = 'blackhole', sink_rate_limit = '-1')", "sink_rate_limit = '-1'"),
+        ("CREATE SINK x FROM t WITH (connector = 'blackhole', sink_rate_limit = '-2')", "sink_rate_limit = '-2'"),
         ("ALTER SINK inner_one SET SINK_RATE_LIMIT = 1", "SINK_RATE_LIMIT = 1"),
         ("ALTER SINK t SET SINK_RATE_LIMIT = 1", "t"),
         ("ALTER SINK s SET NOTHING = 1", "ALTER SINK s SET"),

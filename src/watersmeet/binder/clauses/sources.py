@@ -53,6 +53,7 @@ from watersmeet.catalog import (
     View,
 )
 from watersmeet.catalog.parts import DEAD_LETTER_COLUMNS
+from watersmeet.catalog.systemcatalogs import SYSTEM_CATALOGS, qualified
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import near_relations, relation_in_from, with_current_names
 from watersmeet.dialects.script import read_script
@@ -149,7 +150,7 @@ def with_cache(source: Node, relation: Relation, binding: Binding, scan: Callabl
 DEAD_LETTERS: Final = "watersmeet.dead_letters"
 
 #: The columns of each system relation.
-SYSTEM_RELATIONS: Final[dict[str, Schema]] = {DEAD_LETTERS: DEAD_LETTER_COLUMNS}
+SYSTEM_RELATIONS: Final[dict[str, Schema]] = {DEAD_LETTERS: DEAD_LETTER_COLUMNS, **SYSTEM_CATALOGS}
 
 #: Other systems' names of system relations. Timeplus, "Dead letter queue".
 _OTHER_NAMES: Final = {"system.mat_view_dlq": DEAD_LETTERS}
@@ -158,9 +159,10 @@ _OTHER_NAMES: Final = {"system.mat_view_dlq": DEAD_LETTERS}
 def system_relation(node: exp.Table) -> str | None:
     """The name of the system relation in an item of FROM, unless a relation of the catalog has the same name."""
     schema = node.args.get("db")
-    if schema is None or not isinstance(node.this, exp.Identifier):
+    if not isinstance(node.this, exp.Identifier):
         return None
-    name = f"{name_of(schema)}.{name_of(node.this)}".lower()
+    name = name_of(node.this).lower()
+    name = qualified(name) if schema is None else f"{name_of(schema).lower()}.{name}"
     name = _OTHER_NAMES.get(name, name)
     return name if name in SYSTEM_RELATIONS else None
 

@@ -334,7 +334,7 @@ DEFAULT: Final = "default"
 def rate_limit(options: Mapping[str, str], name: str = RATE_LIMIT) -> int | None:
     """The rows per second that the option `name` allows; None for any number. Raises CONNECTOR_OPTION."""
     value = options.get(name, DEFAULT)
-    if value.lower() == DEFAULT:
+    if value.lower() in (DEFAULT, "-1"):
         return None
     if not value.isascii() or not value.isdecimal():
         refuse(

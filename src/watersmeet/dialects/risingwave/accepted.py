@@ -226,6 +226,23 @@ def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     return Refused(**base, error=not_supported("DESCRIBE FRAGMENTS", cursor.text, span, hint=hint))
 
 
+def read_vacuum(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads `VACUUM [FULL] name`; the cursor stands after VACUUM."""
+    cursor.take("FULL")
+    if not cursor.done:
+        cursor.relation_name()
+    cursor.end()
+    return _accepted(cursor, base, "VACUUM", "files are compacted while the database runs")
+
+
+def read_refresh(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """Refuses REFRESH TABLE; returns None for another REFRESH. The cursor stands after REFRESH."""
+    if not cursor.at("TABLE"):
+        return None
+    hint = "A table with a connector reads new rows by itself."
+    return Refused(**base, error=not_supported("REFRESH TABLE", cursor.text, span_of(cursor.tokens[:2]), hint=hint))
+
+
 def read_owned(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Refuses REASSIGN OWNED; the cursor stands after REASSIGN."""
     hint = "Objects have no owners: DROP USER needs no such statement. REVOKE takes privileges back."

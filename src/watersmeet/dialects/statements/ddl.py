@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from sqlglot.tokens import Token
 
-from watersmeet.catalog import DropWord
+from watersmeet.catalog import Conflict, DropWord
 from watersmeet.dialects.statements.tables import CreateCapturedTable, Definition
 from watersmeet.dialects.tree.definitions import (
     CreateIndex,
@@ -150,7 +150,8 @@ def read_table(
         raise cursor.error_at(made["name_span"], "SYNTAX_ERROR", "a table needs columns")
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
-    made |= {**definition.fields(), "append_only": definition.append_only}
+    rule = definition.conflict if definition.primary_key and definition.conflict != Conflict() else None
+    made |= {**definition.fields(), "append_only": definition.append_only, "conflict": rule}
     if definition.origin is not None:
         return CreateCapturedTable(**made, origin=definition.origin)
     return CreateTable(**made, query=query, column_names=tuple(definition.bare_names))
@@ -217,6 +218,16 @@ def _read_index(cursor: Cursor, base: dict[str, Any]) -> Statement:
     made = read_new_name(cursor, base)
     cursor.expect("ON")
     table = cursor.relation_name()
+    first = cursor.index
+    cursor.take("(")
+    listed = cursor.until(")")
+    cursor.index = first
+    if cursor.at("USING") or any(t.text == "(" for t in listed):
+        hint = "Index columns: CREATE INDEX name ON relation (column, …)."
+        span = span_of(cursor.rest[:1])
+        return Refused(
+            **base, error=not_supported("an index of expressions or with USING", cursor.text, span, hint=hint)
+        )
     columns = cursor.names()
     include = cursor.names() if cursor.take("INCLUDE") else ()
     distributed = cursor.names() if cursor.take("DISTRIBUTED", "BY") else ()
@@ -237,6 +248,8 @@ def read_create_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.name()
     skip_description(cursor)
+    if cursor.take("AUTHORIZATION"):  # objects have no owners
+        cursor.name()
     if not cursor.done:
         raise not_supported(f"{cursor.rest[0].text.upper()} of a schema", cursor.text, span_of(cursor.rest))
     return CreateSchema(**base, name=name, if_not_exists=if_not_exists)

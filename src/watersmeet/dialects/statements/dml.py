@@ -235,14 +235,25 @@ def _insert(tree: exp.Insert, base: dict[str, Any]) -> Statement:
     return Insert(**base, table=name, columns=columns, query=tree.expression, returning=_returning(tree))
 
 
+def _assigned(item: exp.Expression) -> list[exp.Expression]:
+    """The assignments of `(a, b) = (x, y)`; other items of SET stay."""
+    columns, values = item.this, item.args.get("expression")
+    if not isinstance(columns, exp.Tuple) or not isinstance(values, exp.Tuple):
+        return [item]
+    if len(columns.expressions) != len(values.expressions):
+        return [item]
+    return [exp.EQ(this=c, expression=v) for c, v in zip(columns.expressions, values.expressions, strict=True)]
+
+
 def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
     allow(tree, base, "this", "expressions", "where", "returning")
     name, alias = target_name(tree.this, base)
     assignments = []
-    for item in tree.expressions:
+    for item in (one for written in tree.expressions for one in _assigned(written)):
         target = item.this
         if not isinstance(item, exp.EQ) or not isinstance(target, exp.Column):
-            raise not_supported("this form of SET", base["text"], node_span(item) or name.span)
+            hint = "Write SET a = x, b = y, or SET (a, b) = (x, y)."
+            raise not_supported("this form of SET", base["text"], node_span(item) or name.span, hint=hint)
         span = node_span(target.this) or Span(0, 0)
         if is_default(item.expression):
             raise not_supported("DEFAULT in UPDATE", base["text"], node_span(item.expression))

@@ -6,22 +6,23 @@ RisingWave, "Data formats and encoding options", "INCLUDE clause", "Ingest data 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.tokens import Token
 
-from watersmeet.catalog import LAKES, Encoding, MessageFormat, RowForm
+from watersmeet.catalog import LAKES, Conflict, Encoding, MessageFormat, RowForm
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.definitions import CreateTable, Watermark
 from watersmeet.dialects.tree.queries import expression_of
 from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Name
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import CONNECTORS as STORES
-from watersmeet.values.types import BYTEA, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHAR, Field, SqlType
+from watersmeet.values import ConflictAction
+from watersmeet.values.types import BYTEA, INTERVAL, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHAR, Field, SqlType
 
 #: The connectors whose CREATE SOURCE creates a captured database.
 CAPTURE_CONNECTORS: Final = ("postgres-cdc", "mysql-cdc")
@@ -263,6 +264,18 @@ def check_rows(
 #: The connectors that read files or objects of a store.
 FILES: Final = ("file", "posix_fs", *STORES)
 
+#: The actions of ON CONFLICT, by their words.
+_ACTIONS: Final[dict[str, ConflictAction]] = {
+    "DO NOTHING": "ignore",
+    "IGNORE": "ignore",
+    "OVERWRITE": "overwrite",
+    "DO UPDATE FULL": "overwrite",
+    "DO UPDATE IF NOT NULL": "fill",
+}
+
+#: The types of values that version columns can't have.
+_UNORDERED: Final = (JSONB, INTERVAL)
+
 #: A function that reads the type of a column.
 TypeReader = Callable[[Cursor], SqlType]
 
@@ -295,7 +308,9 @@ class Definition:
         self.star: Span | None = None
         self.takes_columns = False
         self.origin: Origin | None = None
+        self.versions: tuple[Name, ...] = ()
         self.append_only = False
+        self.conflict = Conflict()
         self.refusal: Error | None = None
 
     def refuse(self, feature: str, span: Span, hint: str | None = None) -> None:
@@ -319,9 +334,13 @@ class Definition:
         if cursor.take("WATERMARK", "FOR"):
             column = cursor.name()
             cursor.expect("AS")
-            tokens = cursor.until(",", ")")
+            tokens = cursor.until(",", ")", "WITH")
             tree = expression_of(cursor, tokens)
             span = span_of(cursor.tokens[start : cursor.index])
+            if cursor.take("WITH", "TTL"):
+                self.refuse(
+                    "WATERMARK … WITH TTL", span, "A view with WHERE ts > now() - INTERVAL '1 day' lets rows go."
+                )
             self.watermarks.append(Watermark(column.name, tree, span))
         elif cursor.take("PRIMARY", "KEY"):
             self._set_key(tuple(n.name for n in cursor.names()), span_of(cursor.tokens[start : cursor.index]))
@@ -462,7 +481,6 @@ class Definition:
         """Reads the clauses between the columns and the end (or AS)."""
         cursor = self.cursor
         while not cursor.done and not cursor.at("AS"):
-            start = cursor.index
             if cursor.take("APPEND", "ONLY"):
                 self.append_only = True
             elif cursor.at("WITH", "("):
@@ -471,20 +489,53 @@ class Definition:
             elif cursor.take("FORMAT"):
                 self.encoded = read_encoded(cursor)
             elif cursor.take("ON", "CONFLICT"):
-                if not (cursor.take("OVERWRITE") or cursor.take("DO", "UPDATE", "FULL")):
-                    cursor.until("WITH", "APPEND", "FORMAT", "AS")
-                    self.refuse("ON CONFLICT other than OVERWRITE", span_of(cursor.tokens[start : cursor.index]))
+                action = next((a for words, a in _ACTIONS.items() if cursor.take(*words.split())), None)
+                if action is None:
+                    raise cursor.error(detail="An action was expected here.", hint=f"{', '.join(_ACTIONS)} exist.")
+                self.conflict = replace(self.conflict, action=action)
+            elif cursor.take("ENGINE"):
+                cursor.take("=")
+                engine = read_value(cursor)
+                hint = "Create the table without it, and CREATE SINK … WITH (connector = 'iceberg') writes its rows."
+                if engine.lower() != "hummock":
+                    self.refuse(f"ENGINE = {engine}", span_of(cursor.tokens[cursor.index - 1 : cursor.index]), hint)
             elif cursor.take("INCLUDE"):
                 self.included.append(read_included(cursor))
-            elif cursor.take("WITH", "VERSION", "COLUMN"):
-                cursor.names()
-                self.refuse("WITH VERSION COLUMN", span_of(cursor.tokens[start : cursor.index]))
+            elif cursor.take("WITH", "VERSION", "COLUMN") or cursor.take("WITH", "VERSION", "COLUMNS"):
+                self.versions = cursor.names()
+                self.conflict = replace(self.conflict, versions=tuple(n.name for n in self.versions))
             elif cursor.at("FROM"):
                 self.origin = read_origin(cursor)
             else:
                 raise cursor.error()
+        if (written := self.options.pop("appendonly", None)) is not None:
+            self.append_only = self.append_only or written.lower() == "true"
         self._finish_format()
         self.finish()
+        self._check_conflict()
+
+    def _check_conflict(self) -> None:
+        """Checks the conflict rule: its version columns are columns of values with an order, and not of the key."""
+        rule, columns = self.conflict, {c.name: c for c in self.columns}
+        for name in self.versions:
+            column = columns.get(name.name)
+            if column is None:
+                raise self.cursor.error_at(
+                    name.span,
+                    "UNDEFINED_COLUMN",
+                    f'version column "{name.name}" does not exist',
+                    hint=did_you_mean(name.name, columns),
+                )
+            if name.name in self.primary_key or column.type.fields or column.type.element or column.type in _UNORDERED:
+                self.refuse(f'version column "{name.name}" of the key or of type {column.type.sql}', name.span)
+        if rule.action == "ignore" and self.versions:
+            self.refuse("DO NOTHING with a version column", self.versions[0].span, "Write OVERWRITE.")
+        if rule.action == "fill" and len(rule.versions) > 1:
+            hint = "Name one, for instance a generated column that orders the rows."
+            self.refuse("DO UPDATE IF NOT NULL with several version columns", self.versions[1].span, hint)
+        if rule.action == "fill" and self.declared:
+            detail = "DEFAULT with DO UPDATE IF NOT NULL"
+            self.refuse(detail, self.spans[next(iter(self.declared))], "A missing value would never be NULL.")
 
     def _finish_format(self) -> None:
         """Interprets FORMAT … ENCODE and INCLUDE by the kind of connector (files, messages, changes)."""

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from sqlglot import exp
 
 from watersmeet.catalog import (
+    Conflict,
     DropWord,
     Index,
     MaterializedView,
@@ -88,13 +89,14 @@ class CreateRelation(Create):
 class CreateTable(CreateRelation):
     """`CREATE TABLE`.
 
-    append_only: whether UPDATE and DELETE are rejected. query: the query of CREATE TABLE … AS; `columns` is then empty,
-    and `column_names` has the declared names (empty: the names from the query).
+    append_only: whether UPDATE and DELETE are rejected. conflict: the rule of ON CONFLICT. query: the query of CREATE
+    TABLE … AS; `columns` is then empty, and `column_names` has the declared names (empty: the names from the query).
     """
 
     makes: ClassVar[type[Relation]] = Table
 
     append_only: bool = False
+    conflict: Conflict | None = None
     query: exp.Expression | None = None
     column_names: tuple[str, ...] = ()
 

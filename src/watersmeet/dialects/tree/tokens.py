@@ -357,6 +357,9 @@ def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[s
         if secret is not None and cursor.at("AS", "FILE"):
             key = _as_content(cursor, key, span_of(tokens))
         options[key] = secret or read_value(cursor)
+        if cursor.take("("):  # RisingWave's `backfill_order = FIXED(a -> b)`
+            options[key] += f"({' '.join(t.text for t in cursor.until(')'))})"
+            cursor.expect(")")
         if spans is not None:
             spans[key] = span_of([*tokens, cursor.tokens[cursor.index - 1]])
         if not cursor.take(","):

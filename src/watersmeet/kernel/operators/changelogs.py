@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,7 @@ from watersmeet.kernel.runs.groups import NEVER, Groups, Ints, greatest, group, 
 from watersmeet.kernel.runs.matching import Arranged, Probe, parts, probes, shown
 from watersmeet.kernel.runs.run import Run, arrange, is_pure
 from watersmeet.kernel.runs.state import State
+from watersmeet.values import ConflictAction
 from watersmeet.values.watermarks import value
 
 
@@ -56,7 +58,11 @@ def upsert(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) 
     if emptied:
         changes += [run.delta().negated() for run in trace.runs]
         old_runs = []
-    for winners in _last_by_key(delta, op.keys):
+    if op.action == "overwrite" and not op.versions:
+        last = _last_by_key(delta, op.keys)
+    else:
+        last = resolved(_beside_stored(op, delta, old_runs), op.keys, op.action, op.versions)
+    for winners in last:
         rows = Delta(winners.columns, winners.diff).select(range(width))
         changes.append(rows.take(np.flatnonzero(rows.diff > 0)))
         for probe in probes([winners], exact=False):
@@ -73,6 +79,70 @@ def upsert(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) 
 def _last_by_key(delta: Delta, keys: tuple[int, ...]) -> list[Run]:
     """For each key the row with the highest `_seq`, as pure runs."""
     return [probe.run.take(probe.starts + probe.lengths - 1) for probe in in_order(delta, keys)]
+
+
+#: The `_seq` of a stored row, which precedes all changes.
+STORED: Final = int(np.iinfo(np.int64).min)
+
+
+def _beside_stored(op: Upsert, delta: Delta, old_runs: Sequence[Run]) -> Delta:
+    """The changes and the stored rows of their keys."""
+    found = [delta]
+    for probe in in_order(delta, op.keys):
+        rows, _ = _stored(probe, np.arange(probe.num_groups), old_runs)
+        if rows is not None:
+            count = len(rows[0])
+            found.append(Delta(col.positional([*rows, pa.repeat(STORED, count)]), np.ones(count, np.int64)))
+    return Delta.concat(found)
+
+
+def resolved(delta: Delta, keys: tuple[int, ...], action: ConflictAction, versions: tuple[int, ...]) -> list[Run]:
+    """For each key the row after all changes, as pure runs; a row with a negative diff if the key has none.
+
+    The changes are in the order of the last column, `_seq`; a stored row has the `_seq` STORED. Law: the result is that
+    of the changes one after the other by the rules of `catalog.Conflict`; a change with a negative diff deletes.
+    """
+    return [_resolved(probe, action, versions) for probe in in_order(delta, keys)]
+
+
+def _resolved(probe: Probe, action: ConflictAction, versions: tuple[int, ...]) -> Run:
+    run, rows = probe.run, np.arange(probe.run.num_rows)
+    groups = probe.of_rows(np.arange(probe.num_groups))
+    deletions = np.where(run.diff < 0, rows, -1)
+    deleted = np.maximum.reduceat(deletions, probe.starts) if probe.num_groups else deletions
+    alive = rows > deleted[groups]
+    # A key whose last change deletes has no row that is alive; this change stands for it.
+    alive[deleted[deleted == probe.starts + probe.lengths - 1]] = True
+    rows = rows[alive]
+    starts = np.flatnonzero(np.diff(groups[rows], prepend=-1))
+    ends = np.append(starts[1:], len(rows)) - 1
+    ranks = [_ranks(run.arrays[v])[rows] for v in versions]
+    if action == "ignore":
+        return run.take(rows[starts])
+    if action == "overwrite":
+        return run.take(rows[np.lexsort((rows, *reversed(ranks), groups[rows]))[ends]])
+    places = np.arange(len(rows))
+    begins = np.repeat(places[starts], np.diff(np.append(starts, len(rows))))
+    newer = np.ones(len(rows), np.bool_)
+    for rank in ranks:  # at most one: `versions` of "fill"
+        raised = rank + groups[rows] * (int(rank.max(initial=0)) + 1)
+        newer[1:] = (np.maximum.accumulate(raised)[:-1] <= raised[1:]) | (begins[1:] == places[1:])
+    made = []
+    for array in run.arrays:
+        valid = newer if (mask := col.validity(array)) is None else newer & mask[rows]
+        source = np.maximum.accumulate(np.where(valid, places, -1))[ends]
+        made.append(col.gather(array, rows[np.where(source >= starts, source, starts)]))
+    last = run.take(rows[ends])
+    return Run(last.hash, col.positional(made), last.weights, last.keys, pure=last.pure)
+
+
+def _ranks(array: pa.Array) -> Ints:
+    """The rank of each value among all, equal for equal values: NULL is the lowest, NaN the highest."""
+    ranks = np.asarray(pc.rank(array, sort_keys="ascending", tiebreaker="dense").to_numpy(), np.int64)
+    if pa.types.is_floating(array.type):
+        ranks[pc.fill_null(pc.is_nan(array), fill_value=False).to_numpy(zero_copy_only=False)] = len(array) + 1
+    ranks[~array.is_valid().to_numpy(zero_copy_only=False)] = 0
+    return ranks
 
 
 def _hashes(delta: Delta, keys: tuple[int, ...]) -> Hashes:

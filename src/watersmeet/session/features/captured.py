@@ -256,6 +256,7 @@ def _table(
         (statement.declared, "DEFAULT"),
         (statement.arrivals, "AS PROCTIME()"),
         (statement.append_only, "APPEND ONLY"),
+        (statement.conflict, "ON CONFLICT"),
     ):
         if given:
             raise error(

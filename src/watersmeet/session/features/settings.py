@@ -57,6 +57,9 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
             cursor.take("HOUR", "TO", "MINUTE")
             cursor.end()
             return SetVariable(**base, name=name, value=offset, local=local)
+        if cursor.take("LOCAL"):
+            cursor.end()
+            return SetVariable(**base, name=name, value=None, local=local)
     elif (of_mode := read_set_mode(cursor, base)) is not None:
         return of_mode
     else:

@@ -220,6 +220,7 @@ def _drop_column(session: Session, statement: DropColumn, relation: Relation) ->
     generated = [g for g, made in relation.generated.items() if g != name and name in [c.name for c in made.reads]]
     event_time = relation.event_time is not None and relation.event_time.column == name
     used = "the primary key" if name in relation.primary_key else "the watermark" if event_time else ""
+    used = "the conflict rule" if relation.conflict and name in relation.conflict.versions else used
     used = used or (f'the generated column "{generated[0]}"' if generated else "")
     used = used or ("every row" if relation.defaults.get(name) == ARRIVAL or len(names) == 1 else "")
     readers = [] if used else _readers(session, relation, name)

@@ -48,14 +48,15 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     statement = with_secrets(session, statement)
     if is_captured(statement):
         return create_captured_table(session, statement)
-    if statement.append_only and statement.primary_key:
+    ignores = statement.conflict is not None and statement.conflict.action == "ignore"
+    if statement.append_only and statement.primary_key and not ignores:
         raise not_supported(
             "APPEND ONLY with a primary key",
             statement.text,
             statement.name_span,
             detail="When PRIMARY KEY constraint applied to an APPEND ONLY table, the ON CONFLICT behavior must be "
-            "DO NOTHING, which tables do not have.",
-            hint="Leave out APPEND ONLY or the primary key.",
+            "DO NOTHING.",
+            hint="Write ON CONFLICT DO NOTHING, or leave out APPEND ONLY or the primary key.",
         )
     # Its query may read the replaced relation.
     query = batch_query(session, statement.query, statement.text) if statement.query and statement.replaces else None
@@ -74,6 +75,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
             statement.columns,
             primary_key=statement.primary_key,
             append_only=statement.append_only,
+            conflict=statement.conflict,
             connector=_connector(session, statement),
             depends_on=connections,
             format=statement.format,
@@ -207,9 +209,19 @@ def create_index(session: Session, statement: CreateIndex) -> Result:
     return Result("CREATE INDEX")
 
 
+#: Options of tables in RisingWave that no result depends on.
+_WITHOUT_EFFECT: Final = ("dml_rate_limit", "backfill_rate_limit", "streaming_parallelism", "streaming_max_parallelism")
+
+
 def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
     """The options of the connector; empty without a connector, and where tests replace it."""
     options = {n: v for n, v in statement.options.items() if n not in OPTIONS}
+    for name in [n for n in options if n in _WITHOUT_EFFECT]:
+        session.notice(f"option {name} of a table has no effect")
+        del options[name]
+    if "retention_seconds" in options:
+        hint = "A view with WHERE column > now() - INTERVAL '1 day' has the newest rows; DELETE removes others."
+        raise not_supported("option retention_seconds of a table", statement.text, statement.name_span, hint=hint)
     if "connector" not in options and options:
         raise error_at(
             statement,
