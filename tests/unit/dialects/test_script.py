@@ -152,7 +152,7 @@ def test_nesting_has_a_limit():
         ("ALTER TABLE t ALTER COLUMN a TYPE bigint", "ALTER TABLE … ALTER"),
         ("CREATE FUNCTION f() RETURNS int LANGUAGE rust AS 'x'", "a function in RUST"),
         ("CREATE AGGREGATE f(int) RETURNS int LANGUAGE sql AS 'x'", "an aggregate in SQL"),
-        ("VACUUM t", "VACUUM"),
+        ("REINDEX t", "REINDEX"),
         ("COPY t FROM PROGRAM 'ls'", "COPY FROM PROGRAM"),
         ("EXPLAIN ANALYZE INSERT INTO t VALUES (1)", "EXPLAIN ANALYZE INSERT"),
         ("LISTEN a", "LISTEN"),
