@@ -50,6 +50,7 @@ from watersmeet.catalog.rowless import (
     SinkQuery,
     SqlFunction,
 )
+from watersmeet.catalog.systemcatalogs import SYSTEM_CATALOGS, catalog_rows, qualified
 from watersmeet.catalog.tables import (
     LAKES,
     AddressRanges,
@@ -99,6 +100,7 @@ __all__ = [
     "ROWTIME",
     "SHOWN",
     "SHOWN_CREATED",
+    "SYSTEM_CATALOGS",
     "TIME_COLUMN",
     "TOMBSTONE",
     "VALUE_COLUMN",
@@ -153,6 +155,8 @@ __all__ = [
     "TopicWriter",
     "View",
     "Words",
+    "catalog_rows",
     "one",
+    "qualified",
     "turned_into",
 ]

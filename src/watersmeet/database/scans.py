@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from watersmeet.algebra.bounded import Past, PastScan, TopicScan
 from watersmeet.binder.clauses.sources import DEAD_LETTERS, SYSTEM_RELATIONS
-from watersmeet.catalog import Catalog, Relation, Source
-from watersmeet.catalog.systemcatalogs import SYSTEM_CATALOGS, catalog_rows
+from watersmeet.catalog import SYSTEM_CATALOGS, Catalog, Relation, Source, catalog_rows
 from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, stored_dead_letters
 from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.connectors.kafka.reading import read_topic

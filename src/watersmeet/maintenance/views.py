@@ -26,7 +26,6 @@ from watersmeet.database.rebuild import requested, watermarks_of
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.dialects.tree.statements import Select, Subscribe
-from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import error
 from watersmeet.maintenance.querysources import with_own_sources
 from watersmeet.maintenance.refreshing import refresh_read
@@ -239,8 +238,9 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     """The view that the statement would create. Raises errors of the binder, with their positions."""
     for name in sorted(statement.options.keys() - {JOIN_ROWS_SETTING}):
         if name not in _WITHOUT_EFFECT:
+            message = f"option {name} of a materialized view is not supported"
             hint = "WHERE column > now() - INTERVAL '1 day' lets rows go." if name == "retention_seconds" else None
-            raise not_supported(f"option {name} of a materialized view", statement.text, statement.span, hint=hint)
+            raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", message, hint=hint)
         session.notice(f"option {name} of a materialized view has no effect")
     query = _current(session, lambda now: bound_query(statement, readable(session.catalog), session.dialect, now))
     session.notices.extend(query.notices)

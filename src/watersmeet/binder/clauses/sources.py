@@ -39,6 +39,7 @@ from watersmeet.binder.context.rules import Binding, BindQuery, DialectRules, Na
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, single, unknown_source
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import (
+    SYSTEM_CATALOGS,
     CapturedDatabase,
     Catalog,
     Connection,
@@ -51,9 +52,9 @@ from watersmeet.catalog import (
     Server,
     Sink,
     View,
+    qualified,
 )
 from watersmeet.catalog.parts import DEAD_LETTER_COLUMNS
-from watersmeet.catalog.systemcatalogs import SYSTEM_CATALOGS, qualified
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import near_relations, relation_in_from, with_current_names
 from watersmeet.dialects.script import read_script

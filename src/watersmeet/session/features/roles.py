@@ -37,7 +37,7 @@ from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.variables import check_setting
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import schema_meant
-from watersmeet.dialects.tree.statements import Accepted, Name, Refused, Statement
+from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, refused, span_of
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.handlers import handles
@@ -49,15 +49,11 @@ from watersmeet.system.secretvalues import reference
 _KINDS: Final = (("TABLE",), ("VIEW",), ("MATERIALIZED", "VIEW"), ("SOURCE",), ("STREAM",), ("DICTIONARY",))
 
 #: Options of PostgreSQL that every role of Watersmeet has.
-_WITHOUT_EFFECT: Final = (
-    "NOCREATEDB", "NOCREATEROLE", "NOCREATEUSER", "NOREPLICATION", "NOBYPASSRLS", "INHERIT",
-    "CREATEDB",  # there is one database
-)  # fmt: skip
+_WITHOUT_EFFECT: Final = ("NOCREATEDB", "NOCREATEROLE", "NOREPLICATION", "NOBYPASSRLS", "INHERIT")
 
 _LACKING: Final = {
+    "CREATEDB": "There is one database.",
     "CREATEROLE": f"Members of the role {ADMIN} create roles: GRANT {ADMIN} TO name.",
-    "CREATEUSER": f"Members of the role {ADMIN} create roles: GRANT {ADMIN} TO name.",
-    "OAUTH": "Give a password.",
     "REPLICATION": None,
     "BYPASSRLS": None,
     "NOINHERIT": "Members of a role have its rights.",
@@ -75,27 +71,7 @@ _OPEN: Final = (
     ("USAGE", "TYPE"),
 )
 
-#: Lists of privileges on objects other than relations that have no effect, by the kind of object.
-_OF_DEFINERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
-    "SCHEMA": (("CREATE",), ("USAGE", "CREATE"), ("CREATE", "USAGE"), ("ALL",)),
-    "DATABASE": (("CREATE",), ("CONNECT", "CREATE"), ("CREATE", "CONNECT"), ("ALL",)),
-    "CONNECTION": (("USAGE",), ("ALL",)),
-    "SECRET": (("USAGE",), ("ALL",)),
-}
-
-_OTHERS: Final = (
-    "CONNECTION",
-    "SECRET",
-    "SCHEMA",
-    "DATABASE",
-    "FUNCTION",
-    "SEQUENCE",
-    "TYPE",
-    "LANGUAGE",
-    "FOREIGN",
-    "TABLESPACE",
-    "DOMAIN",
-)
+_OTHERS: Final = ("SCHEMA", "DATABASE", "FUNCTION", "SEQUENCE", "TYPE", "LANGUAGE", "FOREIGN", "TABLESPACE", "DOMAIN")
 
 
 @dataclass(frozen=True)
@@ -402,10 +378,6 @@ def _on(cursor: Cursor, base: dict[str, Any], words: tuple[str, ...], *, gives: 
     every = cursor.at("ALL") and cursor.tokens[cursor.index + 2 : cursor.index + 3]
     other = cursor.tokens[cursor.index + 1].text.upper() if every else kind
     if other in (*_OTHERS, "FUNCTIONS", "SEQUENCES", "ROUTINES") and _is_kind(cursor):
-        if words in _OF_DEFINERS.get(other, ()) and gives:
-            cursor.until("")
-            hint = "members of the role writer define objects: GRANT writer TO name"
-            return Accepted(**base, command="GRANT", notice=f"GRANT ON {other} has no effect: {hint}")
         if len(words) > 1 or (words[0], other) not in _OPEN or not gives:
             shown = f"{'GRANT' if gives else 'REVOKE'} {', '.join(words)} ON {other}"
             hint = "Rights are of relations, and of the roles reader, writer and admin."
