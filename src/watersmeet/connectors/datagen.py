@@ -601,14 +601,14 @@ class DatagenSource(PacedSource):
         options.check()
         self._fields = options.under("fields.")
         self._rate = options.number("datagen.rows.per.second")
-        made = generators_of(relation.columns, self._fields)
+        made = generators_of(relation.given, self._fields)
         super().__init__(
             relation.id,
-            relation.columns,
+            relation.given,
             per_second=Fraction(self._rate),
             splits=options.number("datagen.split.num"),
             limit=least([options.integer("datagen.max.rows"), *(column.limit for column in made.values())]),
-            row_bytes=ROW_BYTES * max(1, len(relation.columns)),
+            row_bytes=ROW_BYTES * max(1, len(relation.given)),
         )
 
     def spec(self) -> DatagenSpec:

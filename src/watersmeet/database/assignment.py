@@ -266,7 +266,9 @@ def _is_assignable(source: SqlType, target: SqlType) -> bool:
         assert target.element is not None
         return _is_assignable(source.element, target.element)
     if source.name == "struct" and target.name == "struct":
-        return [n for n, _ in source.fields] == [n for n, _ in target.fields] and all(
+        names, wanted = [n for n, _ in source.fields], [n for n, _ in target.fields]
+        unnamed = [str(i + 1) for i in range(len(wanted))]  # Timeplus' tuples
+        return names in (wanted, unnamed) and all(
             _is_assignable(s, t) for (_, s), (_, t) in zip(source.fields, target.fields, strict=True)
         )
     return False
@@ -369,7 +371,7 @@ def generated_columns(
     RisingWave, "Generated columns". Raises DATATYPE_MISMATCH for a value that can't be assigned to its column,
     FEATURE_NOT_SUPPORTED for an expression that reads another generated column, and errors of the expressions.
     """
-    given = tuple(c for c in statement.columns if c.name not in statement.generated)
+    given = tuple(c for c in statement.columns if c.name not in (*statement.generated, *statement.arrivals))
     made: dict[str, GeneratedColumn] = {}
     functions: list[str] = []
     for column in statement.columns:
@@ -377,10 +379,11 @@ def generated_columns(
             continue
         tree, called = inlined(statement.generated[column.name], session.catalog, session.dialect, statement.text)
         functions += called
-        _check_reads(tree, statement, made)
+        earlier: Collection[str] = made if isinstance(statement, CreateStream) else ()
+        _check_reads(tree, statement, earlier)
         target = Target(column)
         tree = target.typed(tree)
-        known = tuple(c for c in statement.columns if c in given or c.name in made)
+        known = tuple(c for c in statement.columns if c in given or c.name in earlier)
         ctx = _context(known, statement.name, statement.text, _CLAUSE)
         value = bind_value(tree, ctx)
         if not target.takes(value.type):
@@ -399,10 +402,9 @@ def _check_reads(tree: exp.Expression, statement: CreateRelation, earlier: Colle
     """FEATURE_NOT_SUPPORTED for a column whose value is not in the written row. earlier: the generated columns of a
     stream that are computed before it.
     """
-    known = earlier if isinstance(statement, CreateStream) else ()
     for node in tree.find_all(exp.Column):
         name = name_of(node.this)
-        if name in (*statement.generated, *statement.arrivals) and name not in known:
+        if name in (*statement.generated, *statement.arrivals) and name not in earlier:
             raise error_at(
                 statement,
                 node_span(node),

@@ -77,6 +77,7 @@ TIMEPLUS: Final = Semantics(
         "external table",
         "function",
         "external stream",
+        "random stream",
     ),
     own_words=("stream", "dictionary"),
     row_order="arrival",

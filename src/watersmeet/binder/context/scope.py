@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from watersmeet.dialects.schemas import comparable_schema
 from watersmeet.dialects.semantics import Semantics
-from watersmeet.dialects.tree.nodes import Adapted, ColumnPath, FirstName, ImpliedAlias, text_of
+from watersmeet.dialects.tree.nodes import Adapted, ColumnPath, FirstName, ImpliedAlias, TuplePath, text_of
 from watersmeet.dialects.tree.queries import is_folded, name_of
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions.calls import Inlined
@@ -361,7 +361,7 @@ def item_name(node: exp.Expression) -> str | None:
 
 def unknown_source(alias: str, node: exp.Expression) -> str:
     """The message for a qualifier that FROM lacks, in the words of the node's grammar."""
-    if isinstance(node, ColumnPath):
+    if isinstance(node, ColumnPath) and not isinstance(node, TuplePath):
         return f'unknown source "{alias}"'
     return f'missing FROM-clause entry for table "{alias}"'
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sqlglot.tokens import Token
+
 from watersmeet.catalog import SHOWN_CREATED
+from watersmeet.dialects.statements.dml import read_dml
 from watersmeet.dialects.timeplus.storage import TUNING, TUNING_REASON, no_effect
 from watersmeet.dialects.tree.definitions import TruncateStream
 from watersmeet.dialects.tree.statements import Accepted, Exists, Show, Statement
@@ -167,7 +170,36 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     return Accepted(**base, command="SET", notices=tuple(notices))
 
 
+def read_insert(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """Reads SETTINGS and FORMAT Values before the rows of an INSERT; returns None for an INSERT without them."""
+    begin, kept, notices = cursor.index, list[Token](), list[str]()
+    while not cursor.done:
+        kept += cursor.originals(cursor.until("SETTINGS", "FORMAT", *_ROWS))
+        if any(map(cursor.at, _ROWS)):
+            break
+        if cursor.take("SETTINGS"):
+            settings: dict[str, str] = {}
+            while not settings or cursor.take(","):
+                read_setting(cursor, settings)
+            notices += [no_effect(f"setting {name}", TUNING_REASON) for name in settings]
+        elif cursor.take("FORMAT") and not cursor.take("VALUES"):
+            word = cursor.rest[0].text if cursor.rest else ""
+            return refused(cursor, base, f"INSERT … FORMAT {word}", hint="Write VALUES, or COPY … FROM STDIN.")
+        elif cursor.tokens[cursor.index - 1].text.upper() == "VALUES":
+            kept += cursor.originals(cursor.tokens[cursor.index - 1 : cursor.index])
+            break
+    if not notices and not cursor.done and any(map(cursor.at, _ROWS)):
+        cursor.index = begin
+        return None
+    inner = cursor.over([*kept, *cursor.originals(cursor.rest)])
+    return read_dml(inner, {**base, "notices": tuple(notices)})
+
+
+#: The words before the rows of an INSERT.
+_ROWS: Final = ("VALUES", "SELECT", "WITH")
+
 READERS: Final = {
+    "INSERT": read_insert,
     **dict.fromkeys(("DESC", "DESCRIBE", "DROP"), read_described),
     "EXISTS": read_exists,
     "OPTIMIZE": read_optimize,

@@ -145,8 +145,7 @@ def _read_index(cursor: Cursor, base: dict[str, Any], stream: Name) -> Statement
 #: Clauses of ALTER that Watersmeet lacks, each with the way round.
 _ALTERS_LACKING: Final = {
     "DROP PARTITION": "DELETE FROM stream WHERE … deletes rows of a keyed stream.",
-    "DROP COLUMN": "Create another stream, and INSERT INTO it SELECT … FROM table(stream).",
-    "DELETE COLUMN": "Create another stream, and INSERT INTO it SELECT … FROM table(stream).",
+    "DELETE COLUMN": "Write DROP COLUMN.",
     "MODIFY COLUMN": "Create another stream, and INSERT INTO it SELECT … FROM table(stream).",
     "MODIFY QUERY": "CREATE OR REPLACE MATERIALIZED VIEW view AS … has another query.",
     "DELETE": "Write DELETE FROM stream WHERE ….",
@@ -156,14 +155,15 @@ _ALTERS_LACKING: Final = {
 
 def _read_added(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
     column = read_column(cursor, ())
-    only_default(cursor, column, "that is added", constant=False)
+    declared = only_default(cursor, column, "that is added")
     notices = list(column.notices)
     if cursor.take("FIRST") or (cursor.take("AFTER") and cursor.name(reserved=True)):
         notices.append(no_effect("the place of an added column", "it is the last one"))
     field, kind = column.field, column.kind
     default = None if field.nullable else type_default(field.type)
     digits = kind.digits if kind.digits is not None and kind.digits < DIGITS else None
-    return field, {"default": default, "range": kind.range, "digits": digits, "notices": tuple(notices)}
+    limits = {"range": kind.range, "digits": digits}
+    return field, {"default": default, "declared": declared, "notices": tuple(notices), **limits}
 
 
 def _read_storage(cursor: Cursor) -> list[str] | None:

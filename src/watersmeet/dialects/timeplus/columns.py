@@ -45,7 +45,6 @@ _ENUMS: Final = ("enum8", "enum16", "enum")
 
 _LACKING: Final = {
     "map": "Use json.",
-    "tuple": "Use json.",
     "nested": "Use one array for each of its columns, or json.",
     "int256": "Numbers have at most 38 digits: use int128.",
     "uint256": "Numbers have at most 38 digits: use int128.",
@@ -95,6 +94,8 @@ def read_column_type(cursor: Cursor) -> ColumnType:
         if name == "array":
             return ColumnType(SqlType("array", element=inner.type), note=inner.note)
         return replace(inner, nullable=inner.nullable or name == "nullable")
+    if name == "tuple":
+        return _tuple(cursor)
     if name in _ENUMS:
         return ColumnType(VARCHAR, choices=_read_choices(cursor))
     if name in _TEXTS:
@@ -119,6 +120,26 @@ def read_column_type(cursor: Cursor) -> ColumnType:
         cursor.until(")")
         cursor.expect(")")
     return ColumnType(SqlType(_NAMES[name]), range=_RANGES.get(name), digits=digits)
+
+
+def _tuple(cursor: Cursor) -> ColumnType:
+    """The type of `tuple(int, string)` or `tuple(a int, b string)`: a struct; unnamed elements are called 1, 2 and so
+    on.
+    """
+    cursor.expect("(")
+    fields: list[tuple[str, SqlType]] = []
+    notes: list[str] = []
+    while not fields or cursor.take(","):
+        begin, number = cursor.index, str(len(fields) + 1)
+        first = cursor.name(reserved=True)
+        is_name = not (cursor.at(",") or cursor.at(")") or cursor.at("("))
+        if not is_name:
+            cursor.index = begin
+        kind = read_column_type(cursor)
+        fields.append((first.name if is_name else number, kind.type))
+        notes += [kind.note] if kind.note else []
+    cursor.expect(")")
+    return ColumnType(SqlType("struct", fields=tuple(fields)), note=notes[0] if notes else "")
 
 
 def _read_choices(cursor: Cursor) -> tuple[str, ...]:

@@ -404,7 +404,6 @@ _OBJECTS_LACKING: Final = {
     "ALERT": "Subscribe to a materialized view: its rows are delivered to the program that acts.",
     "DISK": "The database is in one directory or object store.",
     "INPUT": "Read a topic by CREATE EXTERNAL STREAM, or INSERT the rows over the server's protocol.",
-    "RANDOM STREAM": "INSERT rows.",
     "STORAGE POLICY": "The database is in one directory or object store.",
     "TASK": "A materialized view is always up to date.",
 }
@@ -432,6 +431,7 @@ DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {
     "STREAM": "stream",
     "EXTERNAL STREAM": "stream",
     "EXTERNAL TABLE": "stream",
+    "RANDOM STREAM": "stream",
     "VIEW": "any view",
     "DICTIONARY": "dictionary",
     "FORMAT SCHEMA": "format schema",

@@ -27,7 +27,8 @@ from watersmeet.dialects.timeplus.aggregates import AGGREGATES, PARAMETRIC, aggr
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
 from watersmeet.dialects.timeplus.nodes import EmitClause, PlainUnion, StreamSelect, StreamTable, cut_emit
 from watersmeet.dialects.timeplus.streamfunctions import read_relation_function, with_ranges
-from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, FirstName, ImpliedAlias, Marking, retyped
+from watersmeet.dialects.timeplus.tablefunctions import read_table_functions, with_called_values
+from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, FirstName, ImpliedAlias, Marking, TuplePath, retyped
 from watersmeet.dialects.tree.queries import depth_checked, node_error
 from watersmeet.dialects.tree.tokens import span_of
 from watersmeet.values.spans import own_span, set_span
@@ -297,8 +298,11 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
 
         def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expression | None]:
             """The trees in the form that the binder reads."""
-            tokens, emit, self._inner_emits = cut_emit(with_ranges(with_union_modes(raw_tokens)), sql)
+            tokens = with_ranges(with_union_modes(with_called_values(raw_tokens)))
+            tokens, emit, self._inner_emits = cut_emit(tokens, sql)
             trees: list[exp.Expression | None] = super().parse(tokens, sql)
+            for tree in trees:
+                read_table_functions(tree, sql)
             for node, clause in [(trees[0], emit), *_with_emit(trees)]:
                 if isinstance(node, exp.Select) and clause is not None and clause.length("last_us") is not None:
                     _read_last(node, clause)
@@ -493,6 +497,8 @@ def adapted(tree: exp.Expression) -> exp.Expression:
             node.replace(interval)
         elif not node.args.get("table") and isinstance(node.this, exp.Identifier):
             retyped(node.this, FirstName)  # an ambiguous name means the first relation that has it, as in ClickHouse
+        elif type(node) is exp.Column and isinstance(node.this, exp.Identifier):
+            retyped(node, TuplePath)
     for join in tree.find_all(exp.Join):
         for name in list(join.args.get("using") or []):
             retyped(name, FirstName)

@@ -38,6 +38,7 @@ _SETTINGS: Final[dict[str, str]] = {
 
 #: The settings of queries that never change a result.
 TUNING: Final = frozenset({
+    "FORMAT",
     "checkpoint_interval", "checkpoint_settings", "default_hash_join", "default_hash_table",
     "dlq_consecutive_failures_limit", "dlq_max_message_batch_size", "emit_aggregated_during_backfill",
     "emit_during_backfill", "enable_backfill_from_historical_store", "enable_optimize_predicate_expression",

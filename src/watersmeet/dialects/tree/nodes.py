@@ -71,6 +71,10 @@ class ColumnPath(exp.Column):  # type: ignore[misc]
     own_parts: ClassVar[frozenset[str]] = frozenset({"title"})
 
 
+class TuplePath(ColumnPath):
+    """`p.a`: the column of a relation, or the element of a tuple."""
+
+
 class ImpliedAlias(exp.Alias):  # type: ignore[misc]
     """An item of a select list without AS, with the name that its grammar gives it."""
 

@@ -203,4 +203,10 @@ _DEFAULTS: Final[dict[str, str]] = {
 
 def type_default(kind: SqlType) -> str | None:
     """ClickHouse's default of a type, as DuckDB SQL; None for a type without a default."""
+    if kind.name == "struct":
+        parts = [(name, type_default(inner)) for name, inner in kind.fields]
+        listed = ", ".join(
+            f'"{name}" := CAST({default} AS {dict(kind.fields)[name].duckdb})' for name, default in parts
+        )
+        return None if any(default is None for _, default in parts) else f"struct_pack({listed})"
     return "0" if kind.is_numeric else _DEFAULTS.get(kind.name)

@@ -606,7 +606,9 @@ def _columns(session: Session, relation: Relation, command: str) -> Result:
     A field of a topic is NOT NULL if every record with a value has it. The stored value of a tombstone is never read.
     """
     rows: list[Described] = [
-        (c.name, c.type.sql, not c.nullable or c.name in relation.always_there) for c in relation.columns
+        (c.name, c.type.sql, not c.nullable or c.name in relation.always_there)
+        for c in relation.columns
+        if not c.name.startswith("?")  # of a random stream, for its functions
     ]
     if command == "DESCRIBE":
         rows = rules_of(session.dialect).described(relation, lambda: [*rows, *_facts(session, relation)])

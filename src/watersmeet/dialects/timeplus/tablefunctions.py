@@ -1,0 +1,152 @@
+"""Functions in FROM that make rows: `numbers(n)`, `zeros(n)` and `values('a int', …)` become parts that all dialects
+have. FORMAT after a query only concerns its client.
+
+Timeplus, "Table Functions"; ClickHouse, "numbers", "zeros", "values".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.dialects.timeplus.columns import cast_type
+from watersmeet.dialects.tree.queries import node_error, node_span
+from watersmeet.dialects.tree.tokens import not_supported
+from watersmeet.values.spans import own_span, set_span
+
+#: Functions that read what is outside of the database, each with the way round.
+_OUTSIDE: Final = {
+    "file": "CREATE EXTERNAL TABLE t SETTINGS type = 'file', path = '…', format = '…' reads files.",
+    "url": "CREATE EXTERNAL TABLE t SETTINGS type = 'http', url = '…', format = '…' reads a document.",
+    "s3": "CREATE EXTERNAL TABLE t SETTINGS type = 's3', … reads objects.",
+    "mysql": "CREATE EXTERNAL TABLE t SETTINGS type = 'mysql', … reads a table.",
+    "postgresql": "CREATE EXTERNAL TABLE t SETTINGS type = 'postgresql', … reads a table.",
+    "remote": "CREATE EXTERNAL TABLE t SETTINGS type = 'clickhouse', … reads a table.",
+    "generate_random": "CREATE RANDOM STREAM makes rows with random values.",
+}
+
+#: The name of `values` as a function, which the parser doesn't know as a word.
+_CALLED: Final = "$values"
+
+_AFTER: Final = (TokenType.FROM, TokenType.JOIN, TokenType.COMMA)
+
+
+def with_called_values(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens, where `values(…)` in FROM is the call of a function."""
+    found = list(tokens)
+    for i in range(1, len(found) - 2):
+        token, opened = found[i], found[i + 1].token_type == TokenType.L_PAREN
+        if token.token_type == TokenType.VALUES and opened and found[i - 1].token_type in _AFTER:
+            found[i] = Token(TokenType.VAR, _CALLED, token.line, token.col, token.start, token.end, [])
+    return found
+
+
+def read_table_functions(tree: exp.Expression | None, text: str) -> None:
+    """Reads all that this module is about in a tree."""
+    if tree is None:
+        return
+    _read_format(tree)
+    _read_tuples(tree)
+    for node in [n for n in tree.find_all(exp.Table) if isinstance(n.this, exp.Anonymous)]:
+        _read_table_function(node, text)
+
+
+def _read_tuples(tree: exp.Expression) -> None:
+    """Turns tuples inside rows of VALUES into values of structs."""
+    for values in tree.find_all(exp.Values):
+        for row in values.expressions:
+            for inner in [n for n in row.find_all(exp.Tuple) if n is not row]:
+                call = exp.Anonymous(this="row", expressions=inner.expressions)
+                set_span(call, node_span(inner))
+                inner.replace(call)
+
+
+def _read_format(tree: exp.Expression) -> None:
+    """Turns FORMAT of a query into a setting without effect, which gives a notice."""
+    written = tree.args.get("format")
+    if written is None or not isinstance(tree, exp.Query):
+        return
+    tree.set("format", None)
+    setting = exp.EQ(this=exp.column(exp.to_identifier("FORMAT")), expression=exp.Literal.string(written.name))
+    tree.set("settings", [*(tree.args.get("settings") or []), setting])
+
+
+def _read_table_function(node: exp.Table, text: str) -> None:
+    """Replaces a call in FROM by rows. Raises FEATURE_NOT_SUPPORTED for functions that read what is outside, and for
+    arguments that are no constants.
+    """
+    call = node.this
+    name = str(call.this).lower()
+    if name in _OUTSIDE:
+        raise not_supported(f"{name}(…) in FROM", text, own_span(call), hint=_OUTSIDE[name])
+    if name in ("numbers", "numbers_mt") and len(call.expressions) in (1, 2):
+        start, count = [exp.Literal.number(0), *call.expressions][-2:]
+        last = exp.Paren(this=exp.Sub(this=exp.Add(this=start.copy(), expression=count), expression=_one()))
+        _replace(node, exp.Anonymous(this="generate_series", expressions=[start, last]), "number")
+    elif name in ("zeros", "zeros_mt") and len(call.expressions) == 1:
+        series = exp.Anonymous(this="generate_series", expressions=[_one(), call.expressions[0]])
+        zero = exp.alias_(exp.cast(exp.Literal.number(0), exp.DType.SMALLINT), "zero", quoted=True)
+        rows = exp.select(zero, copy=False).from_(exp.Table(this=series), copy=False)
+        node.replace(exp.Subquery(this=rows, alias=node.args.get("alias") or _alias("zeros")))
+    elif name == _CALLED and call.expressions:
+        node.replace(exp.Subquery(this=_values(call, text), alias=node.args.get("alias") or _alias("values")))
+
+
+def _replace(node: exp.Table, call: exp.Anonymous, column: str) -> None:
+    set_span(call, own_span(node.this))
+    alias = node.args.get("alias") or _alias(node.this.this)
+    if not alias.columns:
+        alias.set("columns", [exp.to_identifier(column, quoted=True)])
+    node.set("this", call)
+    node.set("alias", alias)
+
+
+def _values(call: exp.Anonymous, text: str) -> exp.Expression:
+    """The query of `values('a int, b string', (1, 'x'), …)`; without the structure columns are c1, c2 …"""
+    first, *rest = call.expressions
+    structure = first.name if isinstance(first, exp.Literal) and first.is_string and " " in first.name.strip() else ""
+    rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in (rest if structure else [first, *rest])]
+    width = len(rows[0]) if rows else 0
+    if not rows or any(len(row) != width for row in rows):
+        raise node_error(text, call, "SYNTAX_ERROR", "values(…) needs rows of equal width")
+    columns = _structure(structure) if structure else [(f"c{i + 1}", None) for i in range(width)]
+    if len(columns) != width:
+        raise node_error(text, call, "SYNTAX_ERROR", f"the structure has {len(columns)} columns, the rows have {width}")
+    names = [exp.to_identifier(f"c{i + 1}", quoted=True) for i in range(width)]
+    listed = exp.Values(
+        expressions=[exp.Tuple(expressions=row) for row in rows],
+        alias=exp.TableAlias(this=exp.to_identifier("rows", quoted=True), columns=names),
+    )
+    items = [
+        exp.alias_(
+            exp.column(place.copy()) if kind is None else exp.cast(exp.column(place.copy()), kind), name, quoted=True
+        )
+        for place, (name, kind) in zip(names, columns, strict=True)
+    ]
+    return exp.select(*items, copy=False).from_(listed, copy=False)
+
+
+def _structure(text: str) -> list[tuple[str, exp.DataType | None]]:
+    """The names and types of `a int, b decimal(10, 2)`."""
+    found: list[tuple[str, exp.DataType | None]] = []
+    depth, begin = 0, 0
+    for i, character in enumerate(f"{text},"):
+        depth += (character == "(") - (character == ")")
+        if character == "," and not depth:
+            name, _, kind = text[begin:i].strip().partition(" ")
+            found.append(
+                (name.strip("`"), cast_type(exp.DataType.build(kind.strip() or "string", dialect="clickhouse")))
+            )
+            begin = i + 1
+    return found
+
+
+def _one() -> exp.Literal:
+    return exp.Literal.number(1)
+
+
+def _alias(name: str) -> exp.TableAlias:
+    return exp.TableAlias(this=exp.to_identifier(name, quoted=True))
