@@ -240,6 +240,7 @@ STATEMENTS: Final = {
     "CREATE SUBSCRIPTION": ("stored history", "../SUBSCRIPTIONS.md#risingwaves-subscriptions"),
     "CREATE DICTIONARY": ("a look-up table with a source", f"{_TP}#outside-of-the-database"),
     "CREATE EXTERNAL TABLE": ("a table of another system", f"{_TP}#outside-of-the-database"),
+    "CREATE RANDOM STREAM": ("a stream of random rows", _TP),
     "CREATE EXTERNAL STREAM": ("a topic or file", f"{_TP}#outside-of-the-database"),
     "CREATE FORMAT SCHEMA": ("a schema of messages", f"{_TP}#outside-of-the-database"),
     "CREATE NAMED COLLECTION": ("named options", f"{_TP}#outside-of-the-database"),
