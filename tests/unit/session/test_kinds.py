@@ -16,6 +16,7 @@ from watersmeet.dialects.tree.definitions import CreateMergingPump
 from watersmeet.session.features.dictionaries import CreateDictionary
 from watersmeet.session.features.external import CreateExternalStream, CreateExternalTable
 from watersmeet.session.features.foreign import CreateForeignStream, CreateForeignTable, CreateServer
+from watersmeet.session.features.randomstreams import CreateRandomStream
 from watersmeet.session.features.sharedoptions import CreateConnection, CreateFormatSchema, CreateNamedCollection
 from watersmeet.session.features.sqlfunctions import CreateFunction
 from watersmeet.session.features.subscriptions import CreateSubscription
@@ -68,6 +69,7 @@ REPLACING = {
     },
     "timeplus": {
         df.CreateStream: "STREAM name (a int)",
+        CreateRandomStream: "RANDOM STREAM name (a int) SETTINGS eps = 1",
         CreateExternalStream: "EXTERNAL STREAM name (a int) SETTINGS type = 'file', path = '{file}', format = 'CSV'",
         CreateExternalTable: "EXTERNAL TABLE name SETTINGS type = 'timeplus', table = 'below'",
         CreateDictionary: "DICTIONARY name (a int, b string) PRIMARY KEY a SOURCE(TIMEPLUS(STREAM 'below')) "
