@@ -372,11 +372,14 @@ def _signed(session: Session, view: SinkQuery, table: Relation, change: Change) 
 
 
 def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Table:
-    """The inserted rows, repeated by their diffs; for a changelog stream also the deleted rows, all with signs."""
+    """The inserted rows, repeated by their diffs; for a changelog stream also the deleted rows, all with signs. A view
+    with a column `_tp_delta` gives the signs itself, so its deleted rows have none.
+    """
     rows = rows.rename_columns([c.name for c in view.columns])
-    times = np.abs(diff) if stream.takes_signs else np.maximum(diff, 0)
+    signs = stream.takes_signs and DELTA_COLUMN not in rows.column_names
+    times = np.abs(diff) if signs else np.maximum(diff, 0)
     repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), times)))
-    if not stream.takes_signs:
+    if not signs:
         return repeated
     return repeated.append_column(DELTA_COLUMN, pa.array(np.repeat(np.sign(diff), times), pa.int32()))
 

@@ -242,12 +242,14 @@ class Column:
     notices: tuple[str, ...] = ()
 
 
-def read_column(cursor: Cursor, earlier: Collection[str]) -> Column:
-    """Reads a column up to `,` or `)`. earlier: the names of earlier columns."""
+def read_column(cursor: Cursor, earlier: Collection[str], *, has_delta: bool = False) -> Column:
+    """Reads a column up to `,` or `)`. earlier: the names of earlier columns. has_delta: whether `_tp_delta` may be
+    declared.
+    """
     name = cursor.name(reserved=True)
     if name.name in earlier:
         raise cursor.error_at(name.span, "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once')
-    if name.name == DELTA_COLUMN:
+    if name.name == DELTA_COLUMN and not has_delta:
         raise cursor.error_at(name.span, "DUPLICATE_COLUMN", f'column "{DELTA_COLUMN}" is a system column')
     if name.name == HEADERS_COLUMN and cursor.take("MAP", "(", "STRING", ",", "STRING", ")"):
         kind = ColumnType(JSONB, nullable=True)

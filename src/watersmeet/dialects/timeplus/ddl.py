@@ -17,6 +17,7 @@ from watersmeet.dialects.timeplus import accepted
 from watersmeet.dialects.timeplus.columns import DIGITS, key_names, read_column, read_column_type
 from watersmeet.dialects.timeplus.storage import (
     CLAUSE_WORDS,
+    PLACED,
     no_effect,
     setting_notice,
     settings_notices,
@@ -245,6 +246,9 @@ class _Stream:
                 self._settings()
             elif (notices := take_clause(cursor)) is not None:
                 self.notices += notices
+            elif cursor.take("ENGINE", "=", "STREAM") or cursor.take("ENGINE", "=", "MUTABLESTREAM"):
+                cursor.until(*CLAUSE_WORDS)  # as SHOW CREATE of Timeplus writes it, with shards and replicas
+                self.notices.append(no_effect("ENGINE", PLACED))
             elif cursor.at("ENGINE"):
                 hint = "SETTINGS mode = 'versioned_kv' and the like set how a stream keeps rows."
                 raise not_supported("ENGINE of a stream", cursor.text, span_of(cursor.rest), hint=hint)

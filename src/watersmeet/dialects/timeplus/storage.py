@@ -13,7 +13,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value
 from watersmeet.errors import did_you_mean
 
 KEPT: Final = "Watersmeet deletes no rows by age or size"
-_PLACED: Final = "rows are distributed over the buckets of the database"
+PLACED: Final = "rows are distributed over the buckets of the database"
 _COMPRESSED: Final = "Watersmeet compresses its files itself"
 _WRITTEN: Final = "each INSERT is one commit, which is on disk when it returns"
 SORTED: Final = "Watersmeet sorts and partitions its files itself"
@@ -22,8 +22,8 @@ _TUNED: Final = "it only tunes Timeplus' storage"
 
 #: Settings of streams that never change a result, each with the reason.
 _SETTINGS: Final[dict[str, str]] = {
-    **dict.fromkeys(("shards", "replication_factor", "sharding_expr", "placement_policies", "shared_disk"), _PLACED),
-    **dict.fromkeys(("storage_policy", "disk", "storage_type", "distributed_ingest_mode", "subtype"), _PLACED),
+    **dict.fromkeys(("shards", "replication_factor", "sharding_expr", "placement_policies", "shared_disk"), PLACED),
+    **dict.fromkeys(("storage_policy", "disk", "storage_type", "distributed_ingest_mode", "subtype"), PLACED),
     **dict.fromkeys(("logstore_retention_bytes", "logstore_retention_ms", "retention_bytes", "retention_ms"), KEPT),
     **dict.fromkeys(("ttl_seconds", "ttl_column", "merge_with_ttl_timeout", "ttl_only_drop_parts"), KEPT),
     **dict.fromkeys(("logstore_codec", "kvstore_codec", "auto_cf"), _COMPRESSED),
@@ -38,7 +38,7 @@ _SETTINGS: Final[dict[str, str]] = {
 
 #: The settings of queries that never change a result.
 TUNING: Final = frozenset({
-    "FORMAT",
+    "FORMAT", "eps", "interval_time",
     "checkpoint_interval", "checkpoint_settings", "default_hash_join", "default_hash_table",
     "dlq_consecutive_failures_limit", "dlq_max_message_batch_size", "emit_aggregated_during_backfill",
     "emit_during_backfill", "enable_backfill_from_historical_store", "enable_optimize_predicate_expression",

@@ -91,7 +91,7 @@ class _RandomStream:
         cursor = self.cursor
         cursor.expect("(")
         while not cursor.at(")"):
-            self._column(read_column(cursor, [c.name for c in self.columns]))
+            self._column(read_column(cursor, [c.name for c in self.columns], has_delta=True))
             if not cursor.take(","):
                 break
         cursor.expect(")")
@@ -131,8 +131,8 @@ class _RandomStream:
     def _held(self, tree: exp.Expression) -> exp.Expression:
         """The expression with a column of the source instead of each call of a random function."""
         holder = exp.Paren(this=tree)
-        for call in [c for c in holder.find_all(exp.Anonymous) if str(c.this).lower() in _RANDOM]:
-            kind, options = _RANDOM[str(call.this).lower()]
+        for call in [c for c in holder.find_all(exp.Anonymous) if _name(c) in _RANDOM]:
+            kind, options = _RANDOM[_name(call)]
             number = len(self.held)
             held = Field(f"{_HOLDER}{number}", kind, nullable=False)
             self.held.append(held)
@@ -152,7 +152,11 @@ class _RandomStream:
         if len(call.expressions) != len(names) or not all(isinstance(a, exp.Literal) for a in call.expressions):
             hint = f"It takes {len(names)} number{'s' if len(names) > 1 else ''}."
             raise node_error(
-                self.cursor.text, call, "FEATURE_NOT_SUPPORTED", f"this call of {call.this} is not supported", hint=hint
+                self.cursor.text,
+                call,
+                "FEATURE_NOT_SUPPORTED",
+                f"this call of {_name(call)} is not supported",
+                hint=hint,
             )
         return {name: argument.name for name, argument in zip(names, call.expressions, strict=True)}
 
@@ -201,6 +205,11 @@ class _RandomStream:
         if rate != float(value):
             self.notices.append(f"eps = {value} means {rate} here: rows per second are whole numbers")
         return rate
+
+
+def _name(call: exp.Anonymous) -> str:
+    """The function that a call names, as in Timeplus."""
+    return str(call.this).lower().removeprefix("$")
 
 
 @handles(CreateRandomStream)

@@ -21,6 +21,7 @@ from watersmeet.database.producing import unwritten
 from watersmeet.database.reading import batch_query, readable
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result
+from watersmeet.database.writing import accepting
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateView
 from watersmeet.dialects.tree.queries import is_marked
@@ -134,7 +135,8 @@ def _check_columns(statement: CreateMaterializedView, stream: Relation, columns:
     """Checks the columns that a view writes to a stream. Raises UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
     name = statement.into
     assert name is not None
-    known = [c.name for c in stream.columns]
+    taking = accepting(stream) if stream.takes_signs else stream
+    known = [c.name for c in taking.columns]
     targets = []
     if stream.external is not None and ROWTIME not in known:
         columns = tuple(c for c in columns if c.name != ROWTIME)  # tables don't have ROWTIME
@@ -147,7 +149,7 @@ def _check_columns(statement: CreateMaterializedView, stream: Relation, columns:
                 f'stream "{stream.shown}" has no column "{column.name}"',
                 hint=did_you_mean(column.name, known) or "Name the column with AS.",
             )
-        targets.append(Target(stream.column(column.name), statement.span))
+        targets.append(Target(taking.column(column.name), statement.span))
     check_types(columns, targets, statement)
 
 
