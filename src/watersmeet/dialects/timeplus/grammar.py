@@ -162,13 +162,13 @@ class _Select:
 
     def _keeps(self, column: exp.Column, value: exp.Expression) -> bool:
         """True for a name that is not expanded: in an expression with an alias (whose copy is expanded instead), in
-        SETTINGS, as an item of ORDER BY, or for a constant in GROUP BY.
+        SETTINGS, as an item of ORDER BY, as an argument of a function in FROM, or for a constant in GROUP BY.
         """
         above: exp.Expression | None = column.parent
         if isinstance(above, exp.Ordered) or (isinstance(above, exp.Group) and isinstance(value, exp.Literal)):
             return True
         while above is not None and above is not self.node:
-            if _is_alias(above) or above.arg_key == "settings":
+            if _is_alias(above) or above.arg_key == "settings" or isinstance(above, exp.Table):
                 return True
             above = above.parent
         return False
