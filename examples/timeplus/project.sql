@@ -9,7 +9,7 @@ CREATE STREAM IF NOT EXISTS machines (
     plant low_cardinality(string),
     model enum8('press' = 1, 'lathe' = 2, 'oven' = 3),
     limit_celsius float64
-) PRIMARY KEY id SETTINGS mode = 'versioned_kv', version_column = '_tp_time', keep_versions = 3;
+) PRIMARY KEY id SETTINGS mode = 'versioned_kv', version_column = '_tp_time';
 
 CREATE DICTIONARY plants (plant string, city string, shifts uint8)
 PRIMARY KEY plant

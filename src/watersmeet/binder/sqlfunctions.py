@@ -18,6 +18,7 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.binder.cursors import with_cursors_spelled_out
 from watersmeet.catalog import Catalog, SqlFunction
+from watersmeet.catalog.rowless import ANY
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.script import tokenize
@@ -97,6 +98,13 @@ def checked_body(function: SqlFunction, catalog: Catalog) -> SqlFunction:
         if _name(call, function.dialect) == function.name and _schema(call, catalog) in (None, function.schema):
             raise not_supported("a function that calls itself", function.body, node_span(call))
     tree, used = inlined(body, catalog, function.dialect, function.body)
+    if function.returns == ANY:
+        for column in body.find_all(exp.Column):
+            if _parameter(column, function) is None:
+                raise node_error(
+                    function.body, column, "UNDEFINED_COLUMN", f"there is no parameter {name_of(column.this)}"
+                )
+        return replace(function, functions=used)
     place = _Body(function)
     returned(bind_value(tree, place), function.returns, place, tree)
     return replace(function, functions=used)
@@ -181,9 +189,11 @@ def _expanded(call: exp.Expression, function: SqlFunction, catalog: Catalog) -> 
         _body_of(function.body, function.dialect), catalog.seen_in(function), function.dialect, function.body
     )
     span = node_span(call)
-    made = Inlined(this=exp.Paren(this=body.copy()), kind=function.returns, called=function.name)
+    made: exp.Expression = exp.Paren(this=body.copy())
+    if function.returns != ANY:
+        made = Inlined(this=made, kind=function.returns, called=function.name)
     for node in made.walk():
-        set_span(node, None)
+        set_span(node, span if function.returns == ANY else None)
     set_span(made, span)
     arguments = [_argument(a, i, function) for i, a in enumerate(call.expressions)]
     read = set()
@@ -192,7 +202,8 @@ def _expanded(call: exp.Expression, function: SqlFunction, catalog: Catalog) -> 
         if place is not None:
             read.add(place)
             column.replace(arguments[place].copy())
-    made.set("expressions", [a for i, a in enumerate(arguments) if i not in read])
+    if function.returns != ANY:
+        made.set("expressions", [a for i, a in enumerate(arguments) if i not in read])
     return made
 
 
@@ -251,6 +262,8 @@ def _of_group(
 
 
 def _argument(node: exp.Expression, place: int, function: SqlFunction) -> exp.Expression:
+    if function.returns == ANY:
+        return exp.Paren(this=node.copy())
     return Argument(
         this=exp.Paren(this=node.copy()),
         kind=function.parameters[place].type,

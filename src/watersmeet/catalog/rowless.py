@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from watersmeet.catalog.parts import COMMON_SCHEMA, MessageFormat
 from watersmeet.catalog.relations import Relation, Words
@@ -158,14 +158,19 @@ class SinkQuery(MaterializedView):
     skips: bool = field(default=False, kw_only=True)
 
 
+#: The type of parameters and results of a function without types: those of each call.
+ANY: Final = SqlType("any")
+
+
 @dataclass(frozen=True)
 class SqlFunction:
     """A function: in SQL an expression over its parameters, or a function of another language.
 
     schema, path: see `Relation`. parameters: an unnamed parameter has an empty name. returns: for a table function the
-    struct of its columns. body: `SELECT expression`, or the text in the language. sql: the text of the statement that
-    created it. functions: the ids of the functions that the body calls. dropped: whether statements can no longer call
-    it; views and functions created with it still do. called: the function for expressions; None for one in SQL.
+    struct of its columns; `ANY` for a function without types, whose parameters then are of that type, too. body:
+    `SELECT expression`, or the text in the language. sql: the text of the statement that created it. functions: the ids
+    of the functions that the body calls. dropped: whether statements can no longer call it; views and functions created
+    with it still do. called: the function for expressions; None for one in SQL.
     """
 
     name: str
@@ -198,5 +203,7 @@ class SqlFunction:
 
     @property
     def signature(self) -> str:
-        """The name and the types of the parameters."""
+        """The name and the types of the parameters; their names, if they have no types."""
+        if self.returns == ANY:
+            return f"{self.shown}({', '.join(p.name for p in self.parameters)})"
         return f"{self.shown}({', '.join(p.type.sql for p in self.parameters)})"

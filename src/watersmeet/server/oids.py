@@ -111,10 +111,16 @@ _ARRAYS: Final[dict[int, int]] = {
 }
 
 
+#: The type of parameters of a function without types.
+_ANY: Final = PgType(2276, "any", 4, 0, "P")
+
+
 def pg_type(kind: SqlType) -> PgType:
     """The type, or that of an array's elements at any depth."""
     while kind.element is not None:
         kind = kind.element
+    if kind.name == _ANY.name:
+        return _ANY
     return TYPES[kind.name]
 
 

@@ -382,7 +382,7 @@ def test_check_lists_all_that_would_be_refused(call, script):
     assert (second["statement"], second["checked"]) == ("SELECT * FROM v", True)
     assert second["follows"] == {"file": str(path), "line": 2}
     path.write_text("CREATE TABLE t (i int);" + "\n" * 99 + "CREATE VIEW v AS SELECT j FROM t;\nSELECT * FROM v")
-    assert f"{path}:101: relation \"v\" does not exist: see {path}:100" in call("check", path).stdout
+    assert f'{path}:101: relation "v" does not exist: see {path}:100' in call("check", path).stdout
     path.write_text("CREATE TABLE t (i int); SELECT i FROM t")
     done = call("check", path)
     assert (done.exit_code, done.stdout) == (0, "2 statements: none would be refused.\n")

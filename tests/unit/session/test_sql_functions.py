@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import watersmeet
+from watersmeet.errors import Error
 
 
 def test_functions_and_the_old_bodies_of_views_survive_restart_and_rebuild(tmp_path):
@@ -51,3 +52,38 @@ def test_what_a_call_stands_for_is_bounded(run, fails):
     assert run("SELECT f6(1)") == [(128,)]
     refused = fails("SELECT f6(f6(1))")
     assert (refused.condition, "too large" in str(refused)) == ("FEATURE_NOT_SUPPORTED", True)
+
+
+def test_functions_without_types_have_those_of_each_call(tmp_path):
+    path = tmp_path / "db"
+    with watersmeet.connect(path, runtime="inprocess", dialect="timeplus") as connection:
+        connection.execute("CREATE FUNCTION twice AS (x) -> x || x; CREATE FUNCTION more AS (x, y) -> x + y * 2")
+        connection.execute("CREATE STREAM s (a int, b float64, c string)")
+        connection.execute(
+            "CREATE MATERIALIZED VIEW v AS SELECT more(a, 1) AS n, more(b, a) AS f, twice(c) AS t FROM s"
+        )
+        connection.execute("CREATE OR REPLACE FUNCTION more AS (x, y) -> x")
+        connection.execute("INSERT INTO s (a, b, c) VALUES (3, 0.5, 'z'); FLUSH")
+        assert connection.execute("SELECT n, f, t FROM table(v)").fetchall() == [(5, 6.5, "zz")]
+        assert connection.execute("SHOW FUNCTIONS").fetchall()[0][:4] == ("more", "x any, y any", "any", "sql")
+    with watersmeet.connect(path, runtime="inprocess", dialect="timeplus") as connection:
+        assert connection.execute("SELECT more(1, 2), twice('a')").fetchall() == [(1, "aa")]
+
+
+@pytest.mark.parametrize(
+    ("text", "condition", "message"),
+    [
+        ("CREATE FUNCTION f AS (x) -> x + y", "UNDEFINED_COLUMN", "there is no parameter y"),
+        ("CREATE FUNCTION f AS (x, x) -> x", "DUPLICATE_COLUMN", 'parameter name "x" used more than once'),
+        ("CREATE FUNCTION f AS (x) -> f(x)", "FEATURE_NOT_SUPPORTED", "a function that calls itself"),
+        ("CREATE FUNCTION f AS (x) ->", "SYNTAX_ERROR", "syntax error"),
+        ("CREATE FUNCTION f AS (x) -> x; SELECT f(1, 2)", "UNDEFINED_FUNCTION", "function f takes 1 argument"),
+    ],
+)
+def test_what_a_function_without_types_can_not_be(tmp_path, text, condition, message):
+    with (
+        watersmeet.connect(tmp_path / "db", runtime="inprocess", dialect="timeplus") as connection,
+        pytest.raises(Error, match=message) as refused,
+    ):
+        connection.execute(text)
+    assert refused.value.condition == condition

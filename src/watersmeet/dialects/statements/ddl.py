@@ -250,6 +250,8 @@ def read_create_schema(cursor: Cursor, base: dict[str, Any]) -> Statement:
     skip_description(cursor)
     if cursor.take("AUTHORIZATION"):  # objects have no owners
         cursor.name()
+    if cursor.take("COMMENT"):  # Timeplus' word for it
+        cursor.string()
     if not cursor.done:
         raise not_supported(f"{cursor.rest[0].text.upper()} of a schema", cursor.text, span_of(cursor.rest))
     return CreateSchema(**base, name=name, if_not_exists=if_not_exists)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqlglot.tokens import TokenType
 
+from watersmeet.catalog.rowless import ANY
 from watersmeet.dialects.statements.ddl import Reader
 from watersmeet.dialects.tree.definitions import Create
 from watersmeet.dialects.tree.statements import Refused, Statement
@@ -101,6 +102,8 @@ class _Definition:
         cursor = self.cursor
         made = read_new_name(cursor, self.base)
         hint = _IN_PYTHON.format(name=made["name"])
+        if cursor.at("AS", "("):
+            return self._untyped(made)
         if cursor.at("AS"):
             return self._refused("a function without types", hint)
         compiled = next((i for i in range(cursor.index, len(cursor.tokens)) if _is_compiled(cursor, i)), None)
@@ -146,6 +149,28 @@ class _Definition:
             elif not any(cursor.take(*words) for words in _WITHOUT_EFFECT):
                 raise cursor.error()
         return self._made(made, parameters)
+
+    def _untyped(self, made: dict[str, Any]) -> Statement:
+        """Reads `AS (a, b) -> expression`, whose types are those of each call. Timeplus, "SQL UDF"."""
+        cursor = self.cursor
+        cursor.take("AS")
+        names = cursor.names() if not cursor.at("(", ")") else ()
+        if not names:
+            cursor.take("(", ")")
+        arrow = cursor.current
+        if arrow is None or arrow.token_type != TokenType.ARROW or len(cursor.rest) == 1:
+            raise cursor.error(detail="A function without types is written AS (a, b) -> expression.")
+        cursor.index += 1
+        listed = [n.name for n in names]
+        for name in names:
+            if listed.count(name.name) > 1:
+                raise cursor.error_at(
+                    name.span, "DUPLICATE_COLUMN", f'parameter name "{name.name}" used more than once'
+                )
+        body = f"SELECT {cursor.text[cursor.rest[0].start : cursor.rest[-1].end + 1]}"
+        cursor.index = len(cursor.tokens)
+        parameters = tuple(Field(n, ANY) for n in listed)
+        return CreateFunction(**made, parameters=parameters, returns=ANY, body=body, language="sql")
 
     def _made(self, made: dict[str, Any], parameters: Schema) -> Statement:
         cursor = self.cursor
