@@ -102,6 +102,7 @@ _UNSUPPORTED: Final = {
     "google_pubsub": "Google Pub/Sub",
     "mongodb": "MongoDB",
     "mongodb-cdc": "MongoDB",
+    "mqtt": "MQTT",
     "opensearch": "OpenSearch",
     "pulsar": "Pulsar",
     "redshift": "Redshift",
@@ -111,6 +112,7 @@ _UNSUPPORTED: Final = {
     "sqlserver-cdc": "SQL Server",
     "starrocks": "StarRocks",
     "webhdfs": "WebHDFS",
+    "webhook": "HTTP",
 }
 
 

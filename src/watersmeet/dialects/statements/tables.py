@@ -506,6 +506,10 @@ class Definition:
                 self.conflict = replace(self.conflict, versions=tuple(n.name for n in self.versions))
             elif cursor.at("FROM"):
                 self.origin = read_origin(cursor)
+            elif cursor.at("VALIDATE"):
+                hint = "Let a program that receives the requests INSERT them, by PostgreSQL's protocol."
+                self.refuse("VALIDATE of a webhook table", span_of(cursor.rest[:1]), hint)
+                cursor.index = len(cursor.tokens)
             else:
                 raise cursor.error()
         if (written := self.options.pop("appendonly", None)) is not None:

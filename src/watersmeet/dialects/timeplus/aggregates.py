@@ -261,5 +261,7 @@ def aggregate(
             return None
         condition = written.pop()
     if name not in _BUILDERS and "_distinct" in name.removeprefix(base):
+        if not written:
+            return None
         written = [exp.Distinct(expressions=written)]
     return _BUILDERS[base](written, parameters, condition)
