@@ -153,6 +153,16 @@ def _read_transform(self: Any) -> exp.Expression:
     return made
 
 
+def _read_magnitude(self: Any) -> exp.Expression | None:
+    """Reads `@ number`, its magnitude. The sign of a parameter, as in `$1`, is a token of the same type."""
+    if self._prev.text != "@":
+        self._retreat(self._index - 1)
+        found: exp.Expression | None = self._parse_type()
+        return found
+    made: exp.Expression = self.expression(exp.Anonymous(this="abs", expressions=[self._parse_term()]))
+    return made
+
+
 def _arrow(kind: type[exp.Expression]) -> Any:
     """The parser of `a -> b`, which keeps `b` unchanged."""
     return lambda self, this, path: self.expression(kind(this=this, expression=path))
@@ -204,9 +214,7 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             TokenType.RLIKE: lambda self: self.expression(exp.BitwiseNot(this=self._parse_term())),
             TokenType.PIPE_SLASH: lambda self: self.expression(exp.Sqrt(this=self._parse_term())),
             TokenType.DPIPE_SLASH: lambda self: self.expression(exp.Cbrt(this=self._parse_term())),
-            TokenType.PARAMETER: lambda self: self.expression(
-                exp.Anonymous(this="abs", expressions=[self._parse_term()])
-            ),
+            TokenType.PARAMETER: _read_magnitude,
         }
 
 

@@ -94,21 +94,21 @@ def groups(pattern: str) -> int:
     return len(re.findall(r"\((?!\?)", bare))
 
 
-#: The key under which a call keeps the condition for the rows of its SELECT; others are dropped.
+#: The part in which a call has the condition for the rows of its SELECT; others are dropped.
 _KEPT: Final = "kept"
 
 
 def _keeping(call: exp.Expression, condition: exp.Expression) -> exp.Expression:
-    call.meta[_KEPT] = condition
+    call.set(_KEPT, condition)
     return call
 
 
 def with_parsed_rows(node: exp.Select) -> None:
     """Adds to WHERE that the texts of FAST_REGEX_LOG_PARSE and VARIABLE_COLUMN_LOG_PARSE in the list can be parsed."""
-    calls = [c for item in node.expressions for c in item.find_all(exp.Anonymous) if _KEPT in c.meta]
-    own = [c.meta[_KEPT] for c in calls if c.find_ancestor(exp.Query) is node]
+    calls = [c for item in node.expressions for c in item.find_all(exp.Anonymous) if c.args.get(_KEPT)]
+    own = [c.args[_KEPT].pop() for c in calls if c.find_ancestor(exp.Query) is node]
     for condition in {c.sql(): c for c in own}.values():
-        node.where(condition.copy(), copy=False)
+        node.where(condition, copy=False)
 
 
 def _of_regex(name: str, flags: str, arguments: Arguments) -> exp.Expression | None:

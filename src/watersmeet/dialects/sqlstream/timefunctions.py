@@ -29,7 +29,7 @@ INTERVAL_OF: Final = "$time.interval_of"
 _EPOCH: Final = "1970-01-01 00:00:00"
 
 
-#: The key under which `(a - b) unit` keeps that it has one unit, so that its text is a number.
+#: The part by which `(a - b) unit` tells that it has one unit, so that its text is a number.
 _SINGLE: Final = "single"
 
 
@@ -37,7 +37,7 @@ def in_unit(difference: exp.Expression, unit: str, *, single: bool) -> exp.Anony
     """`(a - b) unit`; the unit is the last one of `DAY TO SECOND`. single: whether it is the only one."""
     made = exp.Anonymous(this=IN_UNIT, expressions=[difference, exp.Literal.string(unit)])
     if single:
-        made.meta[_SINGLE] = True
+        made.set(_SINGLE, True)
     return made
 
 
@@ -127,7 +127,7 @@ def _in_units(node: exp.Cast) -> list[exp.Expression] | None:
     if node.to.this == exp.DType.INTERVAL:
         return None
     if _is_in_unit(length):
-        shown = node.to.this not in _TEXTS or _SINGLE in length.meta
+        shown = node.to.this not in _TEXTS or length.args.get(_SINGLE)
         return [e.copy() for e in length.expressions] if shown else None
     is_interval = isinstance(length, exp.Interval) and isinstance(unit, exp.Var)
     return [length.copy(), exp.Literal.string(unit.name.upper())] if is_interval else None
