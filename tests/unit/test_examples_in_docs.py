@@ -18,6 +18,7 @@ PAGES = [
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_examples(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")  # as in a clone
     examples = Page("inprocess")
     examples.run(page.read_text(encoding="utf-8"))
     assert examples.examples

@@ -190,7 +190,8 @@ def test_having_without_calls_in_the_select_list():
             "SELECT min(j) FROM t",
             (
                 "error[DATATYPE_MISMATCH] 42804: function min(jsonb) does not exist\n"
-                "LINE 1: SELECT min(j) FROM t\n               ^^^^^^"
+                "LINE 1: SELECT min(j) FROM t\n               ^^^^^^\n"
+                "hint: Values of type jsonb have no order. Cast them to varchar."
             ),
         ),
         (

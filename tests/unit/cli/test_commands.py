@@ -278,12 +278,12 @@ def test_once_reads_what_is_there(call, shop, tmp_path):
     result = call("run", shop, "--once", *db, *INPROCESS)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
     result = call("query", "SELECT * FROM totals ORDER BY name", *db, "--json")
-    assert json_lines(result.stdout) == [{"name": "Ann", "total": "2.5"}, {"name": None, "total": "1"}]
+    assert json_lines(result.stdout) == [{"name": "Ann", "total": "2.50"}, {"name": None, "total": "1.00"}]
     (tmp_path / "in" / "2.json").write_text('{"id": 1, "amount": 1}\nnonsense\n')
     assert call("run", "--once", *db, *INPROCESS).exit_code == 0, "without a script it goes on"
     result = call("query", "SELECT total FROM totals WHERE name = 'Ann'; SHOW DEAD LETTERS", *db, "--json")
     assert json_lines(result.stdout) == [
-        {"total": "3.5"},
+        {"total": "3.50"},
         {"relation": "orders", "file": "2.json", "line": 2, "reason": "json: not a JSON object", "text": "nonsense"},
     ]
 
@@ -309,7 +309,7 @@ def test_the_same_script_again_runs_what_is_new(call, shop, tmp_path):
     assert shown.stderr == "nothing was changed; --yes changes it\n"
     assert call("migrate", shop, "--yes", *db).exit_code == 0
     result = call("query", "SELECT * FROM totals ORDER BY name", "--path", tmp_path / "db", "--json")
-    assert json_lines(result.stdout)[0] == {"name": "Ann", "total": "2.5", "orders": 1}
+    assert json_lines(result.stdout)[0] == {"name": "Ann", "total": "2.50", "orders": 1}
     assert call("migrate", shop, *db).stdout == f"{shop}: nothing to change\n"
 
 

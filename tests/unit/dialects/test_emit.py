@@ -22,7 +22,7 @@ from watersmeet.dialects.timeplus.nodes import cut_emit
 )
 def test_lengths(length, length_us):
     sql = f"SELECT i FROM s EMIT PERIODIC {length}"
-    rest, clause = cut_emit(sqlglot.tokenize(sql, read=WatersmeetTimeplus), sql)
+    rest, clause, _ = cut_emit(sqlglot.tokenize(sql, read=WatersmeetTimeplus), sql)
     assert [t.text for t in rest] == ["SELECT", "i", "FROM", "s"]
     assert clause is not None
-    assert (clause.mode, clause.length_us) == ("periodic", length_us)
+    assert (clause.mode, clause.length("length_us")) == ("periodic", length_us)

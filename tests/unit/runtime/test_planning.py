@@ -8,7 +8,16 @@ from benchmarks.nexmarkevents import Settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.circuit.epochs import Fill, Live, Rebuild, Rescale, SplitKeys, StateDistribution, StoredContent
+from watersmeet.circuit.epochs import (
+    ClockInput,
+    Fill,
+    Live,
+    Rebuild,
+    Rescale,
+    SplitKeys,
+    StateDistribution,
+    StoredContent,
+)
 from watersmeet.connectors.datagen import DatagenSpec
 from watersmeet.connectors.files.options import FileOptions, FileSpec
 from watersmeet.database.plans import default_parallelism
@@ -182,7 +191,7 @@ def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
     "mode",
     [
         Live(),
-        Live({"s1": ("s2",)}, {"s3": 7}, {"s1": {"s1.ts": "ts"}}),
+        Live({"s1": ("s2",)}, {"s3": 7}, {"s1": {"s1.ts": ClockInput("ts")}}),
         Fill(first=True, roles={"join-1": "copied", "sink-2": "new"}),
         Fill(False, {"arrange-1": "replayed"}, {"join-1": StoredContent("m2", ((0,), (1, 2)))}, 1, 3),
         Rebuild(first=True),

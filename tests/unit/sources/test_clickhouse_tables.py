@@ -385,7 +385,7 @@ def test_risingwave_sinks(tmp_path, clickhouse):
             ["2", "2024-01-01 00:00:00.500000"],
         ]
         found = refused(connection, f"CREATE SINK u FROM s WITH ({where}, type = 'upsert', primary_key = 'i')")
-        assert found.condition == "FEATURE_NOT_SUPPORTED"
+        assert (found.condition, "which keeps all rows" in found.message) == ("CONNECTOR_OPTION", True)
         ((_, text),) = rows(connection, "SHOW CREATE SINK k")
         assert PASSWORD not in text + repr(connection._session.catalog.relations)
 

@@ -37,6 +37,10 @@ SYSTEMS = {
     # One module has statement, reader and handler of an object of one dialect: the reader uses that dialect's clauses.
     "session/features/dictionaries.py": {"watersmeet.dialects.timeplus.columns"},
     "session/features/external.py": {"watersmeet.dialects.timeplus.columns", "timeplus"},
+    "session/features/randomstreams.py": {
+        "watersmeet.dialects.timeplus.columns",
+        "watersmeet.dialects.timeplus.storage",
+    },
     "session/features/foreign.py": {"watersmeet.dialects.sqlstream.ddl"},
     "connectors/registry.py": {"timeplus"},  # a kind of system outside, beside mysql and kafka
 }

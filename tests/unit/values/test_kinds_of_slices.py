@@ -23,6 +23,7 @@ from watersmeet.values.slices import (
     JumpSlice,
     LakeFile,
     LakeSlice,
+    LogSlice,
     MessageSlice,
     RenamingSlice,
     Slice,
@@ -59,6 +60,7 @@ SLICES = [
     EventSlice(relation="s3", rows=9, begin=1, end=10, started_us=5, segments=()),
     MessageSlice(relation="s4", rows=9, topic="t", topic_id="a-b", partition=3, begin=1, end=10),
     JumpSlice(relation="s4", topic="t", topic_id="a-b", reason="expired", offsets=((0, 1, 5), (2, 3, 4))),
+    LogSlice(relation="s4", rows=9, stream="t", stream_id="2026", shard=3, after="", upto="12"),
     LakeSlice(relation="s5", rows=9, version=7, print="ab", role="added", file=DATA, begin=1, end=2, total=3, line=10),
     VersionSlice(relation="s5", version=7, print="ab", left=("y.parquet",), came=(DATA,), skipped=True),
 ]
@@ -93,19 +95,19 @@ def test_a_new_kind_is_a_class():
     try:
 
         @dataclass(frozen=True, kw_only=True)
-        class LogSlice(SourceSlice):
-            kind = "log"
+        class TapeSlice(SourceSlice):
+            kind = "tape"
             offset: int
 
-        piece = LogSlice(relation="s4", offset=3)
+        piece = TapeSlice(relation="s4", offset=3)
         assert from_json(tuple[Slice, ...], to_json((piece, FILE))) == (piece, FILE)
-        with pytest.raises(Error, match="there is no reader for slices of kind log of a nexmark source"):
+        with pytest.raises(Error, match="there is no reader for slices of kind tape of a nexmark source"):
             read_slice(piece, NexmarkSpec(None, Settings()), (), DeadLetterWriter(None))
-        with pytest.raises(AssertionError, match="two kinds of slices are called log"):
+        with pytest.raises(AssertionError, match="two kinds of slices are called tape"):
 
             @dataclass(frozen=True, kw_only=True)
             class Another(SourceSlice):
-                kind = "log"
+                kind = "tape"
 
     finally:
-        KINDS.pop("log", None)
+        KINDS.pop("tape", None)

@@ -256,6 +256,8 @@ class Grouping(Context):
         )
 
     def _is_interval(self, node: exp.Expression) -> bool:
+        if isinstance(node, exp.Star):
+            return False
         value = bind_value(node, self._inside("the argument of an aggregate function"))
         return value.type == INTERVAL and not value.unknown
 

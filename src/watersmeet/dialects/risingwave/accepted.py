@@ -151,7 +151,7 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
             return _accepted(cursor, base, f"ALTER SYSTEM SET {name}", "it is a parameter of a cluster")
         if known in WITHOUT_EFFECT or known in ONE_VALUE:
             return _accepted(cursor, base, f"ALTER SYSTEM SET {name}", f"SET {known} has none, either")
-    elif cursor.take("DATABASE") and not cursor.at("SET", "PARALLELISM"):
+    elif cursor.at("DATABASE") and not cursor.at("DATABASE", "SET") and cursor.take("DATABASE"):
         cursor.name(reserved=True)
         return _accepted(cursor, base, "ALTER DATABASE", _ONE_DATABASE)
     elif cursor.take("DEFAULT", "PRIVILEGES"):
@@ -203,6 +203,9 @@ def read_cancel(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 def read_recover(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Reads RECOVER; the cursor stands after RECOVER."""
+    if cursor.at("FROM"):
+        hint = "It is a statement of Timeplus: SET dialect = 'timeplus'."
+        return Refused(**base, error=not_supported("RECOVER FROM", cursor.text, span_of(cursor.tokens[:2]), hint=hint))
     cursor.end()
     reason = "views resume by themselves after a restart; REFRESH MATERIALIZED VIEW computes a stopped one again"
     return _accepted(cursor, base, "RECOVER", reason)

@@ -117,6 +117,10 @@ def alter(session: Session, statement: Alter) -> Result:
     return Result(command)
 
 
+#: The way to change the fields of records, which keep theirs.
+_OTHER_TOPIC: Final = "INSERT INTO other SELECT STREAM … writes a topic with other fields."
+
+
 def _altered(session: Session, statement: Alter) -> Relation | None:
     """The relation that a statement names; None if it does not exist and the statement has IF EXISTS."""
     name = statement.name
@@ -139,7 +143,8 @@ def _altered(session: Session, statement: Alter) -> Relation | None:
         )
     adds = isinstance(statement, AddColumn) and relation.can_alter_columns  # this is also for a field of a topic
     if not (relation.can_alter or adds or isinstance(statement, AlterWithoutEffect)):
-        raise not_supported(f"ALTER of {one(relation.what)}", statement.text, name.span)
+        hint = _OTHER_TOPIC if relation.topic is not None else None
+        raise not_supported(f"ALTER of {one(relation.what)}", statement.text, name.span, hint=hint)
     return relation
 
 
