@@ -30,7 +30,7 @@ kafka-demo: setup ## flights and planes through a real Kafka broker, results in 
 shop-demo: setup ## orders from Kafka, customers and prices that change in PostgreSQL, results in PostgreSQL, Delta and Iceberg; draws a chart (about two minutes)
 	@PYTHONPATH=. $(BIN)/python examples/shop/demo.py $(ARGS)
 
-examples: setup ## projects of the four systems in their own SQL, side by side, compared with DuckDB (about three minutes)
+examples: setup ## projects of the four systems in their own SQL, side by side, compared with DuckDB (about two minutes)
 	@PYTHONPATH=. $(BIN)/python examples/projects.py $(ARGS)
 
 kafka: setup ## a Kafka broker on loopback until Ctrl-C; ARGS=--registry: a schema registry, too
