@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 
@@ -94,19 +94,22 @@ def groups(pattern: str) -> int:
     return len(re.findall(r"\((?!\?)", bare))
 
 
-#: The part in which a call has the condition for the rows of its SELECT; others are dropped.
-_KEPT: Final = "kept"
+class ParsedText(exp.Anonymous):  # type: ignore[misc]
+    """A call whose part `kept` is the condition for the rows of its SELECT; others are dropped."""
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Anonymous.arg_types, "kept": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"kept"})
 
 
 def _keeping(call: exp.Expression, condition: exp.Expression) -> exp.Expression:
-    call.set(_KEPT, condition)
-    return call
+    made: exp.Expression = ParsedText(this=call.this, expressions=call.expressions, kept=condition)
+    return made
 
 
 def with_parsed_rows(node: exp.Select) -> None:
     """Adds to WHERE that the texts of FAST_REGEX_LOG_PARSE and VARIABLE_COLUMN_LOG_PARSE in the list can be parsed."""
-    calls = [c for item in node.expressions for c in item.find_all(exp.Anonymous) if c.args.get(_KEPT)]
-    own = [c.args[_KEPT].pop() for c in calls if c.find_ancestor(exp.Query) is node]
+    calls = [c for item in node.expressions for c in item.find_all(ParsedText) if c.args.get("kept")]
+    own = [c.args["kept"].pop() for c in calls if c.find_ancestor(exp.Query) is node]
     for condition in {c.sql(): c for c in own}.values():
         node.where(condition, copy=False)
 

@@ -29,16 +29,14 @@ INTERVAL_OF: Final = "$time.interval_of"
 _EPOCH: Final = "1970-01-01 00:00:00"
 
 
-#: The part by which `(a - b) unit` tells that it has one unit, so that its text is a number.
-_SINGLE: Final = "single"
+class InOneUnit(exp.Anonymous):  # type: ignore[misc]
+    """`(a - b) unit` with one unit, so that its text is a number."""
 
 
 def in_unit(difference: exp.Expression, unit: str, *, single: bool) -> exp.Anonymous:
     """`(a - b) unit`; the unit is the last one of `DAY TO SECOND`. single: whether it is the only one."""
-    made = exp.Anonymous(this=IN_UNIT, expressions=[difference, exp.Literal.string(unit)])
-    if single:
-        made.set(_SINGLE, True)
-    return made
+    kind = InOneUnit if single else exp.Anonymous
+    return kind(this=IN_UNIT, expressions=[difference, exp.Literal.string(unit)])
 
 
 #: The conditions of predicates of periods from `a` to `b` and from `c` to `d`, whose ends do not belong to them.
@@ -127,7 +125,7 @@ def _in_units(node: exp.Cast) -> list[exp.Expression] | None:
     if node.to.this == exp.DType.INTERVAL:
         return None
     if _is_in_unit(length):
-        shown = node.to.this not in _TEXTS or length.args.get(_SINGLE)
+        shown = node.to.this not in _TEXTS or isinstance(length, InOneUnit)
         return [e.copy() for e in length.expressions] if shown else None
     is_interval = isinstance(length, exp.Interval) and isinstance(unit, exp.Var)
     return [length.copy(), exp.Literal.string(unit.name.upper())] if is_interval else None
