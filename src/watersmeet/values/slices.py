@@ -176,8 +176,8 @@ class JumpSlice(SourceSlice):
 class LogSlice(SourceSlice):
     """The messages of a shard of a stream behind the position `after` up to `upto`, both in the words of its system.
 
-    stream_id: what tells the stream from a later one of its name. after: empty for the first message that there is.
-    rows: the exact number of messages where the system tells it, else the maximum.
+    stream_id: the id of the stream, which differs from that of a later one with the same name. after: empty for the
+    first message that exists. rows: the exact number of messages if the system reports it, else the maximum.
     """
 
     kind: ClassVar[str] = "log"

@@ -303,7 +303,7 @@ def test_a_stream_that_was_made_anew(stream, on_data_loss):
     reading = _reopened(reading, made)
     if on_data_loss == "stop":
         assert reading.take() == []
-        assert "was deleted and made anew" in reading.source.status()["reason"]
+        assert "was deleted and created again" in reading.source.status()["reason"]
     else:
         reading.take()
         assert reading.take() == [3]

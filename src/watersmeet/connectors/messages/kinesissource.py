@@ -91,7 +91,7 @@ class _Client:
                 time.sleep(_PAUSE_S)
 
     def stream_id(self) -> str:
-        """What tells the stream from a later one of its name: the time of its creation."""
+        """The id of the stream, which differs from that of a later one with the same name: the time of its creation."""
         found = self.ask("describe_stream_summary", StreamName=self._stream.name)
         return str(found["StreamDescriptionSummary"]["StreamCreationTimestamp"])
 
@@ -206,15 +206,15 @@ def read_kinesis(
     empty = arrow_schema(tuple(columns), positional=False).empty_table()
     if isinstance(piece, JumpSlice):
         for shard, begin, end in piece.offsets:
-            dead_letters.add_lost(piece.topic, shard, begin, end, "the stream was deleted and made anew")
+            dead_letters.add_lost(piece.topic, shard, begin, end, "the stream was deleted and created again")
         return SourceRows(empty, np.zeros(0, np.int64))
     client = _Client(spec.stream)
     try:
         if client.stream_id() != piece.stream_id:
             raise error(
                 "CONNECTOR_OPTION",
-                f"{spec.stream.shown} was deleted and made anew",
-                detail="What was planned to be read is gone.",
+                f"{spec.stream.shown} was deleted and created again",
+                detail="The messages that were planned to be read no longer exist.",
                 hint="Drop the source and create it again.",
             )
         found = _records(client, piece)

@@ -373,7 +373,7 @@ class LogSource(abc.ABC):
         if jump is None or self._spec.options.on_data_loss == "skip":
             return "running", None
         if jump.reason == "recreated":
-            return "stalled", f'stream "{self._stream}" was deleted and made anew. {self._to_skip}'
+            return "stalled", f'stream "{self._stream}" was deleted and created again. {self._to_skip}'
         shard, before, now = jump.offsets[0]
         return "stalled", (
             f'messages of stream "{self._stream}" were deleted before they were read: {before} to {now - 1} '

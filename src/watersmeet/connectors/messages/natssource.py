@@ -127,7 +127,7 @@ def stream_info(client: NatsClient, stream: str) -> Any:
 
 
 def _id(info: Any) -> str:
-    """What tells a stream from a later one of its name: the time of its creation."""
+    """The id of a stream, which differs from that of a later one with the same name: the time of its creation."""
     return str(info.created)
 
 
@@ -179,7 +179,9 @@ def read_nats(
     empty = arrow_schema(tuple(columns), positional=False).empty_table()
     if isinstance(piece, JumpSlice):
         for shard, begin, end in piece.offsets:
-            reason = "the stream was deleted and made anew" if piece.reason == "recreated" else "it was deleted unread"
+            reason = (
+                "the stream was deleted and created again" if piece.reason == "recreated" else "it was deleted unread"
+            )
             dead_letters.add_lost(piece.topic, shard, begin, end, reason)
         return SourceRows(empty, np.zeros(0, np.int64))
     client = NatsClient(spec.server)
@@ -187,8 +189,8 @@ def read_nats(
         if _id(stream_info(client, spec.stream)) != piece.stream_id:
             raise error(
                 "CONNECTOR_OPTION",
-                f'stream "{spec.stream}" was deleted and made anew',
-                detail="What was planned to be read is gone.",
+                f'stream "{spec.stream}" was deleted and created again',
+                detail="The messages that were planned to be read no longer exist.",
                 hint="Drop the source and create it again.",
             )
         found = client.run(lambda: _fetched(client, spec, piece))

@@ -182,7 +182,7 @@ class _Form:
         keyed = tuple(by_name[name] for name in delivery.key)
         destination = Destination("", "", delivery.title)
         encoding = form.key_encoding or form.encoding
-        # Rows are told apart by the values of their keys, whatever a template makes of these.
+        # Identifies rows by the values of their keys, because a template may give two keys the same text.
         self._identity = open_writer(keyed, "json", {}, destination, part="key")
         self._keys: Writer | None = None
         self._values: Writer | None = None
