@@ -90,7 +90,7 @@ kinds(SourceSpec, _SPECS)
 _BY_SPEC: Final[dict[type[SourceSpec], SourceConnector]] = {c.spec: c for c in SOURCES.values()}
 
 
-#: The connectors of the four systems for which there is none here, with the names of what they connect to.
+#: The connectors of the four systems that Watersmeet lacks, with the names of the systems to which they connect.
 _UNSUPPORTED: Final = {
     "adbc_snowflake": "Snowflake",
     "bigquery": "BigQuery",
@@ -117,8 +117,8 @@ _UNSUPPORTED: Final = {
 
 
 def _refuse_unsupported(name: str, hint: str) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for a connector of one of the four systems, whatever its options. hint: the way
-    round, with a place for the system's name.
+    """Raises FEATURE_NOT_SUPPORTED for a connector of one of the four systems. hint: the way round, with a place for
+    the system's name.
     """
     system = _UNSUPPORTED.get(name)
     if system is not None:

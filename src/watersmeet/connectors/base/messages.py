@@ -1,5 +1,5 @@
-"""What sources and targets of systems that carry messages share: the specification of a source, the rows of messages,
-and targets that take messages one by one and store no offset.
+"""The shared parts of systems that carry messages: the specification of a source, the rows of messages, and targets
+that take messages one by one and store no offset.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import MessageFormat
+from watersmeet.connectors.base.options import OptionSpec
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, SourceSpec, Unavailable
 from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Target
 from watersmeet.errors import error
@@ -22,8 +23,17 @@ from watersmeet.formats.encoders import Destination, open_encoder
 from watersmeet.formats.payloads import Decoder, Messages
 from watersmeet.system.process import fault
 from watersmeet.values.serialization import to_json
-from watersmeet.values.slices import MessageSlice
+from watersmeet.values.slices import JumpSlice, MessageSlice
 from watersmeet.values.types import Schema
+
+#: The option of all these sources.
+ON_ERROR: Final = OptionSpec(
+    "on_error",
+    "Whether a message that can't be decoded becomes a dead letter, or stops the source.",
+    "choice",
+    among=("skip", "stop"),
+    default="skip",
+)
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,16 @@ def _set_aside(batch: Messages, rows: Sequence[int], reasons: Sequence[str], dea
     )
 
 
+def rows_of_jump(
+    piece: JumpSlice, reasons: Mapping[str, str], empty: pa.Table, dead_letters: DeadLetterSink
+) -> SourceRows:
+    """No rows, and a dead letter for the lost messages of each partition. reasons: its text by the jump's reason."""
+    for partition, begin, end in piece.offsets:
+        if begin < end or piece.reason == "recreated":
+            dead_letters.add_lost(piece.topic, partition, begin, end, reasons[piece.reason])
+    return SourceRows(empty, np.zeros(0, np.int64))
+
+
 def new_decoder(spec: MessageSpec) -> Decoder:
     """A decoder of the messages of a source. Raises the errors of `open_decoder`."""
     return open_decoder(spec.columns, spec.key, spec.format, spec.message_parts)
@@ -140,10 +160,9 @@ class MessageTarget(Target):
 
     def __init__(self, delivery: Delivery, database_id: str, topic: str) -> None:
         if delivery.format.rows not in self.takes:
-            kind = {"upsert": "upsert", "debezium": "debezium"}.get(delivery.format.rows, delivery.format.rows)
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                f"connector {self.title} of sinks with type = '{kind}' is not supported",
+                f"connector {self.title} of sinks with type = '{delivery.format.rows}' is not supported",
                 detail="Its messages have no key, so a reader could not tell which row one changes.",
                 hint="type = 'append-only' is; add force_append_only = 'true' if rows are updated or deleted.",
             )

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any, ClassVar, Final, Literal
 
-from watersmeet.connectors.base.messages import MessageSpec
+from watersmeet.connectors.base.messages import ON_ERROR, MessageSpec
 from watersmeet.connectors.base.options import OptionSet, OptionSpec, refuse
 from watersmeet.errors import Error, error
 from watersmeet.system import process
@@ -344,13 +344,7 @@ SOURCE_OPTIONS: Final = OptionSet(
             among=("stop", "skip"),
             default="stop",
         ),
-        OptionSpec(
-            "on_error",
-            "Whether a message that can't be decoded becomes a dead letter, or stops the source.",
-            "choice",
-            among=("skip", "stop"),
-            default="skip",
-        ),
+        ON_ERROR,
         OptionSpec("group.id.prefix", "The beginning of the consumer group's name.", default="rw-consumer"),
         OptionSpec(START, "The offsets at which CREATE began.", is_internal=True),
         OptionSpec(TOPIC_ID, "The id of the topic at CREATE.", is_internal=True),

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.connectors.base.messages import decoder_of, new_decoder, rows_of
+from watersmeet.connectors.base.messages import decoder_of, new_decoder, rows_of, rows_of_jump
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.connectors.kafka.client import (
     Brokers,
@@ -404,10 +404,7 @@ def read_messages(
     """The rows of a slice. Raises Unavailable if the brokers or a schema registry are temporarily unavailable."""
     empty = arrow_schema(tuple(columns), positional=False).empty_table()
     if isinstance(piece, JumpSlice):
-        for partition, begin, end in piece.offsets:
-            if begin < end or piece.reason == "recreated":
-                dead_letters.add_lost(piece.topic, partition, begin, end, _JUMPED[piece.reason])
-        return SourceRows(empty, np.zeros(0, np.int64))
+        return rows_of_jump(piece, _JUMPED, empty, dead_letters)
     reader = _reader(spec, piece.topic_id)
     try:
         found = reader.read(piece)

@@ -41,7 +41,7 @@ _KEY_CHARACTERS: Final = 256
 #: The time after which records that the service does not take make the target unavailable.
 _PATIENCE_S: Final = 15.0
 _CONNECT_S, _ANSWER_S = 5, 30
-#: The codes of errors that an administrator must mend.
+#: The codes of errors on which an administrator must act.
 _FORBIDDEN: Final = (
     *("AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException", "InvalidClientTokenId"),
     *("ExpiredTokenException", "SignatureDoesNotMatch", "AccessDenied", "IncompleteSignature"),

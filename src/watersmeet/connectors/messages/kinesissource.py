@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
-from watersmeet.connectors.base.messages import decoder_of, rows_of
+from watersmeet.connectors.base.messages import decoder_of, rows_of, rows_of_jump
 from watersmeet.connectors.base.options import OptionSet
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.connectors.messages.kinesis import (
@@ -30,6 +30,7 @@ from watersmeet.connectors.messages.kinesis import (
     library,
 )
 from watersmeet.connectors.messages.logs import (
+    JUMPED,
     SLICE_MESSAGES,
     START_OPTIONS,
     LogSource,
@@ -37,10 +38,10 @@ from watersmeet.connectors.messages.logs import (
     Look,
     Piece,
     begun_at,
+    check_stream,
     log_options,
     spec_parts,
 )
-from watersmeet.errors import error
 from watersmeet.formats.payloads import Messages
 from watersmeet.values.slices import JumpSlice, LogSlice
 from watersmeet.values.types import Field, arrow_schema
@@ -108,7 +109,7 @@ class _Client:
         return found
 
     def iterator(self, shard: int, after: str) -> str:
-        """The service's word for the place behind a position."""
+        """The service's iterator that begins after a position."""
         where: dict[str, Any] = {"ShardIteratorType": "TRIM_HORIZON"}
         if after.startswith(_TIME):
             where = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": int(after.removeprefix(_TIME)) / 1000}
@@ -132,15 +133,16 @@ class KinesisSource(LogSource):
     def __init__(self, relation: Relation) -> None:
         spec = _spec(relation)
         super().__init__(relation, spec, spec.stream.name)
+        self._where = spec.stream
         self._client: _Client | None = None
         self._shards: dict[int, tuple[int, ...]] = {}
         self._shards_at_s, self._id = 0.0, ""
         self._ended: set[int] = set()
         self._iterators: dict[int, tuple[str, str | None]] = {}
-        """By shard, the position behind which the iterator is, and the iterator; None at the end of the shard."""
+        """By shard, the position after which the iterator begins, and the iterator; None at the end of the shard."""
 
     def ask(self, after: Mapping[int, str]) -> Look:
-        client = self._client = self._client or _Client(self._spec_stream)
+        client = self._client = self._client or _Client(self._where)
         if time.monotonic() - self._shards_at_s > _SHARDS_S or not self._id:
             self._id, self._shards = client.stream_id(), client.shards()
             self._shards_at_s = time.monotonic()
@@ -150,14 +152,8 @@ class KinesisSource(LogSource):
                 pieces += self._ahead(client, shard, after.get(shard, ""))
         return Look(self._id, tuple(pieces), {}, dict.fromkeys(self._shards, ""))
 
-    @property
-    def _spec_stream(self) -> KinesisStream:
-        spec = self._spec
-        assert isinstance(spec, KinesisSpec)
-        return spec.stream
-
     def _ahead(self, client: _Client, shard: int, after: str) -> list[Piece]:
-        """The records behind a position, as far as they are read ahead."""
+        """The records after a position that are read ahead."""
         at, iterator = self._iterators.get(shard, ("", ""))
         if at != after or iterator == "":
             iterator = client.iterator(shard, after)
@@ -205,23 +201,15 @@ def read_kinesis(
     """The rows of a slice. Raises Unavailable, CONNECTOR_OPTION, UNDEFINED_OBJECT."""
     empty = arrow_schema(tuple(columns), positional=False).empty_table()
     if isinstance(piece, JumpSlice):
-        for shard, begin, end in piece.offsets:
-            dead_letters.add_lost(piece.topic, shard, begin, end, "the stream was deleted and created again")
-        return SourceRows(empty, np.zeros(0, np.int64))
+        return rows_of_jump(piece, JUMPED, empty, dead_letters)
     client = _Client(spec.stream)
     try:
-        if client.stream_id() != piece.stream_id:
-            raise error(
-                "CONNECTOR_OPTION",
-                f"{spec.stream.shown} was deleted and created again",
-                detail="The messages that were planned to be read no longer exist.",
-                hint="Drop the source and create it again.",
-            )
+        check_stream(piece, client.stream_id())
         found = _records(client, piece)
     finally:
         client.close()
     if len(found) < piece.rows:
-        reason = f"it expired before it was read (behind sequence number {piece.after or 0})"
+        reason = f"it expired before it was read (after sequence number {piece.after or 0})"
         dead_letters.add_lost(piece.stream, piece.shard, 0, piece.rows - len(found), reason)
     batches = [_messages(found[i : i + SLICE_MESSAGES], piece, i, spec) for i in range(0, len(found), SLICE_MESSAGES)]
     return rows_of(batches, 0, spec, decoder_of(spec), empty, dead_letters)

@@ -1,6 +1,6 @@
 """The driver's side of sources whose systems keep messages in shards, each in an order: NATS JetStream and Kinesis.
 
-A thread asks the system for the messages behind the position of each shard, in pieces; each piece becomes a slice.
+A thread asks the system for the messages after the position of each shard, in pieces; each piece becomes a slice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 from watersmeet.catalog import MessageFormat, Relation
-from watersmeet.connectors.base.messages import MessageSpec
+from watersmeet.connectors.base.messages import ON_ERROR, MessageSpec
 from watersmeet.connectors.base.options import Options, OptionSpec
 from watersmeet.connectors.base.sources import (
     History,
@@ -33,7 +33,7 @@ from watersmeet.values.types import Schema
 SLICE_MESSAGES: Final = 50_000
 #: The estimated size of a message before it is read.
 MESSAGE_BYTES: Final = 200
-#: The option with the stream's id at CREATE, and that with the positions behind which reading began.
+#: The options with the stream's id at CREATE, and with the positions after which reading began.
 STREAM_ID, STARTS = "stream.id", "start.positions"
 
 START_OPTIONS: Final = (
@@ -58,15 +58,9 @@ START_OPTIONS: Final = (
         among=("stop", "skip"),
         default="stop",
     ),
-    OptionSpec(
-        "on_error",
-        "Whether a message that can't be decoded becomes a dead letter, or stops the source.",
-        "choice",
-        among=("skip", "stop"),
-        default="skip",
-    ),
+    ON_ERROR,
     OptionSpec(STREAM_ID, "The id of the stream at CREATE.", is_internal=True),
-    OptionSpec(STARTS, "The positions behind which CREATE began.", is_internal=True),
+    OptionSpec(STARTS, "The positions after which reading began.", is_internal=True),
 )
 
 
@@ -83,11 +77,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class Look:
-    """What a system has behind the positions of a source.
+    """The messages of a system after the positions of a source.
 
-    stream_id: see `LogSlice`. pieces: by shard in order, each beginning where the one before ends. lost: by shard, the
-    numbers of the next message that was expected and of the first one that there is, where messages are gone. firsts:
-    the position behind which the first message of each shard is. problem: why the system can't be asked now.
+    stream_id: see `LogSlice`. pieces: by shard in order, each beginning at the end of the previous one. lost: by shard
+    with deleted messages, the numbers of the next expected message and of the first existing one. firsts: by shard, the
+    position before its first message. problem: the reason why the system can't be asked now.
     """
 
     stream_id: str = ""
@@ -99,8 +93,8 @@ class Look:
 
 @dataclass(frozen=True)
 class LogOptions:
-    """The options of a source. starts: the positions behind which reading begins, by shard; a shard that is not among
-    them is read from its first message. stream_id: empty before CREATE has determined it.
+    """The options of a source. starts: the positions after which reading begins, by shard; other shards are
+    read from their first message. stream_id: empty before CREATE has determined it.
     """
 
     mode: Literal["earliest", "latest", "timestamp"]
@@ -150,6 +144,21 @@ def spec_parts(relation: Relation) -> tuple[Schema, tuple[str, ...], MessageForm
     return relation.columns, relation.primary_key, relation.format or MessageFormat(), relation.message_parts
 
 
+#: The reasons of dead letters for lost messages.
+JUMPED: Final = {"expired": "it was deleted unread", "recreated": "the stream was deleted and created again"}
+
+
+def check_stream(piece: LogSlice, stream_id: str) -> None:
+    """Raises CONNECTOR_OPTION unless a stream is the one whose messages were planned to be read."""
+    if stream_id != piece.stream_id:
+        raise error(
+            "CONNECTOR_OPTION",
+            f'stream "{piece.stream}" was deleted and created again',
+            detail="The messages that were planned to be read no longer exist.",
+            hint="Drop the source and create it again.",
+        )
+
+
 class LogSource(abc.ABC):
     """The messages of a stream, in the order of each shard.
 
@@ -179,7 +188,7 @@ class LogSource(abc.ABC):
 
     @abc.abstractmethod
     def ask(self, after: Mapping[int, str]) -> Look:
-        """What the system has behind the positions of the shards. Runs in a thread of its own, one call at a time.
+        """The messages of the system after the positions of the shards. Runs in a separate thread, one call at a time.
 
         Raises Unavailable and `Error`, which become the `problem`.
         """
@@ -303,7 +312,7 @@ class LogSource(abc.ABC):
             self._inquiry.begin(ask)
 
     def _unread(self, seen: Look) -> list[Piece]:
-        """The pieces behind the current positions. Those that were planned meanwhile are left out."""
+        """The pieces after the current positions, without those that were planned meanwhile."""
         found, ends = [], dict(self._next)
         for piece in seen.pieces:
             if piece.after == ends.get(piece.shard, ""):

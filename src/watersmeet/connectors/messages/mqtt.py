@@ -10,7 +10,6 @@ import ssl
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -179,7 +178,9 @@ class MqttClient:
 def _tls(broker: MqttBroker) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if broker.cert:
-        with scratch_folder("certificate") as folder, _files(folder, broker) as (cert, key):
+        with scratch_folder("certificate") as folder:
+            cert = _path(broker.cert, folder / "cert")
+            key = _path(revealed(broker.key), folder / "key")
             try:
                 context.load_cert_chain(cert, key)
             except (OSError, ssl.SSLError) as cause:
@@ -187,16 +188,12 @@ def _tls(broker: MqttBroker) -> ssl.SSLContext:
     return context
 
 
-@contextlib.contextmanager
-def _files(folder: Path, broker: MqttBroker) -> Iterator[tuple[Path, Path]]:
-    """The paths of the certificate and its key."""
-    found = []
-    for name, value in (("cert", broker.cert), ("key", revealed(broker.key))):
-        path = Path(value.removeprefix(_FILE)) if value.startswith(_FILE) else folder / name
-        if not value.startswith(_FILE):
-            path.write_text(value)
-        found.append(path)
-    yield found[0], found[1]
+def _path(value: str, new: Path) -> Path:
+    """The file that an option names, or the new file with the text of the option."""
+    if value.startswith(_FILE):
+        return Path(value.removeprefix(_FILE))
+    new.write_text(value)
+    return new
 
 
 class MqttTarget(MessageTarget):

@@ -154,7 +154,7 @@ class NatsClient:
         return api.ConsumerConfig(deliver_policy=policy, ack_policy=api.AckPolicy.NONE, **settings)
 
     def stream_of(self, subject: str) -> str | None:
-        """The stream that stores a subject; None if there is none."""
+        """The stream that stores a subject; None if no stream does."""
         missing = self.not_found
 
         async def ask() -> str | None:

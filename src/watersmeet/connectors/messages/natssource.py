@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
-from watersmeet.connectors.base.messages import decoder_of, rows_of
+from watersmeet.connectors.base.messages import decoder_of, rows_of, rows_of_jump
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows
 from watersmeet.connectors.messages.logs import (
+    JUMPED,
     SLICE_MESSAGES,
     START_OPTIONS,
     LogSource,
@@ -26,6 +27,7 @@ from watersmeet.connectors.messages.logs import (
     Look,
     Piece,
     begun_at,
+    check_stream,
     log_options,
     spec_parts,
 )
@@ -107,7 +109,7 @@ class NatsSource(LogSource):
 
 
 def stream_info(client: NatsClient, stream: str) -> Any:
-    """The server's answer about a stream. Raises UNDEFINED_OBJECT if there is none, Unavailable, CONNECTOR_OPTION."""
+    """The server's answer about a stream. Raises UNDEFINED_OBJECT if it is missing, Unavailable, CONNECTOR_OPTION."""
     missing = client.not_found
 
     async def ask() -> Any:
@@ -178,21 +180,10 @@ def read_nats(
     """The rows of a slice. Raises Unavailable, CONNECTOR_OPTION."""
     empty = arrow_schema(tuple(columns), positional=False).empty_table()
     if isinstance(piece, JumpSlice):
-        for shard, begin, end in piece.offsets:
-            reason = (
-                "the stream was deleted and created again" if piece.reason == "recreated" else "it was deleted unread"
-            )
-            dead_letters.add_lost(piece.topic, shard, begin, end, reason)
-        return SourceRows(empty, np.zeros(0, np.int64))
+        return rows_of_jump(piece, JUMPED, empty, dead_letters)
     client = NatsClient(spec.server)
     try:
-        if _id(stream_info(client, spec.stream)) != piece.stream_id:
-            raise error(
-                "CONNECTOR_OPTION",
-                f'stream "{spec.stream}" was deleted and created again',
-                detail="The messages that were planned to be read no longer exist.",
-                hint="Drop the source and create it again.",
-            )
+        check_stream(piece, _id(stream_info(client, spec.stream)))
         found = client.run(lambda: _fetched(client, spec, piece))
     finally:
         client.close()

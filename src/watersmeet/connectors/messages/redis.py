@@ -239,17 +239,14 @@ class _Form:
             pipe.publish(channel, value)
 
     def _write_places(self, pipe: Any, rows: pa.Table, gone: npt.NDArray[np.bool_]) -> None:
-        keys = self._written(self._keys, rows).to_pylist()
-        members = self._whole(rows, self._member)
-        longitudes, latitudes = (rows.column(c.name).to_pylist() for c in self._place)
-        for key, member, is_gone in zip(keys, members, gone.tolist(), strict=True):
-            if is_gone:
-                pipe.zrem(key, member)
-        for key, member, longitude, latitude, is_gone in zip(
-            keys, members, longitudes, latitudes, gone.tolist(), strict=True
+        removed, kept = rows.filter(pa.array(gone)), rows.filter(pa.array(~gone))
+        for key, member in zip(
+            self._written(self._keys, removed).to_pylist(), self._whole(removed, self._member), strict=True
         ):
-            if is_gone:
-                continue
+            pipe.zrem(key, member)
+        longitudes, latitudes = (kept.column(column.name).to_pylist() for column in self._place)
+        keys, members = self._written(self._keys, kept).to_pylist(), self._whole(kept, self._member)
+        for key, member, longitude, latitude in zip(keys, members, longitudes, latitudes, strict=True):
             if longitude is None or latitude is None:
                 raise self._refused(f"Member {member} has no longitude or latitude.")
             pipe.geoadd(key, (longitude, latitude, member))
