@@ -74,7 +74,7 @@ class SmallServer(FolderServer):
 
 
 class Redis(SmallServer):
-    """A Redis server. What it has acknowledged survives its own end, not that of the machine."""
+    """A Redis server. Acknowledged writes survive its own end, not that of the machine."""
 
     title, package, program = "Redis", "redis-server", "redis-server"
 

@@ -1,6 +1,6 @@
 """Programs of servers from packages of Debian, which are fetched once into the user's cache and not installed.
 
-So nobody needs rights for it, and no service is started. Only the libraries that the machine lacks are fetched as well.
+So this needs no special rights, and starts no service. Only the libraries that the machine lacks are fetched as well.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def _console(*, stderr: bool) -> Console:
         width=None if terminal else _FILE_WIDTH,
         highlight=False,
         soft_wrap=False,
-        emoji=False,  # the place `a.sql:100:` is no emoji
+        emoji=False,  # `a.sql:100:` is a place, not an emoji
         force_terminal=terminal,
         color_system=colours,
     )

@@ -174,7 +174,7 @@ class JumpSlice(SourceSlice):
 
 @dataclass(frozen=True, kw_only=True)
 class LogSlice(SourceSlice):
-    """The messages of a shard of a stream behind the position `after` up to `upto`, both in the words of its system.
+    """The messages of a shard of a stream after the position `after` and up to `upto`, both as its system writes them.
 
     stream_id: the id of the stream, which differs from that of a later one with the same name. after: empty for the
     first message that exists. rows: the exact number of messages if the system reports it, else the maximum.

@@ -175,7 +175,7 @@ def _resolved(keys: Sequence[Scalar], path: Sequence[Node]) -> list[Scalar]:
 
 
 def _carrying(node: Node, columns: Sequence[Column]) -> Node:
-    """Filters and projections that also have columns of what is below them."""
+    """Filters and projections that also have columns of their inputs."""
     if isinstance(node, Filter):
         return replace(node, input=_carrying(node.input, columns))
     if isinstance(node, Project):

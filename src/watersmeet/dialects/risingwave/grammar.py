@@ -197,7 +197,7 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
         }
 
         def _parse_partition_and_order(self) -> tuple[list[exp.Expression], exp.Expression | None]:
-            """Reads PARTITION BY and ORDER BY of a window, and a frame SESSION WITH GAP behind them."""
+            """Reads PARTITION BY and ORDER BY of a window, and then a frame SESSION WITH GAP."""
             partition, order = super()._parse_partition_and_order()
             if not self._match_text_seq("SESSION", "WITH", "GAP"):
                 return partition, order

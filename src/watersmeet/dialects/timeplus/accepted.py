@@ -53,7 +53,7 @@ LACKING: Final[dict[str, str]] = {
     "DETACH": "Drop the object.",
     "EXCHANGE": "RENAME STREAM renames one stream.",
     "RESTORE": "Copy the directory of the database.",
-    "UNDROP": "What was dropped is gone.",
+    "UNDROP": "A dropped object can't be restored.",
     "WATCH": "SELECT … FROM a stream runs until it is closed.",
 }
 
