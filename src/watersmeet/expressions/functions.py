@@ -48,7 +48,7 @@ from watersmeet.expressions.setfunctions import is_set_function, set_function
 from watersmeet.expressions.sqljsonpaths import PATH_FUNCTIONS
 from watersmeet.expressions.textfunctions import REGEX_FUNCTIONS, TEXT_FUNCTIONS
 from watersmeet.expressions.timetexts import TIME_FUNCTIONS
-from watersmeet.expressions.webfunctions import WEB_FUNCTIONS
+from watersmeet.expressions.webfunctions import DIGESTS, WEB_FUNCTIONS
 from watersmeet.values.types import BOOLEAN, DOUBLE, INTEGER, JSONB, VARCHAR, SqlType
 
 #: The functions of DuckDB that must not be callable.
@@ -88,19 +88,15 @@ _OF_MAPS: Final = "Store the map as jsonb: j -> 'key', jsonb_each, jsonb_set, j 
 
 #: Functions of vendors that do not exist here, and the way round.
 _LACKING: Final = {
-    **dict.fromkeys(("sha224", "sha384", "sha512", "encrypt", "decrypt"), _IN_PYTHON),
+    **dict.fromkeys(("encrypt", "decrypt"), _IN_PYTHON),
     **dict.fromkeys(("pg_sleep", "pg_sleep_for"), _SLEEPING),
     **dict.fromkeys(("l1_distance", "l2_distance", "cosine_distance", "inner_product", "vector_norm", "l2_normalize"),
                     _OF_VECTORS),
     **dict.fromkeys(("map_access", "map_cat", "map_contains", "map_delete", "map_entries", "map_filter",
                      "map_from_entries", "map_from_key_values", "map_insert", "map_keys", "map_length", "map_values",
                      "jsonb_populate_map"), _OF_MAPS),
-    **dict.fromkeys(
-        ("city_hash64", "farm_hash64", "int_hash32", "int_hash64", "java_hash", "kostik_consistent_hash", "md4",
-         "metro_hash64", "murmur_hash2_32", "murmur_hash2_64", "murmur_hash3_128", "murmur_hash3_32",
-         "murmur_hash3_64", "sip_hash128", "sip_hash64", "weak_hash32", "xx_hash32", "xx_hash64", "xxh3"),
-        "half_md5(x) is a number of 64 bits, md5(x) and sha256(x) are bytes."),
-    **dict.fromkeys(("base58_decode", "base58_encode"), "base64_encode, base64_decode, hex and unhex are supported."),
+    **dict.fromkeys(("farm_hash64", "kostik_consistent_hash", "metro_hash64", "weak_hash32"),
+                    "city_hash64(x), xx_hash64(x), sip_hash64(x) and murmur_hash3_64(x) are supported."),
     **dict.fromkeys(("random_fixed_string", "random_in_type", "random_string"),
                     "rand(), rand_uniform(a, b), rand_normal(a, b) and random_printable_ascii(n) are supported."),
     **dict.fromkeys(("any_heavy", "delta_sum", "kurt_pop", "kurt_samp", "retention",
@@ -292,7 +288,7 @@ def variadic(name: str, node: exp.Expression, ctx: Context, bind: Callable[[exp.
 _SPECIAL: Final[dict[str, Builder]] = {
     **dict.fromkeys(_ROLES, counted(_role, 0)),
     **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS,
-    **ARRAY_FUNCTIONS, **JSON_FUNCTIONS, **PATH_FUNCTIONS,
+    **ARRAY_FUNCTIONS, **JSON_FUNCTIONS, **PATH_FUNCTIONS, **DIGESTS,
     "coalesce": at_least(_coalesce, 1), "greatest": at_least(_extreme, 1), "least": at_least(_extreme, 1),
     "nullif": counted(_nullif, 2),
     "pg_typeof": counted(_typeof, 1), "num_nonnulls": at_least(_nulls, 1), "num_nulls": at_least(_nulls, 1),

@@ -7,12 +7,14 @@ that is not an address fails, like a cast. Hashes are bytes; `hex` shows them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from watersmeet.expressions.calls import Builder, FunctionCall, Signature, at_least, builders, counted, signature
+from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string
-from watersmeet.values.types import BOOLEAN, BYTEA, DOUBLE, VARCHAR, SqlType
+from watersmeet.values.calledfunctions import NATIVE, CalledFunction
+from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, INTEGER, REAL, SMALLINT, VARCHAR, SqlType
 
 #: The number of hexadecimal digits in an address.
 DIGITS: Final = 32
@@ -197,7 +199,6 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "bin": [signature("bigint", "text", "lpad(bin(a0), CAST((length(bin(a0)) + 7) // 8 * 8 AS INTEGER), '0')"),
             signature("text", "text", "array_to_string(list_transform(regexp_extract_all(hex(encode(a0)), '..'), "
                                       "lambda _b: lpad(bin(CAST('0x' || _b AS INTEGER)), 8, '0')), '')")],
-    "half_md5": [signature("text", "uint64", "CAST('0x' || left(md5(a0), 16) AS UBIGINT)")],
     **{name: [signature("text", "bytea", f"from_hex({name}(a0))"), signature("bytea", "bytea", f"from_hex({name}(a0))")]
        for name in ("md5", "sha1", "sha256")},
     "format_readable_size": [signature("double", "text", _readable(_SIZES, 1024, " "))],
@@ -303,9 +304,83 @@ def _fixed(c: FunctionCall) -> Value:
     return value if value.type == BYTEA and not value.unknown else c.cast(0, VARCHAR)
 
 
+_UINT64: Final = SqlType("numeric", 20, 0)
+
+#: The hashes of any number of texts by their result.
+_HASHES: Final = {
+    **dict.fromkeys(("half_md5", "murmur_hash2_64", "murmur_hash3_64", "sip_hash64", "xx_hash64", "xxh3"), _UINT64),
+    **dict.fromkeys(("murmur_hash2_32", "murmur_hash3_32", "xx_hash32"), BIGINT),
+    **dict.fromkeys(("murmur_hash3_128", "sip_hash128"), BYTEA),
+}
+
+
+def native(name: str, values: Sequence[Value], kind: SqlType) -> Value:
+    """A call of a function of `kernel.evaluation.nativefunctions`."""
+    made = CalledFunction(name, NATIVE, name, "", tuple(v.type for v in values), kind)
+    return Value(call(made.encoded, *[duckdb_cast(v.expression, v.type) for v in values]), kind)
+
+
+def _parts(value: Value) -> list[Value]:
+    """A value, or the elements of a tuple."""
+    return [p for part in value.parts for p in _parts(part)] if value.parts else [value]
+
+
+def _of_texts(kind: SqlType, count: int | None = 1) -> Builder:
+    """A native function of texts or bytes. count: the number of arguments; None for any."""
+
+    def build(c: FunctionCall) -> Value:
+        values = [v if v.type == BYTEA else _as_text(v, c) for a in c.arguments for v in _parts(a)]
+        return native(c.name, values, kind)
+
+    return at_least(build, 1) if count is None else counted(build, count)
+
+
+def _as_text(value: Value, c: FunctionCall) -> Value:
+    if value.unknown:
+        return cast(value, VARCHAR, c.ctx, c.node)
+    if value.type != VARCHAR:
+        hint = f"ClickHouse hashes the bytes of its own type: write {c.name}(to_string(x))."
+        raise c.not_supported(f"{c.name} of {value.type.sql}", hint=hint)
+    return value
+
+
+_NUMBERS: Final = (BOOLEAN, SMALLINT, INTEGER, BIGINT, _UINT64)
+
+
+def _city_hash(c: FunctionCall) -> Value:
+    values = [
+        v if not v.unknown and v.type in (BYTEA, REAL, DOUBLE, *_NUMBERS) else _as_text(v, c)
+        for a in c.arguments
+        for v in _parts(a)
+    ]
+    return native(c.name, values, _UINT64)
+
+
+def _int_hash(c: FunctionCall) -> Value:
+    if c.arguments[0].type not in _NUMBERS[1:]:
+        raise c.mismatch("It takes an integer.")
+    return native(c.name, c.arguments, BIGINT if c.name == "int_hash32" else _UINT64)
+
+
+def _decoded(c: FunctionCall) -> Value:
+    return Value(call("decode", _of_texts(BYTEA)(c).expression), VARCHAR)
+
+
+#: Digests that DuckDB lacks, under their own names in all dialects.
+DIGESTS: Final[Mapping[str, Builder]] = {f"sha{bits}": _of_texts(BYTEA) for bits in (224, 384, 512)}
+
+_NATIVE: Final[Mapping[str, Builder]] = {
+    **DIGESTS,
+    **{name: _of_texts(kind, None) for name, kind in _HASHES.items()},
+    "base58_decode": _decoded, "base58_encode": _of_texts(VARCHAR), "city_hash64": at_least(_city_hash, 1),
+    "hive_hash": _of_texts(INTEGER), "java_hash": _of_texts(INTEGER), "md4": _of_texts(BYTEA),
+    **dict.fromkeys(("int_hash32", "int_hash64"), counted(_int_hash, 1)),
+}  # fmt: skip
+
 #: Names are those of the reference; grammars insert them with the prefix `$`.
 WEB_FUNCTIONS: Final[Mapping[str, Builder]] = {
-    **_BY_SIGNATURE, "address_network": _of_address(network_sql("_d")), "address_rest": _of_address(rest_sql("_d")),
+    **_BY_SIGNATURE, **_NATIVE,
+    "address_network": _of_address(network_sql("_d")), "address_rest": _of_address(rest_sql("_d")),
     "format": at_least(_format, 1), "ipv4_cidr_to_range": _range_of(_RANGE_4),
     "ipv6_cidr_to_range": _range_of(_RANGE_6), "is_ip_address_in_range": counted(_in_range, 2),
     "point_in_polygon": counted(_in_polygon, 2), "to_fixed_string": counted(_fixed, 2),

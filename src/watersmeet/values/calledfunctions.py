@@ -24,6 +24,8 @@ from watersmeet.values.types import SqlType
 #: of pandas.
 Form = Literal["rows", "arrow", "lists", "pandas"]
 Shape = Literal["scalar", "table", "aggregate"]
+#: The language of functions of `kernel.evaluation.nativefunctions`, which have no body.
+NATIVE: Final = "native"
 
 #: The beginning of DuckDB's message about the exception of a body.
 RAISED: Final = "Python exception occurred while executing the UDF: Raised: "

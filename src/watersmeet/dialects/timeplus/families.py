@@ -32,8 +32,11 @@ FAMILIES: Final[Mapping[str, str]] = {
     "match multi_match_any multi_search_any multi_search_any_case_insensitive multi_search_first_index "
     "multi_search_first_position position_case_insensitive replace_one replace_regex replace_regexp_all "
     "replace_regexp_one split_by_regexp split_by_string split_by_whitespace",
-    "encoding": "base64_decode base64_encode bin hex to_fixed_string try_base64_decode unhex",
-    "hash": "half_md5 md5 sha1 sha256",
+    "encoding": "base58_decode base58_encode base64_decode base64_encode bin hex to_fixed_string try_base64_decode "
+    "unhex",
+    "hash": "city_hash64 half_md5 hive_hash int_hash32 int_hash64 java_hash md4 md5 murmur_hash2_32 murmur_hash2_64 "
+    "murmur_hash3_128 murmur_hash3_32 murmur_hash3_64 sha1 sha224 sha256 sha384 sha512 sip_hash128 sip_hash64 "
+    "xx_hash32 xx_hash64 xxh3",
     "url": "cut_fragment cut_query_string cut_query_string_and_fragment cut_www decode_url_component domain "
     "domain_without_www encode_url_component extract_url_parameter extract_url_parameter_names extract_url_parameters "
     "fragment netloc path path_all path_full port protocol query_string query_string_and_fragment top_level_domain",

@@ -1,4 +1,5 @@
-"""Calls of functions of other languages by DuckDB: each batch of rows goes to a process in which the body runs.
+"""Calls of functions of other languages by DuckDB: each batch of rows goes to a process in which the body runs. Native
+functions are called in the same way, without a process.
 
 An exception of a body is an error of its row, like an error of any expression. A body that doesn't return in time,
 exceeds its memory or ends its process is stopped. The work that called it also stops, because all its rows would fail
@@ -22,9 +23,10 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet.errors import Error, error
+from watersmeet.kernel.evaluation.nativefunctions import native
 from watersmeet.system.childprocesses import ChildProcess, read_head, write_head
 from watersmeet.system.process import cores, memory_bytes, seconds_of
-from watersmeet.values.calledfunctions import CalledFunction, called_in, wired
+from watersmeet.values.calledfunctions import NATIVE, CalledFunction, called_in, wired
 
 #: The environment variable with the maximum seconds that a batch of rows may take, and its default.
 SECONDS: Final = "WATERSMEET_FUNCTION_SECONDS"
@@ -182,6 +184,8 @@ def called_in_batches(
 
 def called(name: str, function: CalledFunction, columns: Sequence[pa.Array]) -> tuple[pa.Array, list[tuple[int, str]]]:
     """The values for a batch of rows, and the numbers and reasons of those that failed. Raises FUNCTION_STOPPED."""
+    if function.language == NATIVE:
+        return native(function.entry, columns)
     found = _asked(name, function, columns, check=False)
     if isinstance(found, str):
         raise _stopped(function, found)
