@@ -351,6 +351,9 @@ decode('MTIzAAE=', 'base64') ⇒ bytea ⇒ \x3132330001
 decode('deadBEEF', 'hex') ⇒ bytea ⇒ \xdeadbeef
 md5('Th\000omas'::bytea) ⇒ character varying ⇒ 8ab2d3c9689aaf18b4958c334c82d8b1
 sha256('abc'::bytea) ⇒ bytea ⇒ \xba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad
+sha224('abc'::bytea) ⇒ bytea ⇒ \x23097d223405d8228642a477bda255b32aadbce4bda0b3f7e36c9da7
+sha384('abc'::bytea) ⇒ bytea ⇒ \xcb00753f45a35e8bb5a03d699ac65007272c32ab0eded1631a8b605a43ff5bed8086072ba1e7cc2358baeca134c825a7
+sha512('abc'::bytea) ⇒ bytea ⇒ \xddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f
 sha1('abc'::bytea) ⇒ bytea ⇒ \xa9993e364706816aba3e25717850c26c9cd0d89d
 'abc'::bytea ⇒ bytea ⇒ \x616263
 convert_to('é', 'UTF8') ⇒ bytea ⇒ \xc3a9

@@ -172,11 +172,11 @@ def _city_weak(t: Texts, place: Any, a: Words, b: Words) -> tuple[Words, Words]:
 
 
 def _city_long(t: Texts) -> Words:
-    x, y, z = t.word(0), t.word(-16) ^ _K1, t.word(-56) ^ _K0
+    x, y = t.word(0), t.word(-16) ^ _K1
     v = _city_weak(t, t.sizes - 64, t.lengths, y)
     w = _city_weak(t, t.sizes - 32, t.lengths * _K1, np.full_like(x, _K0))
-    z = z + _mixed(v[1], 47) * _K1
-    state: Words = np.stack([_right(z + x, 39) * _K1, _right(y, 33) * _K1, z, *v, *w])
+    z = (t.word(-56) ^ _K0) + _mixed(v[1], 47) * _K1
+    state: Any = np.stack([_right(z + x, 39) * _K1, _right(y, 33) * _K1, z, *v, *w])
     for block, rows in _blocks((t.sizes - 1) >> 6):
         part, at = t.take(rows), block * 64
         x, y, z, v0, v1, w0, w1 = state[:, rows]
