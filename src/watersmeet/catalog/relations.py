@@ -104,7 +104,8 @@ class Relation:
     transactions, and removed if this one does not commit. ready: False until the first content (backfill) of a relation
     fed by the circuit is complete. known: for relations that were altered later, their names and columns in its text,
     by id. stored: the names of renamed columns in data and plans. functions: the ids of the SQL functions that its text
-    calls. since: the version of the catalog from which all sessions see it with its first content.
+    calls. since: the version of the catalog from which all sessions see it with its first content. comment, comments:
+    the texts of COMMENT ON for it, and for its columns by name.
     """
 
     # Properties of each kind of relation.
@@ -143,6 +144,8 @@ class Relation:
     stored: dict[str, str] = field(default_factory=dict)
     functions: tuple[str, ...] = ()
     since: int = 0
+    comment: str = ""
+    comments: dict[str, str] = field(default_factory=dict, metadata=NAMES_COLUMNS)
 
     # Properties of only some classes.
 

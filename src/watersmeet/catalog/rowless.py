@@ -88,7 +88,6 @@ class Connection(Relation):
     )
     family: ClassVar[str] = "source"
     entry: ClassVar[str] = "connection"
-    can_alter: ClassVar[bool] = False
 
     type: ConnectionType = field(kw_only=True)
     options: dict[str, str] = field(default_factory=dict, kw_only=True)
@@ -131,7 +130,6 @@ class Sink(Relation):
     words: ClassVar[Words] = Words("sink", show=("sinks",), show_create=("sink",), drop=("sink",))
     family: ClassVar[str] = "sink"
     entry: ClassVar[str] = "sink"
-    can_alter: ClassVar[bool] = False
 
     delivers: str = field(kw_only=True)
     connector: dict[str, str] = field(kw_only=True)

@@ -137,6 +137,22 @@ def _schemas(catalog: Catalog) -> Iterable[tuple[Any, ...]]:
     yield from ((number, name, _OWNER) for name, number in _schema_numbers(catalog).items())
 
 
+def _descriptions(catalog: Catalog) -> Iterable[tuple[Any, ...]]:
+    for r in _ALL(catalog):
+        texts = enumerate([r.comment, *(r.comments.get(c.name, "") for c in r.columns)])
+        yield from ((_number(r), "pg_class", place, text) for place, text in texts if text)
+
+
+def _functions(catalog: Catalog) -> Iterable[tuple[Any, ...]]:
+    numbers = _schema_numbers(catalog)
+    for number, f in enumerate((f for f in catalog.functions.values() if not f.dropped), 1):
+        language = "sql" if f.called is None else f.called.language
+        arguments = ", ".join(p.type.sql for p in f.parameters)
+        yield (number, f.name, numbers[f.schema], _OWNER, arguments, f.returns.sql, language)
+
+
+_DESCRIPTION: Final = (_schema("objoid:int classoid objsubid:int description"), _descriptions)
+
 _MADE: Final[dict[str, _Made]] = {
     "rw_catalog.rw_tables": _objects(_TABLES, "append_only:bool", lambda r: (r.append_only,)),
     "rw_catalog.rw_materialized_views": _objects(_MATERIALIZED, "append_only:bool", lambda r: (r.append_only,)),
@@ -168,6 +184,11 @@ _MADE: Final[dict[str, _Made]] = {
         ),
         _rw_columns,
     ),
+    "rw_catalog.rw_description": _DESCRIPTION,
+    "rw_catalog.rw_functions": (
+        _schema("id:int name schema_id:int owner:int arg_types return_type language"),
+        _functions,
+    ),
     "rw_catalog.rw_depend": (_schema("objid:int refobjid:int"), _dependencies),
     "rw_catalog.rw_ddl_progress": (_schema("ddl_id:bigint ddl_statement progress initialized_at"), lambda _: []),
     "information_schema.tables": (
@@ -193,6 +214,7 @@ _MADE: Final[dict[str, _Made]] = {
     "pg_catalog.pg_views": _named(_VIEWS, "schemaname viewname viewowner definition"),
     "pg_catalog.pg_matviews": _named(_MATERIALIZED, "schemaname matviewname matviewowner definition"),
     "pg_catalog.pg_indexes": (_schema("schemaname tablename indexname indexdef"), _indexes),
+    "pg_catalog.pg_description": _DESCRIPTION,
     "pg_catalog.pg_class": (_schema("oid:int relname relnamespace:int relowner:int relkind"), _classes),
     "pg_catalog.pg_namespace": (_schema("oid:int nspname nspowner:int"), _schemas),
 }

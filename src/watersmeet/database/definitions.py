@@ -534,6 +534,47 @@ def with_column_called(relation: Relation, old: str, new: str) -> str:
     return text
 
 
+#: The first words of the clauses of a column.
+_CLAUSES: Final = (
+    "NOT", "NULL", "DEFAULT", "PRIMARY", "PRIMARY KEY", "AS", "GENERATED", "UNIQUE", "CHECK", "CONSTRAINT", "COLLATE",
+    "REFERENCES",
+)  # fmt: skip
+
+
+def with_column_altered(relation: Relation, name: str, kind: str, dropped: Sequence[str], added: str) -> str:
+    """The CREATE statement with another definition of a column. kind: the new type, or "". dropped: the first words of
+    the clauses that it loses. added: a clause that it gets, or "".
+    """
+    made = _created(relation)
+    if made is None:
+        return relation.sql
+    if isinstance(made, CreateTable) and made.query is not None:
+        columns = [f"{written(c.name, relation)} {c.type.sql}" for c in relation.columns]
+        sql = f"{relation.sql[: made.name_span.end]} ({', '.join(columns)})"
+        return with_column_altered(replace(relation, sql=sql), name, kind, dropped, added)
+    items, _, _ = _list(relation, made)
+    fold = {"lower": str.lower, "upper": str.upper}.get(str(language_named(relation.dialect).semantics.folding), str)
+    item = next(
+        i
+        for i in items
+        if i[0].text.upper() not in _NO_COLUMNS
+        and (i[0].text if i[0].token_type == TokenType.IDENTIFIER else fold(i[0].text)) == name
+    )
+    clauses: list[list[Token]] = [[]]
+    depth = 0
+    for token in item[1:]:
+        last = clauses[-1][-1].text.upper() if clauses[-1] else ""
+        starts = depth == 0 and token.text.upper() in _CLAUSES and token.token_type != TokenType.STRING
+        if starts and last not in ("NOT", "DEFAULT", "CONSTRAINT"):  # NOT NULL, DEFAULT NULL
+            clauses.append([])
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+        clauses[-1].append(token)
+    texts = [relation.sql[c[0].start : c[-1].end + 1] for c in clauses if c]
+    kept = [t for c, t in zip(clauses[1:], texts[1:], strict=True) if c[0].text.upper() not in dropped]
+    definition = " ".join([*([kind or texts[0]]), *kept, *([added] if added else [])])
+    return f"{relation.sql[: item[1].start]}{definition}{relation.sql[item[-1].end + 1 :]}"
+
+
 def _list(relation: Relation, made: Create) -> tuple[list[list[Token]], Token, list[Token]]:
     """The items of the column list, the closing parenthesis, and the tokens after it."""
     tokens = [t for t in tokenize(relation.sql, language_named(relation.dialect)) if t.start >= made.name_span.end]

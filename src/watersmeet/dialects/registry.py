@@ -101,7 +101,6 @@ _LANGUAGES: Final[dict[str, Language]] = {
         readers={
             "ALTER": clusters.read_alter,
             "CANCEL": clusters.read_cancel,
-            "COMMENT": clusters.read_comment,
             "DESCRIBE": clusters.read_describe,
             "KILL": clusters.read_kill,
             "REASSIGN": clusters.read_owned,

@@ -57,7 +57,8 @@ class Semantics:
 
 
 RISINGWAVE: Final = Semantics(
-    own_objects=("secret", "connection", "function", "subscription"), own_words=("connection", "subscription")
+    own_objects=("secret", "connection", "function", "subscription", "comment"),
+    own_words=("connection", "subscription"),
 )
 
 #: Timeplus, "Multi-JOINs and ASOF JOINs".

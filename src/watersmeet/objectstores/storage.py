@@ -141,12 +141,12 @@ def create_file(path: AnyPath, data: Bytes, *, durable: bool, private: bool = Fa
 
 
 @timed("put")
-def replace_file(path: AnyPath, data: Bytes, *, durable: bool) -> None:
-    """Write a file in one step."""
+def replace_file(path: AnyPath, data: Bytes, *, durable: bool, private: bool = False) -> None:
+    """Write a file in one step. private: as in `create_file`."""
     if isinstance(path, ObjectPath):
         databasefiles.put(path, [data])
     else:
-        files.replace_file(path, data, durable=durable)
+        files.replace_file(path, data, durable=durable, private=private)
 
 
 @timed("put")

@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
@@ -90,9 +90,15 @@ class SinkWriters(Service):
         self.follow()
 
     def follow(self) -> None:
-        """Start and stop sink writers, so that each sink of the catalog has one."""
-        found = deliveries(self._database.catalog)
-        self._workers.reconcile({d.id: partial(_SinkWriter, self._database, d, self._tell) for d in found})
+        """Start and stop sink writers, so that each sink of the catalog has one, with its present options."""
+        found = {d.id: d for d in deliveries(self._database.catalog)}
+        self._workers.end([i for i, w in self._workers.all().items() if i in found and not w.delivers(found[i])])
+        self._workers.reconcile({i: partial(_SinkWriter, self._database, d, self._tell) for i, d in found.items()})
+
+    def reopen(self, delivery_ids: Iterable[str]) -> None:
+        """Let deliveries open their targets again, for instance because a password has changed."""
+        self._workers.end(delivery_ids)
+        self.follow()
 
     def delivered(self, *, wait: bool) -> dict[str, int]:
         """The number of records that each processor has written to its topic since the process opened the database.
@@ -178,6 +184,10 @@ class _SinkWriter(Worker):
         self._behind: deque[tuple[int, int, int, int]] = deque()
         """(number, rows, bytes, time) of the commits with changes that `status` has read."""
         self._looked_upto = 0
+
+    def delivers(self, delivery: Delivery) -> bool:
+        """Whether the writer has the options of a delivery."""
+        return self._delivery == delivery
 
     def try_again(self) -> None:
         """Retry at once, if it waits after a failure."""

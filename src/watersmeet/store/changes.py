@@ -147,15 +147,15 @@ def decode_change(buffer: pa.Buffer) -> tuple[pa.Table, Diff]:
 
 def fitted(rows: pa.Table, schema: pa.Schema, fills: Mapping[str, str]) -> pa.Table:
     """The columns of `schema` for rows that may be older than some columns, which get their value in `fills` (as text),
-    or NULL.
+    or NULL. Values that are older than the type of their column are cast to it.
     """
     if rows.schema.names == schema.names:
-        return rows
+        return rows if rows.schema.types == schema.types else rows.cast(schema)
     have = set(rows.column_names)
     count = rows.num_rows
     return pa.table(
         [
-            rows.column(f.name)
+            rows.column(f.name).cast(f.type)
             if f.name in have
             else pa.repeat(pa.scalar(fills[f.name]).cast(f.type), count)
             if f.name in fills

@@ -301,6 +301,12 @@ def create_secret(layout: Layout, name: str, value: str) -> bool:
     return True
 
 
+def replace_secret(layout: Layout, name: str, value: str) -> None:
+    """Stores another value of a secret."""
+    path = _path(layout, name)
+    storage.replace_file(path, layout.seal(path, value), durable=layout.durable, private=True)
+
+
 def keep_secret(layout: Layout, value: str) -> str:
     """Stores a secret that no statement can name. Returns its name."""
     name = nameless()

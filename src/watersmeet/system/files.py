@@ -53,11 +53,11 @@ def temporary_path(directory: Path) -> Path:
     return directory / f"{TEMPORARY}{_TOKEN}-{os.getpid()}-{next(_counter)}"
 
 
-def replace_file(path: Path, data: Bytes, *, durable: bool) -> None:
-    """Replaces the content of `path` atomically."""
+def replace_file(path: Path, data: Bytes, *, durable: bool, private: bool = False) -> None:
+    """Replaces the content of `path` atomically. private: as in `create_file`."""
     temporary = temporary_path(path.parent)
     with _cleaning(temporary, path):
-        _write(temporary, [data], durable=durable)
+        _write(temporary, [data], durable=durable, mode=0o600 if private else None)
         os.replace(temporary, path)
         if durable:
             sync_directory(path.parent)

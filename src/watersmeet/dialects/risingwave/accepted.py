@@ -1,7 +1,7 @@
 """Statements of RisingWave's clusters whose purpose Watersmeet decides itself: each is accepted with a notice,
 or refused with the way round.
 
-RisingWave, "CREATE DATABASE", "ALTER DATABASE", "ALTER SYSTEM", "COMMENT ON", "CANCEL JOBS", "RECOVER", "View and
+RisingWave, "CREATE DATABASE", "ALTER DATABASE", "ALTER SYSTEM", "CANCEL JOBS", "RECOVER", "View and
 configure system parameters".
 """
 
@@ -41,12 +41,6 @@ SYSTEM_PARAMETERS: Final = (
     "use_new_object_prefix_strategy",
     "wasm_storage_url",
 )
-
-#: The objects that COMMENT ON and ALTER … OWNER TO name.
-_OBJECTS: Final = (
-    "TABLE", "COLUMN", "VIEW", "MATERIALIZED VIEW", "SOURCE", "SINK", "INDEX", "SCHEMA", "DATABASE", "FUNCTION",
-    "CONNECTION", "SECRET", "SUBSCRIPTION",
-)  # fmt: skip
 
 #: Statements that begin with ALTER and concern the nodes of a cluster.
 _OF_CLUSTERS: Final = ("FRAGMENT", "FRAGMENTS", "COMPACTION GROUP")
@@ -172,21 +166,6 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
             return found
     cursor.index = start
     return None
-
-
-def read_comment(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """Reads `COMMENT ON object name IS text`; the cursor stands after COMMENT."""
-    cursor.expect("ON")
-    if not any(cursor.take(*words.split()) for words in _OBJECTS):
-        raise cursor.error(detail="TABLE or COLUMN was expected here.")
-    cursor.name(reserved=True)
-    while cursor.take("."):
-        cursor.name(reserved=True)
-    cursor.expect("IS")
-    if not cursor.take("NULL"):
-        cursor.string()
-    cursor.end()
-    return _accepted(cursor, base, "COMMENT", "comments are not stored; a comment in a statement is, for SHOW CREATE")
 
 
 def read_cancel(cursor: Cursor, base: dict[str, Any]) -> Statement:

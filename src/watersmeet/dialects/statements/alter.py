@@ -1,4 +1,4 @@
-"""ALTER of relations: ADD, DROP and RENAME COLUMN, RENAME TO, SET SCHEMA, SWAP WITH.
+"""ALTER of relations: ADD, DROP, ALTER and RENAME COLUMN, RENAME TO, SET SCHEMA, SWAP WITH.
 
 RisingWave, "ALTER TABLE", "ALTER SOURCE", "ALTER VIEW", "ALTER MATERIALIZED VIEW"; Timeplus, "ALTER STREAM".
 """
@@ -9,10 +9,17 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from sqlglot.tokens import Token
+
 from watersmeet.catalog import DropWord
+from watersmeet.dialects.statements.tables import message_format, read_encoded
 from watersmeet.dialects.tree.definitions import (
     AddColumn,
+    AlterColumn,
+    AlterConnection,
     AlterConnector,
+    AlterFormat,
+    AlterSink,
     DropColumn,
     RefreshSchema,
     RenameColumn,
@@ -42,15 +49,20 @@ _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
     ("MATERIALIZED", "VIEW"): "materialized view",
     ("INDEX",): "index",
     ("SUBSCRIPTION",): "subscription",
+    ("SINK",): "sink",
+    ("CONNECTION",): "connection",
 }
+
+#: The statement that changes options, for the kinds that no connector reads.
+_OPTIONS_OF: Final[dict[DropWord, type[AlterConnector]]] = {"sink": AlterSink, "connection": AlterConnection}
 
 
 #: Clauses of ALTER in every dialect with ALTER, and those of RisingWave.
 COMMON_CLAUSES: Final = ("ADD COLUMN", "DROP COLUMN", "RENAME COLUMN", "RENAME TO", "SET SCHEMA", "SWAP WITH")
-_CLAUSES: Final = (*COMMON_CLAUSES, "CONNECTOR WITH", "REFRESH SCHEMA", "SET SOURCE_RATE_LIMIT")
+_CLAUSES: Final = (*COMMON_CLAUSES, "ALTER COLUMN", "CONNECTOR WITH", "FORMAT", "REFRESH SCHEMA", "SET SOURCE_RATE_LIMIT")
 
 
-_REPLACED: Final = "ADD COLUMN with the new type, UPDATE, DROP COLUMN and RENAME COLUMN replace a column."
+_ALTERED: Final = "ALTER COLUMN of a table has TYPE, SET DEFAULT, DROP DEFAULT, SET NOT NULL and DROP NOT NULL."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,20 +101,20 @@ def read_alter(
     cursor: Cursor,
     base: dict[str, Any],
     read_column: ColumnReader = read_plain_column,
-    kinds: Collection[str] = ("TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX", "SUBSCRIPTION"),
+    kinds: Collection[str] = ("TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX", "SUBSCRIPTION", "SINK", "CONNECTION"),
     clauses: Sequence[str] = _CLAUSES,
 ) -> Statement:
     """Reads ALTER; the cursor stands after ALTER. kinds: the first words of the dialect's kinds of relations. clauses:
     those of the dialect, for hints.
     """
-    if cursor.take("SINK"):
-        return _read_sink(cursor, base)
+    if "SINK" in kinds and (found := _read_sink(cursor, base)) is not None:
+        return found
     of_dialect = {words: kind for words, kind in _KINDS.items() if words[0] in kinds}
     for words, kind in of_dialect.items():
         if cursor.take(*words):
             found = altered(cursor, base, kind, read_column)
             if found is None and cursor.at("ALTER"):
-                return _refused(cursor, base, f"ALTER {' '.join(words)} …", _REPLACED)
+                return _refused(cursor, base, f"ALTER {' '.join(words)} …", _ALTERED)
             return found or _refused(cursor, base, f"ALTER {' '.join(words)} …", _supported("", clauses))
     return _refused(cursor, base, "ALTER", _supported("ALTER ", [" ".join(words) for words in of_dialect]))
 
@@ -111,15 +123,19 @@ def _supported(verb: str, words: Sequence[str]) -> str:
     return f"{verb}{', '.join(words[:-1])} and {words[-1]} are supported."
 
 
-def _read_sink(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`ALTER SINK name START`, `ALTER SINK name SET SINK_RATE_LIMIT = n`."""
+def _read_sink(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """`ALTER SINK name START`, `ALTER SINK name SET SINK_RATE_LIMIT = n`; None for others."""
+    begin = cursor.index
+    if not cursor.take("SINK"):
+        return None
     if_exists = cursor.take("IF", "EXISTS")
     name = cursor.relation_name()
     limit = _read_limit(cursor, "SINK_RATE_LIMIT")
     if limit is not None:
         return LimitSink(**base, name=name, if_exists=if_exists, limit=limit[0], limit_span=limit[1])
     if not cursor.take("START"):
-        return _refused(cursor, base, "ALTER SINK …", "START and SET SINK_RATE_LIMIT are supported.")
+        cursor.index = begin
+        return None
     cursor.end()
     return StartSink(**base, name=name, if_exists=if_exists)
 
@@ -171,6 +187,8 @@ def altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, read_column: C
             cursor.take("RESTRICT")
         cursor.end()
         return DropColumn(**base, column=column, if_column_exists=if_column_exists)
+    if cursor.at("ALTER") and kind == "table":
+        return _read_altered_column(cursor, base)
     if cursor.take("SET", "SCHEMA"):
         schema = cursor.name(reserved=True)
         cursor.end()
@@ -183,7 +201,11 @@ def altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, read_column: C
         spans: dict[str, Span] = {}
         options = read_options(cursor, spans)
         cursor.end()
-        return AlterConnector(**base, options=options, spans=spans)
+        return _OPTIONS_OF.get(kind, AlterConnector)(**base, options=options, spans=spans)
+    if kind in ("source", "table") and cursor.take("FORMAT"):
+        encoded = read_encoded(cursor)
+        cursor.end()
+        return AlterFormat(**base, format=message_format(encoded, cursor.text), format_span=encoded.span)
     if (found := _read_limit(cursor, "SOURCE_RATE_LIMIT")) is not None:
         limit = {"source_rate_limit": found[0]}
         return AlterConnector(
@@ -193,6 +215,45 @@ def altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, read_column: C
         cursor.end()
         return RefreshSchema(**base)
     return None
+
+
+def _read_altered_column(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """Reads `ALTER [COLUMN] column …` of a table; None for other changes."""
+    begin = cursor.index
+    cursor.expect("ALTER")
+    cursor.take("COLUMN")
+    base = {**base, "column": cursor.name()}
+    if cursor.take("TYPE") or cursor.take("SET", "DATA", "TYPE"):
+        words = cursor.rest
+        kind = read_type(cursor)
+        if cursor.at("USING"):
+            hint = "Values are cast to the new type. UPDATE changes them in another way."
+            raise not_supported("ALTER COLUMN … TYPE … USING", cursor.text, span_of(cursor.rest[:1]), hint=hint)
+        cursor.end()
+        return AlterColumn(**base, clause="TYPE", type=kind, type_text=_text_of(cursor, words))
+    if cursor.take("SET", "DEFAULT"):
+        words = cursor.rest
+        if not words:
+            raise cursor.error(detail="An expression was expected here.")
+        cursor.index = len(cursor.tokens)
+        declared = expression_of(cursor, words)
+        return AlterColumn(**base, clause="SET DEFAULT", declared=declared, default_text=_text_of(cursor, words))
+    for words_of, found in (
+        ("DROP DEFAULT", {"drops_default": True}),
+        ("SET NOT NULL", {"nullable": False}),
+        ("DROP NOT NULL", {"nullable": True}),
+    ):
+        if cursor.take(*words_of.split()):
+            cursor.end()
+            return AlterColumn(**base, clause=words_of, **found)
+    cursor.index = begin
+    return None
+
+
+def _text_of(cursor: Cursor, words: Sequence[Token]) -> str:
+    """The text of tokens up to the cursor."""
+    span = span_of(words[: len(words) - len(cursor.rest)])
+    return cursor.text[span.start : span.end]
 
 
 def _read_limit(cursor: Cursor, name: str) -> tuple[str, Span] | None:

@@ -28,7 +28,7 @@ from watersmeet.catalog import (
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.statements import Insert, Name, Statement
 from watersmeet.errors import Span
-from watersmeet.values.types import Field, Schema
+from watersmeet.values.types import Field, Schema, SqlType
 
 
 @dataclass(frozen=True)
@@ -343,6 +343,24 @@ class DropColumn(Alter):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AlterColumn(Alter):
+    """`… ALTER [COLUMN] column {[SET DATA] TYPE type | {SET | DROP} {DEFAULT | NOT NULL}}`.
+
+    type: the new type, and type_text as written. declared: the expression of SET DEFAULT, and default_text as written;
+    drops_default for DROP DEFAULT. nullable: for SET and DROP NOT NULL. clause: the words of the change.
+    """
+
+    column: Name
+    clause: str
+    type: SqlType | None = None
+    type_text: str = ""
+    declared: exp.Expression | None = None
+    default_text: str = ""
+    drops_default: bool = False
+    nullable: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SetSchema(Alter):
     """`… SET SCHEMA schema`."""
 
@@ -378,6 +396,16 @@ class AlterConnector(Alter):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AlterSink(AlterConnector):
+    """`ALTER SINK name CONNECTOR WITH (…)`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterConnection(AlterConnector):
+    """`ALTER CONNECTION name CONNECTOR WITH (…)`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlterQuery(Alter):
     """`… MODIFY QUERY SETTING name = value, …` of a view. spans: the spans of the settings."""
 
@@ -388,6 +416,16 @@ class AlterQuery(Alter):
 @dataclass(frozen=True, kw_only=True)
 class RefreshSchema(Alter):
     """`… REFRESH SCHEMA`, which reads the columns from the schema again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterFormat(RefreshSchema):
+    """`… FORMAT form ENCODE encoding (options)`: other options of the format. format_span: the span of the clause."""
+
+    takes: ClassVar[str | None] = ADMIN
+
+    format: MessageFormat
+    format_span: Span
 
 
 @dataclass(frozen=True, kw_only=True)

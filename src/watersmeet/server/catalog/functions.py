@@ -101,8 +101,10 @@ _MACROS: Final = {
     "pg_size_pretty(n)": "n || ' bytes'",
     "pg_tablespace_location(o)": "''",
     "pg_stat_get_numscans(o)": "CAST(0 AS BIGINT)",
-    "obj_description(o, c := '')": "CAST(NULL AS VARCHAR)",
-    "col_description(o, n)": "CAST(NULL AS VARCHAR)",
+    "obj_description(o, c := '')": "col_description(o, 0)",
+    "col_description(o, n)": (
+        "(SELECT d_.description FROM pg_catalog_.pg_description d_ WHERE d_.objoid = o AND d_.objsubid = n)"
+    ),
     "shobj_description(o, c)": "CAST(NULL AS VARCHAR)",
     "array_remove(a, v)": "list_filter(a, lambda x: x IS DISTINCT FROM v)",
     "pg_get_keywords()": (
@@ -199,7 +201,7 @@ _SQL_NAMES: Final = {
 #: Macros that other macros call.
 _FIRST: Final = (
     "quote_ident", "index_column", "bare", "inside", "pg_get_userbyid", "format_type", "pg_get_function_arguments",
-    "to_regclass", "role_id", "relation_id", "wants", "level_of", "may", "is_member",
+    "to_regclass", "role_id", "relation_id", "col_description", "wants", "level_of", "may", "is_member",
 )  # fmt: skip
 
 #: Functions of PostgreSQL that make a query without FROM a query of the catalog.

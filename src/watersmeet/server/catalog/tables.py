@@ -189,6 +189,11 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role]) -> _R
     key = [i for i, c in enumerate(columns, 1) if c.name in relation.primary_key] if kind in "rm" else []
     row = _class(oid, relation.name, schema, kind, len(columns), bool(key))
     yield ("pg_catalog", "pg_class"), {**row, "relacl": _acl(relation.id, roles)}
+    for place, name in enumerate(["", *(c.name for c in columns)]):
+        text = relation.comments.get(name) if place else relation.comment
+        if text:
+            found = {"objoid": oid, "classoid": NUMBERS["pg_class"], "objsubid": place, "description": text}
+            yield ("pg_catalog", "pg_description"), found
     if isinstance(relation, Index):
         table = catalog.relations[relation.depends_on[0]]
         names = [c.name for c in table.columns]

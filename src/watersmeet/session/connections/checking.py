@@ -31,6 +31,7 @@ from watersmeet.session.connections.execute import run_statement
 from watersmeet.session.connections.scripts import ScriptRun
 from watersmeet.session.features.cursors import CloseCursor, DeclareCursor, DeclareSubscriptionCursor, Fetch
 from watersmeet.session.features.settings import ReleaseSavepoint, RollbackTo, Savepoint, Truncate
+from watersmeet.session.handlers import bind
 from watersmeet.session.statements.dml import described_change, described_merge
 from watersmeet.session.statements.preparing import prepared_for
 
@@ -116,6 +117,8 @@ def _check(session: Session, statement: st.Statement) -> None:
     match statement:
         case st.Refused():
             raise statement.error
+        case st.Explain(statement=df.CreateMaterializedView() | df.CreateProcessor() as made):
+            bind(session, made)  # without creating it
         case st.Explain():
             _check(session, statement.statement)
         case st.Select() | st.Subscribe() if runs_on(session, statement.query):

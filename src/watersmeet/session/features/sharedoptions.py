@@ -11,23 +11,26 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, get_args
 
 from watersmeet.binder.clauses.sources import files_refused
-from watersmeet.catalog import Connection, FormatSchema, MessageFormat, NamedCollection, Relation
+from watersmeet.catalog import Connection, FormatSchema, Input, MessageFormat, NamedCollection, Relation, Sink
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.catalog.rowless import ConnectionType, SchemaType
 from watersmeet.connectors.lakes.client import ICEBERG_CATALOG, ICEBERG_TABLE, iceberg_catalog_type
-from watersmeet.database.definitions import add, may_create, new_relation
-from watersmeet.database.secrets import uses_secret, with_secrets
+from watersmeet.connectors.registry import check_connector
+from watersmeet.database.committing import own_transaction
+from watersmeet.database.definitions import add, may_create, named, new_relation
+from watersmeet.database.secrets import kept_options, uses_secret, with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located, sentence
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.dialects.readers import reads
-from watersmeet.dialects.tree.definitions import Create, CreateOptions
-from watersmeet.dialects.tree.statements import Name, Refused, Statement
+from watersmeet.dialects.tree.definitions import AlterConnection, Create, CreateOptions
+from watersmeet.dialects.tree.statements import Accepted, Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_setting, span_of
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.avroschema import read_schema
 from watersmeet.formats.protoschema import from_text
 from watersmeet.formats.registry import RegisteredSchema, SchemaKind
 from watersmeet.session.handlers import handles
+from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.store import positions
 from watersmeet.system.secretvalues import external_place, external_secret, revealed_options
 
@@ -52,6 +55,11 @@ class CreateSecret(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AlterSecret(CreateSecret):
+    """`ALTER SECRET name [WITH (…)] AS 'value'`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DropSecret(Statement):
     """`DROP SECRET name`."""
 
@@ -73,9 +81,31 @@ def read_create_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.name()
-    cursor.expect("WITH")
+    if not cursor.at("WITH"):
+        raise cursor.error(detail="WITH was expected here.")
+    return _read_value(cursor, {**base, "sql": f"CREATE SECRET {name.name}"}, CreateSecret, name, if_not_exists)
+
+
+@reads("ALTER SECRET", own="secret")
+def read_alter_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """ALTER SECRET …, with stars instead of the value in its text.
+
+    RisingWave, "ALTER SECRET".
+    """
+    name = cursor.name()
+    for words, reason in (("OWNER TO", "secrets have no owners"), ("SET SCHEMA", "secrets are in no schema")):
+        if cursor.take(*words.split()):
+            cursor.until("")
+            return Accepted(**base, command="ALTER SECRET", notice=f"ALTER SECRET … {words} has no effect: {reason}")
+    return _read_value(cursor, {**base, "sql": f"ALTER SECRET {name.name}"}, AlterSecret, name)
+
+
+def _read_value(
+    cursor: Cursor, base: dict[str, Any], made: type[CreateSecret], name: Name, if_not_exists: bool = False
+) -> Statement:
+    """Reads `[WITH (backend …)] [AS 'value']`."""
     spans: dict[str, Span] = {}
-    backend = read_options(cursor, spans)
+    backend = read_options(cursor, spans) if cursor.take("WITH") else {"backend": "meta"}
     kind = backend.get("backend", "")
     if kind in _EXTERNAL:
         option = _EXTERNAL[kind]
@@ -88,8 +118,8 @@ def read_create_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
                 f"a secret of backend {kind} has the option {option} alone",
                 hint=f"Write WITH (backend = '{kind}', {option} = '…').",
             )
-        return CreateSecret(
-            **{**base, "sql": f"CREATE SECRET {name.name}"},
+        return made(
+            **base,
             name=name,
             value=external_secret(kind, backend[option]),
             if_not_exists=if_not_exists,
@@ -100,11 +130,11 @@ def read_create_secret(cursor: Cursor, base: dict[str, Any]) -> Statement:
     cursor.end()
     stars = "*" * (span.end - span.start - 2)
     text = f"{cursor.text[: span.start]}'{stars}'{cursor.text[span.end :]}"
-    base = {**base, "text": text, "sql": f"CREATE SECRET {name.name}"}
+    base = {**base, "text": text}
     if backend.pop("backend", "") != "meta" or backend:
         hint = "Write WITH (backend = 'meta') AS '…', (backend = 'env', name = '…') or (backend = 'file', path = '…')."
         return Refused(**base, error=not_supported("a secret of this backend", text, name.span, hint=hint))
-    return CreateSecret(**base, name=name, value=value, if_not_exists=if_not_exists)
+    return made(**base, name=name, value=value, if_not_exists=if_not_exists)
 
 
 @reads("DROP SECRET", own="secret")
@@ -123,18 +153,47 @@ def create_secret(session: Session, statement: CreateSecret) -> Result:
     """
     session.require_definer("CREATE SECRET")
     session.require_no_transaction("CREATE SECRET")
-    name, value = statement.name, statement.value
-    place = external_place(value)
-    if place is not None:
-        if not session.reads_files:
-            raise files_refused(f"a secret of backend {place[0]}", sql=statement.text, span=name.span)
-        if place[0] == "file":
-            value = external_secret("file", os.path.abspath(place[1]))
+    name, value = statement.name, _value(session, statement)
     if not positions.create_secret(session.database.layout, name.name, value):
         if not statement.if_not_exists:
             raise error_at(statement, name.span, "DUPLICATE_OBJECT", f'secret "{name.name}" already exists')
         session.notice(f'secret "{name.name}" already exists, skipping')
     return Result("CREATE SECRET")
+
+
+def _value(session: Session, statement: CreateSecret) -> str:
+    """The value that is stored. Raises FILES_NOT_ALLOWED."""
+    place = external_place(statement.value)
+    if place is None:
+        return statement.value
+    if not session.reads_files:
+        raise files_refused(f"a secret of backend {place[0]}", sql=statement.text, span=statement.name.span)
+    return external_secret("file", os.path.abspath(place[1])) if place[0] == "file" else statement.value
+
+
+@handles(AlterSecret)
+def alter_secret(session: Session, statement: AlterSecret) -> Result:
+    """ALTER SECRET, effective at once: the sources and sinks that use it connect again."""
+    session.require_definer("ALTER SECRET")
+    session.require_no_transaction("ALTER SECRET")
+    name = statement.name
+    _known(session, statement, name)
+    positions.replace_secret(session.database.layout, name.name, _value(session, statement))
+    using = [r for r in session.catalog.relations.values() if uses_secret(r, name.name)]
+    writers = session.database.service(SinkWriters)
+    if writers is not None and any(isinstance(r, Sink) for r in using):
+        writers.reopen([r.id for r in using])
+    if any(isinstance(r, Input) for r in using):
+        session.database.circuit.reinstall()  # opens their sources again
+    return Result("ALTER SECRET")
+
+
+def _known(session: Session, statement: Statement, name: Name) -> None:
+    """Raises UNDEFINED_OBJECT for an unknown secret."""
+    known = positions.secret_names(session.database.layout)
+    if name.name not in known:
+        message = f'secret "{name.name}" does not exist'
+        raise error_at(statement, name.span, "UNDEFINED_OBJECT", message, hint=did_you_mean(name.name, known))
 
 
 @handles(DropSecret)
@@ -143,18 +202,10 @@ def drop_secret(session: Session, statement: DropSecret) -> Result:
     session.require_definer("DROP SECRET")
     session.require_no_transaction("DROP SECRET")
     layout, name = session.database.layout, statement.name
-    known = positions.secret_names(layout)
-    if name.name not in known:
-        if statement.if_exists:
-            session.notice(f'secret "{name.name}" does not exist, skipping')
-            return Result("DROP SECRET")
-        raise error_at(
-            statement,
-            name.span,
-            "UNDEFINED_OBJECT",
-            f'secret "{name.name}" does not exist',
-            hint=did_you_mean(name.name, known),
-        )
+    if statement.if_exists and name.name not in positions.secret_names(layout):
+        session.notice(f'secret "{name.name}" does not exist, skipping')
+        return Result("DROP SECRET")
+    _known(session, statement, name)
     using = [r for r in session.catalog.relations.values() if uses_secret(r, name.name)]
     if using:
         raise error_at(
@@ -250,6 +301,45 @@ def create_connection(session: Session, statement: CreateConnection) -> Result:
             iceberg_catalog_type(options)
     add(session, new_relation(session, statement, Connection, (), type=kind, options=options))
     return Result("CREATE CONNECTION")
+
+
+@handles(AlterConnection)
+def alter_connection(session: Session, statement: AlterConnection) -> Result:
+    """ALTER CONNECTION … CONNECTOR WITH: other options for it and for the sources, tables and sinks that copied them.
+
+    RisingWave, "ALTER CONNECTION". Raises CONNECTOR_OPTION for an option that its type does not have.
+    """
+    session.require_definer("ALTER CONNECTION")
+    found = named(session, statement.name, statement)
+    if found is None:
+        return Result("ALTER CONNECTION")
+    if not isinstance(found, Connection):
+        message = f'"{statement.name.shown}" is not a connection'
+        raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", message)
+    statement = with_secrets(session, statement)
+    wrong = next((n for n in statement.options if not _takes(found.type, n)), None)
+    if wrong is not None:
+        message = f'a connection of type {found.type} has no option "{wrong}"'
+        span = statement.spans[wrong]
+        raise error_at(statement, span, "CONNECTOR_OPTION", message, hint=_hint(found.type, wrong))
+    options = kept_options(session, statement.options)
+    with own_transaction(session):
+        session.put(replace(found, options={**found.options, **options}))
+        for reader in [r for r in session.catalog.relations.values() if found.id in r.depends_on]:
+            if isinstance(reader, (Input, Sink)):
+                with located(statement, statement.name.span, statement.spans):
+                    session.put(_with_options(reader, options))
+    session.database.circuit.reinstall()  # opens the sources again
+    return Result("ALTER CONNECTION")
+
+
+def _with_options(reader: Input | Sink, options: Mapping[str, str]) -> Relation:
+    """A source, table or sink with other values of its options."""
+    made = replace(reader, connector={n: options.get(n, v) for n, v in reader.connector.items()})
+    if made.format is not None:
+        changed = {n: options.get(n, v) for n, v in made.format.options.items()}
+        made = replace(made, format=replace(made.format, options=changed))
+    return check_connector(made) if isinstance(made, Input) and made.connector else made
 
 
 def _takes(kind: ConnectionType, option: str) -> bool:

@@ -19,6 +19,7 @@ from watersmeet.catalog import (
     Index,
     Input,
     MaterializedView,
+    MessageFormat,
     QuerySource,
     Relation,
     Source,
@@ -60,6 +61,7 @@ from watersmeet.dialects.tree.definitions import (
     AddColumn,
     Alter,
     AlterConnector,
+    AlterFormat,
     AlterQuery,
     AlterWithoutEffect,
     CreateRelation,
@@ -96,7 +98,7 @@ def alter(session: Session, statement: Alter) -> Result:
     """ALTER of one relation. In a transaction, others see it after COMMIT."""
     command = f"ALTER {kind_word(statement).upper()}"
     session.require_definer(command)
-    relation = _altered(session, statement)
+    relation = altered(session, statement)
     if relation is None:
         return Result(command)
     with own_transaction(session):
@@ -121,7 +123,7 @@ def alter(session: Session, statement: Alter) -> Result:
 _OTHER_TOPIC: Final = "INSERT INTO other SELECT STREAM … writes a topic with other fields."
 
 
-def _altered(session: Session, statement: Alter) -> Relation | None:
+def altered(session: Session, statement: Alter) -> Relation | None:
     """The relation that a statement names; None if it does not exist and the statement has IF EXISTS."""
     name = statement.name
     relation = named(session, name, statement)
@@ -187,7 +189,7 @@ def _move(session: Session, relation: Relation, name: str, schema: str) -> None:
 
 
 def _swap(session: Session, statement: SwapNames, relation: Relation) -> None:
-    other = _altered(session, replace(statement, name=statement.other, if_exists=False))
+    other = altered(session, replace(statement, name=statement.other, if_exists=False))
     assert other is not None
     if other.id in session.catalog.upstream([relation.id]) or relation.id in session.catalog.upstream([other.id]):
         raise error_at(
@@ -207,7 +209,7 @@ def _swap(session: Session, statement: SwapNames, relation: Relation) -> None:
 
 def _drop_column(session: Session, statement: DropColumn, relation: Relation) -> None:
     """Raises DEPENDENT_OBJECTS if a key, a watermark, a generated column, or another object reads the column."""
-    _check_columns_change(session, statement, relation, "DROP COLUMN", sources=True)
+    check_columns_change(session, statement, relation, "DROP COLUMN", sources=True)
     name, span = statement.column.name, statement.column.span
     names = [c.name for c in relation.columns]
     if name not in names:
@@ -228,7 +230,7 @@ def _drop_column(session: Session, statement: DropColumn, relation: Relation) ->
     used = "the conflict rule" if relation.conflict and name in relation.conflict.versions else used
     used = used or (f'the generated column "{generated[0]}"' if generated else "")
     used = used or ("every row" if relation.defaults.get(name) == ARRIVAL or len(names) == 1 else "")
-    readers = [] if used else _readers(session, relation, name)
+    readers = [] if used else readers_of(session, relation, name)
     if used or readers:
         raise error_at(
             statement,
@@ -252,7 +254,7 @@ def _drop_column(session: Session, statement: DropColumn, relation: Relation) ->
             session.put(replace(other, known={**other.known, relation.id: replace(known, columns=left)}))
 
 
-def _readers(session: Session, relation: Relation, name: str) -> list[Relation]:
+def readers_of(session: Session, relation: Relation, name: str) -> list[Relation]:
     """The objects that read a column of a relation: views whose circuits scan it, and plain views, sinks and
     subscriptions whose text may do so.
     """
@@ -277,7 +279,7 @@ def _readers(session: Session, relation: Relation, name: str) -> list[Relation]:
 
 def _add_column(session: Session, statement: AddColumn, relation: Relation) -> None:
     column, span = statement.column, statement.column_span
-    _check_columns_change(session, statement, relation, "ADD COLUMN", sources=True)
+    check_columns_change(session, statement, relation, "ADD COLUMN", sources=True)
     if any(c.name.lower() == column.name.lower() for c in relation.columns):
         if statement.if_not_exists and any(c.name == column.name for c in relation.columns):
             session.notice(f'column "{column.name}" of {relation.title} already exists, skipping')
@@ -327,7 +329,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
 
 
 def _rename_column(session: Session, statement: RenameColumn, relation: Relation) -> None:
-    _check_columns_change(session, statement, relation, "RENAME COLUMN", sources=False)
+    check_columns_change(session, statement, relation, "RENAME COLUMN", sources=False)
     old, new = statement.column, statement.new
     names = [c.name for c in relation.columns]
     if old.name not in names:
@@ -369,7 +371,7 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
     alter_indexes(session, relation, lambda index: index.renamed(shown))
 
 
-def _check_columns_change(session: Session, statement: Alter, relation: Relation, what: str, *, sources: bool) -> None:
+def check_columns_change(session: Session, statement: Alter, relation: Relation, what: str, *, sources: bool) -> None:
     """Raises FEATURE_NOT_SUPPORTED for a relation whose query determines its columns; TRANSACTION_STATE for one that
     the open transaction has written.
     """
@@ -560,14 +562,18 @@ def alter_query(session: Session, statement: AlterQuery) -> Result:
 
 def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
     """REFRESH SCHEMA: reads the columns from the schema again and appends new ones. A schema file is also read again
-    for decoding.
+    for decoding. FORMAT … ENCODE first gives the format other options.
 
     Raises DATATYPE_MISMATCH if a column is missing or has another type: views read it.
     """
     command = f"ALTER {kind_word(statement).upper()}"
-    relation = _input(session, statement, "REFRESH SCHEMA")
+    own = isinstance(statement, AlterFormat)
+    relation = _input(session, statement, "FORMAT … ENCODE" if own else "REFRESH SCHEMA")
     if relation is None:
         return Result(command)
+    before = relation.format
+    if isinstance(statement, AlterFormat):
+        relation = replace(relation, format=_altered_format(session, statement, relation))
     made = parse(relation.sql, relation.dialect)[-1]
     takes_columns = isinstance(made, CreateRelation) and made.takes_columns
     form, options = relation.format, {} if relation.format is None else dict(relation.format.options)
@@ -575,7 +581,7 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
         session.require_files(options)
     if form is not None and options.pop(KEPT_SCHEMA, None) is not None:
         relation = replace(relation, format=replace(form, options=options))
-    elif not takes_columns:
+    elif not takes_columns and not own:
         raise error_at(
             statement,
             statement.name.span,
@@ -583,7 +589,7 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
             f"the columns of {relation.title} are declared",
             hint="ALTER … ADD COLUMN adds one.",
         )
-    elif relation.is_stored:
+    elif relation.is_stored and not own:
         raise not_supported(
             "REFRESH SCHEMA of a table",
             statement.text,
@@ -597,11 +603,28 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
         now_made = with_schema_columns(session, made)
         new = _new_columns(statement, relation, now_made.columns)
         relation = replace(relation, columns=(*relation.columns, *new), format=now_made.format)
-    if new or relation.format != form:
+    if new or relation.format != before:
         with located(statement, statement.name.span):
             _put(session, check_connector(relation))
     session.notice(f"{len(new)} new columns" if len(new) != 1 else "1 new column")
     return Result(command)
+
+
+def _altered_format(session: Session, statement: AlterFormat, relation: Input) -> MessageFormat:
+    """The format with the options of the statement. Raises CONNECTOR_OPTION for another format or encoding."""
+    form, now = relation.format, statement.format
+    if form is None or (form.rows, form.encoding) != (now.rows, now.encoding):
+        raise error_at(
+            statement,
+            statement.format_span,
+            "CONNECTOR_OPTION",
+            f"the messages of {relation.title} can't get another FORMAT or ENCODE",
+            detail=None if form is None else f"It has FORMAT {form.rows.upper()} ENCODE {form.encoding.upper()}.",
+            hint=f"Create another {relation.what}.",
+        )
+    with located(statement, statement.format_span):
+        session.require_files(now.options)
+        return replace(form, options=kept_options(session, now.options))
 
 
 def _new_columns(statement: RefreshSchema, relation: Input, now: Schema) -> tuple[Field, ...]:

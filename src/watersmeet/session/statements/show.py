@@ -630,6 +630,8 @@ def _facts(session: Session, relation: Relation) -> list[Described]:
         if isinstance(r, Index) and relation.id in r.depends_on
     ]
     rows.append(("table description", relation.what, None))
+    comments = {"comment": relation.comment, **{f"comment on {c}": text for c, text in relation.comments.items()}}
+    rows += [(what, text, None) for what, text in comments.items() if text]
     return rows
 
 

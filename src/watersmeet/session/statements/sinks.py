@@ -1,4 +1,4 @@
-"""CREATE SINK, ALTER SINK … START, SHOW SINKS.
+"""CREATE SINK, ALTER SINK … START and CONNECTOR WITH, SHOW SINKS.
 
 RisingWave, "CREATE SINK", "Data delivery".
 """
@@ -29,12 +29,12 @@ from watersmeet.database.assignment import Target, check_given, check_types, nam
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, may_create, new_relation, schema_for
 from watersmeet.database.reading import readable
-from watersmeet.database.secrets import kept, with_secrets
+from watersmeet.database.secrets import kept, kept_options, with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.statements.alter import LimitSink
-from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateSink, StartSink
+from watersmeet.dialects.tree.definitions import AlterSink, CreateMaterializedView, CreateSink, StartSink
 from watersmeet.dialects.tree.statements import Name, Select
 from watersmeet.dialects.tree.tokens import not_supported, quoted
 from watersmeet.errors import Error, did_you_mean
@@ -385,7 +385,7 @@ def _refused(statement: CreateSink, option: str, message: str, hint: str | None 
     return error_at(statement, span, "CONNECTOR_OPTION", message, hint=hint)
 
 
-def _altered(session: Session, statement: StartSink | LimitSink) -> Sink | None:
+def _altered(session: Session, statement: StartSink | LimitSink | AlterSink) -> Sink | None:
     """The named sink; None if it does not exist and the statement has IF EXISTS."""
     name = statement.name
     found = session.find(name)
@@ -398,6 +398,43 @@ def _altered(session: Session, statement: StartSink | LimitSink) -> Sink | None:
     if not isinstance(found, Sink):
         raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{found.shown}" is not a sink')
     return found
+
+
+#: Endings of the options that name where a target has the rows that were delivered so far.
+_PLACES: Final = (
+    "connector", "topic", "subject", "stream", "table", "table.name", "database", "database.name", "schema.name",
+    "bucket", "bucket_name", "path", "location", "warehouse.path",
+)  # fmt: skip
+
+
+def alter_sink(session: Session, statement: AlterSink) -> Result:
+    """ALTER SINK name CONNECTOR WITH: other options of its target, which is opened again and continues at its offset.
+
+    Raises CONNECTOR_OPTION for options that name another target, or values that the connector rejects.
+    """
+    session.require_definer("ALTER SINK")
+    found = _altered(session, statement)
+    if found is None:
+        return Result("ALTER SINK")
+    statement = with_secrets(session, statement)
+    for name in statement.options:
+        if not found.connector or name.endswith(tuple(f".{p}" for p in _PLACES)) or name in (*_PLACES, *_OWN):
+            raise error_at(
+                statement,
+                statement.spans[name],
+                "CONNECTOR_OPTION",
+                f'option "{name}" of {found.title} can\'t be altered',
+                hint="ALTER SINK … SET SINK_RATE_LIMIT changes the rate. CREATE OR REPLACE SINK delivers all rows again.",
+            )
+    made = replace(found, connector={**found.connector, **kept_options(session, statement.options)})
+    with located(statement, statement.name.span, statement.spans):
+        session.require_files(made.connector)
+        if session.connectors != "checked":
+            delivery = delivery_of(made)
+            connector_of(delivery).check(delivery)
+            with own_transaction(session):
+                session.put(made)
+    return Result("ALTER SINK")
 
 
 def limit_sink(session: Session, statement: LimitSink) -> Result:

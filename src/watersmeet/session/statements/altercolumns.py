@@ -1,0 +1,157 @@
+"""ALTER TABLE … ALTER COLUMN: its type, its DEFAULT and NOT NULL.
+
+PostgreSQL 17, "ALTER TABLE". Stored rows stay as they are: a reader casts older values to the new type. So only types
+change that keep each value: other readers of the column would have planned for the old one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from watersmeet.catalog import ARRIVAL, Relation, Table
+from watersmeet.database.assignment import default_value
+from watersmeet.database.committing import own_transaction
+from watersmeet.database.definitions import alter_indexes, note_names, with_column_altered
+from watersmeet.database.sessions.context import Session, error_at, sentence
+from watersmeet.database.sessions.result import Result
+from watersmeet.dialects.parsing import parse
+from watersmeet.dialects.tree.definitions import AlterColumn
+from watersmeet.dialects.tree.statements import Select
+from watersmeet.dialects.tree.tokens import not_supported, quoted
+from watersmeet.errors import did_you_mean
+from watersmeet.session.statements.altering import altered, check_columns_change, readers_of
+from watersmeet.session.statements.select import select
+from watersmeet.values.types import Field, SqlType
+
+#: The types to which a type can be changed, because they have all its values.
+_WIDER: Final = {
+    "smallint": ("integer", "bigint", "numeric", "double precision"),
+    "integer": ("bigint", "numeric", "double precision"),
+    "bigint": ("numeric",),
+    "real": ("double precision",),
+}
+
+
+def alter_column(session: Session, statement: AlterColumn) -> Result:
+    """ALTER TABLE … ALTER COLUMN. In a transaction, others see it after COMMIT.
+
+    Raises UNDEFINED_COLUMN; DEPENDENT_OBJECTS if another object reads the column and would have to be planned again;
+    FEATURE_NOT_SUPPORTED for a type that doesn't have all values of the old one; NOT_NULL_VIOLATION.
+    """
+    session.require_definer("ALTER TABLE")
+    relation = altered(session, statement)
+    if relation is None:
+        return Result("ALTER TABLE")
+    clause = f"ALTER COLUMN … {statement.clause}"
+    check_columns_change(session, statement, relation, clause, sources=True)
+    assert isinstance(relation, Table)
+    name = statement.column.name
+    known = [c.name for c in relation.columns]
+    if name not in known:
+        raise error_at(
+            statement,
+            statement.column.span,
+            "UNDEFINED_COLUMN",
+            f'column "{name}" of relation "{relation.shown}" does not exist',
+            hint=did_you_mean(name, known),
+        )
+    column = relation.column(name)
+    if name in relation.generated or relation.defaults.get(name) == ARRIVAL:
+        raise not_supported(f'{clause} of the generated column "{name}"', statement.text, statement.column.span)
+    if statement.type is not None:
+        made, sql = _with_type(session, statement, relation, column, statement.type)
+    elif statement.nullable is not None:
+        made, sql = _with_nulls(session, statement, relation, column, nullable=statement.nullable)
+    else:
+        made, sql = _with_default(statement, relation, column)
+    with own_transaction(session):
+        note_names(session, relation)
+        session.put(replace(made, sql=sql))
+        alter_indexes(session, relation, lambda index: replace(index, columns=made.columns))
+    return Result("ALTER TABLE")
+
+
+def _with_column(relation: Table, column: Field) -> Table:
+    return replace(relation, columns=tuple(column if c.name == column.name else c for c in relation.columns))
+
+
+def _with_type(
+    session: Session, statement: AlterColumn, relation: Table, column: Field, kind: SqlType
+) -> tuple[Table, str]:
+    sql = with_column_altered(relation, column.name, statement.type_text, (), "")
+    if kind == column.type:
+        return relation, sql
+    if kind.sql.partition("(")[0] not in _WIDER.get(column.type.name, ()):
+        raise not_supported(
+            f"ALTER COLUMN … TYPE {kind.sql} of a column of type {column.type.sql}",
+            statement.text,
+            statement.column.span,
+            detail="A column gets a type that has all its values: smallint, integer, bigint and numeric in this order, "
+            "or double precision.",
+            hint="ADD COLUMN with the new type, UPDATE, DROP COLUMN and RENAME COLUMN replace a column.",
+        )
+    if column.name in relation.primary_key:
+        raise not_supported("ALTER COLUMN … TYPE of a key column", statement.text, statement.column.span)
+    _check_unread(session, statement, relation)
+    default = relation.defaults.get(column.name)
+    defaults = {} if default is None else {column.name: f"CAST({default} AS {kind.duckdb})"}
+    made = _with_column(relation, replace(column, type=kind))
+    return replace(made, defaults={**relation.defaults, **defaults}), sql
+
+
+def _with_nulls(
+    session: Session, statement: AlterColumn, relation: Table, column: Field, *, nullable: bool
+) -> tuple[Table, str]:
+    if nullable and column.name in relation.primary_key:
+        raise error_at(
+            statement,
+            statement.column.span,
+            "INVALID_PARAMETER",
+            f'column "{column.name}" is in the primary key of {relation.title}',
+        )
+    if nullable and not column.nullable:
+        _check_unread(session, statement, relation)
+    if not nullable and column.nullable:
+        _check_no_nulls(session, statement, relation)
+    sql = with_column_altered(relation, column.name, "", ("NOT", "NULL"), "" if nullable else "NOT NULL")
+    return _with_column(relation, replace(column, nullable=nullable)), sql
+
+
+def _with_default(statement: AlterColumn, relation: Table, column: Field) -> tuple[Table, str]:
+    added, defaults = "", {n: d for n, d in relation.defaults.items() if n != column.name}
+    if statement.declared is not None:
+        defaults[column.name] = default_value(statement, statement.declared, column.type)
+        added = f"DEFAULT {statement.default_text}"
+    sql = with_column_altered(relation, column.name, "", ("DEFAULT",), added)
+    return replace(relation, defaults=defaults), sql
+
+
+def _check_unread(session: Session, statement: AlterColumn, relation: Relation) -> None:
+    """Raises DEPENDENT_OBJECTS if another object reads the column."""
+    readers = readers_of(session, relation, statement.column.name)
+    if readers:
+        raise error_at(
+            statement,
+            statement.column.span,
+            "DEPENDENT_OBJECTS",
+            f'cannot alter column "{statement.column.name}" of {relation.title} because other objects depend on it',
+            detail=sentence(f"{r.reader} reads it" for r in readers),
+            hint="Drop these first, and create them again.",
+        )
+
+
+def _check_no_nulls(session: Session, statement: AlterColumn, relation: Relation) -> None:
+    """Raises NOT_NULL_VIOLATION if a row has NULL in the column."""
+    column = quoted(statement.column.name)
+    text = f"SELECT 1 FROM {quoted(relation.schema)}.{quoted(relation.name)} WHERE {column} IS NULL LIMIT 1"
+    (query,) = parse(text, session.dialect)
+    assert isinstance(query, Select)
+    if select(session, query).rowcount:
+        raise error_at(
+            statement,
+            statement.column.span,
+            "NOT_NULL_VIOLATION",
+            f'column "{statement.column.name}" of {relation.title} contains NULL',
+            hint="UPDATE its rows first.",
+        )
