@@ -336,3 +336,14 @@ def test_statements_that_write_records_to_topics_are_taken():
         "GROUP BY item; INSERT INTO items SELECT STREAM item FROM orders WHERE item = 'b'",
     )
     assert found == []
+
+
+def test_explain_creates_nothing():
+    script = (
+        "CREATE TABLE t (a int); EXPLAIN CREATE MATERIALIZED VIEW e AS SELECT a FROM t; "
+        "CREATE MATERIALIZED VIEW e AS SELECT a FROM t; EXPLAIN CREATE MATERIALIZED VIEW f AS SELECT b FROM t; "
+        "SELECT * FROM f"
+    )
+    with scratch_database() as database:
+        _, found = check_scripts(database, [("risingwave", script)])
+    assert [f.error.condition for f in found] == ["UNDEFINED_COLUMN", "UNDEFINED_RELATION"]

@@ -35,10 +35,24 @@ def test_names_are_listed_and_dropped(run):
     assert run("SHOW SECRETS") == [("s",)]
 
 
+@pytest.mark.parametrize("backend", ["", " WITH (backend = 'meta')"])
+def test_another_value_replaces_the_first(tmp_path, backend):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute(MAKE)
+        layout = connection.opened.layout
+        assert revealed(reference("s", layout.id)) == VALUE
+        connection.execute(f"ALTER SECRET s{backend} AS 'another 9'")
+        assert revealed(reference("s", layout.id)) == "another 9"
+        (file,) = files_with(tmp_path, "another 9") or [None]
+        assert file is None or stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert not files_with(tmp_path, VALUE)
+
+
 @pytest.mark.parametrize(
     ("text", "condition"),
     [
         (MAKE, "DUPLICATE_OBJECT"),
+        (f"ALTER SECRET nobody AS '{VALUE}'", "UNDEFINED_OBJECT"),
         ("DROP SECRET nobody", "UNDEFINED_OBJECT"),
         (MAKE.replace("meta", "hashicorp_vault"), "FEATURE_NOT_SUPPORTED"),
         (f"EXPLAIN {MAKE}", "FEATURE_NOT_SUPPORTED"),

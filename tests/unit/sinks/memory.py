@@ -12,7 +12,9 @@ from watersmeet.connectors.base.targets import Connector, Delivery, SinkBatch, S
 from watersmeet.connectors.registry import register
 from watersmeet.errors import error
 
-OPTIONS = OptionSet("memory of sinks", (OptionSpec("topic", "The name of the target."),))
+OPTIONS = OptionSet(
+    "memory of sinks", (OptionSpec("topic", "The name of the target."), OptionSpec("password", "Opens it.", secret=True))
+)
 
 
 @dataclass

@@ -100,6 +100,28 @@ def test_it_goes_on_after_a_restart_where_it_was(memory, connect, settle):
     assert topic_of(memory, connection).changes == [((1, "a"), 1), ((2, "b"), 1)]
 
 
+def test_an_altered_sink_opens_its_target_again_and_goes_on(memory, connect, settle):
+    connection = connect()
+    connection.execute(TABLES)
+    connection.execute("CREATE SECRET key WITH (backend = 'meta') AS 'a'")
+    sink(connection, more=", password = SECRET key")
+    connection.execute("INSERT INTO t VALUES (1, 'a')")
+    settle(connection)
+    topic = topic_of(memory, connection)
+    connection.execute("ALTER SECRET key AS 'b'; INSERT INTO t VALUES (2, 'b')")
+    settle(connection)
+    connection.execute("ALTER SINK s CONNECTOR WITH (password = 'c'); INSERT INTO t VALUES (3, 'c')")
+    settle(connection)
+    connection.execute("ALTER SINK s RENAME TO other; INSERT INTO t VALUES (4, 'd')")
+    settle(connection)
+    assert topic.opened >= 3
+    assert topic.changes == [((n, v), 1) for n, v in ((1, "a"), (2, "b"), (3, "c"), (4, "d"))]
+    for option in ("topic = 'x'", "nothing = 'x'", "type = 'append-only'"):
+        with pytest.raises(watersmeet.Error) as found:
+            connection.execute(f"ALTER SINK other CONNECTOR WITH ({option})")
+        assert found.value.condition == "CONNECTOR_OPTION"
+
+
 def test_a_target_that_is_away_holds_nothing_up_and_gets_everything_later(memory, connect, settle, shown, monkeypatch):
     monkeypatch.setattr(delivery, "_FIRST_RETRY_S", 0.001)
     monkeypatch.setattr(delivery, "_LAST_RETRY_S", 0.001)

@@ -88,7 +88,7 @@ def read_plain_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
             nullable = False
         elif cursor.take("DEFAULT"):
             first = cursor.index
-            cursor.index += 1  # NULL is allowed
+            cursor.index += not cursor.at("(")  # NULL is allowed
             cursor.until("NOT", "NULL")
             more["declared"] = expression_of(cursor, cursor.tokens[first : cursor.index])
         elif not cursor.take("NULL"):

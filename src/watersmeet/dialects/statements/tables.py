@@ -391,7 +391,7 @@ class Definition:
                 self.generated[name.name] = self._read_value(cursor.until(",", ")"))
             elif cursor.take("DEFAULT"):
                 first = cursor.index
-                cursor.index += 1  # NULL is allowed
+                cursor.index += not cursor.at("(")  # NULL is allowed
                 cursor.until(",", ")", "NOT", "NULL", "PRIMARY", *self.own)
                 self.declared[name.name] = self._read_value(cursor.tokens[first : cursor.index])
             elif cursor.at("GENERATED"):
