@@ -179,3 +179,13 @@ def test_the_catalog_follows_definitions(serving):
         assert client.execute(count).fetchone() == (1,)
         client.rollback()
         assert client.execute(count).fetchone() == (0,)
+
+
+def test_comments_are_described(serving):
+    served = serving("CREATE TABLE t (a int, b int); COMMENT ON TABLE t IS 'all'; COMMENT ON COLUMN t.b IS 'second'")
+    with served.connect() as client:
+        described = "SELECT obj_description('t'::regclass, 'pg_class'), col_description('t'::regclass, 2)"
+        assert client.execute(described).fetchall() == [("all", "second")]
+        assert client.execute(described.replace("2)", "1)")).fetchall() == [("all", None)]
+        listed = "SELECT objsubid, description FROM pg_catalog.pg_description WHERE classoid = 'pg_class'::regclass"
+        assert sorted(client.execute(listed).fetchall()) == [(0, "all"), (2, "second")]
