@@ -13,7 +13,8 @@ from watersmeet.connectors.registry import register
 from watersmeet.errors import error
 
 OPTIONS = OptionSet(
-    "memory of sinks", (OptionSpec("topic", "The name of the target."), OptionSpec("password", "Opens it.", secret=True))
+    "memory of sinks",
+    (OptionSpec("topic", "The name of the target."), OptionSpec("password", "Opens it.", secret=True)),
 )
 
 

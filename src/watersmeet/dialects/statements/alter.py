@@ -59,7 +59,14 @@ _OPTIONS_OF: Final[dict[DropWord, type[AlterConnector]]] = {"sink": AlterSink, "
 
 #: Clauses of ALTER in every dialect with ALTER, and those of RisingWave.
 COMMON_CLAUSES: Final = ("ADD COLUMN", "DROP COLUMN", "RENAME COLUMN", "RENAME TO", "SET SCHEMA", "SWAP WITH")
-_CLAUSES: Final = (*COMMON_CLAUSES, "ALTER COLUMN", "CONNECTOR WITH", "FORMAT", "REFRESH SCHEMA", "SET SOURCE_RATE_LIMIT")
+_CLAUSES: Final = (
+    *COMMON_CLAUSES,
+    "ALTER COLUMN",
+    "CONNECTOR WITH",
+    "FORMAT",
+    "REFRESH SCHEMA",
+    "SET SOURCE_RATE_LIMIT",
+)
 
 
 _ALTERED: Final = "ALTER COLUMN of a table has TYPE, SET DEFAULT, DROP DEFAULT, SET NOT NULL and DROP NOT NULL."
@@ -238,14 +245,10 @@ def _read_altered_column(cursor: Cursor, base: dict[str, Any]) -> Statement | No
         cursor.index = len(cursor.tokens)
         declared = expression_of(cursor, words)
         return AlterColumn(**base, clause="SET DEFAULT", declared=declared, default_text=_text_of(cursor, words))
-    for words_of, found in (
-        ("DROP DEFAULT", {"drops_default": True}),
-        ("SET NOT NULL", {"nullable": False}),
-        ("DROP NOT NULL", {"nullable": True}),
-    ):
-        if cursor.take(*words_of.split()):
+    for clause, nullable in (("DROP DEFAULT", None), ("SET NOT NULL", False), ("DROP NOT NULL", True)):
+        if cursor.take(*clause.split()):
             cursor.end()
-            return AlterColumn(**base, clause=words_of, **found)
+            return AlterColumn(**base, clause=clause, nullable=nullable)
     cursor.index = begin
     return None
 

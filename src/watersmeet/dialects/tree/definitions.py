@@ -346,8 +346,8 @@ class DropColumn(Alter):
 class AlterColumn(Alter):
     """`… ALTER [COLUMN] column {[SET DATA] TYPE type | {SET | DROP} {DEFAULT | NOT NULL}}`.
 
-    type: the new type, and type_text as written. declared: the expression of SET DEFAULT, and default_text as written;
-    drops_default for DROP DEFAULT. nullable: for SET and DROP NOT NULL. clause: the words of the change.
+    clause: the words of the change. type: the new type, and type_text as written. declared: the expression of SET
+    DEFAULT, and default_text as written. nullable: for SET and DROP NOT NULL.
     """
 
     column: Name
@@ -356,7 +356,6 @@ class AlterColumn(Alter):
     type_text: str = ""
     declared: exp.Expression | None = None
     default_text: str = ""
-    drops_default: bool = False
     nullable: bool | None = None
 
 

@@ -424,7 +424,7 @@ def alter_sink(session: Session, statement: AlterSink) -> Result:
                 statement.spans[name],
                 "CONNECTOR_OPTION",
                 f'option "{name}" of {found.title} can\'t be altered',
-                hint="ALTER SINK … SET SINK_RATE_LIMIT changes the rate. CREATE OR REPLACE SINK delivers all rows again.",
+                hint="SET SINK_RATE_LIMIT changes the rate. CREATE OR REPLACE SINK delivers all rows again.",
             )
     made = replace(found, connector={**found.connector, **kept_options(session, statement.options)})
     with located(statement, statement.name.span, statement.spans):
