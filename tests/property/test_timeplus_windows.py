@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import watersmeet
+from tests.harness import Harness
 
 REGRESSIONS: list[int] = []
 SEEDS = [*REGRESSIONS, *range(4)]
@@ -188,4 +189,136 @@ def test_windows_of_arrivals(seed, tmp_path):
         assert found == Counter(model(rows)), name
     written = connection.execute("SELECT k, c, t FROM table(target)").fetchall()
     assert Counter(written) == Counter((k, c, t) for k, _, _, c, t in VIEWS["by_key"][1](rows))
+    connection.close()
+
+
+class Idle:
+    """The rules of TIMEOUT 7s for windows of 10 seconds, sessions of gap 10 and keys with a span of 12.
+
+    Each method has the rows of one epoch, in the order of arrival, and the moment of the epoch.
+    """
+
+    def __init__(self) -> None:
+        self.out: dict[str, list[tuple]] = {"whole": [], "divided": [], "sessions": [], "keys": [], "long": []}
+        self.clock: int | None = None
+        self.open: dict[int, int] = {}
+        self.last, self.risen = 0, False
+        self.waiting: dict[tuple[str, str], list[Row]] = {}
+        self.arrived: dict[tuple[str, str], int] = {}
+
+    def epoch(self, rows: list[Row], now: int) -> None:
+        for view, one in list(self.arrived):
+            if now - self.arrived[view, one] >= 7:
+                self.end(view, one)
+        self.whole(rows, now)
+        for view, step in (("divided", self.divided), ("sessions", self.sessions), ("keys", self.keys)):
+            for members in of_keys(rows, key):
+                one = members[0][1]
+                before = len(rows) and self.waiting.get((view, one), [])
+                found = step(one, [*before, *members])
+                self.waiting[view, one] = found
+                if any(r in members for r in found):
+                    self.arrived[view, one] = now
+                if not found:
+                    self.arrived.pop((view, one), None)
+
+    def end(self, view: str, one: str) -> None:
+        """The windows of a key without rows for 7 seconds."""
+        rows = self.waiting.pop((view, one))
+        del self.arrived[view, one]
+        times = [r[3] for r in rows]
+        if view == "divided":
+            for start in sorted({t // 10 * 10 for t in times}):
+                self.out[view].append((one, at(start), sum(t // 10 * 10 == start for t in times)))
+        elif view == "sessions":
+            self.out[view].append((one, at(times[0]), at(min(max(times) + 10, times[0] + 50)), len(rows)))
+        else:
+            self.out[view].append((one, len(rows)))
+
+    def whole(self, rows: list[Row], now: int) -> None:
+        if not rows and self.open and not self.risen and now - self.last >= 7 and self.clock is not None:
+            self.clock, self.risen = self.clock + 12, True
+        for row in rows:
+            start = row[3] // 10 * 10
+            if self.clock is None or start + 12 > self.clock:
+                self.open[start] = self.open.get(start, 0) + 1
+        if rows:
+            self.last, self.risen = now, False
+            self.clock = max(r[3] for r in rows) if self.clock is None else max(self.clock, *(r[3] for r in rows))
+        for start in [s for s in self.open if self.clock is not None and s + 12 <= self.clock]:
+            self.out["whole"].append((at(start), self.open.pop(start)))
+
+    def divided(self, one: str, rows: list[Row]) -> list[Row]:
+        old = len(self.waiting.get(("divided", one), []))
+        greatest = max(r[3] for r in rows)
+        seen = max((r[3] for r in rows[:old]), default=-(10**9))
+        kept = rows[:old]
+        for row in rows[old:]:
+            seen = max(seen, row[3])
+            if row[3] // 10 * 10 + 10 > seen:
+                kept.append(row)
+        for start in sorted({r[3] // 10 * 10 for r in kept}):
+            if start + 10 <= greatest:
+                self.out["divided"].append((one, at(start), sum(r[3] // 10 * 10 == start for r in kept)))
+        return [r for r in kept if r[3] // 10 * 10 + 10 > greatest]
+
+    def sessions(self, one: str, rows: list[Row]) -> list[Row]:
+        found = sessions(rows, 10, 50)
+        self.out["sessions"] += [(one, at(start), at(end), len(members)) for start, end, members in found]
+        return rows[sum(len(members) for _, _, members in found) :]
+
+    def keys(self, one: str, rows: list[Row]) -> list[Row]:
+        current: list[Row] = []
+        for row in rows:
+            current.append(row)
+            times = [r[3] for r in current]
+            if max(times) - min(times) > 12:
+                self.out["keys"].append((one, len(current)))
+                self.out["long"].append((one, len(current)))
+                current = []
+        return current
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_windows_of_idle_streams(seed, tmp_path):
+    rng = random.Random(seed)
+    connection = watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess", parallelism=rng.choice([1, 3]))
+    model, now, rows, second = Idle(), 0, [], 0
+
+    def set_clock() -> None:
+        Harness(connection).set_clock(round((START - dt.datetime(1970, 1, 1)).total_seconds() * 1e6) + now * 1_000_000)
+
+    set_clock()
+    connection.execute("CREATE STREAM s(n int, k string, v int)")
+    counted = "SELECT k, count() AS c FROM s GROUP BY k EMIT AFTER KEY EXPIRE"
+    for name, query in {
+        "whole": "SELECT window_start, count() AS c FROM tumble(s, 10s) GROUP BY window_start "
+        "EMIT AFTER WINDOW CLOSE WITH DELAY 2s AND TIMEOUT 7s",
+        "divided": "SELECT k, window_start, count() AS c FROM tumble(s, 10s) PARTITION BY k GROUP BY window_start "
+        "EMIT TIMEOUT 7s",
+        "sessions": "SELECT k, window_start, window_end, count() AS c FROM session(s, 10s) "
+        "GROUP BY k, window_start, window_end EMIT AFTER WINDOW CLOSE AND TIMEOUT 7s",
+        "keys": f"{counted} IDENTIFIED BY _tp_time WITH MAXSPAN 12s AND TIMEOUT 7s",
+        "long": f"WITH g AS ({counted} WITH ONLY MAXSPAN 12s AND TIMEOUT 7s) SELECT * FROM g",
+    }.items():
+        connection.execute(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+    for _ in range(rng.randint(8, 14)):
+        now += rng.choice([0, 1, 2, 5, 9, 15])
+        set_clock()
+        if rng.random() < 0.15:
+            connection.close()
+            connection = watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess")
+            set_clock()
+            model.last = now  # the time without rows counts from the start of the process
+        new = []
+        for _ in range(rng.choice([0, 0, 1, 2, 5])):
+            second += rng.choice([0, 1, 3, 6, 14])
+            new.append((len(rows) + len(new), rng.choice("ab"), 0, second - rng.choice([0, 0, 2, 9])))
+        rows += new
+        values = ", ".join(f"({n}, '{k}', {v}, '{at(t)}')" for n, k, v, t in new)
+        connection.execute(f"INSERT INTO s(n, k, v, _tp_time) VALUES {values}; FLUSH" if new else "FLUSH")
+        model.epoch(new, now)
+        for name, expected in model.out.items():
+            assert Counter(connection.execute(f"SELECT * FROM table({name})").fetchall()) == Counter(expected), name
     connection.close()

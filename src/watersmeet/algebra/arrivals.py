@@ -10,7 +10,7 @@ from typing import ClassVar, Final, Literal, Self
 from watersmeet.algebra.base import Column, Node, Partitioned, PassThrough, Unary
 from watersmeet.algebra.scalars import AggregateCall, Scalar, SortKey
 from watersmeet.values.types import Schema, SqlType
-from watersmeet.values.watermarks import Watermark
+from watersmeet.values.watermarks import Idle, Watermark
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class LateRowFilter(PassThrough):
     late: bool = False
     age: tuple[str, ...] = ()
     clock_reads: Schema = ()
+    idle: Idle | None = None
 
     @property
     def held(self) -> frozenset[str]:
@@ -204,6 +205,7 @@ _BACK: Final = ("row_number", "rank", "dense_rank")
 #: (`circuit.sessions`).
 _DELAYING: Final = (
     "session_start", "session_end", "session_epoch", "session_seq", "session_first", "window_closed",
+    "window_epoch", "window_seq", "key_epoch", "key_seq",
 )  # fmt: skip
 
 #: The window functions that also read later rows, regardless of their frame.
@@ -306,13 +308,15 @@ class Window(Partitioned):
     if readers can't distinguish such values, like a join that compares them with times below the watermark.
     in_order: whether rows are never deleted and arrive in the order of the calls, which is the same for all of them. A
     frame then ends at its own row or before it, without later peers, so that each row is output once; frames are
-    those of `circuit.operators.SlidingWindow`. Calls of the functions in `circuit.sessions` are those of one window.
+    those of `circuit.operators.SlidingWindow`. Calls of the functions in `circuit.sessions` are those of one window;
+    idle_us: see `SessionWindow`.
     """
 
     calls: tuple[WindowCall, ...]
     outputs: tuple[Column, ...]
     keeps_time: bool = False
     in_order: bool = False
+    idle_us: int = 0
 
     def __post_init__(self) -> None:
         assert len(self.outputs) == len(self.calls)

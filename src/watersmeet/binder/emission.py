@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from sqlglot import exp
 
@@ -21,12 +22,14 @@ from watersmeet.algebra.nodes import (
     Filter,
     Join,
     KeyedJoin,
+    LateRowFilter,
     Node,
     Project,
     Scan,
     TimeFilter,
     Union,
     Unnest,
+    Window,
 )
 from watersmeet.algebra.properties import revision
 from watersmeet.algebra.rewrites import rewrite
@@ -35,7 +38,7 @@ from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import read, walk, with_inputs
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.context.binding import BoundQuery
-from watersmeet.binder.context.emissions import Emission, Request, change_kind
+from watersmeet.binder.context.emissions import Closing, Emission, Request, change_kind
 from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.query import bind_query
 from watersmeet.catalog import DELTA_COLUMN, Catalog, Relation
@@ -111,7 +114,7 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
         arriving=isinstance(statement, CreateMergingPump),
     )
     if said is not None:
-        query = as_emitted(lambda closing_us: bind(closing_us=closing_us), said, statement.text)
+        query = as_emitted(lambda closing: bind(closing=closing), said, statement.text)
         into = statement.into
         target = None if into is None else catalog.by_name(into.name, into.schema, folded=into.folded)
         return _noted(query, said, statement.text, target)
@@ -182,19 +185,22 @@ def check_request(request: Request, tree: Node, text: str) -> None:
         )
 
 
-def as_emitted(bind: Callable[[int | None], BoundQuery], said: Emission, text: str) -> BoundQuery:
+def as_emitted(bind: Callable[[Closing | None], BoundQuery], said: Emission, text: str) -> BoundQuery:
     """The query that `bind` returns. If `said` requires it, rows are only output once they are final.
 
-    bind: its argument is the delay between the end of a window and the output of its rows in microseconds, or None for
-    immediate output. An impossible default has no effect. Raises EMIT_NOT_POSSIBLE at the clause.
+    bind: its argument is the end of windows; None if they accept all rows. An impossible default has no effect. Raises
+    EMIT_NOT_POSSIBLE at the clause.
     """
     if said.mode != "window close":
-        return _with_notice(bind(said.closing_us), said)
-    query = _with_notice(bind(said.length_us), said)
+        return bind(said.closing)
+    closing = said.closing or Closing()
+    query = bind(closing)
+    if closing.idle_us is not None and not any(map(_closes_if_idle, walk(query.tree))):
+        query = replace(query, notices=(*query.notices, _NOT_IDLE))
     if query.closed:  # its windows close by themselves
         return query
     try:
-        return on_window_close(query, 0 if query.delayed else said.length_us)
+        return on_window_close(query, 0 if query.delayed else closing.delay_us)
     except Error as err:
         if said.is_default:
             return bind(None)
@@ -202,8 +208,13 @@ def as_emitted(bind: Callable[[int | None], BoundQuery], said: Emission, text: s
         raise
 
 
-def _with_notice(query: BoundQuery, said: Emission) -> BoundQuery:
-    return replace(query, notices=(*query.notices, said.notice)) if said.notice else query
+def _closes_if_idle(node: Node) -> bool:
+    return (isinstance(node, LateRowFilter) and node.idle is not None) or (
+        isinstance(node, Window) and node.idle_us > 0
+    )
+
+
+_NOT_IDLE: Final = "TIMEOUT: without effect: the time of the windows has a watermark, or a view writes its stream."
 
 
 def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:

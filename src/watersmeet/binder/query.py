@@ -33,6 +33,7 @@ from watersmeet.binder.context.binding import (
     distinct,
     value_of,
 )
+from watersmeet.binder.context.emissions import Closing
 from watersmeet.binder.context.rules import Binding, BindQuery
 from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.selects import Selecting
@@ -425,12 +426,12 @@ def bind_query(
     column_names: Sequence[str] = (),
     needs_names: bool = True,
     moment: int = 0,
-    closing_us: int | None = None,
+    closing: Closing | None = None,
     arriving: bool = False,
 ) -> BoundQuery:
     """Binds a view's query.
 
-    text: the text to which spans in `query` refer. column_names: the names in CREATE VIEW v (…). moment, closing_us:
+    text: the text to which spans in `query` refer. column_names: the names in CREATE VIEW v (…). moment, closing:
     see `Binding`. arriving: whether to add the columns that order the rows by arrival, if that order is known.
     needs_names: False if output columns may be named `?column?` and names may repeat.
 
@@ -439,7 +440,7 @@ def bind_query(
     """
     rules = rules_of(dialect)
     reading = rules.reading(query)
-    binding = Binding(catalog, rules, rules_of, moment, part=reading.part, still=reading.still, closing_us=closing_us)
+    binding = Binding(catalog, rules, rules_of, moment, part=reading.part, still=reading.still, closing=closing)
     found = binding.collected
     with depth_checked(text):
         query, functions = inlined(query, catalog, dialect, text)

@@ -103,6 +103,11 @@ class Circuit:
         """
         return any(o.is_timed for o in self.operators)
 
+    @cached_property
+    def idle_filters(self) -> list[LateRowFilter]:
+        """The filters whose clock rises while its relation is idle."""
+        return [o for o in self.operators if isinstance(o, LateRowFilter) and o.idle is not None]
+
     def upstream(self, ids: set[str], ends: Container[str] = frozenset()) -> set[str]:
         """`ids` and all operators that they read, directly or indirectly, but not through those in `ends`."""
         reached = set(ids)

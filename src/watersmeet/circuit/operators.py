@@ -16,14 +16,14 @@ from watersmeet.circuit.base import Operator as Operator
 from watersmeet.circuit.base import PassThrough as PassThrough
 from watersmeet.values import ConflictAction
 from watersmeet.values.types import INTEGER, Field, SqlType
-from watersmeet.values.watermarks import Watermark
+from watersmeet.values.watermarks import Idle, Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 #: An unbounded interval.
 FOREVER_US: Final = 1 << 61
 
-#: The column of partial changes that lists the columns that keep their value; see `Upsert`.
+#: The column of partial changes with the columns that keep their value; see `Upsert`.
 KEPT: Final = Field("_kept", SqlType("array", element=INTEGER))
 #: The bits of `_seq` that number the rows of one slice or transaction.
 SEQ_ROW_BITS: Final = 40
@@ -197,9 +197,9 @@ class LateRowFilter(PassThrough):
 
     bound: see `TimeFilter`; if it is unknown, no row is late. NULLs, deleted rows and history are never late. clock:
     the source of the bound whose number is the greatest time that live epochs have read of the relation `relation_id`
-    (`name`, `clock_reads`: see `ClockInput`); empty: the bound reads existing sources. age: columns that order the rows
-    of an epoch, the newest first; the bound, a single term, then rises from row to row, and NULL is late. late: whether
-    to output the late rows instead. apart: differs if an equal operator dropped rows that this view reads as history.
+    (`name`, `clock_reads`: `ClockInput`; `idle`: `Idle`), or empty. age: columns that order the rows of an epoch, the
+    newest first; the bound, a single term, then rises with each row, and NULL is late. late: whether to output only the
+    late rows. apart: differs if an equal operator dropped rows that this view reads as history.
     """
 
     kind: ClassVar[str] = "laterowfilter"
@@ -212,6 +212,7 @@ class LateRowFilter(PassThrough):
     age: tuple[int, ...] = ()
     apart: int = 0
     clock_reads: tuple[Field, ...] = ()
+    idle: Idle | None = None
 
 
 @dataclass(frozen=True)
@@ -342,8 +343,7 @@ class TemporalJoin(Operator):
         assert self.ttl_us is None or (self.right_keys and not self.waits)
 
 
-#: The comparisons of left and right values in an ASOF join; `<>` (they differ) and `<=>` (both are not NULL) search in
-#: both directions.
+#: The comparisons in an ASOF join; `<>` (values differ) and `<=>` (both are not NULL) search in both directions.
 AsofComparison = Literal["<", "<=", ">", ">=", "<>", "<=>"]
 #: The comparisons that search for smaller right values, for greater ones, and for equal ones.
 BACKWARD: Final = (">", ">=", "<>", "<=>")

@@ -13,7 +13,7 @@ from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, transform_up, walk
 from watersmeet.algebra.watermarks import Watermarks, clocks, watermarks
 from watersmeet.binder import BoundQuery, as_emitted, bind_query, bind_view, check_request
-from watersmeet.binder.context.emissions import Request
+from watersmeet.binder.context.emissions import Closing, Request
 from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.emission import request_of
 from watersmeet.catalog import (
@@ -188,8 +188,8 @@ def bound(
 def requested(request: Request, catalog: Catalog, text: str, dialect: str, moment: int) -> BoundQuery:
     """Like `bound`, for a running query."""
 
-    def bind(closing_us: int | None) -> BoundQuery:
-        found = bind_query(request.query, catalog, text, dialect, moment=moment, closing_us=closing_us)
+    def bind(closing: Closing | None) -> BoundQuery:
+        found = bind_query(request.query, catalog, text, dialect, moment=moment, closing=closing)
         check_request(request, found.tree, text)
         return found
 

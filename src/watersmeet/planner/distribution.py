@@ -348,7 +348,8 @@ class StateDistributions:
         if isinstance(op, (TopN, Upsert)):
             return {OTHERS: self._rows(op, columns=range(len(op.schema)))}
         if isinstance(op, SessionWindow):
-            return {OTHERS: self._rows(op, columns=range(len(op.schema) - op.made))}
+            rows = self._rows(op, columns=range(len(op.schema) - op.made))
+            return {OTHERS: rows, "idle": self._rows(op, columns=op.keys)} if op.idle_us else {OTHERS: rows}
         if isinstance(op, SlidingWindow):
             return {OTHERS: self._rows(op, columns=op.kept)}
         if isinstance(op, Versions):

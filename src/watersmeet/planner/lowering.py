@@ -246,6 +246,7 @@ class Lowering:
                 node.late,
                 tuple(places[i] for i in node.age),
                 clock_reads=node.clock_reads,
+                idle=node.idle,
             )
         )
         return of_operator(made, columns)

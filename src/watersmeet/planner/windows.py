@@ -11,7 +11,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.watermarks import of_order, of_partition, of_scalar, watermarks
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
-from watersmeet.circuit.sessions import CLOSED, FIRST, SESSION, SessionWindow
+from watersmeet.circuit.sessions import CLOSED, FIRST, FIRST_ROW, KEY, SESSION, SessionWindow
 from watersmeet.planner.builder import Builder, Stream, emit, identity, of_operator, positional
 from watersmeet.values.watermarks import Watermark, both, shifted
 
@@ -21,7 +21,8 @@ Grouped = Callable[[Operator, tuple[int, ...]], Operator]
 
 #: The functions that are never NULL.
 _NEVER_NULL = (
-    "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "count", *SESSION, CLOSED, FIRST,
+    "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "count", *SESSION, *KEY, *FIRST_ROW,
+    CLOSED, FIRST,
 )  # fmt: skip
 
 
@@ -78,7 +79,7 @@ class WindowLowering:
         fields += [(kind, spec.function not in _NEVER_NULL) for spec, kind in specs]
         window = operators.Window((op.id,), positional(fields), append_only, keys=keys, functions=functions)
         if node.delays:
-            window = SessionWindow(window.inputs, window.schema, append_only, keys, functions)
+            window = SessionWindow(window.inputs, window.schema, append_only, keys, functions, node.idle_us)
         made = self.builder.add(_sliding(asked, window, below) if node.in_order else window)
         found = [(c, below.columns[c.id]) for c in node.input.columns if c.id in below.columns]
         found += [(c, len(op.schema) + specs.index((_spec(call, below), call.type))) for c, call in calls]

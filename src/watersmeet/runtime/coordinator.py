@@ -276,15 +276,16 @@ class Coordinator:
         if self.circuit.sinks:
             self.budget.buckets = self.circuit.buckets
             batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh, sources=sources)
-        tick = bool(self._overrides) or (
-            not (batch and batch.slices) and self._tick_is_due(self.circuit, at_once=fresh)
+        slices = batch.slices if batch else ()
+        self._overrides |= self._idleness.rise(
+            self.circuit, slices, self._db.log.progress(), self._db.clock.now_us(), drained=self.is_drained
         )
+        tick = bool(self._overrides) or (not slices and self._tick_is_due(self.circuit, at_once=fresh))
         if batch is None and not self._prune and not tick:
             return None
         if batch is not None:
             self.budget.planned(limited=batch.more)
         prune, self._prune = self._prune, False
-        slices = batch.slices if batch else ()
         return self._intent(self.circuit, Live(), self.inputs.frontier, slices, everywhere=prune or tick)
 
     def plan_split(self) -> Intent | None:

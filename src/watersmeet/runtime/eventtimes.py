@@ -8,7 +8,8 @@ watermark, because it would make every later row late; such rows are kept and co
 
 An idle input (`watermark_idle_timeout`) doesn't hold back the inputs that share a view with it. The clock decides which
 inputs are idle, and the intent names them; their watermarks follow the others, in all buckets of the epoch and in its
-commit. Watermarks never decrease: later rows of an idle input are late if they are below its watermark.
+commit. Watermarks never decrease: later rows of an idle input are late if they are below its watermark. The clock of a
+view's windows may rise while its relation is idle (`Idle`), as an override in the intent of an epoch without data.
 
 Each epoch reports for every time filter the earliest time that still waits for its bound. So a tick, an epoch without
 data, is planned only when time changes the rows of a view.
@@ -26,6 +27,7 @@ from watersmeet.catalog import EventTime, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import ClockInput
 from watersmeet.circuit.operators import LateRowFilter, Operator, TemporalJoin, TimeFilter
+from watersmeet.circuit.sessions import SessionWindow
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.runtime.taskcontract import Intent, Observed, Receipt, TimedInput
 from watersmeet.store.manifests import OperatorCounts, Progress
@@ -133,11 +135,46 @@ class Idleness:
 
     def __init__(self) -> None:
         self._last_us: dict[str, int] = {}
+        self._risen: dict[str, str] = {}
+        """The relations of clocks that have risen since their last rows (`Idle`)."""
 
     def note(self, slices: Iterable[Slice], now_us: int) -> None:
         """Records that the slices are read at `now_us`."""
-        for piece in slices:
-            self._last_us[piece.relation] = now_us
+        read = {piece.relation for piece in slices}
+        self._last_us |= dict.fromkeys(read, now_us)
+        self._risen = {clock: i for clock, i in self._risen.items() if i not in read}
+
+    def rise(
+        self, circuit: Circuit, slices: Iterable[Slice], progress: Progress, now_us: int, *, drained: bool
+    ) -> dict[str, int]:
+        """The new numbers of the clocks that rise at `now_us`, because their relation is idle and rows wait for them.
+
+        slices: the input of the epoch. progress: that of the newest committed epoch; drained: whether no later one is
+        planned.
+        """
+        if not circuit.idle_filters:
+            return {}
+        reading = {piece.relation for piece in slices}
+        waited = {
+            t.source
+            for o in circuit.operators
+            if isinstance(o, TimeFilter) and o.id in progress.waiting
+            for t in o.bound
+        }
+        found = {}
+        for op in circuit.idle_filters:
+            last_us = self._last_us.setdefault(op.relation_id, now_us)
+            if (
+                op.idle is not None
+                and (drained or last_us <= progress.time_us)
+                and op.clock in progress.watermarks
+                and now_us - last_us >= op.idle.after_us
+                and op.relation_id not in reading
+                and op.clock in waited - self._risen.keys()
+            ):
+                found[op.clock] = progress.watermarks[op.clock] + op.idle.rises_us
+                self._risen[op.clock] = op.relation_id
+        return found
 
     def idle(self, circuit: Circuit, known: Mapping[str, Relation], now_us: int) -> dict[str, tuple[str, ...]]:
         """The idle inputs at `now_us`, and the inputs that each would hold back."""
@@ -179,15 +216,21 @@ Waiting = Mapping[str, int]
 """For each operator id, the least time of a row that waits for the operator's bound, in microseconds."""
 
 
-def clocked(circuit: Circuit) -> list[TimeFilter]:
+def clocked(circuit: Circuit) -> list[TimeFilter | SessionWindow]:
     """The operators whose bound follows the clock."""
-    return [o for o in circuit.operators if isinstance(o, TimeFilter) and any(t.source == NOW for t in o.bound)]
+    return [
+        o
+        for o in circuit.operators
+        if (isinstance(o, SessionWindow) and o.is_timed)
+        or (isinstance(o, TimeFilter) and any(t.source == NOW for t in o.bound))
+    ]
 
 
 def follows_clock(operator: Operator) -> bool:
     """Whether the time of epochs decides the output or the state of an operator."""
     kept_for = isinstance(operator, TemporalJoin) and operator.ttl_us is not None
-    return kept_for or f'"source":"{NOW}"' in operator.text
+    closes = isinstance(operator, SessionWindow) and operator.is_timed
+    return kept_for or closes or f'"source":"{NOW}"' in operator.text
 
 
 def is_due(circuit: Circuit, progress: Progress, now_us: int) -> bool:

@@ -105,6 +105,14 @@ class Term:
         return Term(self.source, before if step == Step("add", 0) else (*before, step))
 
 
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The rise of the clock of an idle relation: by `rises_us`, once no row has arrived for `after_us`."""
+
+    after_us: int
+    rises_us: int
+
+
 Watermark = tuple[Term, ...]
 """The least of its terms; empty for no watermark."""
 

@@ -157,3 +157,49 @@ def test_time_only_moves_for_relations_that_have_it(tmp_path):
         with pytest.raises(Error, match="has no WATERMARK FOR"):
             Harness(db.connection).set_watermark(name, 5)
     db.connection.close()
+
+
+TIMED_OUT = """
+CREATE STREAM s (k string, v int); CREATE STREAM busy (v int);
+CREATE MATERIALIZED VIEW other AS SELECT v FROM busy;
+CREATE MATERIALIZED VIEW whole AS SELECT window_start, count() AS c FROM tumble(s, 10s) GROUP BY window_start
+    EMIT AFTER WINDOW CLOSE WITH DELAY 1s AND TIMEOUT 5s;
+CREATE MATERIALIZED VIEW divided AS SELECT k, window_start, count() AS c FROM tumble(s, 10s) PARTITION BY k
+    GROUP BY window_start EMIT TIMEOUT 5s;
+CREATE MATERIALIZED VIEW keys AS WITH g AS (SELECT k, count() AS c FROM s GROUP BY k
+    EMIT AFTER KEY EXPIRE WITH MAXSPAN 3s AND TIMEOUT 5s) SELECT k, c FROM g;
+CREATE MATERIALIZED VIEW long AS SELECT k, count() AS c FROM s GROUP BY k
+    EMIT AFTER KEY EXPIRE IDENTIFIED BY _tp_time WITH ONLY MAXSPAN 3s AND TIMEOUT 5s;
+"""
+
+
+def test_windows_and_keys_end_when_their_stream_is_idle(tmp_path):
+    db = Clocked(tmp_path / "db", dialect="timeplus", parallelism=2)
+
+    def insert(*rows):
+        values = ", ".join(f"('{k}', '2024-05-01 12:00:{second}')" for k, second in rows)
+        db.flush(f"INSERT INTO s (k, _tp_time) VALUES {values}")
+
+    def shown():
+        rows = [db.run(f"SELECT {c} FROM table({v})") for c, v in CONTENT]
+        return [" ".join(sorted("".join(map(str, r)) for r in found)) for found in rows]
+
+    db.run(TIMED_OUT)
+    insert(("a", "01"), ("b", "02"), ("a", "03"))
+    db.pass_to(3)
+    insert(("a", "05"))
+    assert shown() == ["", "", "a3", "a3"]
+    db.pass_to(5)
+    db.flush("INSERT INTO busy (v) VALUES (1)")  # b had no row for 5 seconds, the stream for 2
+    assert shown() == ["", "b1", "a3 b1", "a3"]
+    db.pass_to(8)
+    db.flush("INSERT INTO busy (v) VALUES (2)")
+    assert shown() == ["4", "a3 b1", "a3 b1", "a3"]
+    insert(("a", "06"), ("c", "12"))  # the first is late for the stream; its substream and its key begin again
+    db.pass_to(14)
+    db.flush()
+    assert shown() == ["1 4", "a1 a3 b1 c1", "a1 a3 b1 c1", "a3"]
+    db.connection.close()
+
+
+CONTENT = (("c", "whole"), ("k, c", "divided"), ("k, c", "keys"), ("k, c", "long"))

@@ -56,10 +56,13 @@ def closed(
     end.
     """
     rows, order = by_arrival(_timed(rows, times[0]), node, env, binding)
-    assert binding.closing_us is not None
-    call = WindowCall("window_closed", times, binding.closing_us, None, order, _FRAME, BOOLEAN)
+    assert binding.closing is not None
+    idle_us = binding.closing.idle_us or 0
+    functions = {"window_closed": BOOLEAN} | (dict.fromkeys(("window_epoch", "window_seq"), BIGINT) if idle_us else {})
+    calls = [WindowCall(f, times, binding.closing.delay_us, None, order, _FRAME, kind) for f, kind in functions.items()]
+    made = [binding.new_column(f"_{f}", kind, nullable=False) for f, kind in functions.items()]
     binding.collected.closed = True
-    return Window(rows, partition, (call,), (binding.new_column("_closed", BOOLEAN, nullable=False),))
+    return Window(rows, partition, tuple(calls), tuple(made), idle_us=idle_us)
 
 
 _FRAME: Final = WindowFrame("rows", None, 0)
@@ -93,7 +96,33 @@ def sessions(
     calls = [WindowCall(f, arguments, kept, None, order, frame, types.get(f, BIGINT)) for f in _SESSION]
     made = tuple(binding.new_column(name, types.get(f, BIGINT), nullable=False) for f, name in _SESSION.items())
     binding.collected.closed = True
-    return Window(rows, partition, tuple(calls), made), (made[0], made[1])
+    idle_us = 0 if binding.closing is None else binding.closing.idle_us or 0
+    return Window(rows, partition, tuple(calls), made, idle_us=idle_us), (made[0], made[1])
+
+
+def expiring(
+    rows: Node,
+    partition: tuple[Scalar, ...],
+    time: Scalar,
+    lengths_us: tuple[int, int],
+    node: exp.Expression,
+    env: Environment,
+    binding: Binding,
+    *,
+    only: bool,
+) -> Node:
+    """The rows of expired keys. lengths_us: the greatest span of a key's times, and the time without rows after which
+    it expires, or 0. only: whether to output only the keys with a greater span.
+    """
+    rows, order = by_arrival(_timed(rows, time), node, env, binding)
+    frame = WindowFrame("range", 0, lengths_us[0])
+    calls = tuple(WindowCall(f, (time,), int(only), None, order, frame, BIGINT) for f in _KEY)
+    made = tuple(binding.new_column(f"_{f}", BIGINT, nullable=False) for f in _KEY)
+    binding.collected.closed = True
+    return Window(rows, partition, calls, made, idle_us=lengths_us[1])
+
+
+_KEY: Final = ("key_epoch", "key_seq")
 
 
 def first_rows(
@@ -133,7 +162,8 @@ def with_whole_groups(node: Node, binding: Binding) -> Node:
     """The tree, in which groups of closed windows are output once.
 
     A group has all its rows in one epoch if its keys have the window and the partition of its rows. Two sessions of a
-    substream may have equal times, so a group of a session has the number of the session as a further key.
+    substream may have equal times, a key may expire several times, and a window may begin again after its TIMEOUT; so
+    these groups have the arrival of their first row as a further key.
     """
     node = with_inputs(node, [with_whole_groups(i, binding) for i in node.inputs])
     if not isinstance(node, Aggregate) or not node.keys or node.spread:
@@ -150,13 +180,19 @@ def with_whole_groups(node: Node, binding: Binding) -> Node:
         start = below.calls[0].arguments[1].columns
         bounds = {read(c).expression.sql() for c in below.input.columns if c.name in ("window_start", "window_end")}
         bounds |= {exp.column(exp.to_identifier(i)).sql() for i in start}
-        return replace(node, whole=True) if wanted <= keys and keys & bounds else node
-    if below.calls[0].function != "session_start":
+        if not (wanted <= keys and keys & bounds):
+            return node
+        return _numbered(node, below.outputs[1:], binding)
+    if below.calls[0].function not in ("session_start", "key_epoch"):
         return node
-    starts = {read(c).expression.sql() for c in below.outputs[:2]}
-    if not wanted <= keys or not keys & starts:
+    starts = {read(c).expression.sql() for c in below.outputs[:-2]}
+    if not wanted <= keys or (starts and not keys & starts):
         return node
-    number = below.outputs[2:]
+    return _numbered(node, below.outputs[-2:], binding)
+
+
+def _numbered(node: Aggregate, number: tuple[Column, ...], binding: Binding) -> Aggregate:
+    """The groups, whose rows all arrive in one epoch, with further keys that no later group has."""
     input_ = _carrying(node.input, number)
     made = tuple(binding.new_column(c.name, c.type, c.nullable) for c in number)
     count = len(node.keys)

@@ -59,7 +59,7 @@ from watersmeet.expressions.casts import text_of
 from watersmeet.expressions.context import Context, RowOrder, Value, duckdb_cast
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.types import BIGINT, BOOLEAN, INTERVAL, TIMESTAMP, SqlType
-from watersmeet.values.watermarks import Term, Watermark, both, floored, shifted
+from watersmeet.values.watermarks import Idle, Term, Watermark, both, floored, shifted
 
 
 def newest(
@@ -206,14 +206,19 @@ def without_closed(rows: Node, start: Column, relation: Node, time: str, window:
     end by the delay of EMIT. Rows stay unchanged if the column has a watermark or no clock.
     """
     clock = clock_of(relation, time, binding)
-    if clock is None or binding.closing_us is None:
+    closing = binding.closing
+    if clock is None or closing is None:
         return rows
     binding.collected.delayed = True
+    idle = None
+    if closing.idle_us is not None:  # after the rise, all windows with a row have ended
+        idle = Idle(closing.idle_us, window.size_us + closing.delay_us)
+        clock = (*clock[:2], f"{clock[2]}~{idle.after_us}+{idle.rises_us}")
     late = shifted(
-        floored(shifted((Term(clock[2]),), -binding.closing_us), window.slide_us, window.offset_us),
+        floored(shifted((Term(clock[2]),), -closing.delay_us), window.slide_us, window.offset_us),
         window.slide_us - window.size_us,
     )
-    return LateRowFilter(rows, start.id, late, *clock)
+    return LateRowFilter(rows, start.id, late, *clock, idle=idle)
 
 
 def _mark(side: Node, column: str, clock: tuple[str, str, str] | None) -> Watermark:
@@ -451,7 +456,7 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
             inside = exp.GT(this=window.end(read(start).expression), expression=scalar.expression.copy())
             made = Filter(made, Scalar(inside, BOOLEAN, nullable=False))
     partition = binding.rules.substream(call.node, scope, env)
-    if binding.closing_us is not None and scalar.column is not None and partition is None:
+    if binding.closing is not None and scalar.column is not None and partition is None:
         made = without_closed(made, start, relation, scalar.column, window, binding)
     last = Scalar(window.end(read(start).expression), time.type, start.nullable)
     made = Project(made, (*made.columns, end), (*passed, read(start), last))
@@ -463,7 +468,7 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
     check_alias_list(names, len(shown) + 2, item, env.text, node_span(call.node))
     called = (*names, *[*shown, *NAMES][len(names) :])
     found = binding.rules.item_scope(made, NamedItem(title, called, item, call.node), env)
-    if binding.closing_us is None or partition is None:
+    if binding.closing is None or partition is None:
         return made, found
     return binding.rules.closed(made, partition, (scalar, read(end)), call.node, env, binding), found
 

@@ -52,7 +52,7 @@ class Collected:
     limits: the settings that limit the memory of a join, from all nested queries.
     most_join_rows: the setting that limits the output rows of a join, or None.
     closed: whether rows are output when a later row of their substream closes their window. delayed: whether windows
-    of streams without a watermark already include the delay of `closing_us`.
+    of streams without a watermark already include the delay of `Binding.closing`.
     windowed: the columns of TUMBLE and HOP by their SQL.
     window_ends: the columns with the end of a window.
     named: the referenced CTEs; in queries that end, with their results.

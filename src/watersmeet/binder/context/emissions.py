@@ -17,22 +17,30 @@ EmitMode = Literal["stream", "changelog", "updates", "periodic", "window close"]
 
 
 @dataclass(frozen=True)
+class Closing:
+    """The end of time windows: the clock of their stream has passed their end by `delay_us`, or no row has arrived for
+    `idle_us`; None: only the clock ends them.
+    """
+
+    delay_us: int = 0
+    idle_us: int | None = None
+
+
+@dataclass(frozen=True)
 class Emission:
-    """An EMIT clause. length_us: the period (0: immediate output), or the delay of `window close`.
+    """An EMIT clause. length_us: the period (0: immediate output).
 
     is_default: whether it is the dialect's default for a query without the clause; a default only applies where it is
-    possible. closing_us: the delay after which windows accept no more rows, where rows are output before; None: they
-    accept all rows. repeats: whether each period outputs the whole result, even if nothing has changed. notice: a
-    notice for the author of the query, or empty.
+    possible. closing: the end of windows, after which they accept no more rows; None: they accept all rows. repeats:
+    whether each period outputs the whole result, even if nothing has changed.
     """
 
     mode: EmitMode = "stream"
     length_us: int = 0
     span: Span | None = None
     is_default: bool = False
-    closing_us: int | None = None
+    closing: Closing | None = None
     repeats: bool = False
-    notice: str = ""
 
 
 @dataclass(frozen=True)

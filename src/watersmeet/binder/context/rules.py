@@ -28,7 +28,7 @@ from watersmeet.binder.context.binding import (
     check_alias_list,
     scope_columns,
 )
-from watersmeet.binder.context.emissions import Emission, Request, with_limit
+from watersmeet.binder.context.emissions import Closing, Emission, Request, with_limit
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, SubqueryValues, single
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.registry import Language
@@ -85,7 +85,7 @@ class Binding:
     still: whether relations other than streams are read as of `moment` and never change.
     past: in a query that ends, the moment as of which relations are read; None: now.
     settings: the settings of the query.
-    closing_us: the delay between the end of a window and the output of its rows; None: rows are output as they arrive.
+    closing: the end of time windows; None: they accept all rows.
     depends_on: ids of the catalog relations that the query names.
     fills: rows that look-ups find in the sources of dictionaries and that their cache streams lack.
     """
@@ -98,7 +98,7 @@ class Binding:
     still: bool = False
     past: Past | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    closing_us: int | None = None
+    closing: Closing | None = None
     depends_on: list[str] = field(default_factory=list)
     fills: list[Fill] = field(default_factory=list)
     collected: Collected = field(default_factory=Collected)

@@ -47,7 +47,8 @@ TUNING: Final = frozenset({
     "min_insert_block_size_rows", "min_insert_block_size_bytes", "optimize_move_to_prewhere", "pause_on_start",
     "preferred_exec_node", "priority", "query_id", "recovery_retry_for_same_error", "send_logs_level",
     "asterisk_include_tp_sn_column", "async_insert", "wait_for_async_insert",
-    "fetch_buffer_size", "fetch_threads", "log_queries", "log_comment",
+    "fetch_buffer_size", "fetch_threads", "log_queries", "log_comment", "allow_independent_shard_processing",
+    "substreams",
 })  # fmt: skip
 TUNING_REASON: Final = "it only tunes how Timeplus runs a query"
 

@@ -1,4 +1,5 @@
-"""Windows that close by the rows of their key, in the order of arrival: sessions, and fixed windows of substreams.
+"""Windows that close by the rows of their key, in the order of arrival: sessions, fixed windows of substreams, and keys
+that expire.
 
 The state has the rows of open windows. For the keys of an epoch these and the new rows are ordered by arrival, and the
 windows are computed again from the first row of the open one, so no value depends on how rows were cut into epochs.
@@ -20,28 +21,46 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.operators import WindowSpec
-from watersmeet.circuit.sessions import CLOSED, FIRST, SessionWindow
+from watersmeet.circuit.sessions import CLOSED, FIRST, KEY, SessionWindow
 from watersmeet.kernel.accumulators import true_rows
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.operators.filters import by_value
 from watersmeet.kernel.operators.window import entries
 from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta, ones
 from watersmeet.kernel.runs.groups import Ints, Touched, group, key_form, times_us, timestamps, touched
 from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.state import State
+from watersmeet.kernel.runs.trace import Trace
+from watersmeet.values.watermarks import NOW
 
 #: The trace of the rows of open windows.
 ROWS: Final = "rows"
 
+#: The trace of the keys that may expire: each key, the arrival of its newest row that waits, and the time of that
+#: epoch, in whose order it is sorted. Entries of keys with a later one are void.
+IDLE: Final = "idle"
 
-def step(op: SessionWindow, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The rows of the windows that close in this epoch, ordered by key and then by arrival."""
-    delta = inputs[0]
-    if not delta.num_rows:
-        return Delta.none(op.schema)
-    trace = state.trace(op.id, ROWS)
+
+def step(op: SessionWindow, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:
+    """The rows of the windows that close in this epoch, ordered by key and then by arrival; first those of idle
+    keys.
+    """
+    rows, idle = state.trace(op.id, ROWS), state.trace(op.id, IDLE)
+    found = []
+    if op.idle_us:
+        found.append(_expired(op, rows, idle, ctx.watermarks[NOW]))
+    if inputs[0].num_rows:
+        found.append(_arrived(op, inputs[0], rows, idle, ctx))
+    if op.idle_us and idle.runs:
+        ctx.counters.waits_for_us = min(int(r.hash[0]) for r in idle.runs) - (1 << 63)
+    return Delta.concat(found) if found else Delta.none(op.schema)
+
+
+def _arrived(op: SessionWindow, delta: Delta, trace: Trace, idle: Trace, ctx: StepContext) -> Delta:
+    """The rows of the windows that new rows close."""
     keys = [key_form(delta.columns.column(i)) for i in op.keys]
     groups = group(keys, hash_columns(keys, delta.num_rows))
     old = entries(near(trace.runs, lambda: groups.hashes), groups, op.keys)
@@ -52,15 +71,13 @@ def step(op: SessionWindow, inputs: Sequence[Delta], state: State, ctx: StepCont
     times = times_us(arguments[0])[ordered.rows]
     if spec.function == CLOSED:
         released = _closed(ordered, times, times_us(arguments[1])[ordered.rows], spec.number)
-        made = [pa.array(np.ones(len(released.rows), np.bool_))]
+    elif spec.function in KEY:
+        released = _keys(ordered, times, spec)
     else:
         opens, closes = (true_rows(a)[ordered.rows] for a in arguments[1:])
         released = _sessions(ordered, times, opens, closes, spec)
         if spec.function == FIRST:
             released = _first(released, ordered)
-        made = [
-            _value(f.function, released, ordered, f_type) for f, f_type in zip(op.functions, _types(op), strict=True)
-        ]
     waited = np.flatnonzero(ordered.waited & ~released.waits)
     begins = np.flatnonzero(released.waits & ~ordered.waited)
     if len(waited) or len(begins):
@@ -68,7 +85,66 @@ def step(op: SessionWindow, inputs: Sequence[Delta], state: State, ctx: StepCont
         columns = col.gather_all(found.arrays, ordered.rows[changed])
         diff = np.where(np.arange(len(changed)) < len(waited), -1, 1)
         trace.append(arrange(Delta(col.positional(columns), diff), op.keys))
+    if op.idle_us and len(begins):
+        newest = begins[np.append(ordered.groups[begins][1:] != ordered.groups[begins][:-1], True)]
+        entry = col.gather_all([found.arrays[i] for i in op.keys], ordered.rows[newest])
+        now = timestamps(np.full(len(newest), ctx.watermarks[NOW]), pa.timestamp("us"))
+        entry += [pa.array(ordered.epoch[newest]), now]
+        idle.append(by_value(Delta(col.positional(entry), ones(len(newest))), len(op.keys) + 1))
+    return _output(op, found, ordered, released)
+
+
+def _expired(op: SessionWindow, trace: Trace, idle: Trace, now_us: int) -> Delta:
+    """The rows of the windows of keys without a row for `idle_us`."""
+    bound = np.uint64(now_us - op.idle_us + (1 << 63))
+    cuts = [int(np.searchsorted(run.hash, bound, side="right")) for run in idle.runs]
+    due = [run.slice(0, cut).delta() for run, cut in zip(idle.runs, cuts, strict=True) if cut]
+    if not due:
+        return Delta.none(op.schema)
+    idle.replace([r.slice(cut, r.num_rows) for r, cut in zip(idle.runs, cuts, strict=True) if cut < r.num_rows])
+    entry = Delta.concat(due).arrays
+    keys = [key_form(k) for k in entry[:-2]]
+    groups = group(keys, hash_columns(keys, len(entry[-1])))
+    old = entries(near(trace.runs, lambda: groups.hashes), groups, op.keys)
+    nothing = Delta.none(op.schema[: len(op.schema) - op.made])
+    found = touched(old, (_NONE, nothing), groups.hashes)
+    newest = np.full(groups.count, np.iinfo(np.int64).min)
+    np.maximum.at(newest, groups.of_row, col.words(entry[-2]))
+    ordered = _ordered(op, found)
+    ordered = ordered.of(np.flatnonzero(ordered.epoch[ordered.ends - 1] <= newest[found.groups[ordered.rows]]))
+    if not len(ordered.rows):
+        return Delta.none(op.schema)
+    columns = col.gather_all(found.arrays, ordered.rows)
+    trace.append(arrange(Delta(col.positional(columns), -ones(len(ordered.rows))), op.keys))
+    spec = op.functions[0]
+    times, *others = (times_us(found.arrays[i])[ordered.rows] for i in spec.arguments[: 1 + (spec.function == CLOSED)])
+    return _output(op, found, ordered, _of_idle(ordered, times, others, spec))
+
+
+def _of_idle(ordered: _Ordered, times: Ints, others: Sequence[Ints], spec: WindowSpec) -> _Released:
+    """All rows, which wait for the end of their windows. others: the ends of `CLOSED` windows."""
+    count, waits = len(times), np.zeros(len(times), np.bool_)
+    first, lengths = np.unique(ordered.groups, return_index=True, return_counts=True)[1:]
+    openers = np.repeat(first, lengths)
+    if spec.function == CLOSED:
+        rows = np.arange(count)
+        return _Released(rows, waits, _NONE, _NONE, _first_of(ordered.groups, others[0], rows))
+    if spec.function in KEY:
+        rows = np.arange(0 if spec.number else count)
+        return _Released(rows, waits, _NONE, _NONE, openers[rows])
+    assert spec.frame.start is not None
+    assert spec.frame.end is not None
+    rows = np.arange(count) if spec.number & 1 else np.setdiff1d(np.arange(count), first)
+    starts = times[np.minimum(openers + (spec.number & 1 == 0), count - 1)]
+    last = np.repeat(np.maximum.reduceat(times, first), lengths)
+    ends = np.minimum(last + spec.frame.start, times[openers] + spec.frame.end)
+    return _Released(rows, waits, starts[rows], ends[rows], openers[rows])
+
+
+def _output(op: SessionWindow, found: Touched, ordered: _Ordered, released: _Released) -> Delta:
+    """The released rows with the values of the functions."""
     rows = ordered.rows[released.rows]
+    made = [_value(f.function, released, ordered, kind) for f, kind in zip(op.functions, _types(op), strict=True)]
     return Delta(col.positional([*col.gather_all(found.arrays, rows), *made]), ones(len(rows)))
 
 
@@ -92,6 +168,11 @@ class _Ordered:
     def ends(self) -> Ints:
         """For each row, the place after the last row of its key."""
         return np.searchsorted(self.groups, self.groups, side="right")
+
+    def of(self, places: Ints) -> _Ordered:
+        """Only the rows at some places."""
+        groups = np.unique(self.groups[places], return_inverse=True)[1].astype(np.int64)
+        return _Ordered(self.rows[places], groups, self.waited[places], self.epoch[places], self.seq[places])
 
 
 def _ordered(op: SessionWindow, found: Touched) -> _Ordered:
@@ -124,7 +205,16 @@ def _closed(ordered: _Ordered, times: Ints, ends: Ints, delay_us: int) -> _Relea
     greatest = _running(times, ordered.groups)
     late = ~ordered.waited & (ends + delay_us <= greatest)
     closed = ~late & (ends + delay_us <= greatest[ordered.ends - 1])
-    return _Released(np.flatnonzero(closed), ~late & ~closed, _NONE, _NONE, _NONE)
+    rows = np.flatnonzero(closed)
+    return _Released(rows, ~late & ~closed, _NONE, _NONE, _first_of(ordered.groups, ends, rows))
+
+
+def _first_of(groups: Ints, ends: Ints, rows: Ints) -> Ints:
+    """For each of `rows`, the first one of its key and window."""
+    known, places = np.unique(ends[rows], return_inverse=True)
+    first, windows = np.unique(groups[rows] * len(known) + places, return_index=True, return_inverse=True)[1:]
+    found: Ints = rows[first[windows]]
+    return found
 
 
 def _running(times: Ints, groups: Ints) -> Ints:
@@ -132,6 +222,41 @@ def _running(times: Ints, groups: Ints) -> Ints:
     known, places = np.unique(times, return_inverse=True)
     first = groups * len(known)
     return known[np.maximum.accumulate(first + places) - first]
+
+
+def _keys(ordered: _Ordered, times: Ints, spec: WindowSpec) -> _Released:
+    """The rows of the keys whose times have a greater span than `frame.end`."""
+    assert spec.frame.end is not None
+    count, ends = len(times), ordered.ends
+    last = _exceeding(times, ends, np.uint64(spec.frame.end))
+    following = np.append(np.where(last + 1 < ends, last + 1, count), count)
+    opened = _reached(np.unique(ordered.groups, return_index=True)[1], following)
+    closed = opened[last[opened] < count]
+    lengths = last[closed] + 1 - closed
+    rows = np.repeat(closed, lengths) + _offsets(lengths)
+    waits = np.ones(count, np.bool_)
+    waits[rows] = False
+    return _Released(rows, waits, _NONE, _NONE, np.repeat(closed, lengths))
+
+
+def _exceeding(times: Ints, ends: Ints, most: np.uint64) -> Ints:
+    """For each row, the place of the first later one of its key so that the times from one to the other have a span
+    above `most`; the number of rows if there is none. Blocks of 2^k rows are skipped, the largest first.
+    """
+    count = len(times)
+    blocks = [(times, times)]
+    for k in range(int(np.max(ends - np.arange(count))).bit_length()):
+        after = np.minimum(np.arange(count) + (1 << k), count - 1)
+        high, low = blocks[-1]
+        blocks.append((np.maximum(high, high[after]), np.minimum(low, low[after])))
+    place, high, low = np.arange(count), times, times
+    for k in reversed(range(len(blocks))):
+        after = np.minimum(place + 1, count - 1)
+        higher, lower = np.maximum(high, blocks[k][0][after]), np.minimum(low, blocks[k][1][after])
+        fits = (place + (1 << k) < ends) & (higher.view(np.uint64) - lower.view(np.uint64) <= most)
+        place = np.where(fits, place + (1 << k), place)
+        high, low = np.where(fits, higher, high), np.where(fits, lower, low)
+    return np.where(place + 1 < ends, place + 1, count)
 
 
 def _sessions(ordered: _Ordered, times: Ints, opens: col.Mask, closes: col.Mask, spec: WindowSpec) -> _Released:
@@ -247,10 +372,10 @@ def _reached(first: Ints, following: Ints) -> Ints:
 
 def _value(function: str, released: _Released, ordered: _Ordered, kind: pa.DataType) -> pa.Array:
     """The values of a function of sessions."""
-    if function == FIRST:
+    if function in (CLOSED, FIRST):
         return pa.array(np.ones(len(released.rows), np.bool_))
     if function == "session_start":
         return timestamps(released.starts, kind)
     if function == "session_end":
         return timestamps(released.ends, kind)
-    return pa.array((ordered.epoch if function == "session_epoch" else ordered.seq)[released.openers])
+    return pa.array((ordered.epoch if function.endswith("_epoch") else ordered.seq)[released.openers])

@@ -11,7 +11,7 @@ from typing import Final, Literal, cast
 from sqlglot import exp
 
 from watersmeet.binder.clauses.timewindows import NAMES, window_call
-from watersmeet.binder.context.emissions import ComputedColumn, Emission, EmitMode
+from watersmeet.binder.context.emissions import Closing, ComputedColumn, Emission, EmitMode
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.timeplus.nodes import Divided, EmitClause, StreamSelect
 from watersmeet.dialects.tree.queries import node_span
@@ -37,6 +37,8 @@ def with_emit(query: exp.Expression, text: str) -> tuple[exp.Expression, Emissio
     clause = _clause_of(query)
     if clause is None:
         return query, Emission("window close", is_default=True) if windowed else None
+    if clause.mode == "key expire":  # part of the binding of its SELECT
+        return query, None
     emission = _emission(clause, query, text, windowed=windowed)
     query = query.copy()
     for node in query.find_all(exp.Select, exp.SetOperation):
@@ -47,7 +49,6 @@ def with_emit(query: exp.Expression, text: str) -> tuple[exp.Expression, Emissio
 
 def _emission(clause: EmitClause, query: exp.Expression, text: str, *, windowed: bool) -> Emission:
     """The clause of a query. windowed: whether the query is grouped by windows."""
-    check_key_expire(clause, text)
     span, mode, delay_us = node_span(clause), cast("EmitMode", clause.mode), clause.length("delay_us")
     is_default = windowed and clause.mode == "stream" and delay_us is None
     if windowed and clause.mode == "stream":
@@ -60,31 +61,15 @@ def _emission(clause: EmitClause, query: exp.Expression, text: str, *, windowed:
             hint="Group by window_start of tumble(…), hop(…), or leave the delay out.",
         )
     divided = isinstance(query, StreamSelect) and bool(query.args.get("partition_by"))
-    closing = windowed and mode in ("periodic", "updates") and not divided
-    notice = ""
-    if clause.length("timeout_us") is not None:
-        notice = "EMIT … TIMEOUT: without effect: a window is output when a later row has ended it."
+    closes = mode == "window close" or (windowed and mode in ("periodic", "updates") and not divided)
     return Emission(
         mode,
-        (delay_us or 0) if mode == "window close" else clause.length("length_us") or 0,
+        clause.length("length_us") or 0,
         span,
         is_default,
-        closing_us=(delay_us or 0) if closing else None,
+        closing=Closing(delay_us or 0, clause.length("timeout_us")) if closes else None,
         repeats=bool(clause.args.get("repeat")),
-        notice=notice,
     )
-
-
-def check_key_expire(clause: EmitClause, text: str) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for EMIT AFTER KEY EXPIRE."""
-    if clause.mode == "key expire":
-        raise not_supported(
-            "EMIT AFTER KEY EXPIRE",
-            text,
-            node_span(clause),
-            detail="It outputs the group of a key once no more rows of the key follow.",
-            hint="EMIT ON UPDATE outputs each change of a group.",
-        )
 
 
 def _clause_of(query: exp.Expression) -> EmitClause | None:

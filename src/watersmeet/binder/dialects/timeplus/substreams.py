@@ -21,12 +21,11 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import duration_us
-from watersmeet.binder.clauses.substreams import first_by_arrival, first_rows, sessions
+from watersmeet.binder.clauses.substreams import expiring, first_by_arrival, first_rows, sessions
 from watersmeet.binder.clauses.timewindows import NAMES
 from watersmeet.binder.context.binding import Environment, value_of
 from watersmeet.binder.context.rules import Binding, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
-from watersmeet.binder.dialects.timeplus.emissions import check_key_expire
 from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.timeplus.nodes import Divided, EmitClause, StreamSelect
 from watersmeet.expressions.aggregatecalls import has_aggregate
@@ -105,7 +104,7 @@ def _in_sessions(sourced: Sourced, call: Divided, select: exp.Select, env: Envir
         raise env.error("INVALID_PARAMETER", "session takes a stream and its gap", call, detail=_FORM)
     if time.type.name not in ("timestamp", "timestamptz"):
         raise env.error("DATATYPE_MISMATCH", f"session takes a time, not {time.type.sql}", named)
-    if binding.closing_us:
+    if binding.closing is not None and binding.closing.delay_us:
         raise env.not_supported("WITH DELAY for sessions", call, hint="Write a longer gap.")
     kept = 3
     if len(arguments) == 4:
@@ -146,7 +145,9 @@ def with_clauses(
         return node, relation, scope
     made: exp.Select = node.copy()
     emit = node.args.get("emit")
-    if isinstance(emit, EmitClause):
+    if isinstance(emit, EmitClause) and emit.mode == "key expire":
+        relation = _expiring(node, emit, relation, scope, env, binding)
+    elif isinstance(emit, EmitClause):
         _check_inner(emit, env, binding)
     ctx = ScopeContext(env.text, scope, "SHUFFLE BY")
     for key in node.listed("shuffle_by"):
@@ -161,6 +162,21 @@ def with_clauses(
     for part in node.own_parts:
         made.set(part, None)
     return made, relation, scope
+
+
+def _expiring(
+    node: StreamSelect, emit: EmitClause, relation: Node, scope: Scope, env: Environment, binding: Binding
+) -> Node:
+    """The rows of the keys of GROUP BY that have expired. Raises FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH."""
+    keys = _partition(node, scope, env)
+    if not keys:
+        raise env.not_supported("EMIT AFTER KEY EXPIRE without GROUP BY", emit, hint="Group by the key of the rows.")
+    named = emit.args.get("key") or exp.column(exp.to_identifier(TIME_COLUMN, quoted=True))
+    time = bind_value(named, ScopeContext(env.text, scope, "IDENTIFIED BY"))
+    if time.type.name not in ("timestamp", "timestamptz"):
+        raise env.error("DATATYPE_MISMATCH", f"IDENTIFIED BY takes a time, not {time.type.sql}", emit)
+    lengths_us = (emit.length("span_us") or 0, emit.length("timeout_us") or 0)
+    return expiring(relation, keys, time.finish(), lengths_us, emit, env, binding, only=bool(emit.args.get("only")))
 
 
 def _limited(limit: exp.Limit, node: exp.Select, relation: Node, ctx: ScopeContext, binding: Binding) -> Node:
@@ -183,7 +199,6 @@ def _limited(limit: exp.Limit, node: exp.Select, relation: Node, ctx: ScopeConte
 
 def _check_inner(emit: EmitClause, env: Environment, binding: Binding) -> None:
     """Raises FEATURE_NOT_SUPPORTED for an EMIT clause in a query inside of another that would change its rows."""
-    check_key_expire(emit, env.text)
     if emit.mode == "window close":
         raise env.not_supported(
             "EMIT AFTER WINDOW CLOSE in a query that is not the only one that the outer query reads",
