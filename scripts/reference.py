@@ -278,7 +278,15 @@ def connector_page(page: str) -> str:
 
 def connectors_page() -> str:
     """Which connector has which use."""
-    uses = ("source", "sink", "captured database", "external table", "external stream", "foreign table")
+    uses = (
+        "source",
+        "sink",
+        "captured database",
+        "external table",
+        "external stream",
+        "foreign table",
+        "table of requests",
+    )
     rows = []
     for page, (title, names, _) in texts.CONNECTORS.items():
         known = {use: [c for c, of, _ in option_sets() if of == use and c in names] for use in uses}

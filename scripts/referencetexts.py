@@ -330,6 +330,9 @@ CONNECTORS: Final = {
     "kinesis": ("Kinesis", ("kinesis",), "[sources](../../SOURCES.md#nats-jetstream-and-kinesis), [sinks](../../SINKS.md#kinesis)"),
     "delta": ("Delta Lake", ("delta", "deltalake"), "[sources](../../LAKE-TABLES.md), [sinks](../../SINKS.md#delta-lake)"),
     "iceberg": ("Iceberg", ("iceberg",), "[sources](../../LAKE-TABLES.md), [sinks](../../SINKS.md#iceberg)"),
-    "http": ("HTTP", ("http",), "[dictionaries](../../dialects/timeplus.md#outside-of-the-database)"),
+    "http": (
+        "HTTP", ("http", "webhook"),
+        "[dictionaries](../../dialects/timeplus.md#outside-of-the-database), [webhooks](../../SOURCES.md#webhooks)",
+    ),
     "datagen": ("Generated rows", ("datagen",), "[sources](../../dialects/risingwave.md#connector-datagen)"),
 }  # fmt: skip

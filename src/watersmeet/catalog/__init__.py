@@ -66,6 +66,7 @@ from watersmeet.catalog.tables import (
     Stream,
     Table,
     TopicTable,
+    WebhookTable,
 )
 from watersmeet.catalog.views import (
     CacheFill,
@@ -154,6 +155,7 @@ __all__ = [
     "TopicTable",
     "TopicWriter",
     "View",
+    "WebhookTable",
     "Words",
     "catalog_rows",
     "one",

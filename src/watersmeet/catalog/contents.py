@@ -31,6 +31,7 @@ from watersmeet.catalog.tables import (
     Stream,
     Table,
     TopicTable,
+    WebhookTable,
 )
 from watersmeet.catalog.views import (
     CacheFill,
@@ -300,6 +301,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     DictionaryTable,
     AddressRanges,
     CapturedTable,
+    WebhookTable,
     Source,
     QuerySource,
     CapturedDatabase,

@@ -100,6 +100,19 @@ class Stream(Table):
 
 
 @dataclass(frozen=True, slots=True)
+class WebhookTable(Table):
+    """A table whose rows also arrive as HTTP requests. options: those of its connector; the generated ones have the
+    conditions that requests must meet.
+    """
+
+    words: ClassVar[Words] = Words("table", show=("tables",), show_create=("table", "stream"), drop=("table", "topic"))
+    entry: ClassVar[str] = "webhook table"
+    can_alter_columns: ClassVar[bool] = False
+
+    options: dict[str, str] = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
 class TopicTable(Table):
     """A topic written by INSERT or by a processor. With a connector it is a Kafka topic, whose rows are the records of
     all its producers.

@@ -1,6 +1,6 @@
-"""Reads whole documents over HTTP, the content of dictionaries.
+"""Reads whole documents over HTTP, the content of dictionaries; and the options of webhook tables.
 
-ClickHouse, "HTTP(S)" among the sources of dictionaries.
+ClickHouse, "HTTP(S)" among the sources of dictionaries; RisingWave, "Ingest data from webhook".
 """
 
 from __future__ import annotations
@@ -28,6 +28,15 @@ from watersmeet.values.types import Schema
 
 #: The prefix of options that are headers: `headers.<name>`.
 HEADERS: Final = "headers."
+#: The options of tables whose rows are requests. The clause VALIDATE sets the internal ones.
+WEBHOOK_OPTIONS: Final = OptionSet(
+    "webhook",
+    (
+        OptionSpec("is_batched", "Whether each line of a request is a row.", "flag", default=False),
+        OptionSpec("validate.secret", "The secret that VALIDATE names.", secret=True, is_internal=True),
+        OptionSpec("validate.condition.secret", "The condition of VALIDATE.", secret=True, is_internal=True),
+    ),
+)
 _TIMEOUT_S: Final = 30
 #: The status codes of temporary problems.
 _PASSING: Final = (408, 425, 429)

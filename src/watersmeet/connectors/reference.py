@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from watersmeet.connectors import externalstreams, foreignstreams
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.databases.captures import TABLE_NAME, TABLE_OPTIONS
+from watersmeet.connectors.http import WEBHOOK_OPTIONS
 from watersmeet.connectors.registry import SINKS, SOURCES, SYSTEMS, TABLES
 
 
@@ -19,6 +20,7 @@ def option_sets() -> Iterator[tuple[str, str, OptionSet]]:
     yield "mysql-cdc, postgres-cdc", "captured table", OptionSet("a captured table", (TABLE_NAME, *TABLE_OPTIONS))
     tables = {name: table.options for name, table in TABLES.items()}
     yield from ((name, "external table", known) for name, known in sorted(tables.items()) if known is not None)
+    yield "webhook", "table of requests", WEBHOOK_OPTIONS
     yield "kafka", "external stream", externalstreams.STREAM_OPTIONS
     yield "SYS_JDBC", "foreign table", foreignstreams.TABLE_OPTIONS
 

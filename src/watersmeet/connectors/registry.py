@@ -167,7 +167,9 @@ def source_connector(connector: Mapping[str, str]) -> SourceConnector:
     name = connector.get("connector", "")
     found = SOURCES.get(name.lower())
     if found is None:
-        _refuse_unsupported(name.lower(), "Read a Kafka topic that a Kafka Connect source for {} fills.")
+        webhooks = "Requests are rows of a table: CREATE TABLE t (data jsonb) WITH (connector = 'webhook')."
+        topics = "Read a Kafka topic that a Kafka Connect source for {} fills."
+        _refuse_unsupported(name.lower(), webhooks if name.lower() == "webhook" else topics)
         refuse(
             f'there is no connector "{name}"',
             hint=did_you_mean(name, SOURCES) or "There are " + ", ".join(sorted(SOURCES)) + ".",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
-from watersmeet.catalog import Connection, External, MaterializedView, MessageFormat, Relation, View
+from watersmeet.catalog import Connection, External, MaterializedView, MessageFormat, Relation, View, WebhookTable
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.parsing import without_secrets
 from watersmeet.dialects.tree.definitions import AlterConnector, CreateOptions, CreateRelation, CreateSink
@@ -46,6 +46,7 @@ _SECRET: Final = frozenset(
         "schema.registry.password",
         "schema.registry.username",
         "username",
+        "validate.secret",
     }
 )
 
@@ -100,6 +101,8 @@ def uses_secret(relation: Relation, name: str) -> bool:
     if isinstance(relation, Connection):
         return any(referred(value) == name for value in relation.options.values())
     options = [*relation.connector.values(), *(relation.format.options.values() if relation.format else ())]
+    if isinstance(relation, WebhookTable):
+        options += relation.options.values()
     return any(referred(value) == name for value in options)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 from sqlglot.errors import TokenError
@@ -231,7 +232,7 @@ _SIGNS: Final = ("(", ")", ",", ".", "=")
 
 def without_secrets(text: str, dialect: str) -> str:
     """The text of a CREATE statement with `'[HIDDEN]'` instead of the values of its secret options (`PASSWORD 'x'`,
-    `password = 'x'`).
+    `password = 'x'`), and of all texts after VALIDATE AS except names of headers.
     """
     words = words_of(tokenize(text, language_named(dialect)))
     depth, i, inside = 0, 0, [w.text.upper() for w in words[1:3]] == _COLLECTION
@@ -242,6 +243,10 @@ def without_secrets(text: str, dialect: str) -> str:
         inside = inside or (
             depth == 0 and word.upper() in _OPTIONS and (word.upper() not in _CLAUSES or following[:1] == ["("])
         )
+        if depth == 0 and [w.upper() for w in (word, *following[:1])] == ["VALIDATE", "AS"]:
+            texts = (w for sign, w in pairwise(words[i:]) if w.token_type.name == "STRING" and sign.text != "->>")
+            found += [(w.start, w.end + 1) for w in texts]
+            break
         value = i + 2 if following[:1] == ["="] else i + 1
         if (
             not inside

@@ -59,17 +59,17 @@ def _secrets(quoted: str) -> re.Pattern[str]:
 #: The characters that end the first word of a value.
 _WORD_ENDS: Final = re.compile(r"[\s,;()]")
 _SECRETS: Final = tuple(_secrets(quoted) for quoted in _QUOTED)
-#: A statement and functions of RisingWave and ClickHouse whose secrets have no names.
+#: Statements and functions of RisingWave and ClickHouse whose secrets have no names.
 _NAMELESS: Final = re.compile(
-    r"\b(?:CREATE\s+(?:OR\s+REPLACE\s+)?|ALTER\s+)SECRET\b|\b(?:postgres_query|mysql_query|file_scan)\s*\("
+    r"\b(?:CREATE\s+(?:OR\s+REPLACE\s+)?|ALTER\s+)SECRET\b|\bVALIDATE\s+AS\b|\b(?:postgres_query|mysql_query|file_scan)\s*\("
     r"|\b(?:postgresql|mysql|mongodb|redis|s3|gcs|iceberg|deltalake|remote|remotesecure)\s*\((?=\s*')",
     re.IGNORECASE,
 )
-#: Matches all later quoted texts, except for the location of the value, and the word after AS.
+#: Matches all later quoted texts, except for the location of the value and the name of a header, and the word after AS.
 _TEXTS: Final = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
-        *(rf"(?:(?P<option>\b(?:backend|name|path)\s*=\s*)|)'(?P<text>{quoted})'?" for quoted in _QUOTED),
+        *(rf"(?:(?P<option>\b(?:backend|name|path)\s*=\s*|->>\s*)|)'(?P<text>{quoted})'?" for quoted in _QUOTED),
         r"(?P<option>(?!))?\bAS\s+'?(?P<text>[^\s';]+)",
     )
 )

@@ -244,12 +244,31 @@ def _decode(c: FunctionCall) -> Value:
     return Value(fill(templates[kind], c.cast(0, VARCHAR).expression), BYTEA)
 
 
+#: HMAC (RFC 2104). Both hash functions have blocks of 64 bytes; a longer key is hashed first.
+_HMAC_KEY: Final = "unhex(rpad(hex(CASE WHEN octet_length(a0) > 64 THEN unhex(HASH(a0)) ELSE a0 END), 128, '0'))"
+_HMAC: Final = (
+    f"unhex(HASH(CAST(xor(CAST({_HMAC_KEY} AS BIT), CAST(unhex(repeat('5c', 64)) AS BIT)) AS BLOB) || "
+    f"unhex(HASH(CAST(xor(CAST({_HMAC_KEY} AS BIT), CAST(unhex(repeat('36', 64)) AS BIT)) AS BLOB) || a1))))"
+)
+
+
+def _hmac(c: FunctionCall) -> Value:
+    kind = c.text(2, example="sha256", what="a hash function").lower()
+    if kind not in ("sha1", "sha256"):
+        raise c.not_supported(f"hmac with {kind}", hint="sha1 and sha256 are supported.")
+    given = [c.cast(i, VARCHAR) if a.unknown else a for i, a in enumerate(c.arguments[:2])]
+    if any(a.type not in (VARCHAR, BYTEA) for a in given):
+        raise c.mismatch("It takes a key and a message of type varchar or bytea.")
+    parts = [fill("encode(a0)", a.expression) if a.type == VARCHAR else a.expression for a in given]
+    return Value(fill(_HMAC.replace("HASH", kind), *parts), BYTEA)
+
+
 _TEXTS: Final = SqlType("array", element=VARCHAR)
 
 TEXT_FUNCTIONS: Final[dict[str, Builder]] = {
     **_BY_SIGNATURE, "array_join": counted(_array_to_string, 2, 3), "array_to_string": counted(_array_to_string, 2, 3),
     "concat": at_least(_concat, 1), "concat_ws": at_least(_concat_ws, 2), "format": at_least(_format, 1),
-    "decode": counted(_decode, 2), "encode": counted(_encode, 2),
+    "decode": counted(_decode, 2), "encode": counted(_encode, 2), "hmac": counted(_hmac, 3),
     "quote_literal": counted(_quote_literal, 1), "quote_nullable": counted(_quote_nullable, 1),
 }  # fmt: skip
 

@@ -350,6 +350,8 @@ encode('\x123456'::bytea, 'hex') ⇒ character varying ⇒ 123456
 decode('MTIzAAE=', 'base64') ⇒ bytea ⇒ \x3132330001
 decode('deadBEEF', 'hex') ⇒ bytea ⇒ \xdeadbeef
 md5('Th\000omas'::bytea) ⇒ character varying ⇒ 8ab2d3c9689aaf18b4958c334c82d8b1
+encode(hmac('key', 'The quick brown fox jumps over the lazy dog', 'sha1'), 'hex') ⇒ character varying ⇒ de7c9b85b8b78aa6bc8a7a36f70a90701c9db4d9
+hmac(rpad('k', 100, 'k'), by, 'sha256') = hmac(sha256(rpad('k', 100, 'k')), by, 'sha256') ⇒ boolean ⇒ true
 sha256('abc'::bytea) ⇒ bytea ⇒ \xba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad
 sha224('abc'::bytea) ⇒ bytea ⇒ \x23097d223405d8228642a477bda255b32aadbce4bda0b3f7e36c9da7
 sha384('abc'::bytea) ⇒ bytea ⇒ \xcb00753f45a35e8bb5a03d699ac65007272c32ab0eded1631a8b605a43ff5bed8086072ba1e7cc2358baeca134c825a7

@@ -10,7 +10,7 @@ import pytest
 import watersmeet
 from watersmeet import catalog as c
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.statements.tables import CreateCapturedTable
+from watersmeet.dialects.statements.tables import CreateCapturedTable, CreateWebhookTable
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree.definitions import CreateMergingPump
 from watersmeet.session.features.dictionaries import CreateDictionary
@@ -27,6 +27,7 @@ from watersmeet.values.types import INTEGER, Field
 MADE = {
     "risingwave": """
 CREATE TABLE "Table" (a int PRIMARY KEY, b varchar);
+CREATE TABLE "WebhookTable" (a jsonb) WITH (connector = 'webhook');
 CREATE SOURCE "Source" (a int) WITH (connector = 'datagen');
 CREATE VIEW "View" AS SELECT a FROM "Table";
 CREATE MATERIALIZED VIEW "MaterializedView" AS SELECT a FROM "Table";
@@ -59,6 +60,7 @@ INSERT INTO Processor SELECT STREAM * FROM TopicTable""",
 REPLACING = {
     "risingwave": {
         df.CreateTable: "TABLE name (a int)",
+        CreateWebhookTable: "TABLE name (a int) WITH (connector = 'webhook')",
         df.CreateSource: "SOURCE name (a int, b int) WITH (connector = 'datagen')",
         df.CreateView: 'VIEW name AS SELECT a, b FROM "Table"',
         df.CreateMaterializedView: 'MATERIALIZED VIEW name AS SELECT b FROM "Table"',

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeVar
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import Conflict, DropWord
-from watersmeet.dialects.statements.tables import CreateCapturedTable, Definition
+from watersmeet.dialects.statements.tables import WEBHOOK, CreateCapturedTable, CreateWebhookTable, Definition
 from watersmeet.dialects.tree.definitions import (
     CreateIndex,
     CreateMaterializedView,
@@ -154,6 +154,8 @@ def read_table(
     made |= {**definition.fields(), "append_only": definition.append_only, "conflict": rule}
     if definition.origin is not None:
         return CreateCapturedTable(**made, origin=definition.origin)
+    if query is None and definition.options.get("connector", "").lower() == WEBHOOK:
+        return CreateWebhookTable(**made, condition=definition.condition)
     return CreateTable(**made, query=query, column_names=tuple(definition.bare_names))
 
 

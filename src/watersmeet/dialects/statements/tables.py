@@ -1,6 +1,7 @@
 """Reads definitions of tables and sources: columns, options, FORMAT … ENCODE, INCLUDE, and `FROM source TABLE 'table'`.
 
-RisingWave, "Data formats and encoding options", "INCLUDE clause", "Ingest data from PostgreSQL CDC", "RESET SOURCE".
+RisingWave, "Data formats and encoding options", "INCLUDE clause", "Ingest data from PostgreSQL CDC", "RESET SOURCE",
+"Ingest data from webhook".
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, Final
 from sqlglot import exp
 from sqlglot.tokens import Token
 
-from watersmeet.catalog import LAKES, Conflict, Encoding, MessageFormat, RowForm
+from watersmeet.catalog import LAKES, Conflict, Encoding, MessageFormat, Relation, RowForm, WebhookTable
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.definitions import CreateTable, Watermark
 from watersmeet.dialects.tree.queries import expression_of
@@ -21,6 +22,7 @@ from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import CONNECTORS as STORES
+from watersmeet.system.secretvalues import reference
 from watersmeet.values import ConflictAction
 from watersmeet.values.types import BYTEA, INTERVAL, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHAR, Field, SqlType
 
@@ -55,6 +57,20 @@ class CreateCapturedTable(CreateTable):
     takes: ClassVar[str | None] = ADMIN
 
     origin: Origin
+
+
+#: The connector of tables whose rows are requests, and the option that refers to the secret of VALIDATE.
+WEBHOOK, VALIDATE_SECRET = "webhook", "validate.secret"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateWebhookTable(CreateTable):
+    """`CREATE TABLE … WITH (connector = 'webhook') [VALIDATE [SECRET name] AS condition]`."""
+
+    takes: ClassVar[str | None] = ADMIN
+    makes: ClassVar[type[Relation]] = WebhookTable
+
+    condition: exp.Expression | None
 
 
 def read_origin(cursor: Cursor) -> Origin:
@@ -175,7 +191,8 @@ def included_columns(
     """The columns of INCLUDE, and the part of the message in each. known: the available parts. Raises SYNTAX_ERROR."""
     columns: list[Field] = []
     parts: dict[str, str] = {}
-    what = "change" if connector == "cdc" else "message" if connector in CONNECTORS else "file"
+    kinds = {"cdc": "change", WEBHOOK: "request", **dict.fromkeys(CONNECTORS, "message")}
+    what = kinds.get(connector, "file")
     for item in found:
         if item.part not in known:
             raise error(
@@ -187,7 +204,7 @@ def included_columns(
             )
         own = f"_rw_{connector}_{item.part}" + (f"_{item.header}" if item.header else "")
         name = item.name or own
-        kind = item.type or (BYTEA if item.header else known[item.part])
+        kind = item.type or (known[item.part] if not item.header else VARCHAR if connector == WEBHOOK else BYTEA)
         columns.append(Field(name, kind))
         parts[name] = {"header": f"header:{item.header}" if item.header else "headers"}.get(item.part, item.part)
     return columns, parts
@@ -308,6 +325,7 @@ class Definition:
         self.star: Span | None = None
         self.takes_columns = False
         self.origin: Origin | None = None
+        self.condition: exp.Expression | None = None
         self.versions: tuple[Name, ...] = ()
         self.append_only = False
         self.conflict = Conflict()
@@ -506,9 +524,11 @@ class Definition:
                 self.conflict = replace(self.conflict, versions=tuple(n.name for n in self.versions))
             elif cursor.at("FROM"):
                 self.origin = read_origin(cursor)
-            elif cursor.at("VALIDATE"):
-                hint = "Let a program that receives the requests INSERT them, by PostgreSQL's protocol."
-                self.refuse("VALIDATE of a webhook table", span_of(cursor.rest[:1]), hint)
+            elif cursor.take("VALIDATE"):
+                if cursor.take("SECRET"):
+                    self.options[VALIDATE_SECRET] = reference(cursor.name().name)
+                cursor.expect("AS")
+                self.condition = expression_of(cursor, cursor.rest)
                 cursor.index = len(cursor.tokens)
             else:
                 raise cursor.error()
@@ -561,6 +581,17 @@ class Definition:
             except Error as problem:
                 self.refusal = self.refusal or problem
             return
+        if self.options.get("connector", "").lower() == WEBHOOK:
+            columns, parts = included_columns(self.included, WEBHOOK, {"header": _HEADERS}, self.cursor.text)
+            self.columns += columns
+            self.message_parts = {name: part.lower() for name, part in parts.items()}
+            if encoded is not None and (encoded.rows, encoded.encoding, encoded.options) != ("plain", "json", {}):
+                self.refuse("a format other than PLAIN JSON of a webhook table", encoded.span, "Leave it out.")
+            if self.star is not None:
+                self.refuse("a column list with *", self.star, "List the columns, or write (data jsonb).")
+            return
+        if self.condition is not None:
+            raise self.cursor.error(detail="VALIDATE is of tables with connector = 'webhook'.")
         if self.options.get("connector", "").lower() in LAKES:
             self.takes_columns = self.star is not None or not self.columns
             for item in self.included:

@@ -204,9 +204,9 @@ def answer(value: object, status: int = 200) -> web.Response:
     return web.Response(text=compact(value), content_type="application/json", headers=_NOT_KEPT, status=status)
 
 
-def failed(err: Error) -> web.Response:
-    """The answer for an error."""
-    return answer({"error": err.to_json()}, _STATUS.get(err.condition, _BAD_REQUEST))
+def failed(err: Error, status: int | None = None) -> web.Response:
+    """The answer for an error. status: None for that of its condition."""
+    return answer({"error": err.to_json()}, status or _STATUS.get(err.condition, _BAD_REQUEST))
 
 
 def refused(request: web.Request, err: web.HTTPException) -> web.Response:
@@ -224,15 +224,20 @@ def refused(request: web.Request, err: web.HTTPException) -> web.Response:
     return response
 
 
+async def read_body(request: web.BaseRequest, most_s: float) -> bytes:
+    """The body of a request. Raises IDLE_TIMEOUT after `most_s` seconds."""
+    try:
+        async with asyncio.timeout(most_s):
+            return await request.read()
+    except TimeoutError:
+        raise error("IDLE_TIMEOUT", "the body of the request timed out") from None
+
+
 async def read_json(request: web.Request, most_s: float) -> dict[str, object]:
     """The JSON object in the body of a request. Raises INVALID_PARAMETER; IDLE_TIMEOUT after `most_s` seconds."""
     if request.content_type != "application/json":
         raise error("INVALID_PARAMETER", "a request has JSON as its body", hint="Content-Type: application/json")
-    try:
-        async with asyncio.timeout(most_s):
-            body = await request.read()
-    except TimeoutError:
-        raise error("IDLE_TIMEOUT", "the body of the request timed out") from None
+    body = await read_body(request, most_s)
     try:
         found = json.loads(body.decode())
     except (ValueError, RecursionError):

@@ -30,6 +30,7 @@ from watersmeet.server.web.access import (
     answer,
     failed,
     optional_text,
+    read_body,
     read_json,
     refused,
     text_field,
@@ -49,6 +50,7 @@ from watersmeet.server.web.metrics import Clients, Exporter
 from watersmeet.server.web.sqlsessions import MOST_ROWS, Send, SqlSession
 from watersmeet.server.web.topologies import Graphs, shown_graph
 from watersmeet.server.web.watch import STEP_S, RelationMetrics, Watch
+from watersmeet.session.features import webhooks
 from watersmeet.values import DIALECTS
 
 P = ParamSpec("P")
@@ -61,6 +63,8 @@ log: Final = logging.getLogger(__name__)
 USER: Final[web.RequestKey[Login | None]] = web.RequestKey("user")
 _THREADS: Final = 8
 _MOST_BODY_BYTES: Final = 1 << 20
+#: The maximum size of a request of a webhook, as in RisingWave.
+_MOST_HOOK_BYTES: Final = 2 << 20
 #: Pages may load resources only from this server.
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -72,7 +76,14 @@ _TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/c
 #: Paths without authentication, which show no data.
 _OPEN: Final = ("/livez", "/readyz", "/api/login", "/api/session")
 #: Paths for programs, whose answer to a failed login names the way to authenticate.
-_OF_PROGRAMS: Final = ("/metrics", "/subscribe")
+_OF_PROGRAMS: Final = ("/metrics", "/subscribe", "/webhook/")
+
+
+#: Statuses of answers to webhooks that differ from those of other requests: after 503, senders try again.
+_OF_HOOKS: Final = {
+    **dict.fromkeys(("INVALID_VALUE", "NOT_NULL_VIOLATION"), 422),
+    **dict.fromkeys(("DISK_FULL", "READ_ONLY_SESSION", "RUNTIME_UNAVAILABLE", "WRITER_FENCED"), 503),
+}
 
 
 class WebServer:
@@ -130,6 +141,7 @@ class WebServer:
                 web.post("/api/run", self._run),
                 web.post("/api/follow", self._follow),
                 web.post("/api/stop", self._stop),
+                web.post("/webhook/{database}/{schema}/{table}", self._webhook),
                 web.get(r"/{name:([a-z]+\.[a-z]+)?}", self._static),
             ]
         )
@@ -214,13 +226,14 @@ class WebServer:
 
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            self._access.check_place(request)
+            if not request.path.startswith("/webhook/"):  # those with a condition are accepted from everywhere
+                self._access.check_place(request)
             if request.path.startswith(("/api/", "/metrics", "/subscribe")) and request.path not in _OPEN:
                 request[USER] = await self._access.user(request)
             response = await handler(request)
         except Error as err:
             response = failed(err)
-            if err.condition == "AUTHENTICATION_FAILED" and request.path in _OF_PROGRAMS:
+            if err.condition == "AUTHENTICATION_FAILED" and request.path.startswith(_OF_PROGRAMS):
                 response.headers["WWW-Authenticate"] = 'Basic realm="watersmeet"'
         except web.HTTPException as err:
             response = refused(request, err)
@@ -455,6 +468,29 @@ class WebServer:
         found = answer(await sql_session.run(text, dialect, most_rows, lambda: is_gone(request)))
         found.enable_compression()
         return found
+
+    async def _webhook(self, request: web.Request) -> web.Response:
+        """Answers when the rows of a request are committed. Without a condition of the table the user must log in, even
+        to get the answer that there is no such table.
+        """
+        place = request.match_info["schema"], request.match_info["table"]
+        session = self._session()
+        table = webhooks.webhook_table(session, *place)
+        if table is None or not webhooks.is_validated(table):
+            self._access.check_place(request)
+            session = self._session(await self._access.user(request))
+            table = webhooks.webhook_table(session, *place)
+            if table is None:
+                raise error("UNDEFINED_RELATION", f'there is no webhook table "{place[0]}.{place[1]}"')
+        body = await read_body(request.clone(client_max_size=_MOST_HOOK_BYTES), self._host.limits.authentication_s)
+        headers: dict[str, str] = {}
+        for name, value in request.headers.items():
+            headers[name.lower()] = f"{headers[name.lower()]}, {value}" if name.lower() in headers else value
+        try:
+            await self._work(webhooks.receive, session, table, headers, body)
+        except Error as problem:
+            return failed(problem, _OF_HOOKS.get(problem.condition))
+        return web.Response()
 
     async def _check(self, request: web.Request) -> web.Response:
         """Checks statements, as the SQL session of a page would run them."""
