@@ -30,7 +30,6 @@ from watersmeet.database.writing import deliver
 from watersmeet.dialects.schemas import find_relation
 from watersmeet.dialects.statements.tables import VALIDATE_SECRET, CreateWebhookTable
 from watersmeet.dialects.tree.queries import node_span
-from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, error
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context
@@ -100,10 +99,11 @@ def create_webhook_table(session: Session, statement: CreateWebhookTable) -> Res
 
 def _sides(statement: CreateWebhookTable, condition: exp.Expression, body: tuple[str, ...]) -> _Sides:
     if condition.name.lower() != "secure_compare" or len(condition.expressions) != 2:
-        raise not_supported(
-            "VALIDATE of another condition than secure_compare(…, …)",
-            statement.text,
+        raise error_at(
+            statement,
             node_span(condition),
+            "FEATURE_NOT_SUPPORTED",
+            "VALIDATE of another condition than secure_compare(…, …) is not supported",
             hint="Write VALIDATE SECRET s AS secure_compare(headers->>'name of a header', expression).",
         )
     secret = referred(statement.options.get(VALIDATE_SECRET, ""))
