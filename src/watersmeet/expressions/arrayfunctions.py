@@ -379,6 +379,10 @@ def _tuple_element(c: FunctionCall) -> Value:
         raise c.mismatch("It takes a tuple, and the number or the name of an element.")
     names = [name for name, _ in value.type.fields]
     written = place.expression.name
+    first, _, rest = written.partition(".")
+    if rest and (first + rest).isdecimal():  # `t.1.2`, in which 1.2 is one token
+        outer = _tuple_element(c.over([value, Value(exp.Literal.number(first), place.type)]))
+        return _tuple_element(c.over([outer, Value(exp.Literal.number(rest), place.type)]))
     name = written if written in names or not written.isdecimal() else dict(enumerate(names, 1)).get(int(written), "")
     if name not in names:
         if len(c.arguments) > 2:

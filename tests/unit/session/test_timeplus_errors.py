@@ -162,3 +162,32 @@ def test_a_refused_expression_over_a_stream_is_shown_as_sql():
         with pytest.raises(Error) as refused:
             connection.execute("SELECT (SELECT max(i) FROM table(a)) GLOB 'x'")
         assert refused.value.message == 'the expression (SELECT MAX("i") FROM "a") GLOB \'x\' is not supported'
+
+
+#: Casts and functions of a text that is none of their type. None of them may make a value of it.
+CASTS = (
+    "v::int", "v::uint8", "v::uint64", "v::int128", "v::float32", "v::float64", "v::bool", "v::date", "v::datetime",
+    "v::datetime64(3)", "v::decimal(10, 2)", "cast(v, 'int')", "cast(v AS float64)", "v::array(int)", "v::json",
+    "v::int + 1", "v:a::int", "to_int(v)", "to_int8(v)", "to_int16(v)", "to_int32(v)", "to_int64(v)", "to_int128(v)",
+    "to_uint8(v)", "to_uint16(v)", "to_uint32(v)", "to_uint64(v)", "to_float(v)", "to_float32(v)", "to_float64(v)",
+    "to_bool(v)", "to_date(v)", "to_date32(v)", "to_datetime(v)", "to_datetime64(v, 3)", "to_time(v)",
+    "to_decimal(v, 2)", "to_decimal32(v, 2)", "to_decimal64(v, 2)", "to_ipv4(v)", "to_ipv6(v)",
+    "to_unix_timestamp(v)", "parse_datetime(v, '%Y-%m-%d')", "parse_datetime_best_effort(v)", "to_year(v::date)",
+)  # fmt: skip
+
+
+def test_a_cast_that_fails_in_a_view_is_never_a_value():
+    connection = watersmeet.connect(dialect="timeplus", runtime="inprocess")
+    connection.show_own_writes()
+    connection.execute("CREATE STREAM s (v string); CREATE STREAM taken (n int, w string)")
+    items = ", ".join(f"{cast} AS x{i}" for i, cast in enumerate(CASTS))
+    connection.execute(f"CREATE MATERIALIZED VIEW m AS SELECT {items} FROM s")
+    connection.execute("CREATE MATERIALIZED VIEW w INTO taken AS SELECT to_int(v) AS n, v AS w FROM s")
+    connection.execute("INSERT INTO s VALUES ('abc'), ('12'); FLUSH")
+    columns = ", ".join(f"x{i}" for i in range(len(CASTS)))
+    rows = connection.execute(f"SELECT {columns} FROM table(m)").fetchall()
+    wrong = [cast for i, cast in enumerate(CASTS) if all(r[i] is not None for r in rows)]
+    assert wrong == []
+    assert connection.execute("SELECT n, w FROM table(taken)").fetchall() == [(12, "12")]
+    assert {row[0] for row in connection.execute("SHOW ERRORS").fetchall()} >= {"m", "w"}
+    connection.close()

@@ -22,7 +22,7 @@ from watersmeet.values.types import JSONB, VARCHAR, Field, SqlType
 
 #: Unsigned types become the next larger signed types: every value fits, and sums and differences are signed.
 _NAMES: Final[dict[str, str]] = {
-    "bool": "boolean",
+    "bool": "boolean", "boolean": "boolean",
     "int8": "smallint", "int16": "smallint", "int32": "integer", "int": "integer", "integer": "integer",
     "int64": "bigint",
     "bigint": "bigint", "smallint": "smallint", "uint8": "smallint", "uint16": "integer", "uint32": "bigint",

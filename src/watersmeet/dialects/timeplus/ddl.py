@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -28,9 +28,10 @@ from watersmeet.dialects.timeplus.storage import (
 from watersmeet.dialects.tree.definitions import (
     CreateMaterializedView,
     CreateStream,
+    CreateView,
     StreamIndex,
 )
-from watersmeet.dialects.tree.queries import query_of, read_expression
+from watersmeet.dialects.tree.queries import node_span, query_of, read_expression
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.dialects.tree.statements import (
     Name,
@@ -57,25 +58,72 @@ _MODES: Final[dict[str, StreamMode]] = {
 
 def _read_view(cursor: Cursor, base: dict[str, Any], *, materialized: bool) -> Statement:
     """Reads CREATE [MATERIALIZED] VIEW [IF NOT EXISTS] name [INTO stream] [(columns)] [clauses] AS query [clauses];
-    the clauses have no effect.
+    the clauses have no effect. Columns may have types, to which their values are cast.
     """
     begin = cursor.index
     read_new_name(cursor, base)
     head, into, notices = cursor.index, None, list[str]()
     if materialized and cursor.take("INTO"):
         into = cursor.relation_name()
-    columns = cursor.index
-    if cursor.at("("):
-        cursor.names()
-    named = cursor.index
+    columns, types = _view_columns(cursor, notices) if cursor.at("(") else ([], [])
     while not (cursor.done or cursor.at("AS")):
         notices += _view_clause(cursor)
     last = _end_of_query(cursor, notices)
-    kept = [(0, head), (columns, named), (cursor.index, last)]
+    kept = [(0, head), *columns, (cursor.index, last)]
     inner = cursor.over([t for first, end in kept for t in cursor.originals(cursor.tokens[first:end])])
     inner.index = begin
     made = ddl.CREATES["MATERIALIZED VIEW" if materialized else "VIEW"](inner, {**base, "notices": tuple(notices)})
+    if isinstance(made, CreateView) and any(types):
+        _cast_items(made.query, types, cursor)
     return replace(made, into=into) if isinstance(made, CreateMaterializedView) and into is not None else made
+
+
+def _view_columns(cursor: Cursor, notices: list[str]) -> tuple[list[tuple[int, int]], list[str]]:
+    """The tokens of the names in a view's list of columns, with their commas, and the type of each, or empty."""
+    kept, types, seen = [(cursor.index, cursor.index + 1)], list[str](), list[str]()
+    cursor.expect("(")
+    while not cursor.at(")"):
+        begin = cursor.index
+        if (found := take_element(cursor)) is not None:
+            notices += found
+        else:
+            comma = [(begin - 1, begin)] if types else []
+            kept += [*comma, (begin, begin + 1)]
+            seen.append(cursor.name(reserved=True).name)
+            kind = cursor.tokens[begin + 1].text.lower()
+            if not (cursor.at(",") or cursor.at(")")):
+                cursor.index = begin
+                notices += read_column(cursor, seen[:-1], has_delta=True).notices
+            types.append(kind if kind in _CAST else "")
+        if not cursor.take(","):
+            break
+    kept.append((cursor.index, cursor.index + 1))
+    cursor.expect(")")
+    return kept, types
+
+
+#: The types of columns to which a view casts its values; those of others are the types of the query.
+_CAST: Final = frozenset({
+    "bool", "boolean", "string", "float", "float32", "float64", "double", "int", "int8", "int16", "int32", "int64",
+    "integer", "bigint", "smallint", "uint8", "uint16", "uint32", "uint64",
+})  # fmt: skip
+
+
+def _cast_items(query: exp.Expression, types: Sequence[str], cursor: Cursor) -> None:
+    """Casts the items of the select list; items of other queries keep their types."""
+    items = query.expressions if isinstance(query, exp.Select) else []
+    if len(items) != len(types) or any(i.is_star for i in items) or cursor.grammar is None:
+        return
+    for item, kind in zip(list(items), types, strict=True):
+        if kind:
+            value = item.unalias()
+            cast = read_expression(cursor.grammar.tokenize(f"x::{kind}"), f"x::{kind}", cursor.grammar)
+            for node in cast.walk():
+                set_span(node, node_span(value))
+            made = exp.alias_(cast, item.alias_or_name, quoted=True, copy=False)
+            set_span(made, node_span(item))
+            item.replace(made)
+            next(iter(cast.find_all(exp.Column))).replace(value)
 
 
 def _view_clause(cursor: Cursor) -> list[str]:
@@ -92,11 +140,12 @@ def _end_of_query(cursor: Cursor, notices: list[str]) -> int:
 
     The cursor stands at AS.
     """
-    begin = cursor.index
+    begin, ended = cursor.index, False
     cursor.until("STORAGE_SETTINGS", "COMMENT")
     last = cursor.index
     while not cursor.done:
-        found = take_clause(cursor) if cursor.at("STORAGE_SETTINGS") or _at_comment(cursor) else None
+        ended = ended or cursor.at("STORAGE_SETTINGS") or _at_comment(cursor)
+        found = take_clause(cursor) if ended else None
         if found is None:  # a column of that name
             cursor.index += 1
             cursor.until("STORAGE_SETTINGS", "COMMENT")

@@ -389,7 +389,8 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             path = f'."{self._curr.text}"'
             self._advance()
             while True:
-                if self._curr.token_type == TokenType.DOT and self._is_joined() and _WORD.match(self._next.text):
+                joined = self._curr.token_type == TokenType.DOT and self._is_joined() and _WORD.match(self._next.text)
+                if joined or self._at_path():  # `raw:a:b` is `raw:a.b`
                     self._advance()
                     path += f'."{self._curr.text}"'
                     self._advance()

@@ -24,7 +24,7 @@ from watersmeet.dialects.readers import reads
 from watersmeet.dialects.timeplus.columns import Column, only_default, read_column
 from watersmeet.dialects.timeplus.storage import no_effect, setting_notice, take_clause
 from watersmeet.dialects.tree.definitions import CreateRelation
-from watersmeet.dialects.tree.queries import node_error, node_span
+from watersmeet.dialects.tree.queries import node_error, node_span, read_expression
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_value, span_of
 from watersmeet.errors import Span
@@ -47,6 +47,18 @@ _RANDOM: Final[dict[str, tuple[SqlType, dict[str, str]]]] = {
     "rand64": (BIGINT, {"max": str(_LARGEST)}),
     "rand_uniform": (DOUBLE, {}),
     **dict.fromkeys(("random_printable_ascii", "random_string", "random_fixed_string"), (VARCHAR, {})),
+}
+
+_NORMAL: Final = "sqrt(-2 * log(1 - rand_uniform(0, 1))) * cos(2 * pi() * rand_uniform(0, 1))"
+_UUID: Final = " || '-' || ".join(f"substring(lower(hex(md5(to_string(rand64())))), 1, {n})" for n in (8, 4, 4, 4, 12))
+
+#: Further random functions as expressions over those of `_RANDOM` and their arguments, and the number of these.
+_COMPUTED: Final = {
+    "rand_normal": (f"a0 + sqrt(a1) * {_NORMAL}", 2),
+    "rand_log_normal": (f"exp(a0 + sqrt(a1) * {_NORMAL})", 2),
+    "rand_exponential": ("-log(1 - rand_uniform(0, 1)) / a0", 1),
+    "rand_bernoulli": ("if(rand_uniform(0, 1) < a0, 1, 0)", 1),
+    **dict.fromkeys(("uuid", "generate_uuidv4"), (_UUID, 0)),
 }
 
 #: The first characters of the names of columns that hold the values of calls; no text can write them.
@@ -131,6 +143,8 @@ class _RandomStream:
     def _held(self, tree: exp.Expression) -> exp.Expression:
         """The expression with a column of the source instead of each call of a random function."""
         holder = exp.Paren(this=tree)
+        for call in reversed([c for c in holder.find_all(exp.Anonymous) if _name(c) in _COMPUTED]):
+            self._compute(call)
         for call in [c for c in holder.find_all(exp.Anonymous) if _name(c) in _RANDOM]:
             kind, options = _RANDOM[_name(call)]
             number = len(self.held)
@@ -143,6 +157,22 @@ class _RandomStream:
             call.replace(column)
         found: exp.Expression = holder.this
         return found
+
+    def _compute(self, call: exp.Anonymous) -> None:
+        """Replaces the call of a function of `_COMPUTED`. Raises FEATURE_NOT_SUPPORTED for missing arguments."""
+        text, count = _COMPUTED[_name(call)]
+        grammar, span = self.cursor.grammar, own_span(call) or node_span(call)
+        assert grammar is not None
+        if len(call.expressions) < count:
+            message = f"this call of {_name(call)} is not supported"
+            hint = f"It takes {count} number{'s' if count > 1 else ''}."
+            raise node_error(self.cursor.text, call, "FEATURE_NOT_SUPPORTED", message, hint=hint)
+        made = exp.Paren(this=read_expression(grammar.tokenize(text), text, grammar))
+        for node in made.walk():
+            set_span(node, span)
+        for column in list(made.find_all(exp.Column)):
+            column.replace(exp.Paren(this=call.expressions[int(column.name[1:])].copy()))
+        call.replace(made)
 
     def _arguments(self, call: exp.Anonymous, kind: SqlType) -> dict[str, str]:
         """The options for the arguments of a call, which are literals. Raises FEATURE_NOT_SUPPORTED."""
