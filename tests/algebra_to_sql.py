@@ -395,6 +395,8 @@ def _(node: Window):
         arguments = [a.sql() for a in call.arguments]
         if call.function in ("lag", "lead", "nth_value", "ntile"):
             arguments[1:1] = [f"{call.number}"]
+        if call.skips_nulls:
+            arguments[-1] += " IGNORE NULLS"
         keys = [(k.value.sql(), k.descending, k.nulls_first) for k in call.order]
         frame = (call.frame.mode, call.frame.start, call.frame.end, call.frame.exclude)
         text = over(

@@ -477,6 +477,8 @@ def _window(op: Window, circuit):
         arguments = [f"c{a}" for a in f.arguments]
         if f.function in ("lag", "lead", "nth_value", "ntile"):
             arguments[1:1] = [f"{f.number}"]
+        if f.skips_nulls:
+            arguments[-1] += " IGNORE NULLS"
         order = [(f"c{k.column}", k.descending, k.nulls_first) for k in f.order]
         frame = (f.frame.mode, f.frame.start, f.frame.end, f.frame.exclude)
         condition = None if f.filter is None else f"c{f.filter}"

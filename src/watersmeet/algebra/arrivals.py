@@ -255,7 +255,7 @@ class WindowCall:
     """`function(arguments) FILTER (WHERE filter) OVER (ORDER BY order frame)`, as in `circuit.operators.WindowSpec`.
 
     Only in batch queries: `varying` replaces a constant `number`; `aggregate` is the whole call of an aggregate
-    function. Only in windows `in_order`: skips_nulls and distinct; exp_avg as function.
+    function. Only in windows `in_order`: distinct; exp_avg as function.
     """
 
     function: str

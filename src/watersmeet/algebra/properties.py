@@ -54,7 +54,7 @@ def is_by_arrival(node: Window) -> bool:
 
 def lagging(node: Window) -> int | None:
     """The number of earlier rows that a new row of a partition reads if all calls are lag by arrival; else None."""
-    found = [c.number for c in node.calls if c.function == "lag"]
+    found = [c.number for c in node.calls if c.function == "lag" and not c.skips_nulls]
     if node.in_order or len(found) < len(node.calls) or not is_by_arrival(node):
         return None
     return max(1, *found)

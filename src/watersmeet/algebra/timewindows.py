@@ -36,7 +36,7 @@ def duration_us(expression: exp.Expression) -> int | None:
 
     A day has 24 hours: sessions and workers compute in UTC.
     """
-    found = _parts(expression)
+    found = parts_of(expression)
     if found is None:
         return None
     months, days, nanoseconds = found
@@ -55,7 +55,7 @@ def lengths_us(expression: exp.Expression) -> tuple[int, int] | None:
     They differ only for months: a month has 28 to 31 days, and twelve have at most 366. Comparisons of intervals count
     a month as 30 days.
     """
-    found = _parts(expression)
+    found = parts_of(expression)
     if found is None:
         return None
     months, days, nanoseconds = found
@@ -67,17 +67,17 @@ def lengths_us(expression: exp.Expression) -> tuple[int, int] | None:
 
 def months_of(expression: exp.Expression) -> int | None:
     """The number of months of a constant interval that has only months; None for others."""
-    found = _parts(expression)
+    found = parts_of(expression)
     return found[0] if found is not None and found[0] and not any(found[1:]) else None
 
 
 def has_months(expression: exp.Expression) -> bool:
     """Whether it is a constant interval with months or years."""
-    found = _parts(expression)
+    found = parts_of(expression)
     return found is not None and found[0] != 0
 
 
-def _parts(expression: exp.Expression) -> tuple[int, int, int] | None:
+def parts_of(expression: exp.Expression) -> tuple[int, int, int] | None:
     """(months, days, nanoseconds) of a constant interval; None for other expressions."""
     while isinstance(expression, exp.Paren):
         expression = expression.this

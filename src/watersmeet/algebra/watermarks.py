@@ -363,7 +363,7 @@ def _ahead(call: WindowCall, below: Watermarks) -> Watermark:
     """The watermark of `lead(t, n, 'infinity') OVER (ORDER BY t)`, whose value only changes to or from new times, or to
     a later time.
     """
-    if call.function != "lead" or call.number < 0 or not call.order or call.order[0].descending:
+    if call.function != "lead" or call.skips_nulls or call.number < 0 or not call.order or call.order[0].descending:
         return ()
     time, *default = call.arguments
     return (
@@ -495,7 +495,11 @@ def of_order(node: Window) -> tuple[Scalar, Watermark, int] | None:
     a partition without new rows would keep its rows anyway.
     """
     first = {c.order[0] if c.order else None for c in node.calls}
-    if node.partition or len(first) != 1 or not all(c.function in ("lag", "lead") for c in node.calls):
+    if (
+        node.partition
+        or len(first) != 1
+        or not all(c.function in ("lag", "lead") and not c.skips_nulls for c in node.calls)
+    ):
         return None
     key = first.pop()
     if key is None or key.descending or key.value.nullable:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from functools import reduce
 from typing import Final
 
 import duckdb
@@ -181,7 +182,6 @@ def _plain(string: str) -> str:
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _DATE: Final = re.compile(DATE_FORM)
 _TIME: Final = re.compile(TIME_FORM)
-_PLUS: Final = re.compile(PLUS_SIGN)
 
 #: The texts that DuckDB would round to an integer.
 _FRACTION: Final = re.compile(r"^[^xX]*[.eE]")
@@ -193,6 +193,12 @@ _SHORT: Final = 40
 _WITHIN_REAL: Final = 1e38
 _TRUE: Final = ("t", "true", "y", "yes", "on", "1")
 _FALSE: Final = ("f", "false", "n", "no", "off", "0")
+
+#: A text as a boolean; DuckDB reads fewer of PostgreSQL's words.
+_READ_BOOLEAN: Final = (
+    f"CASE WHEN lower(trim(a0)) IN {_TRUE!r} THEN true WHEN lower(trim(a0)) IN {_FALSE!r} THEN false "
+    "ELSE CAST(a0 AS BOOLEAN) END"
+)
 
 _WIDENING: Final = {
     ("smallint", "integer"), ("smallint", "bigint"), ("integer", "bigint"), ("date", "timestamp"),
@@ -222,8 +228,19 @@ _ZONED: Final = (
     f"regexp_replace(regexp_replace(a0, '{_SPACED_OFFSET.pattern}', '\\1\\2'), '{_NO_SECONDS.pattern}', '\\1:00\\2')"
 )
 
-#: A text as an interval, without the signs that DuckDB can't read.
-_UNSIGNED: Final = f"regexp_replace(a0, '{PLUS_SIGN}', '\\1\\2', 'g')"
+#: Forms of intervals that DuckDB can't read, and the same in words: signs `+`, SQL's and those of ISO 8601.
+_INTERVALS: Final = (
+    (PLUS_SIGN, r"\1\2"),
+    (r"^\s*P(\d+)-(\d+)-(\d+)T?", r"\1 years \2 months \3 days "),
+    *((rf"^(\s*P.*T.*[\d.]){letter}", rf"\1 {unit} ") for letter, unit in
+      (("S", "seconds"), ("M", "minutes"), ("H", "hours"))),
+    *((rf"^(\s*P[^T]*[\d.]){letter}", rf"\1 {unit} ") for letter, unit in
+      (("D", "days"), ("W", "weeks"), ("M", "months"), ("Y", "years"))),
+    (r"^\s*P([^T]*)T?", r"\1 "),
+    (r"^\s*([-+]?)(\d+)-(\d+)(\s|$)", r"\1\2 years \1\3 months\4"),
+    (r"(^|\s)([-+]?\d+)\s+([-+]?\d+:\d+)", r"\1\2 days \3"),
+)  # fmt: skip
+_IN_WORDS: Final = reduce(lambda text, form: f"regexp_replace({text}, '{form[0]}', '{form[1]}', 'g')", _INTERVALS, "a0")
 
 _WHOLE: Final = f"CASE WHEN regexp_matches(a0, '{_FRACTION.pattern}') THEN concat(a0, '{NO_INTEGER}') ELSE a0 END"
 _SPACED: Final = spaced_sql("a0")
@@ -234,7 +251,7 @@ _PART: Final = (
 )
 
 #: The types whose texts are read by PostgreSQL's rules; DuckDB reads the texts of other types.
-_READ_STRICTLY: Final = (SMALLINT, INTEGER, BIGINT, DATE, TIME, TIMESTAMPTZ, INTERVAL)
+_READ_STRICTLY: Final = (BOOLEAN, SMALLINT, INTEGER, BIGINT, DATE, TIME, TIMESTAMPTZ, INTERVAL)
 
 
 def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
@@ -251,6 +268,8 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
         return _struct(value, target, ctx, node)
     if not has_cast(source, target):
         raise _cannot(source, target, ctx, node)
+    if source.element is not None and target.element is not None and common_type([source, target]) is None:
+        return _elements(value, target.element, ctx, node)
     source_family, target_family = family(source), family(target)
     if target == VARCHAR:
         return Value(text_of(value), VARCHAR, value.nullable)
@@ -265,9 +284,21 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
         return Value(_text_as(value.expression, target), target, nullable)
     if source == TIMESTAMPTZ and target == TIME:
         return Value(duckdb_cast(duckdb_cast(value.expression, TIMESTAMP), target), target, nullable)
+    if source == INTERVAL and target == TIME:
+        return Value(fill("CAST('00:00:00' AS TIME) + a0", value.expression), target, nullable)
     if source == VARCHAR and target.name == "bytea":
         return Value(call("encode", value.expression), target, nullable)
     return Value(duckdb_cast(value.expression, target), target, nullable)
+
+
+def _elements(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
+    """An array of which each element is cast."""
+    kind = value.type.element
+    assert kind is not None
+    item = exp.to_identifier(f"_c{len(kind.sql)}")  # another name in each dimension
+    each = exp.Lambda(this=cast(Value(item.copy(), kind), target, ctx, node).finish().expression, expressions=[item])
+    listed = call("list_transform", value.finish().expression, each)
+    return Value(listed, SqlType("array", element=target), value.nullable)
 
 
 def _text_as(text: exp.Expression, target: SqlType) -> exp.Expression:
@@ -275,9 +306,11 @@ def _text_as(text: exp.Expression, target: SqlType) -> exp.Expression:
     if target in (DATE, TIME):
         form = _DATE if target == DATE else _TIME
         return fill(_PART.format(form=form.pattern, kind=target.duckdb), text)
+    if target == BOOLEAN:
+        return fill(_READ_BOOLEAN, text)
     if target == TIMESTAMPTZ:
         return duckdb_cast(fill(_ZONED, text_with_offset(text)), target)
-    return duckdb_cast(fill(_UNSIGNED if target == INTERVAL else _WHOLE, text), target)
+    return duckdb_cast(fill(_IN_WORDS if target == INTERVAL else _WHOLE, text), target)
 
 
 def as_written(node: exp.Expression) -> exp.Expression | None:
@@ -286,13 +319,14 @@ def as_written(node: exp.Expression) -> exp.Expression | None:
     node: the expression from `cast`, or parsed again from its SQL.
     """
     if isinstance(node, exp.Case):
-        texts = [_inner(_inner(node.args.get("default")))]
+        texts = [_inner(node.args.get("default")), _inner(_inner(node.args.get("default")))]
     elif isinstance(node, exp.Cast):
         inner = node.this.unnest()
         # The cast stands in CASE, in one or two calls, or in CASE within two calls.
         outer = inner.args.get("default") if isinstance(inner, exp.Case) else _inner(inner)
         deepest = _inner(outer)
         texts = [outer, deepest.args.get("default") if isinstance(deepest, exp.Case) else deepest]
+        texts.append(reduce(lambda found, _: _inner(found), _INTERVALS, inner))  # one call for each form of an interval
     else:
         return None
     found = _without_parentheses(node)
@@ -319,6 +353,8 @@ def has_cast(source: SqlType, target: SqlType) -> bool:
     """
     if source == target:
         return True
+    if source.element is not None and target.element is not None:
+        return has_cast(source.element, target.element)
     if family(source) != family(target) and family(target) not in _ACROSS.get(family(source), ()):
         return False
     return (
@@ -456,7 +492,7 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
     if target in (TIMESTAMP, TIMESTAMPTZ):
         source = source.strip()  # DuckDB accepts no blanks after a day
     if target == INTERVAL:
-        source = _PLUS.sub(r"\1\2", source)
+        source = reduce(lambda text, form: re.sub(form[0], form[1], text), _INTERVALS, source)
     if target == TIMESTAMPTZ:
         source = _NO_SECONDS.sub(r"\1:00\2", _SPACED_OFFSET.sub(r"\1\2", with_offset(source)))
     if target.is_integer and _FRACTION.match(written):

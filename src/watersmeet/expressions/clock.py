@@ -14,10 +14,10 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.algebra.scalars import MIRRORED
-from watersmeet.algebra.timewindows import UNITS_MONTHS, UNITS_US, epoch_time, not_a_filter
+from watersmeet.algebra.timewindows import UNITS_MONTHS, UNITS_US, epoch_time, not_a_filter, parts_of
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error
-from watersmeet.expressions.context import Context, Value, boolean, call, columns_of, duckdb_cast, family, wrap
+from watersmeet.expressions.context import Context, Value, boolean, columns_of, duckdb_cast, family, wrap
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import DATE, INTERVAL, TIMESTAMP
 from watersmeet.values.watermarks import NOW, MonthStep, Step, Term
@@ -162,34 +162,25 @@ class _Reader:
             time, other = other, time
         if not _has_now(time) or _has_now(other):
             raise self._refusal()
-        amount_us = self._micros(other)
-        return self.term(time).after(Step("add", amount_us if isinstance(node, exp.Add) else -amount_us))
+        months, amount_us = self._length(other)
+        if isinstance(node, exp.Sub):
+            months, amount_us = -months, -amount_us
+        term = self.term(time)
+        return (term.after(MonthStep("clock_months", months)) if months else term).after(Step("add", amount_us))
 
-    def _micros(self, node: exp.Expression) -> int:
-        """The length in microseconds of a constant interval, or of a number of days."""
-        parts = [
-            call("epoch_us", duckdb_cast(node, INTERVAL)),
-            call("date_part", exp.Literal.string("month"), node),
-            call("date_part", exp.Literal.string("year"), node),
-        ]
+    def _length(self, node: exp.Expression) -> tuple[int, int]:
+        """The months and microseconds of a constant interval, or of a number of days."""
         try:
             kind, _ = self._ctx.type_of(node)
             if kind is not None and kind.is_integer:
-                return int(self._ctx.constant(node)) * DAY_US
-            length_us, months, years = (self._ctx.constant(p) for p in parts)
+                return 0, int(self._ctx.constant(node)) * DAY_US
         except duckdb.Error:
             raise self._refusal() from None
-        if length_us is None:
+        parts = parts_of(duckdb_cast(node, INTERVAL))
+        if parts is None:
             raise self._refusal()
-        if months or years:
-            raise self._ctx.error(
-                "FEATURE_NOT_SUPPORTED",
-                "an interval with months is not supported in a comparison with now()",
-                self._node,
-                detail="At the ends of months now() minus a month would go back.",
-                hint="Write it in days: INTERVAL '30 days'.",
-            )
-        return int(length_us)
+        months, days, nanoseconds = parts
+        return months, days * DAY_US + nanoseconds // 1000
 
     def _refusal(self) -> Error:
         return _with_text(not_a_filter(node_span(self._node)), self._ctx)

@@ -46,14 +46,14 @@ from watersmeet.expressions.operators import no_operator, quantified
 from watersmeet.expressions.recordfunctions import RECORD_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
 from watersmeet.expressions.sqljsonpaths import PATH_FUNCTIONS
-from watersmeet.expressions.textfunctions import REGEX_FUNCTIONS, TEXT_FUNCTIONS
+from watersmeet.expressions.textfunctions import IN_PYTHON, REGEX_FUNCTIONS, TEXT_FUNCTIONS
 from watersmeet.expressions.timetexts import TIME_FUNCTIONS
 from watersmeet.expressions.webfunctions import DIGESTS, WEB_FUNCTIONS
 from watersmeet.values.types import BOOLEAN, DOUBLE, INTEGER, JSONB, VARCHAR, SqlType
 
 #: The functions of DuckDB that must not be callable.
 _FORBIDDEN: Final = frozenset({
-    "currval", "error", "getvariable", "nextval", "setseed", "sleep_ms", "stats", "write_log", "pg_sleep",
+    "currval", "error", "getvariable", "nextval", "setseed", "sleep_ms", "stats", "write_log",
     "current_connection_id", "current_query_id", "current_transaction_id", "txid_current", "in_search_path",
     "current_setting", "getenv", "remap_struct", "can_cast_implicitly", "create_sort_key",
     # functions of DuckDB's own catalog
@@ -80,16 +80,12 @@ _INSERTED: Final = {
     **TIME_FUNCTIONS,
 }
 
-_IN_PYTHON: Final = "Write it in Python, with hashlib or a library: CREATE FUNCTION … LANGUAGE python."
 _AGGREGATE: Final = "Write it in Python: CREATE AGGREGATE FUNCTION."
-_SLEEPING: Final = "A session does not wait. FLUSH waits until the views show all rows."
 _OF_VECTORS: Final = "Store vectors as real[]: list_distance, list_cosine_distance and list_inner_product take arrays."
 _OF_MAPS: Final = "Store the map as jsonb: j -> 'key', jsonb_each, jsonb_set, j || other and j - 'key'."
 
 #: Functions of vendors that do not exist here, and the way round.
 _LACKING: Final = {
-    **dict.fromkeys(("encrypt", "decrypt"), _IN_PYTHON),
-    **dict.fromkeys(("pg_sleep", "pg_sleep_for"), _SLEEPING),
     **dict.fromkeys(("l1_distance", "l2_distance", "cosine_distance", "inner_product", "vector_norm", "l2_normalize"),
                     _OF_VECTORS),
     **dict.fromkeys(("map_access", "map_cat", "map_contains", "map_delete", "map_entries", "map_filter",
@@ -159,7 +155,7 @@ def is_function(name: str, ctx: Context) -> bool:
 
 def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
     """Raises UNDEFINED_FUNCTION unless a scalar function has that name; the arguments may be unknown."""
-    if name not in {*_LACKING, "pg_typeof"} and (name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES)):
+    if name not in {*_LACKING, *_SPECIAL} and (name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES)):
         raise _undefined(name, node, ctx)
     if is_set_function(name) or name in _INSERTED or name in _SPECIAL or name in _LACKING:
         return
@@ -287,7 +283,7 @@ def variadic(name: str, node: exp.Expression, ctx: Context, bind: Callable[[exp.
 
 _SPECIAL: Final[dict[str, Builder]] = {
     **dict.fromkeys(_ROLES, counted(_role, 0)),
-    **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS,
+    **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS, **IN_PYTHON,
     **ARRAY_FUNCTIONS, **JSON_FUNCTIONS, **PATH_FUNCTIONS, **DIGESTS,
     "coalesce": at_least(_coalesce, 1), "greatest": at_least(_extreme, 1), "least": at_least(_extreme, 1),
     "nullif": counted(_nullif, 2),

@@ -345,6 +345,13 @@ def _made(c: FunctionCall) -> Value:
     return made_of(_known(c.arguments[0], c.nodes[0], c.ctx))
 
 
+def _as_json(c: FunctionCall) -> Value:
+    """`row_to_json(row [, pretty])`, whose JSON is a jsonb."""
+    if len(c.arguments) == 2 and constant_of(c.arguments[1], BOOLEAN, c.node, c.ctx, example=False) is not False:
+        raise c.not_supported(f"{c.name} with line feeds", hint="Write jsonb_pretty(to_jsonb(x)).")
+    return _made(c)
+
+
 def _array(c: FunctionCall) -> Value:
     items = [made_of(_known(a, n, c.ctx)).expression for a, n in zip(c.arguments, c.nodes, strict=True)]
     return Value(duckdb_cast(call("json_array", *items), JSONB), JSONB, nullable=False)
@@ -564,7 +571,10 @@ JSON_FUNCTIONS: Final[dict[str, Builder]] = {
         "jsonb_strip_nulls": [signature("jsonb", "jsonb", WITHOUT_NULLS)],
         "jsonb_pretty": [signature("jsonb", "text", "json_pretty(a0)")],
     }),
-    "jsonb_build_array": _array, "jsonb_build_object": _object, "to_jsonb": counted(_made, 1),
+    **dict.fromkeys(("json_build_array", "jsonb_build_array"), _array),
+    **dict.fromkeys(("json_build_object", "jsonb_build_object"), _object),
+    **dict.fromkeys(("to_json", "to_jsonb"), counted(_made, 1)),
+    **dict.fromkeys(("array_to_json", "row_to_json"), counted(_as_json, 1, 2)),
     "jsonb_exists": _exists("list_contains({0}, a1)", VARCHAR),
     "jsonb_exists_all": _exists("list_has_all({0}, a1)", _TEXTS),
     "jsonb_exists_any": _exists("list_has_any({0}, a1)", _TEXTS),

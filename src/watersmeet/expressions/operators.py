@@ -338,6 +338,8 @@ def _append(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Va
     array, other = (left, right) if left.type.name == "array" and not left.unknown else (right, left)
     element = array.type.element
     assert element is not None
+    if other.is_null:  # an array, which is empty
+        return array
     if other.unknown or other.type.name != "array":
         if other.type.name != element.name and not other.unknown and family(other.type) != family(element):
             raise no_operator(ctx, node, "||", left.type, right.type)

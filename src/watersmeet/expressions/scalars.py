@@ -381,6 +381,19 @@ def _anonymous(node: Any, ctx: Context) -> Value:
     return function(FunctionCall(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx))
 
 
+def _row(node: Any, ctx: Context) -> Value:
+    """`(a, b)`, which is `ROW(a, b)`."""
+    return nestedfunctions.row(node.expressions, ctx, bind_value)
+
+
+def _hexadecimal(node: Any, ctx: Context) -> Value:
+    """`0x1F`, an integer; `X'1F'` would be a bit string."""
+    span = node_span(node)
+    if span is None or not ctx.text[span.start :].lower().startswith("0x"):
+        raise ctx.not_supported("a bit string", node, hint="Write bytea: '\\x1F'::bytea.")
+    return _literal(exp.Literal.number(str(int(node.name.replace("_", ""), 16))), ctx)
+
+
 def _named(name: str) -> Callable[[Any, Context], Value]:
     return lambda node, ctx: function(FunctionCall(name, [], [], node, ctx))
 
@@ -428,7 +441,7 @@ def _map(node: Any, ctx: Context) -> Value:
 
 def _distance(node: Any, ctx: Context) -> Value:
     raise ctx.not_supported(
-        "the operator <-> of vectors", node, hint="Store vectors as real[]: list_distance takes two arrays."
+        "an operator of vectors (<->, <#>, <+>)", node, hint="Store vectors as real[]: list_distance takes two arrays."
     )
 
 
@@ -454,7 +467,7 @@ _OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
 _COLLATIONS: Final = ("c", "default", "pg_c_utf8", "posix", "ucs_basic")
 
 #: Nodes that are always rejected, so their parts are not checked.
-_UNREAD: Final = (exp.Window, exp.Filter, exp.Subquery, exp.Select, exp.Exists)
+_UNREAD: Final = (exp.Window, exp.IgnoreNulls, exp.RespectNulls, exp.Filter, exp.Subquery, exp.Select, exp.Exists)
 
 _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Column: _column, exp.Literal: _literal, exp.Null: _null, exp.Boolean: _boolean, exp.Paren: _paren,
@@ -474,6 +487,8 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Localtimestamp: _named("localtimestamp"), exp.CurrentTime: _named("current_time"),
     exp.CurrentUser: _named("current_user"), exp.SessionUser: _named("session_user"),
     exp.Localtime: _named("localtime"),
+    exp.IgnoreNulls: _refused("IGNORE NULLS without OVER"), exp.RespectNulls: _refused("RESPECT NULLS without OVER"),
+    exp.Tuple: _row, exp.HexString: _hexadecimal,
     exp.Star: _star, exp.If: _if, exp.Struct: _map, exp.Distance: _distance,
     exp.Exists: _subquery, exp.Subquery: _subquery, exp.Select: _refused("ARRAY (SELECT …)"),
     exp.Window: _over, exp.Filter: _refused("FILTER here"),

@@ -9,7 +9,17 @@ from sqlglot import exp
 
 from watersmeet.dialects.tree.nodes import is_open
 from watersmeet.dialects.tree.tokens import RESERVED
-from watersmeet.expressions.calls import Builder, FunctionCall, apply, at_least, builders, counted, limited, signature
+from watersmeet.expressions.calls import (
+    Builder,
+    FunctionCall,
+    apply,
+    at_least,
+    builders,
+    counted,
+    in_python,
+    limited,
+    signature,
+)
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, number, string
 from watersmeet.expressions.regexpatterns import groups, options, regex, replacement
@@ -54,7 +64,7 @@ _BYTES_POSITION: Final = (
 )
 
 _QUOTED: Final = (
-    "CASE WHEN contains(a0, '\\') THEN ' E''' || replace(replace(a0, '\\', '\\\\'), '''', '''''') || '''' "
+    "CASE WHEN contains(a0, '\\') THEN 'E''' || replace(replace(a0, '\\', '\\\\'), '''', '''''') || '''' "
     "ELSE '''' || replace(a0, '''', '''''') || '''' END"
 )
 
@@ -160,7 +170,7 @@ _SPECIFIER: Final = re.compile(r"%(?:(\d+)\$)?(-?\d*|\*)([sIL%])")
 
 
 def _format(c: FunctionCall) -> Value:
-    """`format('…%s…', …)` (9.4.1) without widths."""
+    """`format('…%s…', …)` (9.4.1)."""
     first = c.arguments[0]
     if not (first.unknown or first.expression.is_string) and next(first.expression.find_all(exp.Column), None):
         return _format_rows(c)
@@ -172,8 +182,8 @@ def _format(c: FunctionCall) -> Value:
         match = _SPECIFIER.match(pattern, found.start())
         if match is None:
             raise c.error("INVALID_VALUE", f'unrecognized format() type specifier "{pattern[found.start() + 1 :][:1]}"')
-        if match[2]:
-            raise c.not_supported("a width in format", hint="Use lpad or rpad.")
+        if match[2] == "*":
+            raise c.not_supported("a width of an argument in format", hint="Use lpad or rpad.")
         pieces.append(string(pattern[position : match.start()]))
         position = match.end()
         if match[3] == "%":
@@ -184,8 +194,16 @@ def _format(c: FunctionCall) -> Value:
             raise c.error("INVALID_VALUE", "too few arguments for format()")
         text = output(c.arguments[at], c.ctx, c.node)
         shown = {"s": text, "I": fill(_IDENTIFIER, text), "L": call("coalesce", fill(_QUOTED, text), string("NULL"))}
-        pieces.append(shown[match[3]])
+        pieces.append(_padded(shown[match[3]], match[2]))
     return Value(call("concat", *pieces, string(pattern[position:])), VARCHAR, nullable=False)
+
+
+def _padded(text: exp.Expression, width: str) -> exp.Expression:
+    """A text with spaces before it up to a width, or after it if the width is negative."""
+    if not width.strip("-"):
+        return text
+    spaces = f"repeat(' ', greatest({int(width.strip('-'))} - length(coalesce(a0, '')), 0))"
+    return fill(f"concat(a0, {spaces})" if width.startswith("-") else f"concat({spaces}, a0)", text)
 
 
 #: `format` with the pattern a0 and the texts a1: the specifiers, in their order or by their number.
@@ -270,6 +288,60 @@ TEXT_FUNCTIONS: Final[dict[str, Builder]] = {
     "concat": at_least(_concat, 1), "concat_ws": at_least(_concat_ws, 2), "format": at_least(_format, 1),
     "decode": counted(_decode, 2), "encode": counted(_encode, 2), "hmac": counted(_hmac, 3),
     "quote_literal": counted(_quote_literal, 1), "quote_nullable": counted(_quote_nullable, 1),
+}  # fmt: skip
+
+
+#: AES without an initialization vector (RisingWave, "Cryptographic functions"): `aes[-cbc|-ecb][/pad:pkcs|none]`.
+_CIPHER: Final = """
+import re
+from cryptography.hazmat.primitives import padding
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+def f(data, key, kind):
+    found = re.fullmatch("aes(?:-(cbc|ecb))?(?:/pad:(pkcs|none))?", kind.lower())
+    if found is None:
+        raise ValueError(f"the cipher {kind} is not supported: aes[-cbc|-ecb][/pad:pkcs|none]")
+    cipher = Cipher(algorithms.AES(key), modes.ECB() if found[1] == "ecb" else modes.CBC(bytes(16)))
+    padded = found[2] != "none"
+"""
+_ENCRYPT: Final = (
+    _CIPHER
+    + """
+    padder, steps = padding.PKCS7(128).padder(), cipher.encryptor()
+    data = padder.update(data) + padder.finalize() if padded else data
+    return steps.update(data) + steps.finalize()
+"""
+)
+_DECRYPT: Final = (
+    _CIPHER
+    + """
+    unpadder, steps = padding.PKCS7(128).unpadder(), cipher.decryptor()
+    data = steps.update(data) + steps.finalize()
+    return unpadder.update(data) + unpadder.finalize() if padded else data
+"""
+)
+_HMAC: Final = """
+import hmac
+
+def f(secret, payload, kind):
+    if kind.lower() not in ("sha1", "sha256"):
+        raise ValueError(f"hmac with {kind} is not supported: sha1 or sha256")
+    return hmac.digest(secret.encode(), payload, kind.lower())
+"""
+_SLEEP: Final = """
+import time
+
+def f(seconds):
+    time.sleep(max(seconds, 0))
+    return ""
+"""
+
+IN_PYTHON: Final[dict[str, Builder]] = {
+    "encrypt": in_python(_ENCRYPT, "bytea bytea text", "bytea"),
+    "decrypt": in_python(_DECRYPT, "bytea bytea text", "bytea"), "hmac": in_python(_HMAC, "text bytea text", "bytea"),
+    "pg_sleep": in_python(_SLEEP, "double", "text", volatile=True),
+    "pg_sleep_for": in_python(_SLEEP.replace("max(seconds, 0)", "(seconds.months * 30 + seconds.days) * 86400 + "
+                              "seconds.nanoseconds / 1e9"), "interval", "text", volatile=True),
 }  # fmt: skip
 
 

@@ -239,7 +239,7 @@ def _term(term: Term, names: Mapping[str, str]) -> str:
         length = _months_text(abs(amount)) if isinstance(step, MonthStep) else interval_text(abs(amount))
         text = (
             f"({text} {'-' if amount < 0 else '+'} {length})"
-            if step.kind in ("add", "add_months")
+            if step.kind not in ("floor", "floor_months")
             else f"floor({text}, {length})"
         )
     return text

@@ -229,7 +229,8 @@ def window_text(call: WindowSpec | WindowCall, partition: Sequence[str], shown: 
         high = _bound_text(frame.end, "FOLLOWING", frame.mode) if frame.high is None else shown(frame.high)
         left_out = "" if frame.exclude == "none" else f" EXCLUDE {frame.exclude.upper()}"
         inner.append(f"{frame.mode.upper()} BETWEEN {low} AND {high}{left_out}")
-    return f"{call.function}({', '.join(arguments)}){_filter_text(call, shown)} OVER({' '.join(inner)})"
+    options = _filter_text(call, shown) + (" IGNORE NULLS" if call.skips_nulls else "")
+    return f"{call.function}({', '.join(arguments)}){options} OVER({' '.join(inner)})"
 
 
 def _bound_text(distance: int | None, unbounded: str, mode: str) -> str:

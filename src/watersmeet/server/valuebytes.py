@@ -233,18 +233,19 @@ def _structs(values: pa.Array, kind: SqlType) -> pa.Array:
     """Texts like `(1,"two words",)`."""
     values = pa.concat_arrays([values])
     fields = [
-        pc.fill_null(_quoted(texts(values.field(i), t), _QUOTED_FIELD), "") for i, (_, t) in enumerate(kind.fields)
+        pc.fill_null(_quoted(texts(values.field(i), t), _QUOTED_FIELD, doubled=True), "")
+        for i, (_, t) in enumerate(kind.fields)
     ]
     body = _glued(*fields, separator=",")
     return _where(values, _glued("(", body, ")"))
 
 
-def _quoted(values: pa.Array, pattern: str) -> pa.Array:
-    """Texts, quoted if they match the pattern."""
+def _quoted(values: pa.Array, pattern: str, *, doubled: bool = False) -> pa.Array:
+    """Texts, quoted if they match the pattern. doubled: quotes inside are doubled, as in rows, not escaped."""
     needed = pc.match_substring_regex(values, pattern)
     if not pc.any(needed).as_py():
         return values
-    escaped = _replaced(values, r'(["\\])', r"\\\1")
+    escaped = _replaced(_replaced(values, r"(\\)", r"\\\1"), '(")', r"\1\1" if doubled else r"\\\1")
     return pc.if_else(needed, _glued('"', escaped, '"'), values)
 
 

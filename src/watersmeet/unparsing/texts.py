@@ -152,7 +152,8 @@ def _call(call: WindowCall, partition: Sequence[str]) -> str:
     arguments = [sql(a) for a in call.arguments]
     if call.function in _NUMBERED:
         arguments.insert(1, str(call.number) if call.varying is None else sql(call.varying))
-    return f"{call.function}({', '.join(arguments)}){over}"
+    nulls = " IGNORE NULLS" if call.skips_nulls else ""
+    return f"{call.function}({', '.join(arguments)}{nulls}){over}"
 
 
 def _frame(frame: WindowFrame) -> str:

@@ -50,10 +50,13 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class MonthStep:
     """A step of months on a time. `add_months`: adds months. `floor_months`: rounds down to a multiple of months,
-    counted from 1970.
+    counted from 1970. `clock_months`: adds months to the clock.
+
+    Added months are the same as in PostgreSQL, except where it goes back because the target month has fewer days:
+    `add_months` is never later than the sum of a later time, `clock_months` never earlier than that of an earlier time.
     """
 
-    kind: Literal["add_months", "floor_months"]
+    kind: Literal["add_months", "floor_months", "clock_months"]
     months: int
 
     def apply(self, time_us: int) -> int:
@@ -66,6 +69,8 @@ class MonthStep:
         if self.kind == "floor_months":
             return _start_of(month - month % self.months)
         start_us, target_us = _start_of(month), _start_of(month + self.months)
+        if self.kind == "clock_months":  # days that the target month lacks are the end of its last day
+            return within(min(target_us + time_us - start_us, _start_of(month + self.months + 1) - 1))
         days, most = _start_of(month + 1) - start_us, _start_of(month + self.months + 1) - target_us
         passed_us = time_us - start_us
         # Times on days that the target month lacks become the midnight of its last day.

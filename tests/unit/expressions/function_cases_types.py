@@ -243,4 +243,22 @@ j::varchar = '1' ⇒ boolean ⇒ false
 by::varchar ⇒ character varying ⇒ \x1234
 'abc'::varchar::bytea ⇒ bytea ⇒ \x616263
 CAST('5' AS smallint) ⇒ smallint ⇒ 5
+# found by comparing with a server of PostgreSQL 18
+1_000 + 0x1F ⇒ integer ⇒ 1031
+(i, 'x') ⇒ struct<f1 integer, f2 character varying> ⇒ (2,x)
+a || NULL ⇒ integer[] ⇒ {1,2,NULL}
+a::varchar[] ⇒ character varying[] ⇒ {1,2,NULL}
+ARRAY[ARRAY['1', NULL]]::int[][] ⇒ integer[][] ⇒ {{1,NULL}}
+iv::time ⇒ time ⇒ 03:04:05
+quote_literal(concat(s, '\b''')) ⇒ character varying ⇒ E'Thomas\\b'''
+format('|%10s|%-4s|%4s|', s, i, z) ⇒ character varying ⇒ |    Thomas|2   |    |
+concat(' ', 'oFF ')::boolean ⇒ boolean ⇒ false
+concat('yes')::boolean ⇒ boolean ⇒ true
+(INTERVAL 'P1Y2M3DT4H5M6.5S')::varchar ⇒ character varying ⇒ 1 year 2 mons 3 days 04:05:06.5
+(concat('P1Y2M3DT4H5M6S')::interval)::varchar ⇒ character varying ⇒ 1 year 2 mons 3 days 04:05:06
+(concat('PT36H')::interval)::varchar ⇒ character varying ⇒ 36:00:00
+(concat('P2W')::interval)::varchar ⇒ character varying ⇒ 14 days
+(concat('P0001-02-03T04:05:06')::interval)::varchar ⇒ character varying ⇒ 1 year 2 mons 3 days 04:05:06
+(concat('-1-2')::interval)::varchar ⇒ character varying ⇒ -1 years -2 mons
+(concat('1 12:59:10')::interval)::varchar ⇒ character varying ⇒ 1 day 12:59:10
 """

@@ -60,7 +60,7 @@ def test_values_in_a_view_and_in_a_query(part, tmp_path):
 
 
 #: Functions of the clock and of the session, which a view may not have.
-_OF_NOW = ("now(", "proctime(", "current_", "session_user", "user")
+_OF_NOW = ("now(", "proctime(", "current_", "session_user", "user", "pg_sleep")
 DOCUMENTED = [
     (entry.expression, entry.result)
     for topic in topics()

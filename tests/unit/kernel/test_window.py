@@ -43,8 +43,8 @@ WHOLE = WindowFrame("range", None, None)
 RUNNING = WindowFrame("range", None, 0)
 
 
-def spec(function, *arguments, number=0, condition=None, order=UP, frame=RUNNING):
-    return WindowSpec(function, arguments, number, condition, order, frame)
+def spec(function, *arguments, number=0, condition=None, order=UP, frame=RUNNING, skips=False):
+    return WindowSpec(function, arguments, number, condition, order, frame, skips)
 
 
 BOUNDS = [None, -2, -1, 0, 1, 3]
@@ -91,12 +91,14 @@ def specs(draw):
     if kind == "rank":
         name = draw(st.sampled_from(["row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"]))
         return spec(name, number=draw(st.integers(1, 4)), order=order)
+    skips = draw(st.booleans())  # IGNORE NULLS
     if kind == "neighbour":
         return spec(
             draw(st.sampled_from(["lag", "lead"])),
             *draw(st.sampled_from([(2,), (3,), (5, 1)])),
-            number=draw(st.integers(-1, 2)),
+            number=draw(st.integers(1 if skips else -1, 2)),
             order=order,
+            skips=skips,
         )
     frame = draw(FRAMES)
     if frame.value is not None:
@@ -108,6 +110,7 @@ def specs(draw):
             number=draw(st.integers(1, 3)),
             order=order,
             frame=frame,
+            skips=skips,
         )
     condition = draw(st.sampled_from([None, 4]))
     name, argument = draw(
@@ -207,12 +210,19 @@ def result_of(s, members, i, kind):
     }
     if s.function in simple:
         return simple[s.function]()
+    known = [j for j in range(n) if not s.skips_nulls or members[j][s.arguments[0]] is not None]
+    if s.function in ("lag", "lead") and s.skips_nulls:
+        found = [j for j in reversed(known) if j < i] if s.function == "lag" else [j for j in known if j > i]
+        if s.number <= len(found):
+            return members[found[s.number - 1]][s.arguments[0]]
+        return members[i][s.arguments[1]] if len(s.arguments) > 1 else None
     if s.function in ("lag", "lead"):
         at = i - s.number if s.function == "lag" else i + s.number
         if 0 <= at < n:
             return members[at][s.arguments[0]]
         return members[i][s.arguments[1]] if len(s.arguments) > 1 else None
     if s.function in ("first_value", "last_value", "nth_value"):
+        inside = [j for j in inside if j in known]
         at = {"first_value": 0, "last_value": len(inside) - 1, "nth_value": s.number - 1}[s.function]
         return members[inside[at]][s.arguments[0]] if 0 <= at < len(inside) else None
     argument = s.arguments[0] if s.arguments else None

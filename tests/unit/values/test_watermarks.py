@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from watersmeet.values.serialization import from_json, to_json
-from watersmeet.values.watermarks import Step, Term, both, by_months, floored, shifted, value
+from watersmeet.values.watermarks import MonthStep, Step, Term, both, by_months, floored, shifted, value
 
 DUCKDB = duckdb.connect()
 A, B = (Term("s1"),), (Term("s2"),)
@@ -67,6 +67,19 @@ def test_no_later_time_is_before_a_step_of_months(time, later, step):
     assert mark <= min(own, found)
     assert own - mark < 24 * 3600 * 10**6
     assert kind == "add_months" or own == mark
+
+
+@given(MOMENTS, MOMENTS, st.integers(-14, 14))
+def test_months_of_the_clock_are_the_greatest_sum_of_all_earlier_times(time, earlier, months):
+    earlier, time = sorted((time, earlier))
+    assume(dt.datetime(3, 1, 1) <= earlier and time <= dt.datetime(9997, 1, 1))
+    mark = Term("a", (MonthStep("clock_months", months),)).value({"a": _us(time)})
+    sql = f"SELECT ?::TIMESTAMP + INTERVAL '{months} months'"
+    sums = [_us(DUCKDB.execute(sql, [t]).fetchone()[0]) for t in (time, earlier)]
+    assert mark >= max(sums)
+    # the day before may be the last one of the target month, at the end of which the sum is the greatest
+    last = [time.replace(hour=23, minute=59, second=59, microsecond=999_999) - dt.timedelta(days=n) for n in (1, 2, 3)]
+    assert mark == max(sums[0], *(_us(DUCKDB.execute(sql, [t]).fetchone()[0]) for t in last))
 
 
 def test_steps_of_months_at_the_ends_of_time():

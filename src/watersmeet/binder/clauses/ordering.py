@@ -229,6 +229,7 @@ _RANKS: Final = {
 
 _VALUES: Final = ("first_value", "last_value", "nth_value")
 _NEIGHBOURS: Final = ("lag", "lead")
+_NULLS: Final = (exp.IgnoreNulls, exp.RespectNulls)
 _LEAST: Final = {"ntile": 1, "nth_value": 1}
 _FROM_START: Final = WindowFrame("rows", None, 0)
 
@@ -378,14 +379,8 @@ class Windows:
 
     def _call(self, node: exp.Expression, definition: Definition, ctx: Context) -> WindowCall:
         condition = None
-        ignoring = node.find(exp.IgnoreNulls)  # after the parenthesis, or inside it
-        if ignoring is not None and ignoring.find_ancestor(exp.Window) is node.find_ancestor(exp.Window):
-            hint = (
-                "Number the values first: count(x) OVER (PARTITION BY k ORDER BY t) AS n; "
-                "then max(x) OVER (PARTITION BY k, n) is the last one."
-            )
-            raise ctx.not_supported("IGNORE NULLS", node, hint=hint)
-        if isinstance(node, exp.RespectNulls):
+        skips = isinstance(node, exp.IgnoreNulls)  # after the parenthesis, or inside it
+        if isinstance(node, _NULLS):
             node = node.this
         if isinstance(node, exp.Filter):
             condition = bind_condition(node.expression.this, ctx, "FILTER").finish()
@@ -394,14 +389,22 @@ class Windows:
         order = tuple(sort_key(o, bind_value(o.this, ctx), ctx) for o in definition.order)
         if not order:
             order = in_arrival_order(node, definition.spec, ctx)
-        parts = [p.this if isinstance(p, exp.RespectNulls) else p for p in node.expressions]
+        skips = skips or any(isinstance(p, exp.IgnoreNulls) for p in node.expressions)
+        parts = [p.this if isinstance(p, _NULLS) else p for p in node.expressions]
         ranked = name in _RANKS or name in _NEIGHBOURS or name in (*_VALUES, "ntile")
         if any(isinstance(p, exp.Distinct) for p in parts) and (ranked or not ctx.batch):
             raise ctx.not_supported("DISTINCT in a window function", node)
         if ranked:
             if condition is not None:
                 raise ctx.not_supported("FILTER for a window function that is not an aggregate", node)
-            return self._ranked(name, parts, node, order, definition, ctx)
+            call = self._ranked(name, parts, node, order, definition, ctx)
+            if skips and not (name in _NEIGHBOURS or name in _VALUES):
+                raise ctx.not_supported(f"IGNORE NULLS in {name}", node, hint="Its value does not depend on NULLs.")
+            if skips and (call.varying is not None or call.number < (name in (*_NEIGHBOURS, "nth_value"))):
+                raise ctx.not_supported(f"IGNORE NULLS in {name} with an offset below 1", node, hint="Write 1 or more.")
+            return replace(call, skips_nulls=skips)
+        if skips:
+            raise ctx.not_supported(f"IGNORE NULLS in {name}", node, hint="Aggregates skip NULLs: leave it out.")
         return self._aggregate(name, node, condition, order, definition, ctx)
 
     def _ranked(

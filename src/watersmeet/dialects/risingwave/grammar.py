@@ -172,12 +172,19 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
     """RisingWave's SQL as Watersmeet reads it."""
 
     INDEX_OFFSET = 0  # subscripts stay as written
+    NUMBERS_CAN_BE_UNDERSCORE_SEPARATED = True
 
     class Tokenizer(Base.Tokenizer):  # type: ignore[misc]
         """RisingWave's tokens."""
 
         # # otherwise sqlglot reads the rest of SHOW … as one string
         COMMANDS: ClassVar[set[TokenType]] = set()
+        # operators of vectors, all of which are refused
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
+            **Base.Tokenizer.KEYWORDS,
+            "<#>": TokenType.LR_ARROW,
+            "<+>": TokenType.LR_ARROW,
+        }
 
     class Parser(Marking, Base.Parser):  # type: ignore[misc]
         """RisingWave's grammar; functions and the operators of jsonb stay as written."""
@@ -207,6 +214,16 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             if self._match_text_seq("EXCLUDE"):
                 made.set("exclude", self._parse_var_from_options(self.WINDOW_EXCLUDE_OPTIONS))
             return partition, made
+
+        def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
+            """Reads an interval; sqlglot would cut a text of ISO 8601 into a number and a unit."""
+            text = self._next
+            found = super()._parse_interval(require_interval, parse_function_unit)
+            written = text.text.strip() if text is not None and text.token_type == TokenType.STRING else ""
+            if isinstance(found, exp.Interval) and written.startswith("P"):
+                found.set("this", exp.Literal.string(written))
+                found.set("unit", None)
+            return found
 
         # PostgreSQL 17, 4.1.6: these bind less tightly than arithmetic: `~1 + 2` is `~(1 + 2)`.
         UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {

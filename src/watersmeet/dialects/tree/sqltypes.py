@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlglot import exp
 
@@ -35,7 +35,8 @@ _LACKING: Final[dict[str, str]] = {
     "nchar": "Use varchar.", "nvarchar": "Use varchar.", "uuid": "Use varchar.", "money": "Use numeric.",
     "serial": "Use integer.", "bigserial": "Use bigint.", "map": "Use jsonb.", "rw_int256": "Use numeric(38, 0).",
     "timetz": "Use time.", "xml": "Use varchar.", "inet": "Use varchar.", "bit": "Use bytea.", "vector": "Use real[].",
-    "name": "Use varchar.", "regclass": "Use varchar.", "tinyint": "Use smallint.", "hugeint": "Use numeric(38, 0).",
+    "name": "Use varchar.",
+    "oid": "Use bigint.", "regclass": "Use varchar.", "tinyint": "Use smallint.", "hugeint": "Use numeric(38, 0).",
 }  # fmt: skip
 
 _TREE_NAMES: Final[dict[exp.DataType.Type, str]] = {
@@ -149,6 +150,13 @@ def _read_struct(cursor: Cursor) -> SqlType:
     return SqlType("struct", fields=tuple(fields))
 
 
+def _written(kind: Any) -> str:
+    """The name of a type in a tree."""
+    if isinstance(kind, exp.Expression):
+        return sql_of(kind)
+    return str(kind.value if isinstance(kind, exp.DataType.Type) else kind)
+
+
 def type_of_tree(tree: exp.DataType, text: str, span: Span) -> SqlType:
     """The target type of a cast."""
     kind = tree.this
@@ -168,7 +176,7 @@ def type_of_tree(tree: exp.DataType, text: str, span: Span) -> SqlType:
     if kind == exp.DataType.Type.INTERVAL or isinstance(kind, exp.Interval):
         return SqlType("interval")
     if kind not in _TREE_NAMES:
-        raise _unknown((kind.value if isinstance(kind, exp.DataType.Type) else sql_of(kind)).lower(), text, span)
+        raise _unknown(_written(kind).lower(), text, span)
     name = _TREE_NAMES[kind]
     if name == "varchar" and tree.expressions:
         raise _no_length(text, span)

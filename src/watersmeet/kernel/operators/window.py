@@ -212,17 +212,30 @@ def _ntile(spec: WindowSpec, rows: Rows) -> pa.Array:
 
 def _neighbour(direction: int) -> Callable[[WindowSpec, Rows], pa.Array]:
     def value(spec: WindowSpec, rows: Rows) -> pa.Array:
-        first, last = rows.places.bounds
+        (first, last), values = rows.places.bounds, rows.arrays[spec.arguments[0]]
         at = rows.places.here + direction * spec.number
-        found = pick(rows.arrays[spec.arguments[0]], at, (first <= at) & (at < last))
+        if spec.skips_nulls:  # the places are those of the other rows
+            before, values = _without_nulls(values)
+            first, last = before[first], before[last]
+            here = rows.places.here
+            at = before[here] - spec.number if direction < 0 else before[here + 1] + spec.number - 1
+        inside = (first <= at) & (at < last)
+        found = pick(values, at, inside)
         if len(spec.arguments) == 1:
             return found
         # Rows without a neighbor have the default, which differs from a neighbor with NULL.
         both = pa.concat_arrays([found, rows.arrays[spec.arguments[1]]])
-        inside = (first <= at) & (at < last)
         return col.gather(both, np.where(inside, rows.places.here, rows.places.here + rows.places.count))
 
     return value
+
+
+def _without_nulls(values: pa.Array) -> tuple[Ints, pa.Array]:
+    """For each place, and the end, the number of values before it that are not NULL; and these values."""
+    valid = col.validity(values)
+    if valid is None:
+        return np.arange(len(values) + 1), values
+    return np.concatenate(([0], np.cumsum(valid))), values.filter(pa.array(valid))
 
 
 #: The functions without a frame.
@@ -414,7 +427,11 @@ def _value(
         return UNFRAMED[function.function](function, rows).cast(kind), none
     frame = frame_of(function.frame, rows.places, rows.arrays, order)
     if function.function in _POSITIONAL:
-        return positional_value(function, rows.arrays[function.arguments[0]], frame), none
+        values = rows.arrays[function.arguments[0]]
+        if function.skips_nulls:
+            before, values = _without_nulls(values)
+            frame = [(before[low], before[high]) for low, high in frame]
+        return positional_value(function, values, frame), none
     argument = function.arguments[0] if function.arguments else None
     op = aggregate_of(function.function, argument, function.filter)
     return framed(op, rows.arrays, schema, frame, kind)

@@ -9,6 +9,8 @@ import re
 from decimal import Decimal
 from typing import Any, Final
 
+import numpy as np
+
 from watersmeet.database.sessions.result import Interval
 from watersmeet.values.types import SqlType
 
@@ -27,6 +29,7 @@ def shown(value: Any, kind: SqlType | None = None) -> str:
     if isinstance(value, Decimal):
         return _decimal(value, kind)
     if isinstance(value, float):
+        value = np.float32(value) if kind is not None and kind.name == "real" else value
         return _NOT_FINITE.get(str(value), str(value).removesuffix(".0"))
     if isinstance(value, dt.datetime):
         return value.isoformat(sep=" ")
@@ -94,17 +97,19 @@ def _nested(value: Any, kind: SqlType | None) -> str:
         return (
             "("
             + ",".join(
-                _element(v, t) if v is not None else "" for v, (_, t) in zip(value.values(), kind.fields, strict=False)
+                _element(v, t, '""') if v is not None else ""
+                for v, (_, t) in zip(value.values(), kind.fields, strict=False)
             )
             + ")"
         )
     return json.dumps(json_value(value), ensure_ascii=False)
 
 
-def _element(value: Any, kind: SqlType | None) -> str:
-    """An element of an array or struct, quoted where it would be misread."""
-    text = shown(value, kind)
-    nested = kind is not None and kind.name == "array"
+def _element(value: Any, kind: SqlType | None, quote: str = '\\"') -> str:
+    """An element of an array or struct, quoted where it would be misread. quote: a quote inside."""
+    is_boolean = kind is not None and kind.name == "boolean" and value is not None
+    text = ("t" if value else "f") if is_boolean else shown(value, kind)
+    nested = kind is not None and kind.name == "array" and quote != '""'
     if value is None or nested or (_PLAIN_ELEMENT.fullmatch(text) and text.upper() != "NULL"):
         return text
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + text.replace("\\", "\\\\").replace('"', quote) + '"'
