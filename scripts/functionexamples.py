@@ -72,6 +72,9 @@ concat_ws(',', 'abcde', 2, NULL, 22)
 convert_from('\x616263'::bytea, 'UTF8')
 convert_to('é', 'UTF8')
 decode('deadBEEF', 'hex')
+decrypt('\x9cf6a49f90b3ac816aeeeed286606fdb', 'my_secret_key111', 'aes-cbc/pad:pkcs')
+encrypt('Hello, World!', 'my_secret_key111', 'aes-cbc/pad:pkcs')
+hmac('secret', 'payload'::bytea, 'sha1')
 encode('123\000\001', 'base64')
 format('Hello %s, %1$s', 'World')
 initcap('hi THOMAS')
@@ -139,6 +142,11 @@ to_char(TIMESTAMP '2001-02-16 20:38:40', 'DD.MM.YYYY HH24:MI')
 to_date('20240229', 'YYYYMMDD')
 to_timestamp(1284352323.5)
 # jsonb
+array_to_json(ARRAY[1, 5])
+json_build_array(1, 'foo')
+json_build_object('foo', 1)
+row_to_json(ROW(1, 'foo'))
+to_json(true)
 jsonb_array_length('[1, 2, {"a": 1}]'::jsonb)
 jsonb_build_array(1, 'foo', NULL, true)
 jsonb_build_object('foo', 1, 'bar', 'x')
@@ -247,6 +255,8 @@ variance(x)
 #: The value follows the clock, so the page has none.
 CLOCKS: Final = r"""
 clock_timestamp()
+pg_sleep(0.5)
+pg_sleep_for(INTERVAL '1 second')
 current_date
 current_timestamp
 localtimestamp
