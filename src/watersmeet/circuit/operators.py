@@ -633,9 +633,8 @@ class WindowSpec:
     nth_value, or one of `AggregateSpec`; in `SlidingWindow` also exp_avg. arguments: columns: the value; for lag and
     lead also the default, of the same type, if there is one; for exp_avg the time. number: the constant of ntile and
     nth_value (above 0; below 0: counted from the end of the frame), lag and lead (rows back, rows ahead), exp_avg (the
-    half-life in microseconds). filter: of an aggregate. skips_nulls: whether rows with NULL as value are not counted
-    by lag, lead, first_value, last_value and nth_value. Only in `SlidingWindow`: distinct, for aggregates that count
-    equal values once.
+    half-life in microseconds). filter: of an aggregate. skips_nulls: rows with NULL as value don't count. Only in
+    `SlidingWindow`: distinct, for aggregates that count equal values once.
     """
 
     function: str
