@@ -320,14 +320,6 @@ _DECRYPT: Final = (
     return unpadder.update(data) + unpadder.finalize() if padded else data
 """
 )
-_HMAC: Final = """
-import hmac
-
-def f(secret, payload, kind):
-    if kind.lower() not in ("sha1", "sha256"):
-        raise ValueError(f"hmac with {kind} is not supported: sha1 or sha256")
-    return hmac.digest(secret.encode(), payload, kind.lower())
-"""
 _SLEEP: Final = """
 import time
 
@@ -338,7 +330,7 @@ def f(seconds):
 
 IN_PYTHON: Final[dict[str, Builder]] = {
     "encrypt": in_python(_ENCRYPT, "bytea bytea text", "bytea"),
-    "decrypt": in_python(_DECRYPT, "bytea bytea text", "bytea"), "hmac": in_python(_HMAC, "text bytea text", "bytea"),
+    "decrypt": in_python(_DECRYPT, "bytea bytea text", "bytea"),
     "pg_sleep": in_python(_SLEEP, "double", "text", volatile=True),
     "pg_sleep_for": in_python(_SLEEP.replace("max(seconds, 0)", "(seconds.months * 30 + seconds.days) * 86400 + "
                               "seconds.nanoseconds / 1e9"), "interval", "text", volatile=True),
