@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import Stream
 from watersmeet.database.filling import clear_away, install_remaining, undo
+from watersmeet.database.grouping import write_pending
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Savepoint, Transaction, check_definitions, check_writers, joined, merged
 from watersmeet.database.writing import in_order_at_commit
@@ -85,6 +86,7 @@ def commit(session: Session) -> None:
     assert transaction is not None
     with _locked(session, transaction):
         try:
+            write_pending(session)
             _stop_writing(session, transaction)
             with session.database.guard:
                 _commit(session, transaction)
@@ -226,6 +228,7 @@ def rollback_to(session: Session, name: str) -> None:
     _check_written(session, point)
     with session.database.guard:
         content.clear_overlay(transaction.changes, transaction)
+        transaction.pending.clear()
         transaction.changes = {i: list(c) for i, c in point.changes.items()}
         transaction.clocks, transaction.begun = dict(point.clocks), dict(point.begun)
         transaction.rejected = dict(point.rejected)

@@ -41,6 +41,7 @@ from watersmeet.store.commits import (
 )
 from watersmeet.store.compaction import Compactor, RelationSizes
 from watersmeet.store.content import Content
+from watersmeet.store.keyhashes import KeyHashes
 from watersmeet.store.layout import FilePermissions, Layout, WriterLock, check_storage
 from watersmeet.store.positions import StatusFile, drop_unused, nameless_secrets, sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start, kept_history
@@ -92,9 +93,10 @@ class OpenDatabase:
 
     guard: a lock held while the catalog or tables are read and then changed. ddl: a lock held for a whole statement
     that changes the catalog, including the filling of its view; acquired before guard. clocks: the time of the newest
-    row of each ordered stream that this process has written, in microseconds, by relation id. unwritten: the errors of
-    views with INTO whose rows the stream rejects. Only a writer has circuit, plans, and positions and sink_positions,
-    the progress of subscriptions and sinks.
+    row of each ordered stream that this process has written, in microseconds, by relation id. key_hashes: those of
+    tables that this process has written, by relation id. unwritten: the errors of views with INTO whose rows the
+    stream rejects. Only a writer has circuit, plans, and positions and sink_positions, the progress of subscriptions
+    and sinks.
 
     Services register by `add`, and statements find them by their class.
     """
@@ -128,6 +130,7 @@ class OpenDatabase:
             raise error("INVALID_PARAMETER", f"tick_seconds can't be {tick_seconds}", hint="It must be above 0.")
         self.clock = Clock(round(tick_seconds * 1e6))
         self.clocks: dict[str, int] = {}
+        self.key_hashes: dict[str, KeyHashes] = {}
         self.meter = Meter()
         self._closed = False
         with contextlib.ExitStack() as opened:

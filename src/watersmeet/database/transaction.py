@@ -13,7 +13,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -212,12 +212,14 @@ class Transaction:
     cursors: frozenset[str] = frozenset()
     local: dict[str, str | None] = field(default_factory=dict)
     savepoints: list[Savepoint] = field(default_factory=list)
+    pending: dict[str, tuple[Relation, list[tuple[Any, ...]]]] = field(default_factory=dict)
+    """The rows of INSERTs that are not in `changes` yet, by relation id."""
     ran: dict[str, list[str]] = field(default_factory=dict)
     """Digests of statements; see `Catalog.ran`."""
 
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
         """Drops relations like `Definitions.drop`, and discards rows written to them."""
-        for by_id in (self.changes, self.clocks, self.rejected, self.begun):
+        for by_id in (self.changes, self.clocks, self.rejected, self.begun, self.pending):
             for relation_id in ids:
                 by_id.pop(relation_id, None)
         return self.definitions.drop(ids, catalog)
@@ -288,7 +290,7 @@ def check_writers(transaction: Transaction, catalog: Catalog, log: CommitLog) ->
     for number in range(min(wanted.values(), default=log.head()) + 1, log.head() + 1):
         for relation_id in log.read(number).relations.keys() & wanted.keys():
             if number > wanted[relation_id]:
-                raise _concurrent(f"{known[relation_id].title} was changed since the transaction changed it.")
+                raise concurrent(f"{known[relation_id].title} was changed since the transaction changed it.")
 
 
 def check_definitions(transaction: Transaction, catalog: Catalog) -> None:
@@ -363,10 +365,11 @@ def _dependent(relation: Relation, what: str) -> Error:
 
 
 def _changed(what: str) -> Error:
-    return _concurrent(f"{what[:1].upper()}{what[1:]} was altered, or dropped, since the transaction altered it.")
+    return concurrent(f"{what[:1].upper()}{what[1:]} was altered, or dropped, since the transaction altered it.")
 
 
-def _concurrent(detail: str) -> Error:
+def concurrent(detail: str) -> Error:
+    """The error SERIALIZATION_FAILURE for a transaction that lost against another one."""
     return error(
         "SERIALIZATION_FAILURE",
         "could not serialize access due to concurrent update",

@@ -39,6 +39,7 @@ from watersmeet.database.reading import (
     converted,
     lending,
     omitted,
+    reading,
     rows_beside,
     rows_read,
     rows_with_keys,
@@ -57,6 +58,7 @@ from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.operators.changelogs import STORED, resolved
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.store.changes import key_sql, quoted
+from watersmeet.store.keyhashes import MOST_KEYS, KeyHashes
 from watersmeet.values.types import INTEGER, VARCHAR, Field, SqlType, arrow_schema
 
 #: The first and the last microsecond of the years 1 to 9999, since 1970: the range of TIMESTAMP in the SQL standard.
@@ -371,8 +373,7 @@ def apply(
 
     This consolidates changes with deleted rows, but not changes of a stream, in which every row and the order count.
     """
-    plain = change.diff is None or isinstance(relation, Stream)
-    change = Change(in_one_form(change.table), change.diff) if plain else consolidated(change)
+    change = in_stored_form(relation, change)
     rows = change.table.num_rows
     if session.writes_at_once(relation):
         if rows or rejected or copied:
@@ -385,6 +386,12 @@ def apply(
     if rows:
         session.transaction.begun.setdefault(relation.id, session.database.log.head())
         session.database.content.overlay(relation.id, change.table, change.diffs, session.transaction)
+
+
+def in_stored_form(relation: Relation, change: Change) -> Change:
+    """The change as commits contain it."""
+    plain = change.diff is None or isinstance(relation, Stream)
+    return Change(in_one_form(change.table), change.diff) if plain else consolidated(change)
 
 
 def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
@@ -450,6 +457,8 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
             return Change(incoming.select([c.name for c in relation.columns]))
     if relation.conflict is not None:
         return _by_rule(session, relation, relation.conflict, incoming)
+    if _have_new_keys(session, relation, incoming):
+        return Change(incoming)
     fresh, replaced = split_by_key(session, relation, incoming)
     if DELTA_COLUMN in incoming.column_names:
         return _signed(session, relation, fresh)
@@ -460,6 +469,33 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
         # joins may read every version of a stream's row, each of which was inserted and deleted
         return replacement(pa.concat_tables([old, replaced]), incoming)
     return replacement(old, fresh) if old.num_rows else Change(fresh)
+
+
+def _have_new_keys(session: Session, relation: Relation, incoming: pa.Table) -> bool:
+    """Whether no row of the table ever had one of the keys of the new rows, as far as memory shows this."""
+    transaction = session.transaction
+    if transaction is not None and relation.id in transaction.changes:
+        return False
+    found = known_keys(session, relation)
+    return found is not None and found.are_new(found.hashes(incoming))
+
+
+def known_keys(session: Session, relation: Relation) -> KeyHashes | None:
+    """The hashes of the keys of a table as of the newest commit. None for a large table, and for one whose stored
+    names differ. The caller holds the guard.
+    """
+    database = session.database
+    if relation.stored or type(relation) is not Table or relation.connector:
+        return None
+    known, head = database.key_hashes.get(relation.id), database.log.head()
+    if known is None or not (known.fits(relation) and known.catch_up(database.log, database.segments)):
+        names = ", ".join(map(quoted, relation.primary_key))
+        sql = f"SELECT {names} FROM {quoted(relation.shown)} LIMIT {MOST_KEYS + 1}"
+        query = BatchQuery(sql, (), session.catalog, depends_on=(relation.id,))
+        rows = rows_read(session, lambda: reading(session, query, newest=True), sql, "")
+        schema = arrow_schema(tuple(map(relation.column, relation.primary_key)), positional=False)
+        known = database.key_hashes[relation.id] = KeyHashes(relation, conformed(rows, schema), head)
+    return None if known.is_too_large else known
 
 
 def _by_rule(session: Session, relation: Relation, rule: Conflict, incoming: pa.Table) -> Change:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from sqlglot.tokens import Token
 
 from watersmeet.database import committing
+from watersmeet.database.grouping import RowInsert, add_row
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.sessions.cursors import Flow
+from watersmeet.database.sessions.cursors import Flow, Prepared
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.variables import LIMITS, RESULT_SIZE
 from watersmeet.dialects.parsing import parse
@@ -28,14 +30,16 @@ from watersmeet.server.catalog.answers import CatalogAnswers, CatalogTables
 from watersmeet.server.catalog.queries import CatalogQuery, read_catalog_query
 from watersmeet.server.clients import Clients, ClientState, Limits, kind_of
 from watersmeet.server.copying import CopyResult, CopyStreams
+from watersmeet.server.grouped import InsertWaiting, LookupWaiting, inserts, lookups
 from watersmeet.server.messages import Column
 from watersmeet.server.results import Portal, columns_of, has_rows, portal_of
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
-from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_of
+from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_of, plain
 from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement
 from watersmeet.session.features.settings import RollbackTo
 from watersmeet.session.statements import preparing
+from watersmeet.session.statements.small import InsertPlan, Lookup, NotSmall, Plan
 from watersmeet.system.threads import lock
 
 P = ParamSpec("P")
@@ -114,6 +118,8 @@ class Backend(ClientState):
             if alone or self.session.transaction is not None:
                 for statement in statements:
                     yield self.run(statement)
+                if len(statements) == 1:
+                    self.clients.plans.note_text(self.session, text, statements[0])
             else:
                 yield from self._whole(statements)
         except Error:
@@ -121,6 +127,79 @@ class Backend(ClientState):
             raise
         finally:
             self.sync()
+
+    def small_text(self, text: str) -> InsertWaiting | LookupWaiting | None:
+        """A simple query that consists of a small statement, to run with those of other clients; else None."""
+        if self.session.transaction is not None:
+            return None
+        found = self.clients.plans.of_text(self.session, text)
+        if found is None:
+            return None
+        try:
+            return self._waiting(found[0], found[0].given(found[1]), ())
+        except NotSmall:
+            return None
+
+    def small_portal(self, portal: Portal) -> InsertWaiting | LookupWaiting | None:
+        """The statement of a portal, if it is small, to run with those of other clients; else None."""
+        if portal.plan is None or portal.result is not None or self.session.transaction is not None:
+            return None
+        return self._waiting(portal.plan, portal.given, portal.formats)
+
+    def _waiting(self, plan: Plan, given: Any, formats: tuple[int, ...]) -> InsertWaiting | LookupWaiting | None:
+        session = self.session
+        if isinstance(plan, InsertPlan):
+            if session.variables.is_on("implicit_flush"):
+                return None
+            return InsertWaiting(session, insert=RowInsert(session, plan.catalog, plan.relation, [given]))
+        if session.waits and session.writes.pending:
+            return None
+        return LookupWaiting(session, lookup=Lookup(session, plan, given), formats=formats)
+
+    def adds_row(self, portal: Portal) -> bool:
+        """Adds the row of a small INSERT to the open transaction. False if the statement must run the usual way."""
+        transaction, plan = self.session.transaction, portal.plan
+        if transaction is None or transaction.failed or portal.result is not None or transaction.definitions:
+            return False
+        if not isinstance(plan, InsertPlan) or plan.catalog is not self.session.database.catalog:
+            return False
+        assert isinstance(portal.given, tuple)
+        add_row(self.session, transaction, plan.relation, portal.given)
+        portal.result = Result("INSERT", rowcount=1)
+        self.clients.traffic.ended("insert")
+        return True
+
+    def bind_small(
+        self, name: str, statement: str, forms: Sequence[int], values: Sequence[bytes | None], results: Sequence[int]
+    ) -> bool:
+        """Creates a portal of a small statement without binding it. False if it must be bound the usual way."""
+        session = self.session
+        prepared = session.prepared.get(statement)
+        if prepared is None or name or len(values) != len(prepared.parameters) or self.state == b"E":
+            return False
+        plan = self.clients.plans.of_prepared(session, prepared)
+        if plan is None:
+            return False
+        try:
+            given = plan.given(plain(values, forms, prepared.parameters))
+        except NotSmall:
+            return False
+        columns = self.columns(prepared.result)
+        formats = tuple(for_each(results, len(columns or ()), "columns"))
+        session.cursors.drop([name])
+        session.cursors[name] = Portal(
+            described=prepared.columns,
+            columns=columns,
+            formats=formats,
+            plan=plan,
+            given=given,
+            bind=lambda: self._bound(prepared, forms, values),
+        )
+        return True
+
+    def _bound(self, prepared: Prepared, forms: Sequence[int], values: Sequence[bytes | None]) -> st.Statement | None:
+        literals = bound(values, forms, prepared.parameters)
+        return self._asked(preparing.bind, self.session, prepared, literals)
 
     def _whole(self, statements: Sequence[st.Statement]) -> Iterator[Result]:
         """Runs statements as one transaction. FLUSH commits the earlier ones."""
@@ -172,7 +251,20 @@ class Backend(ClientState):
 
     def parse(self, name: str, text: str, oids: Sequence[int]) -> None:
         """Prepares a statement."""
-        self._asked(preparing.prepare, self.session, name, text, list(map(parameter_of, oids)), self._check_may_run)
+        given = list(map(parameter_of, oids))
+        made = self._asked(preparing.prepare, self.session, name, text, given, self._check_may_run)
+        self.clients.plans.note_prepare(self.session, text, tuple(oids), made)
+
+    def parse_again(self, name: str, text: str, oids: Sequence[int]) -> bool:
+        """Prepares a statement that some session has prepared before. False if it must be read."""
+        session = self.session
+        if self.state == b"E" or (name and name in session.prepared):
+            return False
+        found = self.clients.plans.prepared_before(session, text, tuple(oids))
+        if found is None:
+            return False
+        session.prepared[name] = found
+        return True
 
     def parameter_oids(self, name: str) -> list[int]:
         """The oids of the parameters' types. Raises UNDEFINED_PREPARED_STATEMENT."""
@@ -191,10 +283,10 @@ class Backend(ClientState):
                 f"bind message supplies {len(values)} parameters, but prepared statement "
                 f'"{statement}" requires {len(prepared.parameters)}',
             )
-        literals = bound(values, forms, prepared.parameters)
         if prepared.statement is not None:
             self._check_may_run(prepared.statement)
-        made = self._asked(preparing.bind, self.session, prepared, literals)
+        made = self._bound(prepared, forms, values)
+        self.clients.plans.note_prepared(self.session, prepared)
         columns = self.columns(prepared.result)
         formats = tuple(for_each(results, len(columns or ()), "columns"))
         self.session.cursors.drop([name])
@@ -217,6 +309,8 @@ class Backend(ClientState):
             if portal.statement is not None:
                 self._check_may_run(portal.statement)
             return replace(portal.result, notices=())
+        if portal.statement is None and portal.bind is not None:
+            portal.statement = portal.bind()
         assert portal.statement is not None
         result = portal.result = self.run(portal.statement)
         described = result.columns if has_rows(result) and not isinstance(result, CopyResult) else None
@@ -276,6 +370,7 @@ class Host(Clients):
         super().__init__(limits, users)
         self.database, self.dialect, self._files = database, dialect, files
         self._tables = CatalogTables()
+        self.inserts, self.lookups = inserts(database), lookups(database)
 
     def open(self, options: dict[str, str], login: Login | None) -> Backend:
         """The backend of a client with the options of its startup message. login: None for a trusted client. Blocks.
@@ -301,9 +396,22 @@ class Host(Clients):
         settings.begin()
         return backend
 
+    async def grouped(self, waiting: InsertWaiting | LookupWaiting, most_ms: int) -> None:
+        """Runs a small statement with those of other clients. Raises its error. most_ms: how long it may wait; 0: for
+        any time.
+        """
+        waiting.session.cancellation.reset()
+        waiting.until_s = time.monotonic() + most_ms / 1000 if most_ms else None
+        if isinstance(waiting, InsertWaiting):
+            await self.inserts.wait(waiting)
+        else:
+            await self.lookups.wait(waiting)
+
     def close(self) -> None:
         """Stops the threads, after the last client has left."""
         super().close()
+        self.inserts.close()
+        self.lookups.close()
         self._tables.close()
 
 

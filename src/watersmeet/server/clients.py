@@ -23,6 +23,7 @@ from watersmeet.database.sessions.variables import size
 from watersmeet.errors import Error, error
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
+from watersmeet.session.statements.small import Plans
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -226,6 +227,7 @@ class Clients:
         self.limits = limits
         self.users = users
         self.traffic = Traffic()
+        self.plans = Plans()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads = ThreadPoolExecutor(limits.connections + 8, thread_name_prefix="watersmeet-client")
         self._starting: dict[Client, None] = {}

@@ -24,6 +24,7 @@ from watersmeet.server import messages
 from watersmeet.server.backend import Backend, Host
 from watersmeet.server.clients import Activity, Speaks, State
 from watersmeet.server.copying import CopyForm, CopyResult
+from watersmeet.server.grouped import InsertWaiting, LookupWaiting
 from watersmeet.server.messages import Body, Message, authentication, violation
 from watersmeet.server.results import Encode, complete_tag, data_rows, follow, has_rows
 from watersmeet.server.users import Login, Users, expired, refused
@@ -85,6 +86,19 @@ class Wire:
         """See `messages.read_message`."""
         return await messages.read_message(self._reader, most_bytes, most_text_bytes)
 
+    def taken(self) -> Message | None:
+        """The next message if it is short and has arrived. The reader of a fuller buffer may be paused, so it only
+        takes from a small one.
+        """
+        buffer: bytearray = self._reader._buffer  # type: ignore[attr-defined]
+        return messages.take_message(buffer, _SHORT_BYTES) if len(buffer) <= _SHORT_BYTES else None
+
+    @property
+    def continues(self) -> bool:
+        """Whether a message other than Sync has arrived."""
+        buffer: bytearray = self._reader._buffer  # type: ignore[attr-defined]
+        return bytes(buffer[:1]) not in (b"", b"S", b"H")
+
     async def ask(self, answer: bytes) -> bytes:
         """Sends a message of authentication. Returns the client's answer. Raises Hangup and PROTOCOL_VIOLATION."""
         self.tell(answer)
@@ -109,6 +123,9 @@ class Wire:
     async def flush(self, most_s: float | None = None) -> None:
         """Sends the buffer. Raises Hangup for a slow client."""
         self._write()
+        transport = self._writer.transport
+        if not transport.get_write_buffer_size() and not transport.is_closing():
+            return
         try:
             async with asyncio.timeout(most_s or self._slow_client_s):
                 await self._writer.drain()
@@ -129,6 +146,9 @@ class Wire:
 
 
 _MAJOR: Final = 3
+
+#: Messages up to this size are read without waiting, if they are there. It is below the size at which reading pauses.
+_SHORT_BYTES: Final = 1 << 14
 
 
 async def start(
@@ -252,6 +272,8 @@ class Connection:
         self._began_s = time.time()
         self._login: Login | None = None
         self._works = False
+        self._reports = True
+        """Whether settings may have changed since the last ReadyForQuery."""
         self._following: Running | None = None
         """The running query whose rows are sent."""
 
@@ -345,6 +367,8 @@ class Connection:
         end.
         """
         assert self._backend is not None
+        if (taken := self._wire.taken()) is not None and taken.kind != b"X":
+            return taken
         settings = self._backend.settings
         idle = "idle_session_timeout" if self._backend.state == b"I" else "idle_in_transaction_session_timeout"
         most_ms = settings.limit(idle) if idles else 0
@@ -395,6 +419,10 @@ class Connection:
         text = body.text()
         body.end()
         backend = self._client
+        waiting = backend.small_text(text)
+        if waiting is not None and await self._small(waiting, described=False):
+            await self._ready()
+            return
         results = backend.simple(text)
         try:
             while (result := await self._run(lambda: next(results, None))) is not None:
@@ -403,6 +431,31 @@ class Connection:
         finally:
             await self._host.work(results.close)
         await self._ready()
+
+    async def _small(self, waiting: InsertWaiting | LookupWaiting, *, described: bool) -> bool:
+        """Runs a small statement with those of other clients, and sends its result. False if it must run the usual
+        way. described: whether the client knows the columns.
+        """
+        traffic = self._host.traffic
+        kind = "insert" if isinstance(waiting, InsertWaiting) else "select"
+        most_ms = self._client.settings.limit("statement_timeout")
+        self._timed_out = False
+        try:
+            await self._host.grouped(waiting, most_ms)
+        except Error as err:
+            self._timed_out = waiting.timed_out
+            traffic.ended(kind, err.sqlstate)
+            raise
+        if waiting.outdated:
+            return False
+        traffic.ended(kind)
+        if isinstance(waiting, InsertWaiting):
+            self._wire.tell(_INSERTED)
+            return True
+        if not described:
+            self._wire.tell(waiting.description)
+        self._wire.tell(b"".join(waiting.messages) + messages.command_complete(f"SELECT {len(waiting.messages)}"))
+        return True
 
     async def _give(self, result: Result) -> None:
         """Sends the result of a statement of a simple query."""
@@ -516,8 +569,9 @@ class Connection:
         name, text = body.text(), body.text()
         oids = body.numbers(4)
         body.end()
-        backend = self._client
-        await self._run(backend.guarded, backend.parse, name, text, [o & 0xFFFFFFFF for o in oids])
+        backend, numbers = self._client, [o & 0xFFFFFFFF for o in oids]
+        if not backend.parse_again(name, text, numbers):
+            await self._run(backend.guarded, backend.parse, name, text, numbers)
         self._wire.tell(messages.PARSE_COMPLETE)
 
     async def _bind(self, body: Body) -> None:
@@ -527,7 +581,8 @@ class Connection:
         results = body.numbers(2)
         body.end()
         backend = self._client
-        await self._run(backend.guarded, backend.bind, name, statement, forms, values, results)
+        if not backend.guarded(backend.bind_small, name, statement, forms, values, results):
+            await self._run(backend.guarded, backend.bind, name, statement, forms, values, results)
         self._wire.tell(messages.BIND_COMPLETE)
 
     async def _describe(self, body: Body) -> None:
@@ -551,8 +606,15 @@ class Connection:
         body.end()
         backend = self._client
         portal = backend.guarded(backend.portal_named, name)
-        if portal.statement is None and portal.result is None:
+        if portal.statement is None and portal.result is None and portal.bind is None:
             self._wire.tell(messages.EMPTY_QUERY)
+            return
+        if backend.adds_row(portal):
+            self._wire.tell(_INSERTED)
+            return
+        waiting = backend.small_portal(portal) if most <= 0 else None
+        if waiting is not None and await self._small(waiting, described=True):
+            portal.result = Result("")
             return
         result = await self._run(backend.guarded, backend.execute_portal, portal)
         self._notices(result)
@@ -615,7 +677,7 @@ class Connection:
         """Runs an action in a thread; cancels it at the timeout of statements, or if the client disconnects."""
         cancellation = self._client.session.cancellation
         cancellation.reset()
-        self._timed_out = False
+        self._timed_out, self._reports = False, True
         most_ms = self._client.settings.limit("statement_timeout")
         loop = asyncio.get_running_loop()
         until_s = loop.time() + most_ms / 1000 if most_ms else None
@@ -654,10 +716,14 @@ class Connection:
             self._wire.tell(messages.parameter_status(name, value))
 
     async def _ready(self) -> None:
-        self._report()
+        if self._reports:
+            self._report()
+            self._reports = False
         self._wire.tell(messages.ready(self._client.state))
         await self._wire.flush()
 
+
+_INSERTED: Final = messages.command_complete("INSERT 0 1")
 
 _HANDLERS: Final[dict[bytes, Callable[[Connection, Body], Awaitable[None]]]] = {
     b"Q": Connection._query,

@@ -71,6 +71,18 @@ async def read_message(
         return None
 
 
+def take_message(buffer: bytearray, most_bytes: int) -> Message | None:
+    """The next message, taken from a buffer that contains it as a whole; else None. Raises PROTOCOL_VIOLATION."""
+    if len(buffer) < 5:
+        return None
+    length = _body_bytes(bytes(buffer[1:5]), MOST_BODY_BYTES)
+    if length > most_bytes or len(buffer) < 5 + length:
+        return None
+    found = Message(bytes(buffer[:1]), bytes(buffer[5 : 5 + length]))
+    del buffer[: 5 + length]
+    return found
+
+
 async def read_startup(reader: asyncio.StreamReader) -> bytes | None:
     """The body of a first message, which has no type; None at the end of the stream. Raises PROTOCOL_VIOLATION."""
     try:

@@ -29,6 +29,7 @@ from watersmeet.server.clients import Clients
 from watersmeet.server.messages import Column
 from watersmeet.server.oids import result_column
 from watersmeet.server.valuebytes import BINARY, Rows
+from watersmeet.session.statements.small import Plan
 from watersmeet.subscribing.forms import ShownUpdates
 from watersmeet.values.types import Schema
 
@@ -72,13 +73,17 @@ class Portal(OpenCursor):
     """A statement with its parameters, and the position in its rows.
 
     statement: None for an empty one. described: the described columns; None without rows. columns: these columns for
-    messages. formats: those of the columns, 0 text and 1 binary.
+    messages. formats: those of the columns, 0 text and 1 binary. plan, given: for a small statement, its plan, and the
+    row that it inserts or the value that it looks up. bind: makes the statement, if it must run the usual way.
     """
 
     statement: st.Statement | None = None
     described: Schema | None = None
     columns: tuple[Column, ...] | None = None
     formats: tuple[int, ...] = ()
+    plan: Plan | None = None
+    given: object = None
+    bind: Callable[[], st.Statement | None] | None = None
 
 
 def portal_of(cursor: OpenCursor, columns: tuple[Column, ...] | None) -> Portal:
@@ -106,6 +111,18 @@ def data_rows(table: pa.Table, columns: Schema, formats: Sequence[int]) -> Itera
         for field in fields:
             rows.put_sized(field)
         yield rows.joined()
+
+
+def row_messages(table: pa.Table, columns: Schema, formats: Sequence[int]) -> list[bytes]:
+    """The DataRow message of each row of a small table."""
+    found = []
+    for batch in data_rows(table, columns, formats):
+        data, start = bytes(batch), 0
+        while start < len(data):
+            end = start + 1 + int.from_bytes(data[start + 1 : start + 5])
+            found.append(data[start:end])
+            start = end
+    return found
 
 
 def binary_copy_rows(table: pa.Table, columns: Schema) -> Iterator[pa.Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import watersmeet
@@ -156,8 +157,7 @@ class Settings(Variables):
 
     def named(self, name: str) -> Variable:
         """A setting as a variable, or a variable. Raises UNDEFINED_OBJECT."""
-        setting = _known(name)
-        return find(name) if setting is None else Variable(setting.name.lower(), "text", setting.default, "", True)
+        return _named(name)
 
     def limit(self, name: str) -> int:
         """The value of one of `LIMITS`; 0 for no limit."""
@@ -174,6 +174,12 @@ class Settings(Variables):
         """
         names = [*(s.name for s in _SETTINGS), *_SESSION]
         return [(n, str(self.limit(n)), unit(n)) if n in LIMITS else (n, self.get(n), None) for n in names]
+
+
+@lru_cache(512)
+def _named(name: str) -> Variable:
+    setting = _known(name)
+    return find(name) if setting is None else Variable(setting.name.lower(), "text", setting.default, "", True)
 
 
 def _known(name: str) -> Setting | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 import struct
 from collections.abc import Sequence
 from decimal import Decimal
@@ -25,6 +26,7 @@ from watersmeet.formats.valuetexts import spaced
 from watersmeet.server.messages import Body, decoded
 from watersmeet.server.oids import TEXT, UUID, UUIDS, oid_of, sql_type
 from watersmeet.session.statements.preparing import literal, uuid_text
+from watersmeet.session.statements.small import NotSmall, assign_to
 from watersmeet.values.packing import offsets
 from watersmeet.values.types import BIGINT, NUMERIC, TIMESTAMP, VARCHAR, SqlType
 
@@ -495,6 +497,9 @@ def sized(values: pa.Array) -> pa.Array:
 
 _NUMBERS: Final = {"smallint": ">h", "integer": ">i", "bigint": ">q", "real": ">f", "double precision": ">d"}
 _OID_BYTES: Final = 4
+_FLOAT: Final = re.compile(r"-?\d{1,300}(\.\d+)?([eE][-+]?\d{1,2})?")
+_DECIMAL: Final = re.compile(r"-?\d{1,28}(\.\d{1,10})?")
+_BOOLEANS: Final = {"t": True, "f": False, "true": True, "false": False}
 _GROUP_DIGITS: Final = 4
 _NEGATIVE: Final = 0x4000
 _SPECIAL: Final = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
@@ -526,6 +531,42 @@ def bound(
     """
     forms = for_each(formats, len(values), "values")
     return [_literal(v, f, p) for v, f, p in zip(values, forms, parameters, strict=True)]
+
+
+def plain(values: Sequence[bytes | None], formats: Sequence[int], parameters: Sequence[Parameter]) -> list[object]:
+    """The Python values of a Bind message, for a small statement. Raises NotSmall, PROTOCOL_VIOLATION."""
+    forms = for_each(formats, len(values), "values")
+    return [None if v is None else _plain_value(v, f, p) for v, f, p in zip(values, forms, parameters, strict=True)]
+
+
+def _plain_value(value: bytes, form: int, parameter: Parameter) -> object:
+    kind = parameter.kind
+    if parameter.uuid:
+        raise NotSmall
+    if kind is None or kind == VARCHAR:
+        return decoded(value)
+    if form == 1:
+        try:
+            found = _read(Body(value), len(value), kind)
+        except (struct.error, OverflowError, ValueError, Error):
+            raise NotSmall from None
+        if isinstance(found, str):
+            raise NotSmall
+        return found
+    text = decoded(value)
+    if kind.is_integer:
+        assign = assign_to(kind)
+        assert assign is not None
+        return assign(text)
+    if kind.name == "double precision" and _FLOAT.fullmatch(text):
+        return float(text)
+    if kind.name == "numeric" and _DECIMAL.fullmatch(text):
+        return Decimal(text)
+    if kind.name == "boolean" and text in _BOOLEANS:
+        return _BOOLEANS[text]
+    if kind.name in ("date", "timestamp"):
+        return text
+    raise NotSmall
 
 
 def for_each(formats: Sequence[int], count: int, what: str) -> Sequence[int]:

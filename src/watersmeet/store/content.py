@@ -235,6 +235,11 @@ class Content:
                 del self._own[key]
             self._unload(relation_id)
 
+    def finds(self, relation_id: str, column: str) -> bool:
+        """Whether a look-up by a column of a relation is quick: it is loaded, and small or has an index."""
+        table = self._tables.get(relation_id)
+        return table is not None and table.finds(column)
+
     def rows(self, relation_id: str) -> int | None:
         """The number of rows of a loaded relation at the last refresh; None if it is not loaded."""
         table = self._tables.get(relation_id)

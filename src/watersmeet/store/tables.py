@@ -111,6 +111,10 @@ class ContentTable:
             self._indexed.append(place)
             self._index(place)
 
+    def finds(self, column: str) -> bool:
+        """Whether rows are found by a column without reading a large table."""
+        return self.rows < _INDEXED_ROWS or self.names.index(column) in self._indexed
+
     def _is_selective(self, place: int) -> bool:
         found = self._connection.execute(f"SELECT approx_count_distinct(c{place}) FROM {self.table}").fetchone()
         return found is not None and found[0] * _FOUND_ROWS >= self.rows

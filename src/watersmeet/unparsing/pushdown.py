@@ -10,14 +10,14 @@ import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import Named
-from watersmeet.algebra.nodes import Filter, Node, Scan
+from watersmeet.algebra.nodes import Filter, Node, Project, Scan
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import walk, with_inputs
@@ -80,6 +80,44 @@ def _looked_up(tree: Node, catalog: Catalog) -> list[tuple[str, str]]:
         for condition in _conditions(node.input, node.predicate)
         if condition.operator in ("=", "IN")
     ]
+
+
+@dataclass(frozen=True)
+class ValueLookup:
+    """A query for columns of the rows of one relation in which a column equals a constant.
+
+    constant: a literal or an open parameter, possibly cast to the column's type or a similar one.
+    """
+
+    relation_id: str
+    column: Field
+    constant: exp.Expression
+    names: tuple[str, ...]
+
+
+def value_lookup(tree: Node) -> ValueLookup | None:
+    """The look-up of which a query consists, if it does nothing else."""
+    if not (isinstance(tree, Project) and isinstance(tree.input, Filter) and isinstance(tree.input.input, Scan)):
+        return None
+    scan, condition = tree.input.input, _within(tree.input.predicate.expression)
+    known = {c.id: Field(n, c.type, c.nullable) for n, c in zip(scan.source_names, scan.outputs, strict=True)}
+    names = [known[e.expression.name].name for e in tree.exprs if isinstance(e.expression, exp.Column)]
+    if len(names) < len(tree.exprs) or not isinstance(condition, exp.EQ):
+        return None
+    for left, right in ((condition.left, condition.right), (condition.right, condition.left)):
+        column = _column(left, known.get)
+        if column is not None and _is_constant(right):
+            return ValueLookup(scan.relation_id, column, right, tuple(names))
+    return None
+
+
+def _is_constant(node: exp.Expression) -> bool:
+    return all(isinstance(n, (exp.Literal, exp.Null, exp.Neg, exp.Paren, exp.Cast, exp.DataType)) for n in node.walk())
+
+
+def constant_value(node: exp.Expression) -> Constant | None:
+    """The value of a literal; None if another system could interpret it differently."""
+    return _constant(node)
 
 
 def found_by_key(filter_: Filter) -> Scalar | None:

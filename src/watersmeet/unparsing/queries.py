@@ -22,7 +22,7 @@ from watersmeet.dialects.tree.queries import depth_checked
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import NO_INTEGER
 from watersmeet.expressions.context import FAILURES, first_line
-from watersmeet.unparsing.pushdown import looked_up, pushed_down
+from watersmeet.unparsing.pushdown import ValueLookup, looked_up, pushed_down, value_lookup
 from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import quoted
 from watersmeet.values import DEFAULT_DIALECT
@@ -36,13 +36,14 @@ class QuerySql(QueryFacts):
     """The DuckDB SQL of a batch query. topics: the topics that it reads, with at least one column each.
 
     pushdowns: columns and conditions for external tables. lookups: the columns by which it looks up rows, as (relation
-    id, column).
+    id, column). only: the look-up of which it consists, if it does nothing else.
     """
 
     sql: str
     columns: Schema
     pushdowns: tuple[Pushdown, ...] = field(default=(), kw_only=True)
     lookups: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
+    only: ValueLookup | None = field(default=None, kw_only=True)
 
 
 def to_duckdb(
@@ -67,7 +68,9 @@ def to_duckdb(
         sql = writer.query(found.bound.relation, [c.name for c in columns])
     facts = {**found.facts, "topics": tuple(_read_in(sql, t) for t in found.topics)}
     pushdowns = pushed_down(found.bound.relation, sql, catalog)
-    return QuerySql(sql, columns, pushdowns=pushdowns, lookups=looked_up(found.bound.relation, catalog), **facts)
+    tree = found.bound.relation
+    lookups = looked_up(tree, catalog)
+    return QuerySql(sql, columns, pushdowns=pushdowns, lookups=lookups, only=value_lookup(tree), **facts)
 
 
 def _read_in(sql: str, scan: TopicScan) -> TopicScan:

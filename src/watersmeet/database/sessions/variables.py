@@ -230,6 +230,7 @@ def unit(name: str) -> str:
     return "B" if name in SIZES else "ms"
 
 
+@lru_cache
 def amount(name: str, value: str) -> int:
     """The value of a limit in milliseconds or bytes, which are also the units of a plain number. Raises
     INVALID_PARAMETER.
@@ -241,6 +242,7 @@ def amount(name: str, value: str) -> int:
     return _amount(name, value, _MILLISECONDS, _MOST_MILLISECONDS, unit(name))
 
 
+@lru_cache
 def size(name: str, value: str) -> int:
     """The bytes of a size such as `16MB`. Raises INVALID_PARAMETER."""
     return _amount(name, value, _BYTES, _MOST_SIZE, "B")

@@ -315,7 +315,7 @@ def bind_parameters(
     holders = [n for n in tree.walk() if is_holder(n)]
     used: set[int | str] = set()
     for holder in holders:
-        key = _key_of(holder)
+        key = parameter_key(holder)
         if isinstance(parameters, Mapping):
             known = key in parameters
         else:
@@ -355,7 +355,7 @@ def _put(literal: exp.Expression, holder: exp.Expression) -> None:
     literal.parent, literal.arg_key, literal.index = parent, key, index
 
 
-def _key_of(holder: exp.Expression) -> int | str:
+def parameter_key(holder: exp.Expression) -> int | str:
     """The number (from 0) or the name of the parameter of `holder`."""
     name = str(holder.this.name if isinstance(holder, exp.Parameter) else holder.name)
     if isinstance(holder, exp.Parameter) and name.isdecimal():

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from watersmeet.database import committing
 from watersmeet.database.definitions import keeping_grants
+from watersmeet.database.grouping import write_pending
 from watersmeet.database.reading import failed_query, runs_on
 from watersmeet.database.sessions.context import Nested, Session, check_statement
 from watersmeet.database.sessions.result import Result
@@ -232,6 +233,9 @@ def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Re
 
 def _run_one(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
     kind = type(statement)
+    if session.transaction is not None and session.transaction.pending and kind is not st.Rollback:
+        with lock, _failing(session, statement):
+            write_pending(session)
     if kind in NESTING or kind in session.handlers:
         nested = Nested(lambda inner: _run(session, inner, lock), lock)
         with _failing(session, statement):

@@ -1,0 +1,150 @@
+"""Rows of INSERTs that need no query: of several sessions, in one commit, and of a transaction, in one change.
+
+A session's INSERT outside of a transaction is a transaction of its own. The group commits all of them in one step, in
+the order in which they arrived, and each is acknowledged once the commit exists. If the group fails, each transaction
+is tried separately, so that it only fails by its own rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any, Final
+
+import pyarrow as pa
+
+from watersmeet.catalog import Catalog, Relation, Table
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.transaction import Change, Transaction, concurrent
+from watersmeet.database.writing import apply, check_rows, in_stored_form, known_keys, upserted
+from watersmeet.errors import Error
+from watersmeet.kernel.arrays.hashing import Hashes
+from watersmeet.store.commits import Commit
+from watersmeet.values.types import arrow_schema
+
+Row = tuple[Any, ...]
+
+#: Properties that don't change how rows are written.
+_HARMLESS: Final = frozenset(
+    {"id", "name", "columns", "primary_key", "append_only", "sql", "depends_on", "dialect", "schema", "path", "ready"}
+    | {"known", "functions", "since", "fills", "dropped", "defaults"}
+)
+
+
+def takes_rows(relation: Relation) -> bool:
+    """Whether rows of a table are stored as they are given: no expression, rule or limit applies to them."""
+    return type(relation) is Table and all(
+        f.name in _HARMLESS or getattr(relation, f.name) == _default(f) for f in fields(relation)
+    )
+
+
+def _default(field: Field[Any]) -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+@dataclass(eq=False)
+class RowInsert:
+    """The rows of one transaction for one table, with the values of its columns in order.
+
+    catalog: the one that was read for it. outdated: whether there is a newer one, so that nothing was done. failure:
+    the reason why nothing was written.
+    """
+
+    session: Session
+    catalog: Catalog
+    relation: Relation
+    rows: Sequence[Row]
+    outdated: bool = False
+    failure: Exception | None = None
+
+
+def table_of(relation: Relation, rows: Sequence[Row]) -> pa.Table:
+    """Rows as a table with the relation's columns."""
+    schema = arrow_schema(relation.columns, positional=False)
+    columns = [pa.array(values, f.type) for values, f in zip(zip(*rows, strict=True), schema, strict=True)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def commit_rows(database: OpenDatabase, inserts: Sequence[RowInsert]) -> None:
+    """Commits all transactions in one step. Each then reports whether it failed."""
+    with database.guard:
+        for one in inserts:
+            one.outdated = one.catalog is not database.catalog
+        current = [one for one in inserts if not one.outdated]
+        head = database.log.head()
+        try:
+            _commit(database, current)
+        except Exception as cause:
+            # After an error of the disk, the commit may exist nevertheless.
+            if len(current) == 1 or not isinstance(cause, Error) or database.log.head() != head:
+                _fail(current, cause)
+                return
+            for one in current:
+                _commit_one(database, one)
+
+
+def _commit_one(database: OpenDatabase, insert: RowInsert) -> None:
+    try:
+        _commit(database, [insert])
+    except Exception as cause:
+        _fail([insert], cause)
+
+
+def _fail(inserts: Sequence[RowInsert], cause: Exception) -> None:
+    for one in inserts:
+        one.failure = cause
+
+
+def _commit(database: OpenDatabase, inserts: Sequence[RowInsert]) -> None:
+    by_relation: dict[str, list[RowInsert]] = {}
+    for one in inserts:
+        by_relation.setdefault(one.relation.id, []).append(one)
+    changes: dict[str, Change] = {}
+    written: dict[str, Hashes] = {}
+    for relation_id, group in by_relation.items():
+        session, relation = group[0].session, group[0].relation
+        rows = table_of(relation, [row for one in group for row in one.rows])
+        check_rows(relation, rows, None)
+        known = known_keys(session, relation) if relation.primary_key else None
+        if known is not None:
+            written[relation_id] = known.hashes(rows)
+        is_new = known is not None and known.are_new(written[relation_id])
+        change = Change(rows) if is_new else upserted(session, relation, rows)
+        changes[relation_id] = in_stored_form(relation, change)
+    changes = {i: c for i, c in changes.items() if c.table.num_rows}
+    if changes:
+        _note(database, database.commit(changes), written)
+    for one in inserts:
+        one.session.writes.pending = True
+
+
+def _note(database: OpenDatabase, commit: Commit, written: Mapping[str, Hashes]) -> None:
+    """Adds the keys of a commit to those that are known, so that nobody needs to read them."""
+    for relation_id, hashes in written.items():
+        known = database.key_hashes[relation_id]
+        known.add(hashes)
+        known.upto = commit.number
+
+
+def add_row(session: Session, transaction: Transaction, relation: Relation, row: Row) -> None:
+    """Adds a row to the open transaction, which writes it before its next other statement."""
+    transaction.begun.setdefault(relation.id, session.database.log.head())
+    transaction.pending.setdefault(relation.id, (relation, []))[1].append(row)
+
+
+def write_pending(session: Session) -> None:
+    """Writes the rows that INSERTs have added to the open transaction. Raises SERIALIZATION_FAILURE if a table was
+    altered or dropped since.
+    """
+    transaction = session.transaction
+    if transaction is None or not transaction.pending or transaction.failed:
+        return
+    with session.database.guard:
+        pending, transaction.pending = transaction.pending, {}
+        for relation, rows in pending.values():
+            if session.database.catalog.relations.get(relation.id) != relation:
+                raise concurrent(f"{relation.title} was altered, or dropped, since the transaction changed it.")
+            incoming = table_of(relation, rows)
+            check_rows(relation, incoming, None)
+            apply(session, relation, upserted(session, relation, incoming))

@@ -1,0 +1,160 @@
+"""Runs small statements of several clients together: INSERTs in one commit, and look-ups in one query.
+
+While a group runs, the next one collects. A client waits in the event loop, so it needs no thread. See
+`session.statements.small`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from watersmeet.catalog import Catalog
+from watersmeet.database import grouping
+from watersmeet.database.grouping import RowInsert
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.result import Result
+from watersmeet.errors import error
+from watersmeet.server.messages import row_description
+from watersmeet.server.results import columns_of, row_messages
+from watersmeet.session.statements import small
+
+#: The largest number of statements in a group.
+_MOST: Final = 1_000
+
+W = TypeVar("W", bound="Waiting")
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A statement in a group. failure: the reason why it failed. outdated: whether it must go the usual way.
+
+    until_s: when its time is over. timed_out: whether it was.
+    """
+
+    session: Session
+    failure: Exception | None = None
+    outdated: bool = False
+    until_s: float | None = None
+    timed_out: bool = False
+    done: asyncio.Future[None] | None = None
+
+
+@dataclass(eq=False)
+class InsertWaiting(Waiting):
+    """Rows to insert in one transaction."""
+
+    insert: RowInsert | None = None
+
+
+@dataclass(eq=False)
+class LookupWaiting(Waiting):
+    """A look-up. formats: those of its columns; empty: all are text. description: RowDescription, with all columns as
+    text. messages: the rows as DataRow messages.
+    """
+
+    lookup: small.Lookup | None = None
+    formats: tuple[int, ...] = ()
+    description: bytes = b""
+    messages: Sequence[bytes] = field(default=())
+
+
+class Group(Generic[W]):
+    """Statements that run together. run: runs a group in the group's thread, and sets what each of them waits for."""
+
+    def __init__(self, run: Callable[[Sequence[W]], None], name: str) -> None:
+        self._run = run
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._collected: list[W] = []
+        self._runs = False
+
+    async def wait(self, one: W) -> W:
+        """Runs a statement with others. Raises its error."""
+        loop = asyncio.get_running_loop()
+        one.done = loop.create_future()
+        self._collected.append(one)
+        if not self._runs:
+            self._runs = True
+            loop.call_soon(self._start, loop)
+        await one.done
+        if one.failure is not None:
+            raise one.failure
+        return one
+
+    def close(self) -> None:
+        """Stops the thread, after the last client has left."""
+        self._threads.shutdown()
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        group, self._collected = self._collected[:_MOST], self._collected[_MOST:]
+        self._threads.submit(self._work, group, loop)
+
+    def _work(self, group: Sequence[W], loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            now_s = time.monotonic()
+            for one in group:
+                one.timed_out = one.until_s is not None and now_s >= one.until_s
+                if one.timed_out or one.session.cancellation.canceled:
+                    one.failure = error("QUERY_CANCELED", "the statement was canceled")
+            ready = [one for one in group if one.failure is None]
+            if ready:
+                self._run(ready)
+        except Exception as cause:
+            for one in group:
+                one.failure = one.failure or cause
+        loop.call_soon_threadsafe(self._end, group, loop)
+
+    def _end(self, group: Sequence[W], loop: asyncio.AbstractEventLoop) -> None:
+        for one in group:
+            if one.done is not None and not one.done.done():
+                one.done.set_result(None)
+        if self._collected:
+            self._start(loop)
+        else:
+            self._runs = False
+
+
+def inserts(database: OpenDatabase) -> Group[InsertWaiting]:
+    """The group of INSERTs."""
+
+    def run(group: Sequence[InsertWaiting]) -> None:
+        listed = [one.insert for one in group if one.insert is not None]
+        grouping.commit_rows(database, listed)
+        for one in group:
+            if one.insert is not None:
+                one.failure, one.outdated = one.insert.failure, one.insert.outdated
+
+    return Group(run, "watersmeet-inserts")
+
+
+def lookups(database: OpenDatabase) -> Group[LookupWaiting]:
+    """The group of look-ups."""
+
+    def run(group: Sequence[LookupWaiting]) -> None:
+        by_lookup = {id(one.lookup): one for one in group}
+        for found in small.look_up(database, [one.lookup for one in group if one.lookup is not None]):
+            _answer(database.catalog, found, [by_lookup[id(lookup)] for lookup in found.lookups])
+        for one in group:
+            one.outdated = one.lookup is None or one.lookup.outdated
+
+    return Group(run, "watersmeet-lookups")
+
+
+def _answer(catalog: Catalog, found: small.Found, waiting: Sequence[LookupWaiting]) -> None:
+    """Encodes the rows of look-ups once for each combination of formats."""
+    plan = found.lookups[0].plan
+    columns = columns_of(Result("SELECT", found.columns, origins=plan.origins), catalog) or ()
+    description = row_description(columns, (0,) * len(columns))
+    encoded: dict[tuple[int, ...], list[bytes]] = {}
+    for one, lookup in zip(waiting, found.lookups, strict=True):
+        formats = one.formats or (0,) * len(columns)
+        if formats not in encoded:
+            encoded[formats] = row_messages(found.rows, found.columns, formats)
+        rows = encoded[formats]
+        one.description = description
+        one.messages = [rows[place] for place in found.places.get(lookup.value, ())]

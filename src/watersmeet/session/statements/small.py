@@ -1,0 +1,584 @@
+"""Small statements that many clients run often: INSERT of one row of constants, and SELECT of the rows in which a
+column equals a constant.
+
+Their plan is found once, from the bound statement, and kept for all statements that differ only in constants. It holds
+as long as the catalog, and the settings by which the statement was read. With a plan, a statement is neither parsed nor
+bound, and those of several sessions run together. Every other statement, and every value that SQL would convert or
+reject, goes the usual way.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from watersmeet.catalog import Catalog, MaterializedView, Relation, Table
+from watersmeet.database.assignment import data_type
+from watersmeet.database.grouping import Row, takes_rows
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.reading import batch_query, described, readable, runs_on
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.cursors import Prepared
+from watersmeet.dialects.tree.queries import is_holder, parameter_key
+from watersmeet.dialects.tree.statements import Insert, Select, Statement
+from watersmeet.errors import Error
+from watersmeet.kernel.evaluation.duck import rows_of
+from watersmeet.session.statements.dml import insert_targets, writable
+from watersmeet.session.statements.preparing import seen
+from watersmeet.store.changes import quoted
+from watersmeet.unparsing.pushdown import constant_value
+from watersmeet.values import DEFAULT_DIALECT
+from watersmeet.values.types import NUMERIC, Schema, SqlType
+
+#: The longest text of which the plan is kept, and the number of plans.
+_MOST_CHARACTERS: Final = 2_000
+_MOST_PLANS: Final = 1_024
+
+#: The number of rows that the look-ups of a batch may find together.
+_MOST_ROWS: Final = 10_000
+
+#: A pattern: a word or quoted name, in which digits are no constants; a constant; a sign of a text that must be read as
+#: a whole.
+_TOKENS: Final = re.compile(
+    r"""(?P<word>[^\W\d][\w]*+|"[^"]*+") | (?<![\w&"])'(?P<text>(?:[^'\\]++|'')*+)'
+      | (?<![\w.])(?P<number>\d++(?:\.\d++)?)(?![\w.]) | (?P<other>--|/\*|[$\\`?@'"]|\d)""",
+    re.VERBOSE,
+)
+
+_WHOLE: Final = re.compile(r"-?\d{1,18}")
+_NUMBER: Final = re.compile(r"-?\d{1,15}(\.\d{1,15})?")
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?")
+
+#: The number of digits up to which every reader of a decimal number finds the same double precision number.
+_EXACT_DIGITS: Final = 15
+_EXACT_WHOLE: Final = 1 << 53
+
+#: The digits of numeric before and after the point.
+_WHOLE_DIGITS, _SCALE = 28, 10
+
+
+class NotSmall(Exception):  # noqa: N818 - no error
+    """A value needs the conversions or the errors of SQL, so the statement goes the usual way."""
+
+
+def shape_of(text: str) -> tuple[str, list[object]] | None:
+    """A text with marks instead of its constants, and their values; None for a text that must be read as a whole."""
+    if len(text) > _MOST_CHARACTERS:
+        return None
+    parts: list[str] = []
+    values: list[object] = []
+    end = 0
+    for match in _TOKENS.finditer(text):
+        kind = match.lastgroup
+        if kind == "word":
+            continue
+        if kind == "other":
+            return None
+        found = match[0]
+        parts.append(text[end : match.start()])
+        end = match.end()
+        if kind == "text":
+            parts.append("'")
+            values.append(found[1:-1].replace("''", "'"))
+        elif "." in found:
+            parts.append("0.0")
+            values.append(Decimal(found))
+        else:
+            parts.append("0")
+            values.append(int(found))
+    parts.append(text[end:])
+    return "".join(parts), values
+
+
+def _whole(least: int, greatest: int) -> Callable[[object], object]:
+    def assign(value: object) -> object:
+        if type(value) is str and _WHOLE.fullmatch(value):
+            value = int(value)
+        if type(value) is int and least <= value <= greatest:
+            return value
+        raise NotSmall
+
+    return assign
+
+
+def _double(value: object) -> object:
+    if type(value) is str and _NUMBER.fullmatch(value):
+        value = Decimal(value)
+    if type(value) is float and value - value == 0:
+        return value
+    if type(value) is int and -_EXACT_WHOLE <= value <= _EXACT_WHOLE:
+        return float(value)
+    if type(value) is Decimal and len(value.as_tuple().digits) <= _EXACT_DIGITS:
+        return float(value)
+    raise NotSmall
+
+
+def _numeric(value: object) -> object:
+    if type(value) is int:
+        value = Decimal(value)
+    if type(value) is Decimal:
+        digits, exponent = value.as_tuple()[1:]
+        if isinstance(exponent, int) and -_SCALE <= exponent <= 0 and len(digits) + exponent <= _WHOLE_DIGITS:
+            return value
+    raise NotSmall
+
+
+def _text(value: object) -> object:
+    if type(value) is str and "\0" not in value:
+        return value
+    raise NotSmall
+
+
+def _boolean(value: object) -> object:
+    if type(value) is bool:
+        return value
+    raise NotSmall
+
+
+def _date(value: object) -> object:
+    if type(value) is dt.date:
+        return value
+    if type(value) is str and _DATE.fullmatch(value):
+        try:
+            return dt.date.fromisoformat(value)
+        except ValueError:
+            pass
+    raise NotSmall
+
+
+def _timestamp(value: object) -> object:
+    if type(value) is dt.datetime and value.tzinfo is None:
+        return value
+    if type(value) is str and _TIMESTAMP.fullmatch(value):
+        try:
+            return dt.datetime.fromisoformat(value)
+        except ValueError:
+            pass
+    raise NotSmall
+
+
+#: Functions that turn a Python value into that of a column, by the column's type.
+_ASSIGNS: Final[dict[str, Callable[[object], object]]] = {
+    "smallint": _whole(-(1 << 15), (1 << 15) - 1),
+    "integer": _whole(-(1 << 31), (1 << 31) - 1),
+    "bigint": _whole(-(1 << 63), (1 << 63) - 1),
+    "double precision": _double,
+    "varchar": _text,
+    "boolean": _boolean,
+    "date": _date,
+    "timestamp": _timestamp,
+}
+
+
+def assign_to(kind: SqlType) -> Callable[[object], object] | None:
+    """The function that turns a Python value into that of a type, or raises NotSmall; None for other types."""
+    return _numeric if kind == NUMERIC else _ASSIGNS.get(kind.name)
+
+
+def _negated(value: object) -> object:
+    return -value if isinstance(value, (int, Decimal)) else value
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A value of an INSERT: that of a constant or parameter, or always the same (index None).
+
+    assign: turns it into a value of the column, which takes NULL if it is nullable.
+    """
+
+    assign: Callable[[object], object]
+    nullable: bool
+    index: int | None = None
+    negative: bool = False
+    value: object = None
+
+    def of(self, values: Sequence[object]) -> object:
+        """The value of the column. Raises NotSmall."""
+        value = self.value if self.index is None else values[self.index]
+        if value is None:
+            if self.nullable:
+                return None
+            raise NotSmall
+        return self.assign(_negated(value) if self.negative else value)
+
+
+@dataclass(eq=False)
+class InsertPlan:
+    """INSERT of one row. cells: those of the relation's columns in order."""
+
+    catalog: Catalog
+    relation: Relation
+    cells: tuple[_Cell, ...]
+
+    def given(self, values: Sequence[object]) -> Row:
+        """The row with the values of a statement. Raises NotSmall."""
+        return tuple(cell.of(values) for cell in self.cells)
+
+
+@dataclass(eq=False)
+class LookupPlan:
+    """SELECT of columns of the rows in which a column has a value.
+
+    select: DuckDB's SQL without the values; its first column is the one that is looked up. columns, origins: those of
+    the result. is_wide: whether it once found many rows, so that it goes the usual way.
+    """
+
+    catalog: Catalog
+    relation: Relation
+    column: str
+    cell: _Cell
+    select: str
+    columns: Schema
+    origins: tuple[tuple[str, str] | None, ...]
+    is_wide: bool = False
+
+    def given(self, values: Sequence[object]) -> object:
+        """The value that a statement looks up. Raises NotSmall."""
+        return self.cell.of(values)
+
+
+Plan = InsertPlan | LookupPlan
+
+
+class Plans:
+    """The plans of statements, for all sessions of a server. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[Catalog | None, Plan | None]] = {}
+        self._prepared: dict[Hashable, Prepared] = {}
+        self._lock = threading.Lock()
+
+    def of_text(self, session: Session, text: str) -> tuple[Plan, Sequence[object]] | None:
+        """The plan of a statement, and its constants; None if there is none (yet)."""
+        shape = shape_of(text)
+        if shape is None:
+            return None
+        found = self._find(session, _text_key(*shape))
+        return None if found is None else (found, shape[1])
+
+    def of_prepared(self, session: Session, prepared: Prepared) -> Plan | None:
+        """The plan of a prepared statement; None if there is none (yet)."""
+        return self._find(session, _prepared_key(prepared))
+
+    def prepared_before(self, session: Session, text: str, oids: Hashable) -> Prepared | None:
+        """The prepared statement of a text, if a session has prepared it in the same state of the catalog."""
+        found = self._prepared.get(_whole_key(session, (text, oids)))
+        if found is None or found.described is None or found.described != seen(session):
+            return None
+        return replace(found)
+
+    def note_prepare(self, session: Session, text: str, oids: Hashable, prepared: Prepared) -> None:
+        """Keeps a prepared statement for `prepared_before`."""
+        if isinstance(prepared.statement, (Insert, Select)) and len(text) <= _MOST_CHARACTERS:
+            with self._lock:
+                self._prepared[_whole_key(session, (text, oids))] = replace(prepared)
+                if len(self._prepared) > _MOST_PLANS:
+                    del self._prepared[next(iter(self._prepared))]
+
+    def note_text(self, session: Session, text: str, statement: Statement) -> None:
+        """Makes a plan for a statement that ran without one, if it is not the first of its shape."""
+        shape = shape_of(text) if isinstance(statement, (Insert, Select)) else None
+        if shape is not None:
+            self._note(session, _text_key(*shape), lambda: _plan_of(session, statement, _Constants(shape[1])))
+
+    def note_prepared(self, session: Session, prepared: Prepared) -> None:
+        """Makes a plan for a prepared statement that was bound without one, if it was bound before."""
+        if isinstance(prepared.statement, (Insert, Select)):
+            self._note(session, _prepared_key(prepared), lambda: _plan_of_prepared(session, prepared))
+
+    def _find(self, session: Session, key: Hashable) -> Plan | None:
+        found = self._known.get(_whole_key(session, key))
+        return None if found is None or found[0] is not session.database.catalog else found[1]
+
+    def _note(self, session: Session, key: Hashable, make: Callable[[], Plan | None]) -> None:
+        if session.transaction is not None and session.transaction.definitions:
+            return
+        whole, catalog = _whole_key(session, key), session.database.catalog
+        known = self._known.get(whole)
+        if known is not None and known[0] is catalog:
+            return
+        made = (None, None) if known is None else (catalog, make())
+        with self._lock:
+            self._known[whole] = made
+            if len(self._known) > _MOST_PLANS:
+                del self._known[next(iter(self._known))]
+
+
+def _text_key(shape: str, values: Sequence[object]) -> Hashable:
+    return shape, len(values)
+
+
+def _prepared_key(prepared: Prepared) -> Hashable:
+    return prepared.text, prepared.parameters
+
+
+def _whole_key(session: Session, key: Hashable) -> Hashable:
+    """A key with all that determines how a statement is read, besides the catalog."""
+    variables = session.variables
+    return key, session.dialect, variables.get("search_path"), session.role, session.user
+
+
+class _Constants:
+    """The constants of a text, in its order. Each must be a value of the statement."""
+
+    def __init__(self, values: Sequence[object]) -> None:
+        self._values = values
+        self._used = 0
+
+    def cell(self, node: exp.Expression, make: Callable[..., _Cell]) -> _Cell | None:
+        """The cell of a node of the tree; None if it is no constant of the text."""
+        negative = isinstance(node, exp.Neg)
+        inner = node.this if negative else node
+        if not isinstance(inner, exp.Literal) or self._used == len(self._values):
+            return None
+        index, value = self._used, self._values[self._used]
+        self._used += 1
+        written = str(inner.name)
+        same = value == written if inner.is_string else str(value) == written
+        if inner.is_string != isinstance(value, str) or not same or (negative and inner.is_string):
+            return None
+        return make(index=index, negative=negative)
+
+    def are_used(self) -> bool:
+        """Whether the statement has no other constant."""
+        return self._used == len(self._values)
+
+
+class _Marks:
+    """The parameters of a prepared statement."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+
+    def cell(self, node: exp.Expression, make: Callable[..., _Cell]) -> _Cell | None:
+        """The cell of a node of the tree; None if it is neither a parameter nor a constant."""
+        if not is_holder(node):
+            negative = isinstance(node, exp.Neg)
+            value = _literal_value(node.this if negative else node)
+            return None if value is None else make(value=value, negative=negative)
+        key = parameter_key(node)
+        return make(index=self._prepared.numbers[key] - 1) if isinstance(key, int) else None
+
+    def are_used(self) -> bool:
+        """Whether the statement needs nothing else; a parameter may occur twice."""
+        return True
+
+
+def _literal_value(node: exp.Expression) -> object:
+    """The value of a literal; None for others."""
+    if not isinstance(node, exp.Literal):
+        return None
+    written = str(node.name)
+    if node.is_string:
+        return written
+    if not _NUMBER.fullmatch(written):
+        return None
+    return Decimal(written) if "." in written else int(written)
+
+
+def _plan_of_prepared(session: Session, prepared: Prepared) -> Plan | None:
+    assert prepared.statement is not None
+    if isinstance(prepared.statement, Select):
+        return _lookup_of_prepared(session, prepared)
+    return _plan_of(session, prepared.statement, _Marks(prepared))
+
+
+def _plan_of(session: Session, statement: Statement, sources: _Constants | _Marks) -> Plan | None:
+    try:
+        if isinstance(statement, Insert):
+            return _insert_plan(session, statement, sources)
+        if isinstance(statement, Select) and isinstance(sources, _Constants):
+            return _lookup_plan(session, statement, sources)
+    except Error:
+        pass  # which the statement raises again
+    return None
+
+
+def _insert_plan(session: Session, statement: Insert, sources: _Constants | _Marks) -> InsertPlan | None:
+    query = statement.query
+    parts = {n for n, v in query.args.items() if v}
+    if session.dialect != DEFAULT_DIALECT or not isinstance(query, exp.Values) or parts != {"expressions"}:
+        return None
+    if len(query.expressions) != 1 or _has_more(statement, Insert, ("table", "columns", "query")):
+        return None
+    relation = writable(session, statement.table, statement, "insert into")
+    rights = session.rights
+    if not (takes_rows(relation) and rights.may("INSERT", relation.id) and rights.may("UPDATE", relation.id)):
+        return None
+    row = query.expressions[0]
+    nodes = row.expressions if isinstance(row, exp.Tuple) else [row]
+    targets = insert_targets(relation, statement)
+    targets = targets if statement.columns else targets[: len(nodes)]
+    if len(targets) != len(nodes) or any(t.path for t in targets):
+        return None
+    cells: dict[str, _Cell] = {}
+    for node, target in zip(nodes, targets, strict=True):
+        cell = _cell_of(node, target.column.type, target.column.nullable, sources)
+        if cell is None:
+            return None
+        cells[target.column.name] = cell
+    for column in relation.columns:
+        assign = assign_to(column.type)
+        if column.name not in cells and (column.name in relation.defaults or not column.nullable):
+            return None
+        cells.setdefault(column.name, _Cell(assign or _text, nullable=True))
+    if not sources.are_used():
+        return None
+    return InsertPlan(session.database.catalog, relation, tuple(cells[c.name] for c in relation.columns))
+
+
+def _has_more(statement: Statement, kind: type[Statement], known: Sequence[str]) -> bool:
+    """Whether a statement has a clause besides the known ones."""
+    own = kind.__dataclass_fields__.keys() - Statement.__dataclass_fields__.keys()
+    return any(getattr(statement, name) not in (None, (), False, "") for name in own - set(known))
+
+
+def _cell_of(node: exp.Expression, kind: SqlType, nullable: bool, sources: _Constants | _Marks) -> _Cell | None:
+    assign = assign_to(kind)
+    if assign is None:
+        return None
+    if type(node) is exp.Cast and node.to == data_type(kind):
+        node = node.this
+    if type(node) is exp.Null:
+        return _Cell(assign, nullable)
+    if type(node) is exp.Boolean:
+        return _Cell(assign, nullable, value=bool(node.this))
+    return sources.cell(node, lambda **places: _Cell(assign, nullable, **places))
+
+
+def _lookup_plan(session: Session, statement: Select, constants: _Constants) -> LookupPlan | None:
+    def cell(assign: Callable[[object], object], node: exp.Expression) -> _Cell | None:
+        found = constant_value(node)
+        while isinstance(node, exp.Paren):
+            node = node.this
+        made = constants.cell(node, lambda **places: _Cell(assign, nullable=False, **places))
+        return made if type(found) in (int, str) and constants.are_used() else None
+
+    return _lookup(session, statement, cell)
+
+
+def _lookup_of_prepared(session: Session, prepared: Prepared) -> LookupPlan | None:
+    if len(prepared.parameters) != 1 or len(prepared.numbers) != 1:
+        return None
+    kind = prepared.parameters[0].kind
+    null: exp.Expression = exp.null() if kind is None else exp.Cast(this=exp.null(), to=data_type(kind))
+    statement = prepared.bound([null])
+
+    def cell(assign: Callable[[object], object], node: exp.Expression) -> _Cell | None:
+        while isinstance(node, (exp.Paren, exp.Cast)):
+            if isinstance(node, exp.Cast) and not _keeps(node.to, assign):
+                return None
+            node = node.this
+        return _Cell(assign, nullable=False, index=0) if isinstance(node, exp.Null) else None
+
+    try:
+        return _lookup(session, statement, cell) if isinstance(statement, Select) else None
+    except Error:
+        return None
+
+
+def _keeps(kind: exp.DataType, assign: Callable[[object], object]) -> bool:
+    """Whether a cast to a type changes no value that is looked up."""
+    if assign is _text:
+        return bool(kind.is_type(exp.DataType.Type.VARCHAR, exp.DataType.Type.TEXT))
+    return bool(kind.is_type(*exp.DataType.SIGNED_INTEGER_TYPES))
+
+
+def _lookup(
+    session: Session,
+    statement: Select,
+    cell: Callable[[Callable[[object], object], exp.Expression], _Cell | None],
+) -> LookupPlan | None:
+    if runs_on(session, statement.query) or _has_more(statement, Select, ("query",)):
+        return None
+    query = batch_query(session, statement.query, statement.text)
+    only = query.only
+    if only is None or query.topics or query.system or query.past or query.functions or len(query.depends_on) != 1:
+        return None
+    relation = session.catalog.relations[only.relation_id]
+    is_read = isinstance(relation, MaterializedView) or type(relation) is Table
+    if not is_read or relation.is_external or relation.staged or query.named != (relation.id,):
+        return None
+    assign = (
+        _ASSIGNS["bigint"] if only.column.type.is_integer else _text if only.column.type.name == "varchar" else None
+    )
+    made = None if assign is None else cell(assign, only.constant)
+    if made is None:
+        return None
+    names = ", ".join(quoted(n) for n in (only.column.name, *only.names))
+    select = f"SELECT {names} FROM {quoted(relation.shown)} WHERE {quoted(only.column.name)} IN "
+    return LookupPlan(
+        session.database.catalog, relation, only.column.name, made, select, query.columns, tuple(query.origins)
+    )
+
+
+@dataclass(eq=False)
+class Lookup:
+    """A look-up of a value. outdated: whether it was not done, and must go the usual way."""
+
+    session: Session
+    plan: LookupPlan
+    value: object
+    outdated: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """The rows of several look-ups of one plan, with the numbers of the rows of each value."""
+
+    lookups: Sequence[Lookup]
+    columns: Schema
+    rows: pa.Table
+    places: Mapping[object, Sequence[int]]
+
+
+def look_up(database: OpenDatabase, lookups: Sequence[Lookup]) -> list[Found]:
+    """The rows of look-ups, as of one moment for those of one plan."""
+    groups: dict[tuple[str, str], list[Lookup]] = {}
+    catalog = database.catalog
+    failed = database.log.progress().failed
+    for one in lookups:
+        relation, content = one.plan.relation, database.content
+        one.outdated = (
+            one.plan.catalog is not catalog
+            or one.plan.is_wide
+            or relation.id in failed
+            or not content.finds(relation.id, one.plan.column)
+        )
+        if not one.outdated:
+            groups.setdefault((relation.id, one.plan.select), []).append(one)
+    return [found for group in groups.values() if (found := _found(database, catalog, group)) is not None]
+
+
+def _found(database: OpenDatabase, catalog: Catalog, group: Sequence[Lookup]) -> Found | None:
+    plan = group[0].plan
+    values = dict.fromkeys(one.value for one in group)
+    listed = ", ".join(str(v) if isinstance(v, int) else _quoted_text(str(v)) for v in values)
+    sql = f"{plan.select}({listed}) LIMIT {_MOST_ROWS + 1}"
+    with database.content.reader(readable(catalog), [plan.relation.id], lookups=[(plan.relation.id, plan.column)]) as (
+        connection,
+        _,
+    ):
+        table = rows_of(connection, sql)
+    if table.num_rows > _MOST_ROWS:
+        for one in group:
+            one.plan.is_wide = one.outdated = True
+        return None
+    places: dict[object, list[int]] = {}
+    for number, value in enumerate(table.column(0).to_pylist()):
+        places.setdefault(value, []).append(number)
+    columns, rows = described(table.remove_column(0), plan.columns)
+    return Found(group, columns, rows, places)
+
+
+def _quoted_text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,84 @@
+"""Hashes of all keys that a table ever had, in memory, by which the writer finds that the key of a new row is new.
+
+A hash that is known proves nothing, because the row may have been deleted, or another key may have the same hash.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.catalog import Relation
+from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
+from watersmeet.store.commits import CommitLog
+from watersmeet.store.segmentfiles import SegmentFiles
+
+#: The hashes of larger tables would take too much memory.
+MOST_KEYS: Final = 1 << 22
+
+#: The number of hashes in the set of recent ones, from which on they are sorted into the others.
+_RECENT: Final = 1 << 16
+
+#: A table that is behind by more commits is read again.
+_MOST_COMMITS: Final = 1 << 12
+
+
+class KeyHashes:
+    """The hashes of the keys of a table, up to commit `upto`. The caller holds the guard."""
+
+    def __init__(self, relation: Relation, keys: pa.Table, upto: int) -> None:
+        self.upto = upto
+        self._relation = relation
+        self._sorted = np.unique(hash_columns(keys.columns, keys.num_rows))
+        self._recent: set[int] = set()
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the table has too many keys."""
+        return len(self._sorted) > MOST_KEYS
+
+    def fits(self, relation: Relation) -> bool:
+        """Whether the hashes are those of a relation as it is now."""
+        return self._relation.primary_key == relation.primary_key and self._relation.columns == relation.columns
+
+    def hashes(self, rows: pa.Table) -> Hashes:
+        """The hashes of the keys of rows."""
+        return hash_columns([rows.column(k) for k in self._relation.primary_key], rows.num_rows)
+
+    def are_new(self, hashes: Hashes) -> bool:
+        """Whether the keys are different, and no row ever had one of them."""
+        listed: list[int] = hashes.tolist()
+        if len(set(listed)) < len(listed) or not self._recent.isdisjoint(listed):
+            return False
+        if not len(self._sorted):
+            return True
+        found = np.minimum(np.searchsorted(self._sorted, hashes), len(self._sorted) - 1)
+        return not bool((self._sorted[found] == hashes).any())
+
+    def add(self, hashes: Hashes) -> None:
+        """Adds the hashes of written rows."""
+        self._recent.update(hashes.tolist())
+        if len(self._recent) > max(_RECENT, len(self._sorted) // 16):
+            self._sorted = np.union1d(self._sorted, np.fromiter(self._recent, np.uint64, len(self._recent)))
+            self._recent.clear()
+
+    def catch_up(self, log: CommitLog, segments: SegmentFiles) -> bool:
+        """Adds the keys of all rows in later commits. False if this is not possible, because some were deleted, or
+        there are too many.
+        """
+        head = log.head()
+        if self.is_too_large:
+            self.upto = head
+        if head - self.upto > _MOST_COMMITS:
+            return False
+        for number in range(self.upto + 1, head + 1):
+            commit = log.find(number)
+            if commit is None:
+                return False
+            change = commit.relations.get(self._relation.id)
+            for blob in change.blobs if change is not None else ():
+                self.add(self.hashes(segments.read_change(blob)[0]))
+        self.upto = head
+        return True

@@ -1,0 +1,249 @@
+"""Small statements of many clients run together, and do the same as one by one: the same rows, errors and rights."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from watersmeet.database.grouping import RowInsert, commit_rows
+from watersmeet.session.statements import small
+
+TYPES = """
+CREATE TABLE {0} (
+    id bigint PRIMARY KEY, whole int, tiny smallint, name varchar, far double precision, exact numeric, sure boolean,
+    day date, moment timestamp
+);
+"""
+#: Rows as texts. Those with values that the plan can't assign go the usual way, or fail.
+ROWS = [
+    "1, 2, 3, 'a', 1.5, 2.25, TRUE, '2024-02-29', '2024-02-29 10:11:12.5'",
+    "2, -2, -3, 'it''s', -0.0, -2.25, FALSE, '1970-01-01', '1970-01-01T00:00:00'",
+    "3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL",
+    "4, 2147483647, 32767, '', 9007199254740993, 123456789012345678, TRUE, NULL, NULL",
+    "5, 2147483648, 1, 'too large', 1, 1, TRUE, NULL, NULL",
+    "6, 1, 32768, 'too large', 1, 1, TRUE, NULL, NULL",
+    "7, 1, 1, 'no date', 1, 1, TRUE, '2023-02-29', NULL",
+    "8, '8', '9', 'texts', '1.25', '2.5', 'yes', 'today', '2024-02-29'",
+    "9, 1.5, 1, 'a fraction', 0.1234567890123456789, 0.12345678901234, TRUE, NULL, NULL",
+    "NULL, 1, 1, 'no key', 1, 1, TRUE, NULL, NULL",
+    "10, 1, 1, E'a\\nb', 1e3, 1, TRUE, NULL, NULL",
+    "1, 9, 9, 'again', 9.5, 9.25, FALSE, '2024-03-01', NULL",
+]
+
+
+def tried(client: psycopg.Connection, text: str, values=None) -> str | None:
+    """The SQLSTATE of a statement that fails."""
+    try:
+        client.execute(text, values)
+    except psycopg.Error as err:
+        return err.sqlstate
+    return None
+
+
+@contextmanager
+def planned(monkeypatch):
+    """Counts the statements that have run by a plan."""
+    counts = {"insert": 0, "lookup": 0}
+    given = {kind: kind.given for kind in (small.InsertPlan, small.LookupPlan)}
+
+    def counting(name, kind):
+        def count(self, values):
+            found = given[kind](self, values)
+            counts[name] += 1
+            return found
+
+        return count
+
+    monkeypatch.setattr(small.InsertPlan, "given", counting("insert", small.InsertPlan))
+    monkeypatch.setattr(small.LookupPlan, "given", counting("lookup", small.LookupPlan))
+    yield counts
+
+
+def test_inserted_rows_are_those_of_the_usual_way(serving, monkeypatch):
+    served = serving(TYPES.format("one") + TYPES.format("other"))
+    usual = [f"INSERT INTO other VALUES ({row})" for row in ROWS]
+    with planned(monkeypatch) as counts, served.connect(autocommit=True) as client:
+        failed = [tried(client, text.replace("other", "one")) for _ in range(4) for text in usual]
+        assert counts["insert"] > 4
+    with served.connect(autocommit=True) as client, monkeypatch.context() as patch:
+        patch.setattr(small.Plans, "of_text", lambda *_: None)
+        assert failed == [tried(client, text) for _ in range(4) for text in usual]
+        assert failed.count(None) > 15
+        ours, theirs = (client.execute(f"SELECT * FROM {t} ORDER BY id").fetchall() for t in ("one", "other"))
+        assert ours == theirs
+        assert len(ours) > 4
+
+
+@pytest.mark.parametrize("form", ["%b", "%t"])
+def test_parameters_are_those_of_the_usual_way(serving, monkeypatch, form):
+    served = serving(TYPES.format("one") + TYPES.format("other"))
+    rows = [
+        (1, 5, 1, "a", 0.1, "2.5", True),
+        (2, None, None, None, None, None, None),
+        (3, 1 << 31, 1, "too large", 1.0, "1", False),
+        (4, 2, 2, "it's", 1e300, "-1.25", False),
+        (5, 1, 1, "nan", float("nan"), "1", True),
+    ]
+    text = f"INSERT INTO {{}} (id, whole, tiny, name, far, exact, sure) VALUES ({', '.join([form] * 7)})"
+    with planned(monkeypatch) as counts, served.connect(autocommit=True) as client:
+        failed = [tried(client, text.format("one"), row) for _ in range(4) for row in rows]
+        assert counts["insert"] > 1
+    with served.connect(autocommit=True) as client, monkeypatch.context() as patch:
+        patch.setattr(small.Plans, "of_prepared", lambda *_: None)
+        assert failed == [tried(client, text.format("other"), row) for _ in range(4) for row in rows]
+        ours, theirs = (client.execute(f"SELECT * FROM {t} ORDER BY id").fetchall() for t in ("one", "other"))
+        assert str(ours) == str(theirs)
+
+
+SHOP = """
+CREATE TABLE items (id bigint PRIMARY KEY, name varchar, part int);
+INSERT INTO items SELECT i, 'item ' || i, i % 3 FROM generate_series(1, 20) AS g(i);
+CREATE MATERIALIZED VIEW shown AS SELECT id, name, part FROM items;
+FLUSH;
+"""
+
+
+def test_looked_up_rows_are_those_of_the_usual_way(serving, monkeypatch):
+    served = serving(SHOP)
+    queries = [
+        "SELECT name, id FROM shown WHERE id = {}",
+        "SELECT * FROM items WHERE {} = id",
+        "SELECT id FROM shown WHERE part = {}",
+        "SELECT i.name FROM items AS i WHERE i.id = {}",
+    ]
+    texts = [q.format(v) for v in (1, 2, 3, -1, 99, "NULL", "'5'") for q in queries]
+    texts += [f"SELECT id FROM shown WHERE name = '{n}'" for n in ("item 1", "item 7", "it''s", "")]
+    with planned(monkeypatch) as counts, served.connect(autocommit=True) as client:
+        found = [sorted(client.execute(text).fetchall()) for text in texts]
+        names = [c.name for c in client.execute(texts[0]).description]
+        assert names == ["name", "id"]
+        prepared = [
+            client.cursor(binary=binary).execute("SELECT id, name FROM shown WHERE id = %s", [key]).fetchall()
+            for binary in (False, True)
+            for key in (1, 2, 3, 99, None)
+        ]
+        assert prepared == [[(1, "item 1")], [(2, "item 2")], [(3, "item 3")], [], []] * 2
+        assert counts["lookup"] > 12
+    assert found == [sorted(served.python.execute(text).fetchall()) for text in texts]
+
+
+def test_a_plan_ends_with_its_table(serving):
+    served = serving(SHOP)
+    with served.connect(autocommit=True) as client:
+        for number in range(100, 104):
+            client.execute(f"INSERT INTO items VALUES ({number}, 'a', 1)")
+        client.execute("ALTER TABLE items ADD COLUMN more int DEFAULT 7")
+        client.execute("INSERT INTO items VALUES (104, 'b', 1)")
+        assert client.execute("SELECT more FROM items WHERE id = 104").fetchall() == [(7,)]
+        client.execute("DROP TABLE items CASCADE")
+        assert tried(client, "INSERT INTO items VALUES (105, 'c', 1)") == "42P01"
+        assert tried(client, "SELECT name, id FROM shown WHERE id = 1") == "42P01"
+
+
+def test_a_look_up_shows_the_commits_of_its_session(serving):
+    served = serving(SHOP)
+    with served.connect(autocommit=True) as client, served.connect(autocommit=True) as other:
+        for number in range(200, 206):
+            client.execute(f"INSERT INTO items VALUES ({number}, 'new', 1)")
+            assert client.execute(f"SELECT name FROM shown WHERE id = {number}").fetchall() == [("new",)]
+            assert other.execute(f"SELECT name FROM shown WHERE id = {number}").fetchall() == [("new",)]
+
+
+def test_rows_of_a_transaction_are_written_before_its_next_statement(serving):
+    served = serving(SHOP)
+    with served.connect() as client, served.connect(autocommit=True) as other:
+        with client.cursor() as cursor:
+            cursor.executemany("INSERT INTO items VALUES (%s, %s, 1)", [(i, f"n{i}") for i in range(300, 340)])
+            assert cursor.execute("SELECT count(*) FROM items WHERE id >= 300").fetchone() == (40,)
+            cursor.execute("SAVEPOINT s")
+            cursor.executemany("INSERT INTO items VALUES (%s, %s, 1)", [(i, f"n{i}") for i in range(340, 350)])
+            cursor.execute("ROLLBACK TO SAVEPOINT s")
+            assert other.execute("SELECT count(*) FROM items WHERE id >= 300").fetchone() == (0,)
+        client.commit()
+        other.execute("FLUSH")
+        assert other.execute("SELECT count(*) FROM items WHERE id >= 300").fetchone() == (40,)
+        with client.cursor() as cursor:
+            cursor.executemany("INSERT INTO items VALUES (%s, %s, 1)", [(i, f"n{i}") for i in range(400, 440)])
+        client.rollback()
+        with client.cursor() as cursor:  # another transaction changes the table before this one commits
+            cursor.executemany("INSERT INTO items VALUES (%s, %s, 1)", [(i, f"n{i}") for i in range(500, 540)])
+            other.execute("INSERT INTO items VALUES (501, 'first', 1)")
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            client.commit()
+        other.execute("FLUSH")
+        assert other.execute("SELECT id, name FROM items WHERE id >= 400").fetchall() == [(501, "first")]
+
+
+def test_transactions_of_a_group_share_a_commit_and_fail_separately(serving):
+    served = serving(SHOP)
+    database = served.python.opened
+    session = served.python._session
+    relation = next(r for r in database.catalog.relations.values() if r.name == "items")
+    rows = [[(600, "a", 1)], [(None, "no key", 1)], [(601, "b", 1)], [(600, "last", 2)]]
+    inserts = [RowInsert(session, database.catalog, relation, part) for part in rows]
+    before = database.log.head()
+    commit_rows(database, [inserts[0], inserts[2], inserts[3]])
+    assert database.log.head() == before + 1
+    assert [one.failure for one in inserts] == [None] * 4
+    commit_rows(database, inserts)
+    assert [getattr(one.failure, "condition", None) for one in inserts] == [None, "NOT_NULL_VIOLATION", None, None]
+    served.python.execute("FLUSH")
+    found = served.python.execute("SELECT id, name, part FROM items WHERE id >= 600 ORDER BY id").fetchall()
+    assert found == [(600, "last", 2), (601, "b", 1)]
+
+
+def test_inserts_of_several_clients_are_all_there(serving):
+    served = serving(SHOP)
+    failures: list[BaseException] = []
+
+    def write(number: int) -> None:
+        try:
+            with served.connect(autocommit=True) as client:
+                for i in range(10):
+                    client.execute(f"INSERT INTO items VALUES ({1000 + 100 * number + i}, 'of {number}', {i})")
+        except BaseException as cause:
+            failures.append(cause)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+    served.python.execute("FLUSH")
+    assert served.python.execute("SELECT count(*), sum(part) FROM shown WHERE id >= 1000").fetchone() == (40, 180)
+
+
+def test_a_right_that_was_revoked_ends_a_plan(serving):
+    served = serving(SHOP)
+    with served.connect(autocommit=True) as client:
+        client.execute("CREATE ROLE eve; GRANT SELECT, INSERT, UPDATE ON items TO eve")
+        client.execute("SET ROLE eve")
+        for number in range(700, 704):
+            client.execute(f"INSERT INTO items VALUES ({number}, 'a', 1)")
+            client.execute(f"SELECT name FROM items WHERE id = {number}")
+        client.execute("RESET ROLE")
+        client.execute("REVOKE INSERT, UPDATE, SELECT ON items FROM eve")
+        client.execute("SET ROLE eve")
+        assert tried(client, "INSERT INTO items VALUES (704, 'a', 1)") in ("42501", "42P01")
+        assert tried(client, "SELECT name FROM items WHERE id = 704") in ("42501", "42P01")
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "values"),
+    [
+        ("SELECT a1 FROM t2 WHERE b = 3", "SELECT a1 FROM t2 WHERE b = 0", [3]),
+        ("INSERT INTO \"t 1\" VALUES (-5, 'it''s')", 'INSERT INTO "t 1" VALUES (-0, \')', [5, "it's"]),
+        ("SELECT 1 -- 2", None, None),
+        ("SELECT E'a'", None, None),
+        ("SELECT 1e5", None, None),
+        ("SELECT $1", None, None),
+        ("SELECT 'a\\b'", None, None),
+        ("SELECT 'open", None, None),
+    ],
+)
+def test_shapes(text, shape, values):
+    assert small.shape_of(text) == (None if shape is None else (shape, values))
