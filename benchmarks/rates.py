@@ -114,7 +114,8 @@ def measured(server: Served, script: str, clients: int, mode: str, seconds: int,
     per_s = re.search(r"tps = ([0-9.]+)", done.stdout)
     assert per_s is not None
     mean, last = statistics.mean(took) / 1000, took[int(len(took) * 0.99)] / 1000
-    return f"{float(per_s[1]):9.0f}/s  mean {mean:8.2f} ms  p99 {last:8.2f} ms  processor {used / len(took) * 1000:6.2f} ms"
+    times = f"mean {mean:8.2f} ms  p99 {last:8.2f} ms  processor {used / len(took) * 1000:6.2f} ms"
+    return f"{float(per_s[1]):9.0f}/s  {times}"
 
 
 def executemany(server: Served, first: int, rows: int) -> None:

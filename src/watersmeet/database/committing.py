@@ -9,10 +9,9 @@ from dataclasses import replace
 
 from watersmeet.catalog import Stream
 from watersmeet.database.filling import clear_away, install_remaining, undo
-from watersmeet.database.grouping import write_pending
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Savepoint, Transaction, check_definitions, check_writers, joined, merged
-from watersmeet.database.writing import in_order_at_commit
+from watersmeet.database.writing import in_order_at_commit, write_pending
 from watersmeet.errors import Error, again, error
 from watersmeet.store.commits import added
 

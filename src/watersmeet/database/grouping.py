@@ -11,19 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Final
 
-import pyarrow as pa
-
 from watersmeet.catalog import Catalog, Relation, Table
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
-from watersmeet.database.transaction import Change, Transaction, concurrent
-from watersmeet.database.writing import apply, check_rows, in_stored_form, known_keys, upserted
+from watersmeet.database.transaction import Change, Row
+from watersmeet.database.writing import check_rows, in_stored_form, known_keys, table_of, upserted
 from watersmeet.errors import Error
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.store.commits import Commit
-from watersmeet.values.types import arrow_schema
-
-Row = tuple[Any, ...]
 
 #: Properties that don't change how rows are written.
 _HARMLESS: Final = frozenset(
@@ -57,13 +52,6 @@ class RowInsert:
     rows: Sequence[Row]
     outdated: bool = False
     failure: Exception | None = None
-
-
-def table_of(relation: Relation, rows: Sequence[Row]) -> pa.Table:
-    """Rows as a table with the relation's columns."""
-    schema = arrow_schema(relation.columns, positional=False)
-    columns = [pa.array(values, f.type) for values, f in zip(zip(*rows, strict=True), schema, strict=True)]
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def commit_rows(database: OpenDatabase, inserts: Sequence[RowInsert]) -> None:
@@ -125,26 +113,3 @@ def _note(database: OpenDatabase, commit: Commit, written: Mapping[str, Hashes])
         known = database.key_hashes[relation_id]
         known.add(hashes)
         known.upto = commit.number
-
-
-def add_row(session: Session, transaction: Transaction, relation: Relation, row: Row) -> None:
-    """Adds a row to the open transaction, which writes it before its next other statement."""
-    transaction.begun.setdefault(relation.id, session.database.log.head())
-    transaction.pending.setdefault(relation.id, (relation, []))[1].append(row)
-
-
-def write_pending(session: Session) -> None:
-    """Writes the rows that INSERTs have added to the open transaction. Raises SERIALIZATION_FAILURE if a table was
-    altered or dropped since.
-    """
-    transaction = session.transaction
-    if transaction is None or not transaction.pending or transaction.failed:
-        return
-    with session.database.guard:
-        pending, transaction.pending = transaction.pending, {}
-        for relation, rows in pending.values():
-            if session.database.catalog.relations.get(relation.id) != relation:
-                raise concurrent(f"{relation.title} was altered, or dropped, since the transaction changed it.")
-            incoming = table_of(relation, rows)
-            check_rows(relation, incoming, None)
-            apply(session, relation, upserted(session, relation, incoming))

@@ -26,6 +26,9 @@ from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.store.changes import Diff
 from watersmeet.store.commits import CommitLog, added
 
+Row = tuple[Any, ...]
+"""The values of a relation's columns in order."""
+
 
 @dataclass(frozen=True, eq=False)
 class Change:
@@ -212,7 +215,7 @@ class Transaction:
     cursors: frozenset[str] = frozenset()
     local: dict[str, str | None] = field(default_factory=dict)
     savepoints: list[Savepoint] = field(default_factory=list)
-    pending: dict[str, tuple[Relation, list[tuple[Any, ...]]]] = field(default_factory=dict)
+    pending: dict[str, tuple[Relation, list[Row]]] = field(default_factory=dict)
     """The rows of INSERTs that are not in `changes` yet, by relation id."""
     ran: dict[str, list[str]] = field(default_factory=dict)
     """Digests of statements; see `Catalog.ran`."""

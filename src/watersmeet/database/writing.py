@@ -47,7 +47,7 @@ from watersmeet.database.reading import (
 )
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import python_rows
-from watersmeet.database.transaction import Change, consolidated, in_one_form
+from watersmeet.database.transaction import Change, Row, Transaction, concurrent, consolidated, in_one_form
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.errors import Error, error
 from watersmeet.formats.jsonscan import canonical
@@ -386,6 +386,36 @@ def apply(
     if rows:
         session.transaction.begun.setdefault(relation.id, session.database.log.head())
         session.database.content.overlay(relation.id, change.table, change.diffs, session.transaction)
+
+
+def table_of(relation: Relation, rows: Sequence[Row]) -> pa.Table:
+    """Rows as a table with the relation's columns."""
+    schema = arrow_schema(relation.columns, positional=False)
+    columns = [pa.array(values, f.type) for values, f in zip(zip(*rows, strict=True), schema, strict=True)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def add_row(session: Session, transaction: Transaction, relation: Relation, row: Row) -> None:
+    """Adds a row to the open transaction, which writes it before its next other statement."""
+    transaction.begun.setdefault(relation.id, session.database.log.head())
+    transaction.pending.setdefault(relation.id, (relation, []))[1].append(row)
+
+
+def write_pending(session: Session) -> None:
+    """Writes the rows that INSERTs have added to the open transaction. Raises SERIALIZATION_FAILURE if a table was
+    altered or dropped since.
+    """
+    transaction = session.transaction
+    if transaction is None or not transaction.pending or transaction.failed:
+        return
+    with session.database.guard:
+        pending, transaction.pending = transaction.pending, {}
+        for relation, rows in pending.values():
+            if session.database.catalog.relations.get(relation.id) != relation:
+                raise concurrent(f"{relation.title} was altered, or dropped, since the transaction changed it.")
+            incoming = table_of(relation, rows)
+            check_rows(relation, incoming, None)
+            apply(session, relation, upserted(session, relation, incoming))
 
 
 def in_stored_form(relation: Relation, change: Change) -> Change:

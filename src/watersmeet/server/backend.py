@@ -15,11 +15,12 @@ from typing import Any, Final, ParamSpec, TypeVar
 from sqlglot.tokens import Token
 
 from watersmeet.database import committing
-from watersmeet.database.grouping import RowInsert, add_row
+from watersmeet.database.grouping import RowInsert
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.cursors import Flow, Prepared
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.variables import LIMITS, RESULT_SIZE
+from watersmeet.database.writing import add_row
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.schemas import relation_written, schema_meant
 from watersmeet.dialects.statements.dml import CopyIn, CopyOut

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from watersmeet.database import committing
 from watersmeet.database.definitions import keeping_grants
-from watersmeet.database.grouping import write_pending
 from watersmeet.database.reading import failed_query, runs_on
 from watersmeet.database.sessions.context import Nested, Session, check_statement
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.transaction import Transaction
+from watersmeet.database.writing import write_pending
 from watersmeet.dialects.statements.dml import CopyFrom
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st

@@ -22,11 +22,12 @@ from sqlglot import exp
 
 from watersmeet.catalog import Catalog, MaterializedView, Relation, Table
 from watersmeet.database.assignment import data_type
-from watersmeet.database.grouping import Row, takes_rows
+from watersmeet.database.grouping import takes_rows
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.reading import batch_query, described, readable, runs_on
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.cursors import Prepared
+from watersmeet.database.transaction import Row
 from watersmeet.dialects.tree.queries import is_holder, parameter_key
 from watersmeet.dialects.tree.statements import Insert, Select, Statement
 from watersmeet.errors import Error
