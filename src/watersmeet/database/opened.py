@@ -14,6 +14,7 @@ import pyarrow as pa
 from watersmeet.catalog import Catalog, Relation, Subscription
 from watersmeet.connectors.base.targets import deliveries
 from watersmeet.database.externalreaders import ExternalReaders, Problems
+from watersmeet.database.keyhashes import KeyHashes
 from watersmeet.database.plans import (
     Plans,
     RunningCircuit,
@@ -41,7 +42,6 @@ from watersmeet.store.commits import (
 )
 from watersmeet.store.compaction import Compactor, RelationSizes
 from watersmeet.store.content import Content
-from watersmeet.store.keyhashes import KeyHashes
 from watersmeet.store.layout import FilePermissions, Layout, WriterLock, check_storage
 from watersmeet.store.positions import StatusFile, drop_unused, nameless_secrets, sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start, kept_history

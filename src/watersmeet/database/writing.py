@@ -31,6 +31,7 @@ from watersmeet.catalog import (
     Stream,
     Table,
 )
+from watersmeet.database.keyhashes import MOST_KEYS, KeyHashes
 from watersmeet.database.reading import (
     BatchQuery,
     by_version,
@@ -58,7 +59,6 @@ from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.operators.changelogs import STORED, resolved
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.store.changes import key_sql, quoted
-from watersmeet.store.keyhashes import MOST_KEYS, KeyHashes
 from watersmeet.values.types import INTEGER, VARCHAR, Field, SqlType, arrow_schema
 
 #: The first and the last microsecond of the years 1 to 9999, since 1970: the range of TIMESTAMP in the SQL standard.

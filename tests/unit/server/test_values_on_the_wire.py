@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from watersmeet.server import results, valuebytes
-from watersmeet.server.connection import Wire
 from watersmeet.server.results import data_rows
+from watersmeet.server.wire import Wire
 from watersmeet.values.types import (
     BYTEA,
     DATE,
