@@ -10,17 +10,15 @@ import shlex
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from sqlglot.tokens import Token
 
 from watersmeet.database import committing
-from watersmeet.database.grouping import RowInsert
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.cursors import Flow, Prepared
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.variables import LIMITS, RESULT_SIZE
-from watersmeet.database.writing import add_row
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.schemas import relation_written, schema_meant
 from watersmeet.dialects.statements.dml import CopyIn, CopyOut
@@ -31,16 +29,14 @@ from watersmeet.server.catalog.answers import CatalogAnswers, CatalogTables
 from watersmeet.server.catalog.queries import CatalogQuery, read_catalog_query
 from watersmeet.server.clients import Clients, ClientState, Limits, kind_of
 from watersmeet.server.copying import CopyResult, CopyStreams
-from watersmeet.server.grouped import InsertWaiting, LookupWaiting, inserts, lookups
-from watersmeet.server.messages import Column
-from watersmeet.server.results import Portal, columns_of, has_rows, portal_of
+from watersmeet.server.grouped import InsertWaiting, LookupWaiting, inserts, lookups, waiting
+from watersmeet.server.results import Columns, Portal, columns_of, has_rows, portal_of
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
 from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_of, plain
 from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement
 from watersmeet.session.features.settings import RollbackTo
 from watersmeet.session.statements import preparing
-from watersmeet.session.statements.small import InsertPlan, Lookup, NotSmall, Plan
 from watersmeet.system.threads import lock
 
 P = ParamSpec("P")
@@ -97,7 +93,7 @@ class Backend(ClientState):
         self._reported = now
         return changed
 
-    def columns(self, result: Result | None) -> tuple[Column, ...] | None:
+    def columns(self, result: Result | None) -> Columns | None:
         """See `columns_of`."""
         return columns_of(result, self.session.catalog)
 
@@ -136,36 +132,22 @@ class Backend(ClientState):
         found = self.clients.plans.of_text(self.session, text)
         if found is None:
             return None
-        try:
-            return self._waiting(found[0], found[0].given(found[1]), ())
-        except NotSmall:
-            return None
+        given = found[0].given(found[1])
+        return None if given is None else waiting(self.session, found[0], given)
 
     def small_portal(self, portal: Portal) -> InsertWaiting | LookupWaiting | None:
         """The statement of a portal, if it is small, to run with those of other clients; else None."""
         if portal.plan is None or portal.result is not None or self.session.transaction is not None:
             return None
-        return self._waiting(portal.plan, portal.given, portal.formats)
-
-    def _waiting(self, plan: Plan, given: Any, formats: tuple[int, ...]) -> InsertWaiting | LookupWaiting | None:
-        session = self.session
-        if isinstance(plan, InsertPlan):
-            if session.variables.is_on("implicit_flush"):
-                return None
-            return InsertWaiting(session, insert=RowInsert(session, plan.catalog, plan.relation, [given]))
-        if session.waits and session.writes.pending:
-            return None
-        return LookupWaiting(session, lookup=Lookup(session, plan, given), formats=formats)
+        return waiting(self.session, portal.plan, portal.given, portal.formats)
 
     def adds_row(self, portal: Portal) -> bool:
         """Adds the row of a small INSERT to the open transaction. False if the statement must run the usual way."""
         transaction, plan = self.session.transaction, portal.plan
         if transaction is None or transaction.failed or portal.result is not None or transaction.definitions:
             return False
-        if not isinstance(plan, InsertPlan) or plan.catalog is not self.session.database.catalog:
+        if plan is None or not plan.add(self.session, transaction, portal.given):
             return False
-        assert isinstance(portal.given, tuple)
-        add_row(self.session, transaction, plan.relation, portal.given)
         portal.result = Result("INSERT", rowcount=1)
         self.clients.traffic.ended("insert")
         return True
@@ -181,9 +163,9 @@ class Backend(ClientState):
         plan = self.clients.plans.of_prepared(session, prepared)
         if plan is None:
             return False
-        try:
-            given = plan.given(plain(values, forms, prepared.parameters))
-        except NotSmall:
+        read = plain(values, forms, prepared.parameters)
+        given = None if read is None else plan.given(read)
+        if given is None:
             return False
         columns = self.columns(prepared.result)
         formats = tuple(for_each(results, len(columns or ()), "columns"))
@@ -397,16 +379,16 @@ class Host(Clients):
         settings.begin()
         return backend
 
-    async def grouped(self, waiting: InsertWaiting | LookupWaiting, most_ms: int) -> None:
+    async def grouped(self, one: InsertWaiting | LookupWaiting, most_ms: int) -> None:
         """Runs a small statement with those of other clients. Raises its error. most_ms: how long it may wait; 0: for
         any time.
         """
-        waiting.session.cancellation.reset()
-        waiting.until_s = time.monotonic() + most_ms / 1000 if most_ms else None
-        if isinstance(waiting, InsertWaiting):
-            await self.inserts.wait(waiting)
+        one.session.cancellation.reset()
+        one.until_s = time.monotonic() + most_ms / 1000 if most_ms else None
+        if isinstance(one, InsertWaiting):
+            await self.inserts.wait(one)
         else:
-            await self.lookups.wait(waiting)
+            await self.lookups.wait(one)
 
     def close(self) -> None:
         """Stops the threads, after the last client has left."""

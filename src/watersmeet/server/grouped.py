@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from watersmeet.catalog import Catalog
 from watersmeet.database import grouping
@@ -62,6 +62,21 @@ class LookupWaiting(Waiting):
     formats: tuple[int, ...] = ()
     description: bytes = b""
     messages: Sequence[bytes] = field(default=())
+
+
+def waiting(
+    session: Session, plan: small.Plan, given: Any, formats: tuple[int, ...] = ()
+) -> InsertWaiting | LookupWaiting | None:
+    """A small statement outside of a transaction, to run in a group; None if it must run the usual way. given: its row,
+    or the value that it looks up.
+    """
+    if isinstance(plan, small.InsertPlan):
+        if session.variables.is_on("implicit_flush"):
+            return None
+        return InsertWaiting(session, insert=RowInsert(session, plan.catalog, plan.relation, [given]))
+    if session.waits and session.writes.pending:
+        return None
+    return LookupWaiting(session, lookup=small.Lookup(session, plan, given), formats=formats)
 
 
 class Group(Generic[W]):

@@ -33,6 +33,8 @@ from watersmeet.session.statements.small import Plan
 from watersmeet.subscribing.forms import ShownUpdates
 from watersmeet.values.types import Schema
 
+Columns = tuple[Column, ...]
+
 #: Commands whose tags have a count.
 _COUNTED: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "FETCH", "MOVE")
 

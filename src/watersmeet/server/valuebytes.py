@@ -533,10 +533,17 @@ def bound(
     return [_literal(v, f, p) for v, f, p in zip(values, forms, parameters, strict=True)]
 
 
-def plain(values: Sequence[bytes | None], formats: Sequence[int], parameters: Sequence[Parameter]) -> list[object]:
-    """The Python values of a Bind message, for a small statement. Raises NotSmall, PROTOCOL_VIOLATION."""
+def plain(
+    values: Sequence[bytes | None], formats: Sequence[int], parameters: Sequence[Parameter]
+) -> list[object] | None:
+    """The Python values of a Bind message, for a small statement; None if it must run the usual way. Raises
+    PROTOCOL_VIOLATION.
+    """
     forms = for_each(formats, len(values), "values")
-    return [None if v is None else _plain_value(v, f, p) for v, f, p in zip(values, forms, parameters, strict=True)]
+    try:
+        return [None if v is None else _plain_value(v, f, p) for v, f, p in zip(values, forms, parameters, strict=True)]
+    except NotSmall:
+        return None
 
 
 def _plain_value(value: bytes, form: int, parameter: Parameter) -> object:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from sqlglot import exp
@@ -27,7 +27,8 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.reading import batch_query, described, readable, runs_on
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.cursors import Prepared
-from watersmeet.database.transaction import Row
+from watersmeet.database.transaction import Row, Transaction
+from watersmeet.database.writing import add_row
 from watersmeet.dialects.tree.queries import is_holder, parameter_key
 from watersmeet.dialects.tree.statements import Insert, Select, Statement
 from watersmeet.errors import Error
@@ -220,9 +221,19 @@ class InsertPlan:
     relation: Relation
     cells: tuple[_Cell, ...]
 
-    def given(self, values: Sequence[object]) -> Row:
-        """The row with the values of a statement. Raises NotSmall."""
-        return tuple(cell.of(values) for cell in self.cells)
+    def given(self, values: Sequence[object]) -> Row | None:
+        """The row with the values of a statement; None if it must run the usual way."""
+        try:
+            return tuple(cell.of(values) for cell in self.cells)
+        except NotSmall:
+            return None
+
+    def add(self, session: Session, transaction: Transaction, row: Any) -> bool:
+        """Adds a row to the open transaction. False if the plan is outdated."""
+        if self.catalog is not session.database.catalog:
+            return False
+        add_row(session, transaction, self.relation, row)
+        return True
 
 
 @dataclass(eq=False)
@@ -243,8 +254,16 @@ class LookupPlan:
     is_wide: bool = False
 
     def given(self, values: Sequence[object]) -> object:
-        """The value that a statement looks up. Raises NotSmall."""
-        return self.cell.of(values)
+        """The value that a statement looks up; None if it must run the usual way."""
+        try:
+            return self.cell.of(values)
+        except NotSmall:
+            return None
+
+    def add(self, session: Session, transaction: Transaction, row: Any) -> bool:
+        """As in InsertPlan: it adds no row."""
+        del session, transaction, row
+        return False
 
 
 Plan = InsertPlan | LookupPlan
