@@ -17,6 +17,7 @@ from watersmeet.algebra.nodes import (
     Apply,
     Arrivals,
     AsofJoin,
+    ChangeLog,
     Changes,
     Cut,
     Expand,
@@ -145,6 +146,23 @@ def _(node: Records):
             f'SELECT DISTINCT {kept}, TRUE, {epoch} FROM ({new}) AS g WHERE "{went}" '
             f'AND NOT EXISTS (SELECT 1 FROM ({new}) AS o WHERE NOT o."{went}" AND {same})'
         )
+    return f"(SELECT * FROM ({' UNION ALL '.join(parts)}) AS r({_columns(node)}))"
+
+
+@_from.register
+def _(node: ChangeLog):
+    """Without the numbers of the changes."""
+    columns = _columns(node.input)
+    started = at_start(node)
+    if started == node:
+        return f"(SELECT * FROM (SELECT {columns}, 1, NULL FROM {_from(node.input)}) AS r({_columns(node)}))"
+    then, now = to_sql(at_start(node.input)), to_sql(node.input)
+    came, went = f"({now} EXCEPT ALL {then})", f"({then} EXCEPT ALL {now})"
+    parts = [to_sql(started)]
+    for new, old, single, pair in ((came, went, 1, 3), (went, came, 2, 4)):
+        same = " AND ".join(f'o."{k}" IS NOT DISTINCT FROM g."{k}"' for k in node.key or ())
+        other = f"EXISTS (SELECT 1 FROM {old} AS o WHERE {same})" if node.key else "FALSE"
+        parts.append(f"SELECT {columns}, CASE WHEN {other} THEN {pair} ELSE {single} END, NULL FROM {new} AS g")
     return f"(SELECT * FROM ({' UNION ALL '.join(parts)}) AS r({_columns(node)}))"
 
 

@@ -20,6 +20,7 @@ from watersmeet.circuit.operators import (
     ArrivalJoin,
     Arrivals,
     AsofJoin,
+    ChangeLog,
     Changes,
     Constant,
     Cut,
@@ -356,6 +357,22 @@ def _records(op: Records, circuit, moment):
     return _as_at_start(op, *parts)
 
 
+def _change_log(op: ChangeLog, circuit, moment):
+    """Without the numbers of the changes."""
+    width = len(op.schema) - 2
+    columns = ", ".join(f"c{i}" for i in range(width))
+    now, then = (f'SELECT * FROM {of}"{op.inputs[0]}"' for of in ("", f"{START}."))
+    if moment == START:
+        return f"SELECT {columns}, 1 AS c{width}, NULL AS c{width + 1}, _b FROM ({now})"
+    came, went = f"({now} EXCEPT ALL {then})", f"({then} EXCEPT ALL {now})"
+    parts = []
+    for new, old, single, pair in ((came, went, 1, 3), (went, came, 2, 4)):
+        same = " AND ".join(["o._b = g._b", *(f"o.c{k} IS NOT DISTINCT FROM g.c{k}" for k in op.keys)])
+        other = f"EXISTS (SELECT 1 FROM {old} AS o WHERE {same})" if op.keys else "FALSE"
+        parts.append(f"SELECT {columns}, CASE WHEN {other} THEN {pair} ELSE {single} END, NULL, _b FROM {new} AS g")
+    return _as_at_start(op, *parts)
+
+
 def _versions(op: Versions, circuit, moment):
     """The input has each change once, by its place in the order; what kind of change it was the table's history
     tells.
@@ -526,6 +543,7 @@ _MOMENTS = {
     Scan: _scan,
     Cut: _cut,
     LateRowFilter: _late_row_filter,
+    ChangeLog: _change_log,
     Changes: _changes,
     Records: _records,
     TimeFilter: _time_filter,

@@ -10,6 +10,7 @@ from watersmeet.algebra.nodes import (
     Arrivals,
     AsofJoin,
     Cause,
+    ChangeLog,
     Changes,
     Column,
     Filter,
@@ -34,7 +35,7 @@ from watersmeet.algebra.nodes import (
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import exactly, read
 from watersmeet.catalog import Catalog, MaterializedView, Relation, Stream, Table
-from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
+from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, SMALLINT, TIMESTAMP, VARCHAR, Field, SqlType
 from watersmeet.values.watermarks import NOW, Step, Term, Watermark
 
 TYPES = {
@@ -177,6 +178,15 @@ def recent(node, column, comparison, shift_us, name, **more):
 def late_row_filter(node, column, bound, *, late=False) -> LateRowFilter:
     """The rows of `node` of which the time in `column` was not below `bound` when they came; late: the others."""
     return LateRowFilter(node, column, bound, late=late)
+
+
+def change_log(node, key, prefix="log") -> ChangeLog:
+    """The changes of `node` by `key` (ids; None: no row is updated), with two columns more."""
+    made = (
+        Column(f"{prefix}0", "op", SMALLINT, nullable=False),
+        Column(f"{prefix}1", "row", BIGINT, nullable=False),
+    )
+    return ChangeLog(node, key, (), made)
 
 
 def records(node, key, prefix="log") -> Records:

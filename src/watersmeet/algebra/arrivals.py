@@ -122,6 +122,32 @@ class Records(Unary):
 
 
 @dataclass(frozen=True)
+class ChangeLog(Records):
+    """The changes of the input as numbered rows, which are never deleted. See `circuit.operators.ChangeLog`.
+
+    key: ids of the columns that identify a row; None: no row is updated. made: the kind of change (smallint), and the
+    number of the change (bigint).
+    """
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Empty, because rows of any time may be deleted."""
+        return frozenset()
+
+    @property
+    def filterable(self) -> frozenset[str]:
+        return self.input.ids if self.key is None else frozenset(self.key)
+
+    @property
+    def own(self) -> tuple[Column, ...]:
+        return self.input.columns
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.own, *self.made)
+
+
+@dataclass(frozen=True)
 class Cause:
     """A source of times for changed rows: the changes of one side of a join, or of grouped rows.
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import ClassVar, Final, Literal, Self
 
 from watersmeet.algebra.arrivals import Cause as Cause
+from watersmeet.algebra.arrivals import ChangeLog as ChangeLog
 from watersmeet.algebra.arrivals import Changes as Changes
 from watersmeet.algebra.arrivals import Cut as Cut
 from watersmeet.algebra.arrivals import LateRowFilter as LateRowFilter

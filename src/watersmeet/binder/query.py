@@ -39,7 +39,7 @@ from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.selects import Selecting
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
-from watersmeet.dialects.tree.nodes import kind_of
+from watersmeet.dialects.tree.nodes import LoggedTable, kind_of
 from watersmeet.dialects.tree.queries import depth_checked, name_of, node_error, node_span
 from watersmeet.errors import error
 from watersmeet.expressions.casts import cast, coerce
@@ -372,7 +372,7 @@ def named_queries(clause: exp.Expression, text: str) -> Iterator[tuple[str, tupl
                 text, node.args["alias"], "DUPLICATE_OBJECT", f'WITH query name "{name}" specified more than once'
             )
         own.add(name)
-        if not isinstance(node.this, (exp.Query, exp.Values)):
+        if not isinstance(node.this, (exp.Query, exp.Values, LoggedTable)):
             raise Environment(text).not_supported("a data-modifying statement in WITH", node)
         yield name, names, node.this
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import singledispatch
 from typing import Final
 
@@ -10,6 +11,7 @@ from watersmeet.algebra.nodes import (
     Apply,
     Arrivals,
     AsofJoin,
+    ChangeLog,
     Changes,
     Cut,
     Expand,
@@ -107,11 +109,16 @@ def _(node: Repartition, names: _Names) -> PlanTree:
 
 
 @_print.register
-def _(node: Records, names: _Names) -> PlanTree:
+def _records(node: Records, names: _Names) -> PlanTree:
     below = _print(node.input, names)
     names.update({c.id: c.name for c in node.made})
     key = () if node.key is None else (("key", listed([names[i] for i in node.key])),)
     return PlanTree("LogicalRecords", key, (below,))
+
+
+@_print.register
+def _(node: ChangeLog, names: _Names) -> PlanTree:
+    return replace(_records(node, names), name="LogicalChangeLog")
 
 
 @_print.register

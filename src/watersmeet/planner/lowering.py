@@ -13,6 +13,7 @@ from watersmeet.algebra.nodes import (
     AggregateCall,
     Arrivals,
     AsofJoin,
+    ChangeLog,
     Changes,
     Column,
     Cut,
@@ -262,6 +263,17 @@ class Lowering:
         time = None if node.time is None else places[node.time]
         kept = tuple(places[i] for i in node.kept)
         made = self.builder.add(operators.Records((op.id,), schema, append_only=True, keys=keys, kept=kept, time=time))
+        return of_operator(made, [(c, i) for i, c in enumerate(node.columns)])
+
+    @lower.register
+    def _(self, node: ChangeLog, needed: _Ids) -> Stream:  # noqa: ARG002 - whether a row is a change depends on all of it
+        below = self.lower(node.input, node.input.ids)
+        op = emit_exactly(self.builder, below, [below.values[c.id] for c in node.own])
+        places = {c.id: i for i, c in enumerate(node.own)}
+        keys = tuple(places[i] for i in node.key or ())
+        op = self._grouped(op, keys or tuple(places.values()), [])
+        schema = positional((c.type, c.nullable) for c in node.columns)
+        made = self.builder.add(operators.ChangeLog((op.id,), schema, append_only=True, keys=keys))
         return of_operator(made, [(c, i) for i, c in enumerate(node.columns)])
 
     @lower.register

@@ -13,6 +13,7 @@ from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
     AsofJoin,
+    ChangeLog,
     Constant,
     InputColumn,
     Join,
@@ -133,6 +134,8 @@ class Names:
             return self.columns(op.id)[: len(op.keys)]
         if isinstance(op, Upsert):
             return [self.columns(op.id)[k] for k in op.keys]
+        if isinstance(op, ChangeLog):
+            return self.columns(op.id)[-1:]
         if isinstance(op, AsofJoin):
             return self.keys(op.inputs[0])
         if (isinstance(op, Join) and op.join_kind not in ("semi", "anti")) or isinstance(op, TemporalJoin):

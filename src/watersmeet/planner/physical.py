@@ -24,6 +24,7 @@ from watersmeet.circuit.operators import (
     ArrivalAsofJoin,
     ArrivalJoin,
     AsofJoin,
+    ChangeLog,
     Changes,
     Constant,
     Cut,
@@ -398,6 +399,7 @@ _SHOWN: Final[dict[type[Operator], Callable[[PhysicalPrinter, Any], tuple[str, F
     Aggregate: PhysicalPrinter._aggregate,
     Arrange: lambda p, op: ("StreamArrange", (("key", p._below(op, op.keys)),)),
     AsofJoin: PhysicalPrinter._asof,
+    ChangeLog: lambda p, op: ("StreamChangeLog", (("key", p._below(op, op.keys)),) if op.keys else ()),
     Changes: lambda p, op: ("StreamChanges", (("causes", listed([p._below(op, c.match) for c in op.causes])),)),
     Constant: lambda _, op: (
         "StreamValues",

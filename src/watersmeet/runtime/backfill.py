@@ -22,6 +22,7 @@ from watersmeet.circuit.operators import (
     ArrivalAsofJoin,
     ArrivalJoin,
     AsofJoin,
+    ChangeLog,
     Cut,
     Join,
     LateRowFilter,
@@ -341,6 +342,11 @@ _REFUSALS: Final[Mapping[type[Operator], tuple[str, str, str]]] = {
         "that reads versions of a table",
         "Which rows the table had earlier is stored only in the state.",
         "it then starts with the rows that are there.",
+    ),
+    ChangeLog: (
+        "of AS CHANGELOG",
+        "Which changes its input had earlier is stored only in the view's content.",
+        "it then begins with the rows that are there.",
     ),
     Records: (
         "with join_restore_nulls = 0",

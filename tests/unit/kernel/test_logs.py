@@ -9,14 +9,14 @@ import pytest
 from tests import reference
 from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
 
-from watersmeet.circuit.operators import CauseSpec, Changes, Operator, Records
+from watersmeet.circuit.operators import CauseSpec, ChangeLog, Changes, Operator, Records
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import changelogs
 from watersmeet.kernel.runs import groups
 from watersmeet.kernel.runs.state import BlobDict, StageState
 from watersmeet.values.serialization import from_json, to_json
-from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, TIMESTAMP, VARCHAR
+from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, SMALLINT, TIMESTAMP, VARCHAR
 
 SCHEMA = schema_of(INTEGER, VARCHAR, VARCHAR)
 KEY, VALUE, KEPT = 0, 1, 2
@@ -106,3 +106,52 @@ def test_rows_of_a_stream_are_records_as_they_are():
 def test_json():
     for op in (log_of((KEY,)), log_of((KEY,), KEPT), log_of(None)):
         assert from_json(Operator, to_json(op)) == op
+
+
+def logged(keys, rows, diffs, epoch, bucket=0):
+    op = ChangeLog(("i",), (*SCHEMA, *schema_of(SMALLINT, BIGINT)), True, keys)
+    context = StepContext(bucket, False, Evaluator(), (SCHEMA,), epoch=epoch)
+    return rows_of(changelogs.log(op, [delta_of(SCHEMA, rows, diffs)], StageState(None, BlobDict()), context))
+
+
+@pytest.mark.parametrize("weak", [False, True])
+@pytest.mark.parametrize("keys", [(KEY,), ()])
+@pytest.mark.parametrize("seed", range(4))
+def test_numbered_changes_are_those_of_each_epoch(seed, keys, weak, monkeypatch):
+    if weak:
+        weaken_hashes(monkeypatch)
+        monkeypatch.setattr(groups, "is_bijective", lambda kind: False)
+    rng = random.Random(seed)
+    content: Counter = Counter()
+    numbers = [-1]
+    for epoch in range(1, 12):
+        before = content.copy()
+        rows, diffs = [], []
+        for _ in range(rng.randrange(9)):
+            row, diff = (rng.choice([None, 1, 2, 3]), rng.choice("xy"), None), rng.choice([1, 1, -1, 2])
+            if content[row] + diff >= 0:
+                content[row] += diff
+                rows.append(row)
+                diffs.append(diff)
+        bucket = rng.randrange(4)
+        found = logged(keys, rows, diffs, epoch, bucket)
+        order = rng.sample(range(len(rows)), len(rows))
+        again = logged(keys, [rows[i] for i in order], [diffs[i] for i in order], epoch, bucket)
+        assert found == again, "the order of the input does not matter"
+        new, old = content - before, before - content
+        both = {r[0] for r in new} & {r[0] for r in old} if keys else set()
+        expected = Counter({(*r, 3 if r[0] in both else 1): n for r, n in new.items()})
+        expected += Counter({(*r, 4 if r[0] in both else 2): n for r, n in old.items()})
+        assert Counter(r[:4] for r in found) == expected
+        added = [r[4] for r in found]
+        assert sorted(set(added)) == added
+        assert not added or added[0] > numbers[-1]
+        numbers += added
+        for key in both:
+            ops = [r[3] for r in found if r[0] == key]
+            assert ops == sorted(ops, reverse=True), "old rows precede new ones"
+
+
+def test_changes_of_two_buckets_have_different_numbers():
+    one, other = (logged((), [(n, "x", None) for n in range(20)], [1] * 20, 7, bucket) for bucket in (0, 255))
+    assert not {r[4] for r in one} & {r[4] for r in other}

@@ -17,6 +17,7 @@ from tests.trees import (
     arrivals,
     as_of,
     asof,
+    change_log,
     e,
     group,
     join,
@@ -408,6 +409,11 @@ class Trees:
         rng = self.rng
         below = self.grown(depth - 1) if rng.random() < 0.5 else self.tree(depth - 1)
         keys = tuple(dict.fromkeys(rng.choice(self.ints(below)) for _ in range(rng.choice([1, 1, 2]))))
+        if rng.random() < 0.3:
+            made = change_log(below, None if rng.random() < 0.3 else keys, self.next("log") + "_")
+            *columns, op, _ = made.columns
+            kind = Column(self.next("op"), "op", INTEGER)
+            return Project(made, (*columns, kind), (*map(read, columns), e(f'CAST("{op.id}" AS INT)')))
         made = records(below, None if rng.random() < 0.3 else keys, self.next("log") + "_")
         *columns, deleted, offset = made.columns
         number = Column(self.next("deleted"), "deleted", INTEGER)
@@ -628,6 +634,7 @@ def test_every_kind_of_operator_occurs():
         "sink",
         "laterowfilter",
         "records",
+        "changelog",
         "changes",
         "versions",
         "cut",

@@ -76,6 +76,7 @@ CASES = {
     ),
     "arrivals": Case("timeplus", _STREAMS, _VIEW + "SELECT k, latest(i) AS last FROM l GROUP BY k", _STREAM_ROWS),
     "asof": _tables("SELECT l.i, r.j FROM l ASOF JOIN r ON l.k = r.k AND l.i >= r.j"),
+    "changelog": _tables("WITH s AS CHANGELOG FROM l SELECT i, changelog_op AS op FROM s"),
     "changes": Case(
         "lenses",
         _TOPICS,

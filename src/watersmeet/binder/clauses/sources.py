@@ -13,7 +13,8 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import FileScan, Named, Recursion, SystemScan, TopicScan
-from watersmeet.algebra.nodes import Column, Cut, Join, KeyPair, Node, Project, Reopened, Scan, Union, Values
+from watersmeet.algebra.nodes import ChangeLog, Column, Cut, Join, KeyPair, Node, Project, Reopened, Scan, Union, Values
+from watersmeet.algebra.properties import identity
 from watersmeet.algebra.scalars import Oracle, Scalar
 from watersmeet.algebra.trees import exactly, read
 from watersmeet.binder.clauses.lookups import (
@@ -59,7 +60,7 @@ from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import near_relations, relation_in_from, with_current_names
 from watersmeet.dialects.script import read_script
 from watersmeet.dialects.tree.definitions import CreateView
-from watersmeet.dialects.tree.nodes import own_parts
+from watersmeet.dialects.tree.nodes import LoggedTable, own_parts
 from watersmeet.dialects.tree.queries import name_of, node_error, node_span
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, Span, did_you_mean, error
@@ -67,11 +68,13 @@ from watersmeet.expressions.casts import unify
 from watersmeet.expressions.context import Context, Value, common_type, duckdb_cast, first_line
 from watersmeet.expressions.scalars import bind_value, words_of
 from watersmeet.expressions.setfunctions import TableCall
-from watersmeet.values.types import VARCHAR, Schema, SqlType
+from watersmeet.values.types import BIGINT, SMALLINT, VARCHAR, Schema, SqlType
 
 
 def named_rows(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
     """The rows of the CTE `name`, with new ids."""
+    if isinstance(cte.query, LoggedTable):
+        return _log(cte, cte.query, binding, bind)
     if not binding.rules.batch:
         binding.collected.named.setdefault(cte)
         return bind(cte.query, cte.environment, binding)
@@ -85,6 +88,31 @@ def named_rows(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
         binding.collected.named[cte] = found = replace(found, relation=made)
     assert isinstance(found.relation, Named)
     return _read(found.relation, found.outputs, binding)
+
+
+#: The columns that AS CHANGELOG adds.
+CHANGE_OP, CHANGE_ROW = "changelog_op", "_changelog_row_id"
+
+
+def _log(cte: Cte, node: LoggedTable, binding: Binding, bind: BindQuery) -> Bound:
+    """The changes of a relation as rows: `WITH name AS CHANGELOG FROM relation`."""
+    if binding.rules.batch:
+        raise cte.environment.not_supported(
+            "AS CHANGELOG in a query that ends",
+            node,
+            detail="Which changes a relation had is only known from now on.",
+            hint="Create a materialized view or a sink of it.",
+        )
+    binding.collected.named.setdefault(cte)
+    tree, _ = bind_table(node, cte.environment, binding, bind)
+    key = identity(tree)
+    made = (
+        binding.new_column(CHANGE_OP, SMALLINT, nullable=False),
+        binding.new_column(CHANGE_ROW, BIGINT, nullable=False),
+    )
+    ordered = None if key is None else tuple(c.id for c in tree.columns if c.id in key)
+    log = ChangeLog(tree, ordered, (), made)
+    return Bound(log, tuple(OutputColumn(c) for c in log.columns))
 
 
 def _read(named: Named, outputs: Sequence[OutputColumn], binding: Binding) -> Bound:
@@ -323,16 +351,16 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
         return _rows(relation, item, env, replace(binding, part=part or _part(relation, node, binding)), bind)
 
     found, scope = binding.rules.relation(relation, item, env, binding, plain)
-    return found, _listed(scope, relation)
+    return found, _listed(scope, relation.unlisted)
 
 
-def _listed(scope: Scope, relation: Relation) -> Scope:
+def _listed(scope: Scope, unlisted: Sequence[str]) -> Scope:
     """The scope of a relation whose `unlisted` columns `*` omits."""
-    if not relation.unlisted:
+    if not unlisted:
         return scope
 
     def marked(columns: Iterable[ScopeColumn]) -> tuple[ScopeColumn, ...]:
-        return tuple(replace(c, unlisted=c.name in relation.unlisted) for c in columns)
+        return tuple(replace(c, unlisted=c.name in unlisted) for c in columns)
 
     tables = tuple(replace(t, columns=marked(t.columns)) for t in scope.tables)
     return replace(scope, tables=tables, visible=marked(scope.visible))
@@ -499,7 +527,8 @@ def _bind_cte(
     bound = named_rows(name, cte, binding, bind)
     check_alias_list(cte.names, bound.width, f'table "{name}"', env.text, node_span(node))
     item = NamedItem(alias, (*names, *cte.names[len(names) :]), f'table "{alias}"', node)
-    return bound.relation, binding.rules.item_scope(bound.relation, item, env, bound)
+    scope = binding.rules.item_scope(bound.relation, item, env, bound)
+    return bound.relation, _listed(scope, (CHANGE_ROW,)) if isinstance(cte.query, LoggedTable) else scope
 
 
 def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:

@@ -20,7 +20,7 @@ from watersmeet.dialects.statements import ddl
 from watersmeet.dialects.statements.ddl import cut_emit
 from watersmeet.dialects.statements.functions import function_readers
 from watersmeet.dialects.tree.definitions import CreateSink
-from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, LambdaCall, Marking, SessionOrder, retyped
+from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, LambdaCall, LoggedTable, Marking, SessionOrder, retyped
 from watersmeet.dialects.tree.queries import query_of
 from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Statement
@@ -202,6 +202,17 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             TokenType.ARROW: _arrow(exp.JSONExtract),
             TokenType.DARROW: _arrow(exp.JSONExtractScalar),
         }
+
+        def _parse_cte(self) -> exp.CTE | None:
+            """Reads a query of WITH, also `name AS CHANGELOG FROM relation`."""
+            begin = self._index
+            alias = self._parse_table_alias(self.ID_VAR_TOKENS)
+            if alias is None or not self._match_text_seq("AS", "CHANGELOG", "FROM"):
+                self._retreat(begin)
+                found: exp.CTE | None = super()._parse_cte()
+                return found
+            made: exp.CTE = self.expression(exp.CTE(this=retyped(self._parse_table_parts(), LoggedTable), alias=alias))
+            return made
 
         def _parse_partition_and_order(self) -> tuple[list[exp.Expression], exp.Expression | None]:
             """Reads PARTITION BY and ORDER BY of a window, and then a frame SESSION WITH GAP."""

@@ -45,6 +45,10 @@ class MarkedTable(exp.Table):  # type: ignore[misc]
         return False
 
 
+class LoggedTable(exp.Table):  # type: ignore[misc]
+    """The query of WITH that is the log of the changes of a relation: `WITH name AS CHANGELOG FROM relation`."""
+
+
 class RelationArgument(exp.Subquery):  # type: ignore[misc]
     """A query as an argument of a function in FROM, of a dialect that allows that."""
 

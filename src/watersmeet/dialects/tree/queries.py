@@ -178,18 +178,7 @@ def read_expression(tokens: Sequence[Token], text: str, dialect: Dialect) -> exp
     return found
 
 
-#: RisingWave's `WITH name AS CHANGELOG FROM relation`, without the name.
-_CHANGELOG: Final = ("WITH", "", "AS", "CHANGELOG", "FROM")
-
-
 def _check_tokens(tokens: Sequence[Token], text: str) -> None:
-    if [t.text.upper() if word else "" for t, word in zip(tokens, _CHANGELOG, strict=False)] == list(_CHANGELOG):
-        raise not_supported(
-            "AS CHANGELOG",
-            text,
-            Span(tokens[2].start, tokens[3].end + 1),
-            hint="CREATE SUBSCRIPTION and FETCH give the changes of a relation; so does a sink of type = 'debezium'.",
-        )
     following: list[Token | None] = [*tokens[1:], None]
     for token, after in zip(tokens, following, strict=True):
         kind = token.token_type

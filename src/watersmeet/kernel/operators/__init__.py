@@ -18,7 +18,7 @@ from watersmeet.kernel.operators import (
     topn,
     window,
 )
-from watersmeet.kernel.operators.changelogs import changes, records
+from watersmeet.kernel.operators.changelogs import changes, log, records
 from watersmeet.kernel.operators.filters import dynamic_filter, late_row_filter, time_filter
 from watersmeet.kernel.operators.join import arrival_asof, arrival_join
 from watersmeet.kernel.operators.rowwise import arrivals, constant, cut, map_rows, repeat, sort, union, unnest
@@ -39,6 +39,7 @@ STEPS: Final[dict[str, Step]] = {
     "arrivaljoin": arrival_join,
     "arrivals": arrivals,
     "asof": asof.step,
+    "changelog": log,
     "changes": changes,
     "constant": constant,
     "cut": cut,

@@ -21,7 +21,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.circuit.operators import SEQ_ROW_BITS, CauseSpec, Changes, Records, Upsert, Versions
+from watersmeet.circuit.changelogs import (
+    BUCKET_BITS,
+    DELETE,
+    EPOCH_BITS,
+    INSERT,
+    UPDATE_DELETE,
+    UPDATE_INSERT,
+    CauseSpec,
+    ChangeLog,
+    Changes,
+    Records,
+)
+from watersmeet.circuit.operators import SEQ_ROW_BITS, Upsert, Versions
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import Positions, distinct, microseconds
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
@@ -270,6 +282,28 @@ def _side(
 def _present(array: pa.Array) -> col.Mask:
     valid = col.validity(array)
     return np.ones(len(array), np.bool_) if valid is None else valid
+
+
+def log(op: ChangeLog, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
+    """The epoch's changes as numbered rows, in an order that depends only on them."""
+    changed = inputs[0]
+    arrays = [col.flat(c) for c in changed.columns.columns]
+    hashes = hash_columns(arrays, len(changed.diff), as_key=False)
+    rows, diff = canonical_rows([col.one_form(a) for a in arrays], changed.diff, hashes, whole_row=True)
+    arrays = col.gather_all(arrays, rows)
+    deleted = diff < 0
+    ops, order = np.where(deleted, DELETE, INSERT), np.arange(len(diff))
+    if op.keys:
+        keys = [key_form(arrays[k]) for k in op.keys]
+        of_row = group(keys, hash_columns(keys, len(diff))).of_row
+        both = np.isin(of_row, of_row[deleted]) & np.isin(of_row, of_row[~deleted])
+        ops[both] += UPDATE_INSERT - INSERT
+        ops[both & deleted] = UPDATE_DELETE
+        order = np.lexsort((~deleted, of_row))
+    each = np.repeat(order, np.abs(diff)[order])
+    numbers = (ctx.epoch << EPOCH_BITS) | (np.arange(len(each)) << BUCKET_BITS) | ctx.bucket
+    made = [pa.array(ops[each], pa.int16()), pa.array(numbers, pa.int64())]
+    return Delta(col.positional([*col.gather_all(arrays, each), *made]), np.ones(len(each), np.int64))
 
 
 def records(op: Records, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
