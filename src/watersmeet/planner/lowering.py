@@ -258,22 +258,17 @@ class Lowering:
         op = emit_exactly(self.builder, below, [below.values[c.id] for c in node.input.columns])
         places = {c.id: i for i, c in enumerate(node.own)}
         keys = None if node.key is None else tuple(places[i] for i in node.key)
-        op = op if keys is None else self._grouped(op, keys, [])
         schema = positional((c.type, c.nullable) for c in node.columns)
-        time = None if node.time is None else places[node.time]
-        kept = tuple(places[i] for i in node.kept)
-        made = self.builder.add(operators.Records((op.id,), schema, append_only=True, keys=keys, kept=kept, time=time))
-        return of_operator(made, [(c, i) for i, c in enumerate(node.columns)])
-
-    @lower.register
-    def _(self, node: ChangeLog, needed: _Ids) -> Stream:  # noqa: ARG002 - whether a row is a change depends on all of it
-        below = self.lower(node.input, node.input.ids)
-        op = emit_exactly(self.builder, below, [below.values[c.id] for c in node.own])
-        places = {c.id: i for i, c in enumerate(node.own)}
-        keys = tuple(places[i] for i in node.key or ())
-        op = self._grouped(op, keys or tuple(places.values()), [])
-        schema = positional((c.type, c.nullable) for c in node.columns)
-        made = self.builder.add(operators.ChangeLog((op.id,), schema, append_only=True, keys=keys))
+        made: Operator
+        if isinstance(node, ChangeLog):
+            op = self._grouped(op, keys or tuple(places.values()), [])
+            made = operators.ChangeLog((op.id,), schema, append_only=True, keys=keys or ())
+        else:
+            op = op if keys is None else self._grouped(op, keys, [])
+            time = None if node.time is None else places[node.time]
+            kept = tuple(places[i] for i in node.kept)
+            made = operators.Records((op.id,), schema, append_only=True, keys=keys, kept=kept, time=time)
+        self.builder.add(made)
         return of_operator(made, [(c, i) for i, c in enumerate(node.columns)])
 
     @lower.register

@@ -1,4 +1,5 @@
-"""Binds `FOR SYSTEM_TIME AS OF`: temporal joins by PROCTIME() or by a time of the left side, and reads of the past.
+"""Binds `FOR SYSTEM_TIME AS OF`: temporal joins by PROCTIME() or by a time of the left side, and reads of the past;
+logs of changes.
 
 RisingWave, "Joins", "Process-time temporal joins"; RW-49 to RW-58. Joins by a time of the left side follow Flink
 (documentation of its SQL joins, "Event Time Temporal Join"), as RisingWave lacks them.
@@ -14,7 +15,8 @@ from typing import Final, Literal
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import Past, PastScan
-from watersmeet.algebra.nodes import AsofJoin, Column, Join, KeyPair, Node, Scan, TemporalJoin, Versions
+from watersmeet.algebra.nodes import AsofJoin, ChangeLog, Column, Join, KeyPair, Node, Scan, TemporalJoin, Versions
+from watersmeet.algebra.properties import identity
 from watersmeet.algebra.rewrites.conditions import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.timewindows import TIME_TYPES
@@ -32,7 +34,7 @@ from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import columns_of, common_type
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.spans import set_span
-from watersmeet.values.types import BIGINT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ
+from watersmeet.values.types import BIGINT, BOOLEAN, DATE, SMALLINT, TIMESTAMP, TIMESTAMPTZ
 
 _KEY_HINT: Final = "Compare each column of its primary key with a column of the left side: ON left.k = right.k."
 
@@ -46,6 +48,21 @@ _NOW_HINT: Final = (
 )
 
 _RIGHT_HINT: Final = "It should be a table, index, or materialized view."
+
+
+#: The columns that AS CHANGELOG adds.
+CHANGE_OP, CHANGE_ROW = "changelog_op", "_changelog_row_id"
+
+
+def log_of(tree: Node, binding: Binding) -> ChangeLog:
+    """The changes of a relation as rows. RisingWave, "AS CHANGELOG"."""
+    key = identity(tree)
+    made = (
+        binding.new_column(CHANGE_OP, SMALLINT, nullable=False),
+        binding.new_column(CHANGE_ROW, BIGINT, nullable=False),
+    )
+    ordered = None if key is None else tuple(c.id for c in tree.columns if c.id in key)
+    return ChangeLog(tree, ordered, (), made)
 
 
 def is_looked_up(node: exp.Expression) -> bool:

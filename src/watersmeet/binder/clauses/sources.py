@@ -13,14 +13,15 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import FileScan, Named, Recursion, SystemScan, TopicScan
-from watersmeet.algebra.nodes import ChangeLog, Column, Cut, Join, KeyPair, Node, Project, Reopened, Scan, Union, Values
-from watersmeet.algebra.properties import identity
+from watersmeet.algebra.nodes import Column, Cut, Join, KeyPair, Node, Project, Reopened, Scan, Union, Values
 from watersmeet.algebra.scalars import Oracle, Scalar
 from watersmeet.algebra.trees import exactly, read
 from watersmeet.binder.clauses.lookups import (
+    CHANGE_ROW,
     check_clause,
     check_relation,
     is_looked_up,
+    log_of,
     past_scan,
     versions,
     wants_versions,
@@ -68,7 +69,7 @@ from watersmeet.expressions.casts import unify
 from watersmeet.expressions.context import Context, Value, common_type, duckdb_cast, first_line
 from watersmeet.expressions.scalars import bind_value, words_of
 from watersmeet.expressions.setfunctions import TableCall
-from watersmeet.values.types import BIGINT, SMALLINT, VARCHAR, Schema, SqlType
+from watersmeet.values.types import VARCHAR, Schema, SqlType
 
 
 def named_rows(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
@@ -90,10 +91,6 @@ def named_rows(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
     return _read(found.relation, found.outputs, binding)
 
 
-#: The columns that AS CHANGELOG adds.
-CHANGE_OP, CHANGE_ROW = "changelog_op", "_changelog_row_id"
-
-
 def _log(cte: Cte, node: LoggedTable, binding: Binding, bind: BindQuery) -> Bound:
     """The changes of a relation as rows: `WITH name AS CHANGELOG FROM relation`."""
     if binding.rules.batch:
@@ -105,13 +102,7 @@ def _log(cte: Cte, node: LoggedTable, binding: Binding, bind: BindQuery) -> Boun
         )
     binding.collected.named.setdefault(cte)
     tree, _ = bind_table(node, cte.environment, binding, bind)
-    key = identity(tree)
-    made = (
-        binding.new_column(CHANGE_OP, SMALLINT, nullable=False),
-        binding.new_column(CHANGE_ROW, BIGINT, nullable=False),
-    )
-    ordered = None if key is None else tuple(c.id for c in tree.columns if c.id in key)
-    log = ChangeLog(tree, ordered, (), made)
+    log = log_of(tree, binding)
     return Bound(log, tuple(OutputColumn(c) for c in log.columns))
 
 
