@@ -175,6 +175,7 @@ def _reader(
                     owner=session.transaction,
                     lookups=query.lookups,
                     past=past,
+                    reads=query.reads,
                 )
             )
         except Error:

@@ -11,7 +11,7 @@ fit into memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import duckdb
@@ -23,7 +23,7 @@ from watersmeet.store.segments import SegmentWriter
 from watersmeet.system import duckdbs
 from watersmeet.system.blobs import BlobRef
 from watersmeet.system.process import scratch_folder
-from watersmeet.values.packing import has_texts, is_packed, pack_columns, unpack_columns
+from watersmeet.values.packing import is_packed, pack_columns, text_columns, unpack_columns
 
 DIFF: Final = "_diff"
 _MARK: Final = b"watersmeet.diff"
@@ -131,18 +131,31 @@ def encode_change(table: pa.Table, diff: Diff | None, codec: pa.Codec = FAST) ->
     return sink.getvalue()
 
 
-def decode_change(buffer: pa.Buffer) -> tuple[pa.Table, Diff]:
-    """The inverse of `encode_change`, without copying uncompressed columns. The diff is read-only."""
+def decode_change(buffer: pa.Buffer, columns: Collection[str] | None = None) -> tuple[pa.Table, Diff]:
+    """The inverse of `encode_change`, without copying uncompressed columns. The diff is read-only.
+
+    columns: the names of the needed columns; None for all. Others are not decompressed, except for one if none exists.
+    """
     stream = pa.BufferReader(buffer)
-    table = pa.ipc.open_stream(stream).read_all()
-    if is_packed(table.schema):
-        table = unpack_columns(table, pa.ipc.open_stream(stream).read_all() if has_texts(table.schema) else None)
-    marked = (table.schema.metadata or {}).get(_MARK) == b"1"
+    schema = pa.ipc.open_stream(stream).schema
+    marked = (schema.metadata or {}).get(_MARK) == b"1"
+    last = len(schema) - 1
+    chosen = [i for i, n in enumerate(schema.names) if columns is None or n in columns or (marked and i == last)] or [0]
+    stream.seek(0)
+    table = _batch(stream, chosen)
+    if is_packed(schema):
+        inside = [place for place, number in enumerate(text_columns(schema)) if number in chosen]
+        table = unpack_columns(table, _batch(stream, inside) if inside else None, chosen)
     table = table.replace_schema_metadata(None)
     if not marked:
         return table, np.broadcast_to(np.int64(1), (table.num_rows,))
     last = table.num_columns - 1
     return table.remove_column(last), _single(table.column(last)).to_numpy(zero_copy_only=True)
+
+
+def _batch(stream: pa.NativeFile, columns: list[int]) -> pa.Table:
+    """The batch that begins at the position of `stream`, with these columns, at least one."""
+    return pa.ipc.open_stream(stream, options=pa.ipc.IpcReadOptions(included_fields=columns)).read_all()
 
 
 def fitted(rows: pa.Table, schema: pa.Schema, fills: Mapping[str, str]) -> pa.Table:

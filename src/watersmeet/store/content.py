@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import duckdb
@@ -27,6 +27,7 @@ from watersmeet.store.checkpoints import (
     newest_checkpoint,
 )
 from watersmeet.store.commits import CommitLog, RelationChange
+from watersmeet.store.inplace import Needed, PinnedFiles, StoredRows
 from watersmeet.store.layout import Layout
 from watersmeet.store.readers import READING, Reader, low_water_number
 from watersmeet.store.segmentfiles import KEPT_COMMITS, SegmentFiles
@@ -39,6 +40,12 @@ from watersmeet.values.types import arrow_schema
 
 #: A loaded relation that no query reads is updated when it is this many commits old.
 _LAG_COMMITS: Final = 512
+
+#: Relations with more stored rows are not loaded for queries.
+_LOADED_ROWS: Final = 1 << 18
+
+#: The name under which DuckDB reads the rows of a relation that is not loaded.
+_STREAM: Final = "_watersmeet_stream"
 
 _PIECE_ROWS: Final = 1 << 16
 #: The number of times that a refresh is repeated if retention has deleted the commits that it needs.
@@ -153,47 +160,91 @@ class Content:
         owner: object = None,
         lookups: Sequence[tuple[str, str]] = (),
         past: Sequence[PastContent] = (),
+        reads: Callable[[], Mapping[str, Needed]] = dict,
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Moment]]:
-        """A connection that shows relations as `refresh` does, and the moment that they show.
+        """A connection that shows relations as `refresh` does, and the moment that they show. Large relations are not
+        loaded for it: their rows are read from files while a query runs.
 
         Within the context, its relations stay unchanged while other threads refresh and read. Only one thread may use
         the connection at a time, and it must not change relations.
 
         lookups: columns, as (relation id, name), by whose values the query looks up rows. past: earlier content to
-        show, of relations among `relation_ids`; later commits are pinned.
+        show, of relations among `relation_ids`; later commits are pinned. reads: returns what the query needs of
+        relations, by id; it needs all columns of others.
         """
-        undoing = Undoing(self._changes, moment_at(self._log, catalog), catalog, past) if past else None
-        with self._lock:
-            moment = self._moment
-            if relation_ids and not (not newest and self._shows(catalog, relation_ids)):
-                moment = self.refresh(catalog, relation_ids, newest=newest, owner=owner)
-            for relation_id, column in lookups:
-                if relation_id in self._tables:
-                    self._tables[relation_id].look_up(column)
-            made = self._undo(undoing) if undoing is not None else {}
-            connection = self._idle.pop() if self._idle else duckdbs.another(self._connection)
-            self._reading += 1
-            path = f"{NEWEST},main" if newest else "main"
-            # From this SELECT on, the connection shows this moment.
-            connection.execute(f"SET search_path = '{path}'; BEGIN; SELECT 1 FROM {MOMENT}")
-            for name, overlay in made.items():
-                connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS {overlay.select}")
-        broken = True
-        try:
-            yield connection, moment
-            broken = False
-        finally:
+        with contextlib.ExitStack() as held:
+            files, large = self._large(catalog, relation_ids, held)
+            needed = reads() if large else {}
+            loaded = [i for i in relation_ids if i not in large]
+            overlaid = [one for one in past if one.relation_id not in large]
+            undoing = Undoing(self._changes, moment_at(self._log, catalog), catalog, overlaid) if overlaid else None
             with self._lock:
-                self._reading -= 1
-                with contextlib.suppress(duckdb.Error):
-                    connection.execute("ROLLBACK")
-                    broken = False
-                for overlay in made.values() if not self._closed else ():
-                    overlay.drop()
-                if broken or self._closed:
-                    connection.close()
-                else:
-                    self._idle.append(connection)
+                moment = moment_at(self._log, catalog) if large else self._moment
+                if loaded and not (not newest and self._shows(catalog, loaded)):
+                    moment = self.refresh(catalog, loaded, newest=newest, owner=owner)
+                elif loaded:
+                    moment = self._moment
+                covered = [self._overlays[i].upto for i in loaded if newest and i in self._overlays]
+                head = covered[0] if covered else self._log.head() if large else 0
+                own = {i: list(self._own.get((i, id(owner)), ())) for i in large if newest}
+                for relation_id, column in lookups:
+                    if relation_id in self._tables:
+                        self._tables[relation_id].look_up(column)
+                made = self._undo(undoing) if undoing is not None else {}
+                connection = self._idle.pop() if self._idle else duckdbs.another(self._connection)
+                self._reading += 1
+                path = f"{NEWEST},main" if newest else "main"
+                # From this SELECT on, the connection shows this moment.
+                connection.execute(f"SET search_path = '{path}'; BEGIN; SELECT 1 FROM {MOMENT}")
+                for name, overlay in made.items():
+                    connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS {overlay.select}")
+            broken = True
+            streams: dict[str, StoredRows] = {}
+            try:
+                for relation in (catalog.relations[i] for i in sorted(large)):
+                    assert files is not None
+                    upto = head if newest and isinstance(relation, Table) else moment.upto(relation)
+                    wanted = needed.get(relation.id, Needed(relation.columns, arrival=relation.append_only))
+                    streams[relation.shown] = files.rows(relation, upto, wanted, own.get(relation.id, ()))
+                    for one in past:
+                        if one.relation_id == relation.id:
+                            streams[one.name] = files.rows(relation, one.upto, Needed(relation.columns))
+                for number, (name, rows) in enumerate(streams.items()):
+                    rows.show(connection, name, f"{_STREAM}_{number}")
+                yield connection, moment
+                broken = False
+            except duckdb.Error as cause:
+                failed = next((rows.failure for rows in streams.values() if rows.failure is not None), None)
+                if failed is None or files is None:
+                    raise
+                raise files.explain(failed) from cause
+            finally:
+                with self._lock:
+                    self._reading -= 1
+                    with contextlib.suppress(duckdb.Error):
+                        connection.execute("ROLLBACK")
+                        broken = False
+                    for overlay in made.values() if not self._closed else ():
+                        overlay.drop()
+                    for number in range(len(streams)):
+                        with contextlib.suppress(duckdb.Error):
+                            connection.unregister(f"{_STREAM}_{number}")
+                    if broken or self._closed:
+                        connection.close()
+                    else:
+                        self._idle.append(connection)
+
+    def _large(
+        self, catalog: Catalog, relation_ids: Sequence[str], held: contextlib.ExitStack
+    ) -> tuple[PinnedFiles | None, set[str]]:
+        """The relations that are too large to be loaded, and their files, which stay until `held` ends."""
+        unloaded = [_stored(catalog, i) for i in relation_ids if i not in self._tables]
+        if not unloaded:
+            return None, set()
+        files = held.enter_context(
+            contextlib.closing(PinnedFiles(self._layout, self._log, self._segments, self._changes))
+        )
+        return files, {i for i, rows in files.stored_rows(unloaded).items() if rows > _LOADED_ROWS}
 
     @contextlib.contextmanager
     def movable(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
@@ -384,8 +435,10 @@ class Content:
             self._drop_overlay(relation.id)
         table.relation = relation
 
-    def _changes(self, bounds: dict[str, tuple[int, int]]) -> dict[str, list[RelationChange]]:
-        """The changes by relation id, in the commits within each relation's bounds (after, up to)."""
+    def _changes(self, bounds: dict[str, tuple[int, int]], *, fetch: bool = True) -> dict[str, list[RelationChange]]:
+        """The changes by relation id, in the commits within each relation's bounds (after, up to). fetch: whether all
+        their files will be read.
+        """
         found: dict[str, list[RelationChange]] = {}
         bounds = {i: b for i, b in bounds.items() if b[0] < b[1]}
         if not bounds:
@@ -397,9 +450,10 @@ class Content:
                 after, upto = bounds.get(relation_id, (0, 0))
                 if after < number <= upto:
                     found.setdefault(relation_id, []).append(change)
-        self._segments.prefetch(
-            {blob.file for changes in found.values() for change in changes for blob in change.blobs}
-        )
+        if fetch:
+            self._segments.prefetch(
+                {blob.file for changes in found.values() for change in changes for blob in change.blobs}
+            )
         return found
 
     def _undo(self, undoing: Undoing) -> dict[str, Overlay]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -111,10 +111,13 @@ class SegmentFiles:
         """The bytes of `ref`, mapped. Raises `condition`, naming the file, if it is missing, short or damaged."""
         return self._read(ref, condition, whole=not ref.file.endswith(".run"))
 
-    def read_change(self, ref: BlobRef) -> tuple[pa.Table, Diff]:
-        """The rows and diffs of a blob from `changes.encode_change`. Raises DATABASE_DAMAGED, naming the file."""
+    def read_change(self, ref: BlobRef, columns: Collection[str] | None = None) -> tuple[pa.Table, Diff]:
+        """The rows and diffs of a blob from `changes.encode_change`. columns: as in `changes.decode_change`.
+
+        Raises DATABASE_DAMAGED, naming the file.
+        """
         try:
-            return decode_change(self._read(ref, "DATABASE_DAMAGED", whole=True))
+            return decode_change(self._read(ref, "DATABASE_DAMAGED", whole=True), columns)
         except pa.ArrowException as cause:
             raise self._damaged(ref.file, "DATABASE_DAMAGED", "a blob holds no change") from cause
 

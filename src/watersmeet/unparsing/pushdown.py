@@ -17,12 +17,13 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import Named
-from watersmeet.algebra.nodes import Filter, Node, Project, Scan
+from watersmeet.algebra.nodes import Arrivals, Filter, Node, Project, Scan
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import walk, with_inputs
 from watersmeet.catalog import Catalog, ExternalTable
 from watersmeet.connectors.base.sources import Condition, Constant, Operator, Pushdown
+from watersmeet.store.inplace import Needed
 from watersmeet.unparsing.texts import quoted
 from watersmeet.values.types import TIMESTAMP, VARCHAR, Field, SqlType
 
@@ -56,6 +57,30 @@ def pushed_down(tree: Node, sql: str, catalog: Catalog) -> tuple[Pushdown, ...]:
     pushed = [n for part in parts for n in walk(push_filters(part))]
     above = {n.input: n.predicate for n in pushed if isinstance(n, Filter) and isinstance(n.input, Scan)}
     return tuple(_needed(s, above.get(s), sql) for s in scans if counts[s.relation_id] == 1)
+
+
+def stored_reads(tree: Node, sql: str, catalog: Catalog) -> dict[str, Needed]:
+    """What a query needs of each stored relation, by id. A relation that is read repeatedly has the columns of all
+    reads, and no conditions.
+
+    sql: the SQL of the query.
+    """
+    found: dict[str, Needed] = {}
+    for part in _evaluated_once(tree):
+        above = {
+            n.input: n.predicate
+            for n in walk(push_filters(part))
+            if isinstance(n, Filter) and isinstance(n.input, Scan)
+        }
+        for node in walk(part):
+            scan = node.scan if isinstance(node, Arrivals) else node
+            if not isinstance(scan, Scan) or not catalog.relations[scan.relation_id].is_stored:
+                continue
+            conditions = _conditions(scan, above.get(scan)) if node is scan else ()
+            one = Needed(_read(scan, sql), conditions, arrival=node is not scan)
+            other = found.get(scan.relation_id)
+            found[scan.relation_id] = one if other is None else one.joined(other)
+    return found
 
 
 def looked_up(tree: Node, catalog: Catalog) -> tuple[tuple[str, str], ...]:
@@ -151,9 +176,14 @@ def _evaluated_once(tree: Node) -> list[Node]:
 
 
 def _needed(scan: Scan, predicate: Scalar | None, sql: str) -> Pushdown:
-    fields = [Field(n, c.type, c.nullable) for n, c in zip(scan.source_names, scan.outputs, strict=True)]
-    read = [f for f, c in zip(fields, scan.outputs, strict=True) if sql.count(quoted(c.id)) > 1]
-    return Pushdown(scan.relation_id, tuple(read or fields[:1]), _conditions(scan, predicate))
+    first = Field(scan.source_names[0], scan.outputs[0].type, scan.outputs[0].nullable)
+    return Pushdown(scan.relation_id, _read(scan, sql) or (first,), _conditions(scan, predicate))
+
+
+def _read(scan: Scan, sql: str) -> tuple[Field, ...]:
+    """The columns of a scan that the SQL of its query reads."""
+    columns = zip(scan.source_names, scan.outputs, strict=True)
+    return tuple(Field(n, c.type, c.nullable) for n, c in columns if sql.count(quoted(c.id)) > 1)
 
 
 def _conditions(scan: Scan, predicate: Scalar | None) -> tuple[Condition, ...]:

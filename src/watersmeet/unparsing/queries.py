@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import duckdb
@@ -22,7 +23,8 @@ from watersmeet.dialects.tree.queries import depth_checked
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import NO_INTEGER
 from watersmeet.expressions.context import FAILURES, first_line
-from watersmeet.unparsing.pushdown import ValueLookup, looked_up, pushed_down, value_lookup
+from watersmeet.store.inplace import Needed
+from watersmeet.unparsing.pushdown import ValueLookup, looked_up, pushed_down, stored_reads, value_lookup
 from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import quoted
 from watersmeet.values import DEFAULT_DIALECT
@@ -36,7 +38,8 @@ class QuerySql(QueryFacts):
     """The DuckDB SQL of a batch query. topics: the topics that it reads, with at least one column each.
 
     pushdowns: columns and conditions for external tables. lookups: the columns by which it looks up rows, as (relation
-    id, column). only: the look-up of which it consists, if it does nothing else.
+    id, column). only: the look-up of which it consists, if it does nothing else. reads: returns what it reads of each
+    stored relation, as in `stored_reads`.
     """
 
     sql: str
@@ -44,6 +47,7 @@ class QuerySql(QueryFacts):
     pushdowns: tuple[Pushdown, ...] = field(default=(), kw_only=True)
     lookups: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
     only: ValueLookup | None = field(default=None, kw_only=True)
+    reads: Callable[[], dict[str, Needed]] = field(default=dict, kw_only=True, compare=False)
 
 
 def to_duckdb(
@@ -67,10 +71,16 @@ def to_duckdb(
         writer = Writer(lambda i: relation_name(catalog.relations[i]))
         sql = writer.query(found.bound.relation, [c.name for c in columns])
     facts = {**found.facts, "topics": tuple(_read_in(sql, t) for t in found.topics)}
-    pushdowns = pushed_down(found.bound.relation, sql, catalog)
     tree = found.bound.relation
-    lookups = looked_up(tree, catalog)
-    return QuerySql(sql, columns, pushdowns=pushdowns, lookups=lookups, only=value_lookup(tree), **facts)
+    return QuerySql(
+        sql,
+        columns,
+        pushdowns=pushed_down(tree, sql, catalog),
+        lookups=looked_up(tree, catalog),
+        only=value_lookup(tree),
+        reads=partial(stored_reads, tree, sql, catalog),
+        **facts,
+    )
 
 
 def _read_in(sql: str, scan: TopicScan) -> TopicScan:

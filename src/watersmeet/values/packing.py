@@ -8,6 +8,7 @@ itself; and Spark's Java copies sent bytes several times. Packing takes one pass
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -53,27 +54,33 @@ def is_packed(schema: pa.Schema) -> bool:
     return _PACKED in (schema.metadata or {})
 
 
-def has_texts(schema: pa.Schema) -> bool:
-    """Whether a batch with this schema is followed by a second one."""
-    return bool(json.loads(schema.metadata[_PACKED])["texts"])
+def text_columns(schema: pa.Schema) -> list[int]:
+    """The columns of the second batch, as positions in the first; if there are none, there is no second batch."""
+    found: list[int] = json.loads(schema.metadata[_PACKED])["texts"]
+    return found
 
 
-def unpack_columns(head: pa.Table, texts: pa.Table | None) -> pa.Table:
-    """The inverse of `pack_columns`. Each column of the tables has one chunk."""
+def unpack_columns(head: pa.Table, texts: pa.Table | None, columns: Sequence[int] | None = None) -> pa.Table:
+    """The inverse of `pack_columns`. Each column of the tables has one chunk.
+
+    columns: the positions of the columns that the tables have, ascending; None for all.
+    """
     layout: dict[str, Any] = json.loads(head.schema.metadata[_PACKED])
     schema = pa.ipc.read_schema(pa.py_buffer(head.schema.metadata[_SCHEMA]))
     lows = {int(i): low for i, low in layout["lows"].items()}
-    places = {column: place for place, column in enumerate(layout["texts"])}
+    numbers = list(range(len(schema))) if columns is None else columns
+    places = {column: place for place, column in enumerate(n for n in layout["texts"] if n in numbers)}
     arrays = []
-    for number, (field, column) in enumerate(zip(schema, head.columns, strict=True)):
-        array = column.chunk(0)
+    for number, column in zip(numbers, head.columns, strict=True):
+        array, kind = column.chunk(0), schema.field(number).type
         if number in places:
             assert texts is not None
-            array = _strings(array, field.type, texts.column(places[number]).chunk(0).buffers()[2])
+            array = _strings(array, kind, texts.column(places[number]).chunk(0).buffers()[2])
         elif number in lows:
-            array = _wide(array, field.type, lows[number])
+            array = _wide(array, kind, lows[number])
         arrays.append(array)
-    return pa.Table.from_arrays(arrays, schema=schema)
+    chosen = pa.schema([schema.field(n) for n in numbers], schema.metadata)
+    return pa.Table.from_arrays(arrays, schema=chosen)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -1,0 +1,207 @@
+"""SELECTs of a large view in fresh processes: time, memory and temporary disk, beside DuckDB over Parquet."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+import watersmeet
+
+TABLES = """
+CREATE TABLE dims (n bigint, d bigint, name varchar, region int) APPEND ONLY;
+CREATE TABLE facts (id bigint, d bigint, moment timestamp, amount bigint) APPEND ONLY;
+"""
+VIEW = """
+CREATE MATERIALIZED VIEW joined AS
+SELECT f.id * 20::bigint + dims.n AS id, f.d, f.moment, f.amount, dims.name, dims.region
+FROM facts f JOIN dims ON f.d = dims.d
+"""
+ROWS = (
+    "SELECT g AS id, g % 1000 AS d, timestamp '2026-01-01' + g * interval '1 second' AS moment, "
+    "g::bigint * 7919 % 100003 AS amount"
+)
+DIMS = "SELECT g % 20 AS n, g / 20 AS d, 'name of ' || g AS name, (g % 50)::int AS region"
+QUERIES = {
+    "limit": "SELECT * FROM joined LIMIT 10",
+    "one key": "SELECT * FROM joined WHERE id = {key}",
+    "count": "SELECT count(*) FROM joined",
+    "time": "SELECT count(*), sum(amount) FROM joined WHERE moment >= '{first}' AND moment < '{last}'",
+    "aggregate": "SELECT region, count(*), sum(amount), min(moment), max(id), sum(d), min(name) FROM joined "
+    "GROUP BY region",
+    "one column": "SELECT sum(amount) FROM joined",
+}
+CHECK = (
+    "SELECT count(*), sum(id), sum(d), sum(amount), sum(region), sum(length(name)), "
+    "sum(extract(epoch FROM moment)::bigint) FROM joined"
+)
+#: The columns of the printed table in milliseconds and megabytes: their key in the answer of `ask`, and its factor.
+_SHOWN = {
+    "open": ("opened_s", 1e3),
+    "first": ("first_s", 1e3),
+    "cpu": ("first_cpu_s", 1e3),
+    "again": ("again_s", 1e3),
+    "again cpu": ("again_cpu_s", 1e3),
+    "peak MB": ("peak_mb", 1),
+    "own MB": ("own_mb", 1),
+    "temp MB": ("temporary_mb", 1),
+}
+_BATCH = 250_000
+_COPIES = 20
+
+
+class Peak:
+    """The peak of the temporary bytes below a folder, sampled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bytes = 0
+        self._folder = folder
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.01):
+            sizes = []
+            for path in self._folder.rglob("*"):
+                try:
+                    sizes.append(path.stat().st_size if path.is_file() else 0)
+                except OSError:
+                    continue
+            self.bytes = max(self.bytes, sum(sizes))
+
+    def end(self) -> int:
+        self._stop.set()
+        self._thread.join()
+        return self.bytes
+
+
+def _memory(field: str) -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(field))
+
+
+def first_of(rows: Sequence[Sequence[object]]) -> list[str]:
+    """The values of the first of the ordered rows, as text, because Decimals and integers differ."""
+    return min((list(map(str, row)) for row in rows), default=[])
+
+
+def ask(path: str, sql: str, times: int) -> dict[str, object]:
+    """The rows of a query and its cost, for a process that has read nothing else."""
+    temporary = Peak(Path(tempfile.gettempdir()))
+    began = time.perf_counter()
+    connection = watersmeet.connect(path, read_only=True, runtime="inprocess")
+    opened = time.perf_counter() - began
+    took = []
+    for _ in range(times):
+        began, cpu = time.perf_counter(), time.process_time()
+        rows = connection.execute(sql).fetchall()
+        took.append((time.perf_counter() - began, time.process_time() - cpu))
+    found = {
+        "rows": len(rows),
+        "first": first_of(rows),
+        "opened_s": opened,
+        "first_s": took[0][0],
+        "first_cpu_s": took[0][1],
+        "again_s": min(took)[0],
+        "again_cpu_s": min(took)[1],
+        "peak_mb": _memory("VmHWM") / 1e6,
+        "own_mb": _memory("RssAnon") / 1e6,
+        "temporary_mb": temporary.end() / 1e6,
+    }
+    connection.close()
+    return found
+
+
+def fresh(path: Path, sql: str, times: int = 3) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as scratch:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks", "reading", f"--ask={sql}", f"--database={path}", f"--times={times}"],
+            env=os.environ | {"TMPDIR": scratch},
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def make(path: Path, rows: int) -> None:
+    """The database with the view `joined`, of `rows` rows."""
+    began = time.perf_counter()
+    with watersmeet.connect(path, runtime="inprocess", parallelism=2) as connection:
+        connection.execute(TABLES + VIEW)
+        connection.execute(f"INSERT INTO dims {DIMS} FROM generate_series(0, {1000 * _COPIES - 1}) AS s(g)")
+        connection.execute("FLUSH")
+        for first in range(0, rows // _COPIES, _BATCH):
+            last = min(first + _BATCH, rows // _COPIES) - 1
+            connection.execute(f"INSERT INTO facts {ROWS} FROM generate_series({first}, {last}) AS s(g)")
+            connection.execute("FLUSH")
+    size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+    print(f"made in {time.perf_counter() - began:.0f} s, {size / 1e6:.0f} MB on disk", flush=True)
+
+
+def compare(parquet: Path, rows: int) -> duckdb.DuckDBPyConnection:
+    """DuckDB, with the content of the view, computed by itself, in Parquet."""
+    model = duckdb.connect(config={"threads": 2, "memory_limit": "2GB"})
+    model.execute(
+        f"COPY (SELECT f.id * 20::bigint + x.n AS id, f.d, f.moment, f.amount, x.name, x.region "
+        f"FROM ({ROWS} FROM range({rows // _COPIES}) AS s(g)) f JOIN ({DIMS.replace(' / ', ' // ')} "
+        f"FROM range({1000 * _COPIES}) AS s(g)) x ON f.d = x.d) TO '{parquet}' (FORMAT parquet)"
+    )
+    model.execute(f"CREATE VIEW joined AS FROM '{parquet}'")
+    return model
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="reading", description=__doc__)
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--database", type=Path, help="a database that an earlier run has made; made if absent")
+    parser.add_argument("--times", type=int, default=3, help="how often each process asks")
+    parser.add_argument("--only", nargs="*", default=[], help="the names of queries")
+    parser.add_argument("--ask", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.ask:
+        print(json.dumps(ask(str(options.database), options.ask, options.times)))
+        return 0
+    with tempfile.TemporaryDirectory() as scratch:
+        path = options.database or Path(scratch) / "db"
+        if not path.exists():
+            make(path, options.rows)
+        model = compare(Path(scratch) / "joined.parquet", options.rows)
+        with watersmeet.connect(path, read_only=True, runtime="inprocess") as connection:
+            ours = connection.execute(CHECK).fetchone()
+        theirs = model.execute(CHECK).fetchone()
+        assert ours is not None
+        assert theirs is not None
+        assert tuple(map(int, ours)) == tuple(map(int, theirs)), (ours, theirs)
+        print(f"count and checksums as DuckDB's: {tuple(map(int, ours))}", flush=True)
+        middle = options.rows // _COPIES // 2
+        places = {"key": options.rows // 2 + 7}
+        for name, offset in (("first", 0), ("last", options.rows // _COPIES // 100)):
+            row = model.execute(f"SELECT timestamp '2026-01-01' + {middle + offset} * interval '1 second'").fetchone()
+            assert row is not None
+            places[name] = row[0]
+        print(f"{'query':12}" + "".join(f"{name:>11}" for name in (*_SHOWN, "Parquet", "cpu")))
+        for name, query in QUERIES.items():
+            if options.only and name not in options.only:
+                continue
+            sql = query.format(**places)
+            found = fresh(path, sql, options.times)
+            began, cpu = time.perf_counter(), time.process_time()
+            expected = model.execute(sql).fetchall()
+            other = time.perf_counter() - began, time.process_time() - cpu
+            if name != "limit":
+                assert found["first"] == first_of(expected), (name, found["first"], expected[:1])
+            numbers = [float(str(found[key])) * by for key, by in _SHOWN.values()] + [n * 1000 for n in other]
+            print(f"{name:12}" + "".join(f"{n:11.1f}" for n in numbers), flush=True)
+    return 0

@@ -1,0 +1,389 @@
+"""The content of a relation as streams of Arrow, read from its files while DuckDB scans it; nothing is loaded.
+
+The content is the sum of changes: the levels of a snapshot and the later changes. Rows of changes with deletions are
+compared by hash: rows whose hash a deletion has are held back, and their sum with the deletions is the end of the
+stream. All other rows pass at once, so memory holds the deletions and the rows that they cancel.
+
+Only the columns that a query reads are decompressed, and none if it needs no more than the number of rows. If a query
+has conditions, the columns in them come first, and others only where a row satisfies them. Two changes of an equal row
+satisfy the same conditions, so this also holds with deletions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.catalog import Relation
+from watersmeet.connectors.base.sources import Condition
+from watersmeet.errors import error
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
+from watersmeet.kernel.evaluation.duck import input_field
+from watersmeet.kernel.runs.delta import Delta, are_ones, consolidate, taken
+from watersmeet.store.changes import Diff, RelationChange, fitted, quoted
+from watersmeet.store.checkpoints import Snapshot, newest_checkpoint
+from watersmeet.store.commits import CommitLog
+from watersmeet.store.layout import Layout
+from watersmeet.store.readers import READING, Reader, low_water_number
+from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.system.blobs import BlobRef
+from watersmeet.system.duckdbs import ARRIVAL, arrival_view
+from watersmeet.values.types import Schema, arrow_schema
+
+#: Rows of one batch of a stream without columns.
+_COUNTED_ROWS: Final = 1 << 20
+
+#: The number of changes that are decoded at a time; the first of a stream is decoded without others.
+_AT_ONCE: Final = 2
+
+#: The number of places per hash in the first, coarse test of hashes, and the maximum number of its bits.
+_PLACES: Final = 32
+
+_MOST_BITS: Final = 26
+
+#: Arrow's functions of the comparisons that are evaluated before other columns are decoded.
+_COMPARED: Final[dict[str, Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
+    "=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
+}  # fmt: skip
+
+Value = TypeVar("Value")
+Changes = Callable[..., dict[str, list[RelationChange]]]
+
+
+class Part(NamedTuple):
+    """A change whose rows are added up. source: a stored blob, or rows and diffs in memory. sign: -1 takes it back.
+
+    deletes: whether a diff times `sign` may be negative.
+    """
+
+    source: BlobRef | tuple[pa.Table, Diff]
+    deletes: bool
+    sign: int = 1
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What a query needs of a relation. columns: those that it reads; without any, only the number of rows counts.
+
+    conditions: rows that do not satisfy them have no effect. arrival: whether it needs the order of arrival.
+    """
+
+    columns: Schema
+    conditions: tuple[Condition, ...] = ()
+    arrival: bool = False
+
+    def joined(self, other: Needed) -> Needed:
+        """What two scans need that show the same rows."""
+        columns = tuple(dict.fromkeys((*self.columns, *other.columns)))
+        return Needed(columns, (), self.arrival or other.arrival)
+
+
+class StoredRows:
+    """The rows of a relation at one moment, of which DuckDB reads any number of streams at a time.
+
+    failure: the error that ended a stream, which DuckDB would turn into its own.
+    """
+
+    def __init__(
+        self, segments: SegmentFiles, relation: Relation, parts: Sequence[Part], count: int, needed: Needed
+    ) -> None:
+        """count: the number of rows of the content. An insert-only relation ends after as many rows of `parts`."""
+        self.relation = relation
+        self.failure: Exception | None = None
+        self._segments = segments
+        self._parts = parts
+        self._count = count
+        self._needed = needed
+        names = [c.name for c in relation.columns]
+        read = {c.name for c in needed.columns}
+        self._places = [i for i, n in enumerate(names) if n in read]
+        stored = relation.as_stored
+        self._fills = stored.fills
+        self._dropped = stored.dropped
+        self._stored = arrow_schema(stored.columns, positional=False)
+        self._keys = [names.index(k) for k in relation.primary_key] or list(range(len(names)))
+        fields = [input_field(f"c{i}", relation.columns[i].type) for i in self._places]
+        if needed.arrival or not fields:
+            fields.append(pa.field("_n", pa.int64()))
+        self.schema = pa.schema(fields)
+
+    def show(self, connection: duckdb.DuckDBPyConnection, name: str, source: str) -> None:
+        """Creates a temporary view of these rows, in which columns that are not read are NULL. source: the name of a
+        view of this object, which the caller unregisters.
+        """
+        connection.register(source, self)
+        columns = ", ".join(
+            f"CAST({f'c{i}' if i in self._places else 'NULL'} AS {column.type.duckdb}) AS {quoted(column.name)}"
+            for i, column in enumerate(self.relation.columns)
+        )
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS SELECT {columns} FROM {source}")
+        if self._needed.arrival:
+            select = f"SELECT {columns}, _n AS {quoted(ARRIVAL)} FROM {source}"
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(arrival_view(name))} AS {select}")
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches()).__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            if not self._needed.columns:
+                yield from self._counted()
+                return
+            first, left = 0, self._count
+            for rows in (
+                self._remaining() if any(p.deletes for p in self._parts) else self._ahead(self._all, self._parts)
+            ):
+                arrays = [rows.columns.column(i) for i in range(rows.columns.num_columns)]
+                if not are_ones(rows.diff):
+                    arrays = col.gather_all(
+                        [col.flat(a) for a in arrays], np.repeat(np.arange(rows.num_rows), rows.diff)
+                    )
+                count = len(arrays[0])
+                if self._needed.arrival:
+                    arrays.append(pa.array(np.arange(first, first + count)))
+                table = pa.Table.from_arrays(arrays, schema=self.schema)
+                # only insert-only relations without conditions have rows that are not counted: the last ones
+                yield from (table if self._needed.conditions else table.slice(0, left)).to_batches()
+                first, left = first + count, left - count
+                if left <= 0 and not self._needed.conditions:
+                    return
+        except Exception as cause:
+            self.failure = cause
+            raise
+
+    def _counted(self) -> Iterator[pa.RecordBatch]:
+        """Batches without columns of the relation."""
+        for start in range(0, self._count, _COUNTED_ROWS):
+            numbers = np.arange(start, min(start + _COUNTED_ROWS, self._count))
+            yield pa.RecordBatch.from_arrays([pa.array(numbers)], schema=self.schema)
+
+    def _all(self, part: Part) -> Delta:
+        """The rows of a part that satisfy the conditions."""
+        read = _Decoded(self, part)
+        rows = read.satisfying(self._needed.conditions)
+        return read.delta(self._places, rows)
+
+    def _remaining(self) -> Iterator[Delta]:
+        """The rows that no deletion cancels."""
+        held = [d for d in self._ahead(self._deleted, [p for p in self._parts if p.deletes]) if d.num_rows]
+        hashes = _HashSet([self._hash(d.columns.columns) for d in held])
+        for passed, some in self._ahead(lambda part: self._inserted(part, hashes), self._parts):
+            held += [some] if some.num_rows else []
+            yield passed
+        if held:
+            left = consolidate(Delta.concat(held))
+            if bool((left.diff < 0).any()) and not self._needed.conditions:
+                raise error("DATABASE_DAMAGED", f'the changes of "{self.relation.name}" delete rows that are not there')
+            yield left.take(np.flatnonzero(left.diff > 0)).select(self._places)
+
+    def _deleted(self, part: Part) -> Delta:
+        """The deletions of a part, with all columns."""
+        read = _Decoded(self, part)
+        rows = read.satisfying(self._needed.conditions)
+        chosen = read.diff < 0 if rows is None else read.diff[rows] < 0
+        return read.delta(range(len(self._stored)), np.flatnonzero(chosen) if rows is None else rows[chosen])
+
+    def _inserted(self, part: Part, deleted: _HashSet) -> tuple[Delta, Delta]:
+        """(the inserted rows of a part that are none of `deleted`, others with all columns)."""
+        read = _Decoded(self, part)
+        rows = read.satisfying(self._needed.conditions)
+        if part.deletes:
+            chosen = read.diff > 0 if rows is None else read.diff[rows] > 0
+            rows = np.flatnonzero(chosen) if rows is None else rows[chosen]
+        keys = read.delta(self._keys, rows)
+        held = deleted.contains(self._hash(keys.columns.columns)) if keys.num_rows else np.zeros(0, np.bool_)
+        if not held.any():
+            return read.delta(self._places, rows), keys.take(np.zeros(0, np.int64))
+        every = np.arange(len(held)) if rows is None else rows
+        return read.delta(self._places, every[~held]), read.delta(range(len(self._stored)), every[held])
+
+    def _hash(self, columns: Sequence[col.Column]) -> Hashes:
+        """The hashes of rows by the key, or by all columns. columns: these, or all."""
+        if len(columns) > len(self._keys):
+            columns = [columns[i] for i in self._keys]
+        return hash_columns(columns, as_key=False)
+
+    def _ahead(self, work: Callable[[Part], Value], parts: Sequence[Part]) -> Iterator[Value]:
+        """The results of `work` for each part, in order, with few of them computed in advance."""
+        yield from map(work, parts[:1])
+        if len(parts) < 2:
+            return
+        waiting: deque[Future[Value]] = deque()
+        pool = ThreadPoolExecutor(_AT_ONCE, "watersmeet-reading")
+        try:
+            for part in parts[1:]:
+                waiting.append(pool.submit(work, part))
+                if len(waiting) > _AT_ONCE:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def read(self, part: Part, places: Sequence[int]) -> tuple[list[pa.Array], Diff]:
+        """Columns of a part in the types of the relation, and its diffs."""
+        schema = pa.schema([self._stored.field(i) for i in places])
+        if isinstance(part.source, BlobRef):
+            rows, diff = self._segments.read_change(part.source, schema.names)
+            columns = fitted(rows, schema, self._fills).columns
+        else:
+            table, diff = part.source
+            columns = [table.column(i) for i in places]
+        arrays = [col.flat(c if c.type == f.type else c.cast(f.type)) for c, f in zip(columns, schema, strict=True)]
+        return arrays, diff if part.sign > 0 else -diff
+
+
+class PinnedFiles:
+    """The files with the content of relations as of the newest moments, none of which is deleted until `close`."""
+
+    def __init__(self, layout: Layout, log: CommitLog, segments: SegmentFiles, changes: Changes) -> None:
+        """changes: as in `Content`."""
+        self._layout = layout
+        self._log = log
+        self._segments = segments
+        self._changes = changes
+        self._lease = Reader(layout)
+        self._checkpoint = newest_checkpoint(layout, log)
+        while not self._lease.try_pin(self._checkpoint.moment.transaction):
+            if log.writer:
+                log.check()  # An overtaken writer never sees a newer checkpoint.
+            log.head(anew=True)
+            self._checkpoint = newest_checkpoint(layout, log)
+
+    def close(self) -> None:
+        """Ends the lease."""
+        self._lease.close()
+
+    def stored_rows(self, relations: Sequence[Relation]) -> dict[str, int]:
+        """The number of rows to read for the newest content of each relation."""
+        upto = self._log.head()
+        found = {r.id: self._snapshot(r) for r in relations}
+        changes = self._changes({i: (s.upto, upto) for i, s in found.items()}, fetch=False)
+        return {i: s.stored_rows + sum(b.rows for c in changes.get(i, ()) for b in c.blobs) for i, s in found.items()}
+
+    def rows(
+        self, relation: Relation, upto: int, needed: Needed, own: Sequence[tuple[pa.Table, Diff]] = ()
+    ) -> StoredRows:
+        """The rows of a relation at commit `upto`, with the changes of an open transaction."""
+        snapshot = self._snapshot(relation)
+        parts = [Part(blob, not level.insert_only) for level in snapshot.levels for blob in level.blobs]
+        low, high = sorted((snapshot.upto, upto))
+        changes = self._changes({relation.id: (low, high)}, fetch=False).get(relation.id, [])
+        count = sum(c.inserted_rows - c.deleted_rows for c in changes)
+        if upto >= snapshot.upto:
+            parts += [Part(blob, c.deleted_rows > 0) for c in changes for blob in c.blobs]
+        elif not relation.append_only:
+            parts += [Part(blob, c.inserted_rows > 0, -1) for c in changes for blob in c.blobs]
+        parts += [Part(change, bool((change[1] < 0).any())) for change in own]
+        total = snapshot.rows + (count if upto >= snapshot.upto else -count) + sum(int(d.sum()) for _, d in own)
+        return StoredRows(self._segments, relation, parts, total, needed)
+
+    def explain(self, cause: Exception) -> Exception:
+        """The error to raise for a failed stream: in an object store, a writer waits only a limited time for a reader
+        of another process.
+        """
+        if self._layout.directory is None and low_water_number(self._layout) > self._lease.lease.commit:
+            return error(
+                "SNAPSHOT_TOO_OLD",
+                "files were deleted before they could be read",
+                detail=f"The files that a reader needs are kept for {READING} seconds of the process that writes.",
+                hint="Read again, read less at a time, or let the process that writes keep files for longer.",
+            )
+        return cause
+
+    def _snapshot(self, relation: Relation) -> Snapshot:
+        found = self._checkpoint.relations.get(relation.id)
+        if found is None and int(relation.id.lstrip("abcdefghijklmnopqrstuvwxyz")) < self._checkpoint.next_number:
+            raise error("UNDEFINED_RELATION", f'relation "{relation.shown}" was dropped meanwhile')
+        return found or Snapshot(self._checkpoint.moment.transaction)
+
+
+class _Decoded:
+    """The rows of a part, whose columns are decoded when they are first used."""
+
+    def __init__(self, rows: StoredRows, part: Part) -> None:
+        self._rows = rows
+        self._part = part
+        self._columns: dict[int, pa.Array] = {}
+        self._diff: Diff | None = None
+
+    @property
+    def diff(self) -> Diff:
+        if self._diff is None:
+            self.columns([0])
+        assert self._diff is not None
+        return self._diff
+
+    def columns(self, places: Sequence[int]) -> list[pa.Array]:
+        """The columns at `places`."""
+        missing = [p for p in places if p not in self._columns]
+        if missing:
+            arrays, self._diff = self._rows.read(self._part, missing)
+            self._columns.update(zip(missing, arrays, strict=True))
+        return [self._columns[p] for p in places]
+
+    def satisfying(self, conditions: Sequence[Condition]) -> col.Positions | None:
+        """The positions of rows that may satisfy all conditions; None for all rows."""
+        found: pa.Array | None = None
+        for condition in conditions:
+            place = next(i for i, c in enumerate(self._rows.relation.columns) if c.name == condition.column.name)
+            mask = _mask(self.columns([place])[0], condition)
+            if mask is not None:
+                found = mask if found is None else pc.and_(found, mask)
+                if not pc.any(found).as_py():
+                    return np.zeros(0, np.int64)
+        return None if found is None else np.flatnonzero(found.to_numpy(zero_copy_only=False))
+
+    def delta(self, places: Sequence[int], rows: col.Positions | None) -> Delta:
+        """The columns at `places` of `rows`; None for all. Columns of no rows are not decoded."""
+        if rows is None:
+            return Delta(col.positional(self.columns(places)), self.diff)
+        if not len(rows):
+            none = [pa.array([], self._rows.relation.columns[p].type.arrow) for p in places]
+            return Delta(col.positional(none), np.zeros(0, np.int64))
+        return Delta(col.positional(col.gather_all(self.columns(places), rows)), taken(self.diff, rows))
+
+
+class _HashSet:
+    """A set of hashes, with a coarse test that few others pass."""
+
+    def __init__(self, parts: Sequence[Hashes]) -> None:
+        self._sorted = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.uint64)
+        bits = min(_MOST_BITS, (len(self._sorted) * _PLACES).bit_length())
+        self._low = np.uint64((1 << bits) - 1)
+        self._known = np.zeros(1 << bits, np.bool_)
+        self._known[(self._sorted & self._low).view(np.int64)] = True
+
+    def contains(self, hashes: Hashes) -> col.Mask:
+        """For each hash, whether it is in the set."""
+        found: col.Mask = self._known[(hashes & self._low).view(np.int64)]
+        rows = np.flatnonzero(found)
+        if len(rows):
+            some = hashes[rows]
+            at = np.minimum(np.searchsorted(self._sorted, some), len(self._sorted) - 1)
+            found[rows] = self._sorted[at] == some
+        return found
+
+
+def _mask(array: pa.Array, condition: Condition) -> pa.Array | None:
+    """Whether each value satisfies a condition; None if that is left to DuckDB."""
+    try:
+        values = [pa.scalar(v, array.type) for v in condition.values]
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return None  # such as a number beyond the type of the column
+    if condition.operator == "IN":
+        found = pc.is_in(array, pa.array(condition.values, array.type))
+    elif condition.operator in _COMPARED:
+        found = _COMPARED[condition.operator](array, values[0])
+    else:
+        return None
+    return found.fill_null(False) if found.null_count else found
