@@ -204,11 +204,11 @@ class Content:
                 for relation in (catalog.relations[i] for i in sorted(large)):
                     assert files is not None
                     upto = head if newest and isinstance(relation, Table) else moment.upto(relation)
-                    wanted = needed.get(relation.id, Needed(relation.columns, arrival=relation.append_only))
+                    wanted = needed.get(relation.id, Needed(arrival=relation.append_only))
                     streams[relation.shown] = files.rows(relation, upto, wanted, own.get(relation.id, ()))
                     for one in past:
                         if one.relation_id == relation.id:
-                            streams[one.name] = files.rows(relation, one.upto, Needed(relation.columns))
+                            streams[one.name] = files.rows(relation, one.upto, Needed())
                 for number, (name, rows) in enumerate(streams.items()):
                     rows.show(connection, name, f"{_STREAM}_{number}")
                 yield connection, moment

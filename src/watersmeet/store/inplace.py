@@ -27,7 +27,6 @@ from watersmeet.connectors.base.sources import Condition
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
-from watersmeet.kernel.evaluation.duck import input_field
 from watersmeet.kernel.runs.delta import Delta, are_ones, consolidate, taken
 from watersmeet.store.changes import Diff, RelationChange, fitted, quoted
 from watersmeet.store.checkpoints import Snapshot, newest_checkpoint
@@ -37,9 +36,12 @@ from watersmeet.store.readers import READING, Reader, low_water_number
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system.blobs import BlobRef
 from watersmeet.system.duckdbs import ARRIVAL, arrival_view
-from watersmeet.values.types import Schema, arrow_schema
+from watersmeet.values.types import arrow_schema
 
-#: Rows of one batch of a stream without columns.
+#: The maximum rows of a batch. Arrow reads 16 batches ahead, which LIMIT then does not need.
+_BATCH_ROWS: Final = 1 << 15
+
+#: The rows of a batch of a stream without columns.
 _COUNTED_ROWS: Final = 1 << 20
 
 #: The number of changes that are decoded at a time; the first of a stream is decoded without others.
@@ -72,18 +74,20 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Needed:
-    """What a query needs of a relation. columns: those that it reads; without any, only the number of rows counts.
+    """What a query needs of a relation. columns: the stored names of those that it reads, None for all; if it reads
+    none, only the number of rows counts.
 
     conditions: rows that do not satisfy them have no effect. arrival: whether it needs the order of arrival.
     """
 
-    columns: Schema
+    columns: frozenset[str] | None = None
     conditions: tuple[Condition, ...] = ()
     arrival: bool = False
 
     def joined(self, other: Needed) -> Needed:
         """What two scans need that show the same rows."""
-        columns = tuple(dict.fromkeys((*self.columns, *other.columns)))
+        whole = self.columns is None or other.columns is None
+        columns = None if whole else (self.columns or frozenset()) | (other.columns or frozenset())
         return Needed(columns, (), self.arrival or other.arrival)
 
 
@@ -103,15 +107,14 @@ class StoredRows:
         self._parts = parts
         self._count = count
         self._needed = needed
-        names = [c.name for c in relation.columns]
-        read = {c.name for c in needed.columns}
-        self._places = [i for i, n in enumerate(names) if n in read]
         stored = relation.as_stored
+        names = self.names = [c.name for c in stored.columns]
+        self._places = [i for i, n in enumerate(names) if needed.columns is None or n in needed.columns]
         self._fills = stored.fills
-        self._dropped = stored.dropped
         self._stored = arrow_schema(stored.columns, positional=False)
-        self._keys = [names.index(k) for k in relation.primary_key] or list(range(len(names)))
-        fields = [input_field(f"c{i}", relation.columns[i].type) for i in self._places]
+        self._keys = [names.index(k) for k in stored.primary_key] or list(range(len(names)))
+        # DuckDB lets Arrow filter columns, which Arrow can't do for its extension type of JSON, so that is text here
+        fields = [pa.field(f"c{i}", relation.columns[i].type.arrow) for i in self._places]
         if needed.arrival or not fields:
             fields.append(pa.field("_n", pa.int64()))
         self.schema = pa.schema(fields)
@@ -135,7 +138,7 @@ class StoredRows:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            if not self._needed.columns:
+            if not self._places:
                 yield from self._counted()
                 return
             first, left = 0, self._count
@@ -152,7 +155,7 @@ class StoredRows:
                     arrays.append(pa.array(np.arange(first, first + count)))
                 table = pa.Table.from_arrays(arrays, schema=self.schema)
                 # only insert-only relations without conditions have rows that are not counted: the last ones
-                yield from (table if self._needed.conditions else table.slice(0, left)).to_batches()
+                yield from (table if self._needed.conditions else table.slice(0, left)).to_batches(_BATCH_ROWS)
                 first, left = first + count, left - count
                 if left <= 0 and not self._needed.conditions:
                     return
@@ -335,7 +338,7 @@ class _Decoded:
         """The positions of rows that may satisfy all conditions; None for all rows."""
         found: pa.Array | None = None
         for condition in conditions:
-            place = next(i for i, c in enumerate(self._rows.relation.columns) if c.name == condition.column.name)
+            place = self._rows.names.index(condition.column.name)
             mask = _mask(self.columns([place])[0], condition)
             if mask is not None:
                 found = mask if found is None else pc.and_(found, mask)

@@ -99,12 +99,13 @@ class ContentTable:
         self._connection.execute(f"CREATE OR REPLACE TABLE {table} ({', '.join(columns)})")
 
     def look_up(self, column: str) -> None:
-        """Records that a query looks up rows by a column. At the second time, a large table gets an index, if that
-        finds few rows. Must not be called within a transaction of DuckDB.
+        """Records that a query looks up rows by a column (its stored name). At the second time, a large table gets an
+        index, if that finds few rows. Must not be called within a transaction of DuckDB.
         """
-        if self.rows < _INDEXED_ROWS or self.relation.column(column).type.name not in _INDEXED_TYPES:
+        stored = self.relation.as_stored
+        if self.rows < _INDEXED_ROWS or stored.column(column).type.name not in _INDEXED_TYPES:
             return
-        place = self.names.index(column)
+        place = stored.columns.index(stored.column(column))
         known = self._looked_up.setdefault(place, 0)
         self._looked_up[place] += 1
         if known == 1 and len(self._indexed) < _MOST_INDEXES and self._is_selective(place):

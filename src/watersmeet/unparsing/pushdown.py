@@ -77,7 +77,8 @@ def stored_reads(tree: Node, sql: str, catalog: Catalog) -> dict[str, Needed]:
             if not isinstance(scan, Scan) or not catalog.relations[scan.relation_id].is_stored:
                 continue
             conditions = _conditions(scan, above.get(scan)) if node is scan else ()
-            one = Needed(_read(scan, sql), conditions, arrival=node is not scan)
+            read = frozenset(c.name for c in _read(scan, sql))
+            one = Needed(read, conditions, arrival=node is not scan)
             other = found.get(scan.relation_id)
             found[scan.relation_id] = one if other is None else one.joined(other)
     return found
