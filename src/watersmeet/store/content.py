@@ -27,7 +27,7 @@ from watersmeet.store.checkpoints import (
     newest_checkpoint,
 )
 from watersmeet.store.commits import CommitLog, RelationChange
-from watersmeet.store.inplace import Needed, PinnedFiles, StoredRows
+from watersmeet.store.inplace import Needed, PinnedFiles, StoredRows, pin_changes
 from watersmeet.store.layout import Layout
 from watersmeet.store.readers import READING, Reader, low_water_number
 from watersmeet.store.segmentfiles import KEPT_COMMITS, SegmentFiles
@@ -354,7 +354,7 @@ class Content:
                 self._unload(relation_id)
         known = [t for i, t in self._tables.items() if i in catalog.relations]
         start = min((t.applied for t in known), default=None)
-        if start is not None and not self._pin(start):
+        if start is not None and not pin_changes(self._log, self._reader, start):
             # Needed commits were deleted while this content was idle: start again from the checkpoint.
             for table in known:
                 self._unload(table.relation.id)
@@ -383,15 +383,6 @@ class Content:
         self._segments.age(moment.head, KEPT_COMMITS)
         return moment
 
-    def _pin(self, commit: int) -> bool:
-        """Pins commits above `commit`; False if some may have been deleted already."""
-        if not self._log.writer:
-            return self._reader.try_pin(commit)
-        # This process's own clean-up raises `cleaned` before it reads the leases. Deletions by another writer appear as
-        # missing files.
-        self._reader.pin(commit)
-        return self._log.cleaned <= commit
-
     def _pin_checkpoint(self, to_commit: int | None) -> Checkpoint:
         """A checkpoint that stays, with all commits above it, until the reader is idle."""
         starts = [t.applied for t in self._tables.values()]
@@ -400,7 +391,7 @@ class Content:
                 checkpoint = newest_checkpoint(self._layout, self._log)
             else:
                 checkpoint = checkpoint_upto(self._layout, self._log, to_commit)
-            if self._pin(min([checkpoint.moment.transaction, *starts])):
+            if pin_changes(self._log, self._reader, min([checkpoint.moment.transaction, *starts])):
                 return checkpoint
             if self._log.writer:
                 self._log.check()  # An overtaken writer never sees a newer checkpoint.

@@ -245,6 +245,16 @@ class StoredRows:
         return arrays, diff if part.sign > 0 else -diff
 
 
+def pin_changes(log: CommitLog, lease: Reader, commit: int) -> bool:
+    """Pins commits above `commit`; False if some may have been deleted already."""
+    if not log.writer:
+        return lease.try_pin(commit)
+    # This process's own clean-up raises `cleaned` before it reads the leases. Deletions by another writer appear as
+    # missing files.
+    lease.pin(commit)
+    return log.cleaned <= commit
+
+
 class PinnedFiles:
     """The files with the content of relations as of the newest moments, none of which is deleted until `close`."""
 
@@ -256,7 +266,7 @@ class PinnedFiles:
         self._changes = changes
         self._lease = Reader(layout)
         self._checkpoint = newest_checkpoint(layout, log)
-        while not self._lease.try_pin(self._checkpoint.moment.transaction):
+        while not pin_changes(log, self._lease, self._checkpoint.moment.transaction):
             if log.writer:
                 log.check()  # An overtaken writer never sees a newer checkpoint.
             log.head(anew=True)
