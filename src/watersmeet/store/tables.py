@@ -102,10 +102,11 @@ class ContentTable:
         """Records that a query looks up rows by a column (its stored name). At the second time, a large table gets an
         index, if that finds few rows. Must not be called within a transaction of DuckDB.
         """
-        stored = self.relation.as_stored
-        if self.rows < _INDEXED_ROWS or stored.column(column).type.name not in _INDEXED_TYPES:
+        if self.rows < _INDEXED_ROWS:
             return
-        place = stored.columns.index(stored.column(column))
+        place = self._place_of(column)
+        if self.relation.columns[place].type.name not in _INDEXED_TYPES:
+            return
         known = self._looked_up.setdefault(place, 0)
         self._looked_up[place] += 1
         if known == 1 and len(self._indexed) < _MOST_INDEXES and self._is_selective(place):
@@ -114,7 +115,11 @@ class ContentTable:
 
     def finds(self, column: str) -> bool:
         """Whether rows are found by a column without reading a large table."""
-        return self.rows < _INDEXED_ROWS or self.names.index(column) in self._indexed
+        return self.rows < _INDEXED_ROWS or self._place_of(column) in self._indexed
+
+    def _place_of(self, column: str) -> int:
+        """The position of a column, given by its stored name."""
+        return [c.name for c in self.relation.as_stored.columns].index(column)
 
     def _is_selective(self, place: int) -> bool:
         found = self._connection.execute(f"SELECT approx_count_distinct(c{place}) FROM {self.table}").fetchone()
