@@ -156,6 +156,14 @@ class SinkQuery(MaterializedView):
     skips: bool = field(default=False, kw_only=True)
 
 
+@dataclass(frozen=True, slots=True)
+class PausedQuery(SinkQuery):
+    """The content that the paused view `owner` will have when it is resumed."""
+
+    words: ClassVar[Words] = Words("materialized view")
+    entry: ClassVar[str] = "paused query"
+
+
 #: The type of parameters and results of a function without types: those of each call.
 ANY: Final = SqlType("any")
 

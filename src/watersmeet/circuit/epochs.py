@@ -7,7 +7,7 @@
 | `Fill` | those with a role | history | by its role |
 | `Rebuild` | all operators | history | made again, next to the one in use |
 | `Rescale`, `SplitKeys` | none | nothing | that of the previous epoch, moved to other buckets |
-| `Refresh`, `ResetClock` | none | nothing | that of the previous epoch |
+| `Refresh`, `StopViews` | none | nothing | that of the previous epoch |
 
 `Start` is the first micro-batch of a join of DataFrames, which has no history; a database has all other kinds.
 """
@@ -249,17 +249,17 @@ class Refresh(Mode):
 
 
 @dataclass(frozen=True)
-class ResetClock(Mode):
-    """Sets the time of epochs back to the machine's clock.
+class StopViews(Mode):
+    """Stops views. It may also set the time of epochs back to the machine's clock.
 
-    stopped: for each view that depends on the time of epochs, the error that it shows until it is refreshed.
+    stopped: for each view, the error that it shows until it runs again.
     """
 
-    kind: ClassVar[str] = "resetclock"
+    kind: ClassVar[str] = "stopviews"
     stopped: Mapping[str, dict[str, Any]]
 
     def runs(self, operator_id: str) -> bool:  # noqa: ARG002
         return False
 
 
-kinds(Mode, {cls.kind: cls for cls in (Start, Live, Fill, Rebuild, Rescale, SplitKeys, Refresh, ResetClock)})
+kinds(Mode, {cls.kind: cls for cls in (Start, Live, Fill, Rebuild, Rescale, SplitKeys, Refresh, StopViews)})

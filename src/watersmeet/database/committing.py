@@ -54,7 +54,7 @@ def _flush(session: Session) -> None:
     for notice in session.database.catch_up():
         session.notice(notice)
     session.database.flush(topics=True)
-    for relation_id, failure in session.database.log.progress().failed.items():
+    for relation_id, failure in session.database.log.progress().stopped.items():
         view = session.catalog.relations.get(relation_id)
         if view is not None and relation_id not in session.reported_failures:
             session.reported_failures.add(relation_id)

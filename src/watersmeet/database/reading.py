@@ -291,15 +291,18 @@ def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:
 
 def failure_of(session: Session, relation_id: str) -> Error | None:
     """The error that stopped a view or a running query, or None."""
-    failed = session.database.log.progress().failed
+    failed = session.database.log.progress().stopped
     return error_from_json(failed[relation_id]) if relation_id in failed else None
 
 
-def check_running(session: Session, relation_ids: Iterable[str]) -> None:
-    """Raises the error of the first stopped view among the relations and those that their plain views read."""
+def check_running(session: Session, relation_ids: Iterable[str], *, live: bool = False) -> None:
+    """Raises the error of the first stopped view among the relations and those that their plain views read. live:
+    whether paused views count, too.
+    """
     known = session.catalog.relations
     todo = [i for i in relation_ids if isinstance(known.get(i), (MaterializedView, View))]
-    if not todo or not (failed := session.database.log.progress().failed):
+    progress = session.database.log.progress()
+    if not todo or not (failed := progress.failed if live else progress.stopped):
         return
     while todo:
         relation = known[todo.pop(0)]
@@ -311,7 +314,7 @@ def check_running(session: Session, relation_ids: Iterable[str]) -> None:
                     f"{relation.reader} was stopped",
                     detail="The reason is about relations that are not granted to you.",
                 )
-            if found.condition != "VIEW_FAILED":  # whose message already names the view
+            if found.condition not in ("VIEW_FAILED", "VIEW_PAUSED"):  # whose message already names the view
                 found.message = f"{relation.reader} was stopped: {found.message}"
             raise found
         if isinstance(relation, View):

@@ -131,6 +131,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "UNDEFINED_SAVEPOINT": Condition("3B001", "OperationalError"),
     "UNIQUE_VIOLATION": Condition("23505", "IntegrityError"),
     "VIEW_FAILED": Condition("58000", "OperationalError"),
+    "VIEW_PAUSED": Condition("55000", "OperationalError"),
     "WINDOW_JOIN": Condition("0A000", "NotSupportedError"),
     "WITHIN_NOT_ALLOWED": Condition("42601"),
     "WRITER_FENCED": Condition("55000", "OperationalError"),

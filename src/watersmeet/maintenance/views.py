@@ -71,7 +71,7 @@ def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
 
 def make(session: Session, bound: Bound) -> None:
     """Compiles and fills a view. Raises the error of a stopped view that it reads."""
-    check_running(session, bound.relation.depends_on)
+    check_running(session, bound.relation.depends_on, live=True)
     bound, own = with_own_sources(session, bound)
     try:
         _make(session, bound)

@@ -20,9 +20,9 @@ from watersmeet.circuit.epochs import (
     Rebuild,
     Refresh,
     Rescale,
-    ResetClock,
     SplitKeys,
     StateDistribution,
+    StopViews,
     StoredContent,
 )
 from watersmeet.errors import error, error_from_json
@@ -251,16 +251,17 @@ class Coordinator:
         self.circuit = circuit
         return self._intent(circuit, Refresh(made), self.inputs.frontier, (), everywhere=False)
 
-    def reset_clock(self, stopped: Mapping[str, dict[str, Any]]) -> Intent:
-        """The epoch that sets the time of epochs to the machine's clock, even if that time was later. stopped: as in
-        `ResetClock`.
+    def stop_views(self, stopped: Mapping[str, dict[str, Any]], *, reset_clock: bool) -> Intent:
+        """The epoch that stops views; stopped: as in `StopViews`. reset_clock: whether to set the time of epochs to the
+        machine's clock, even if that time was later.
         """
         assert self.is_drained
         assert self.backfill is None
         assert self.circuit is not None
-        self._time_us = self._db.clock.now_us()
-        self._idleness = Idleness()
-        return self._intent(self.circuit, ResetClock(stopped), self.inputs.frontier, (), everywhere=False)
+        if reset_clock:
+            self._time_us = self._db.clock.now_us()
+            self._idleness = Idleness()
+        return self._intent(self.circuit, StopViews(stopped), self.inputs.frontier, (), everywhere=False)
 
     def plan(self, now_us: int, *, fresh: bool = False, sources: bool = True) -> Intent | None:
         """The next intent, or None if nothing is due. fresh, sources: as in `Inputs.take`."""
@@ -421,7 +422,7 @@ class Coordinator:
         tasks = divide(slices, circuit.buckets) if slices or everywhere else ()
         self.epoch += 1
         if (isinstance(mode, Live) and tasks) or not self.live_views:
-            # Only `reset_clock` moves the time of epochs back, although a machine's clock may move back, or the next
+            # Only `stop_views` moves the time of epochs back, although a machine's clock may move back, or the next
             # writer may have another clock. The time does not change in epochs without tasks, nor in a backfill, whose
             # views share state with live views as of that time.
             self._time_us = max(self._time_us, self._db.clock.now_us())

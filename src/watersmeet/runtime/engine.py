@@ -100,8 +100,10 @@ class Engine(Protocol):
         """
         ...
 
-    def reset_clock(self, stopped: Mapping[str, dict[str, Any]]) -> None:
-        """Restart the time of epochs at the machine's clock, in one commit. stopped: as in `ResetClock`."""
+    def stop_views(self, stopped: Mapping[str, dict[str, Any]], *, reset_clock: bool = False) -> None:
+        """Stop views, in one commit. stopped: as in `StopViews`. reset_clock: whether to restart the time of epochs at
+        the machine's clock.
+        """
         ...
 
     def stop(self) -> None:

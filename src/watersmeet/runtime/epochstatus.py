@@ -120,7 +120,9 @@ def _views(
             found[view_id] = replace(view, ready=view_id not in filling, watermark=watermark, held_back_by=name)
     for view_id, failure in progress.failed.items():
         if view_id in known:
-            found[view_id] = replace(_view(view_id, commit, known), error=failure)
+            is_paused = view_id not in progress.stopped
+            error = None if is_paused else failure
+            found[view_id] = replace(_view(view_id, commit, known), error=error, paused=is_paused)
     return tuple(found.values())
 
 

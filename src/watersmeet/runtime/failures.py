@@ -188,10 +188,10 @@ def report_committed(
             "duration_us": commit.metrics.duration_us,
         },
     )
-    if commit.progress.failed:
+    if commit.progress.stopped:
         before = log.find(commit.epoch_before) if commit.epoch_before else None
         known = {} if before is None else before.progress.failed
-        for relation_id, failure in commit.progress.failed.items():
+        for relation_id, failure in commit.progress.stopped.items():
             if relation_id not in known and relation_id in catalog.relations:
                 _stopped(catalog.relations[relation_id].shown, failure, commit)
     if _tracer is not None:

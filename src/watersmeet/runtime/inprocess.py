@@ -125,10 +125,10 @@ class InProcessEngine:
             coordinator = self._gathered()
             self._run(coordinator, coordinator.refresh(circuit, made))
 
-    def reset_clock(self, stopped: Mapping[str, dict[str, Any]]) -> None:
+    def stop_views(self, stopped: Mapping[str, dict[str, Any]], *, reset_clock: bool = False) -> None:
         with self._lock:
             coordinator = self._gathered()
-            self._run(coordinator, coordinator.reset_clock(stopped))
+            self._run(coordinator, coordinator.stop_views(stopped, reset_clock=reset_clock))
 
     def stop(self) -> None:
         with self._lock:

@@ -25,7 +25,7 @@ from typing import Final
 
 from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, MaterializedView, Query, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, ResetClock, SplitKeys
+from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, SplitKeys, StopViews
 from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN, Versions
 from watersmeet.errors import Error, error
 from watersmeet.runtime.database import Database
@@ -98,7 +98,7 @@ class Verdict:
         self.failed = {i: f for i, f in before.failed.items() if i in catalog.relations}
         if isinstance(intent.mode, Refresh):
             self.failed = {i: f for i, f in self.failed.items() if i not in intent.mode.made}
-        if isinstance(intent.mode, ResetClock):
+        if isinstance(intent.mode, StopViews):
             self.failed |= intent.mode.stopped
         for operator_id, cause in failures.items():
             self._fail_readers(operator_id, cause, circuit, catalog)

@@ -92,7 +92,8 @@ class ViewStatus:
 
     ready: whether its history was read. rows_in: the rows that its scans read since it was created. late: rows dropped
     as late. watermark: the lowest watermark of its inputs with an event time, as text; None while one has none.
-    held_back_by: the name of the input with that watermark. error: why the view was stopped. writing: why the stream of
+    held_back_by: the name of the input with that watermark. error: why the view was stopped. paused: whether it
+    stands still until it is resumed. writing: why the stream of
     INTO rejects its rows.
     """
 
@@ -112,6 +113,7 @@ class ViewStatus:
     watermark: str | None = None
     held_back_by: str | None = None
     error: ErrorJson | None = None
+    paused: bool = False
     writing: ErrorJson | None = None
     failures: tuple[FailedExpression, ...] = ()
 
@@ -316,6 +318,8 @@ class Status:
         """The health of a view. A failure of the engine stops all views."""
         if view.error is not None:
             return Health("failed", failure_text(view.error))
+        if view.paused:
+            return Health("paused")
         failure = failure_text(self.error) if self.state == "failed" and self.error is not None else None
         return Health(self.state if view.ready else "filling", failure)
 

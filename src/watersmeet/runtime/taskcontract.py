@@ -57,7 +57,7 @@ class Intent:
     circuit: its fingerprint. frontier: the offsets in the inputs after the epoch. tasks: the slices that each task of
     stage 0 reads; the `seq` of a slice is its position in the order of arrival. everywhere: whether every bucket runs,
     even without rows. specs: how to read each relation. time_us: the time of the epoch (microseconds since 1970, UTC);
-    only `ResetClock` has an earlier time than the previous epoch. event_times: those of relations with WATERMARK FOR,
+    only `StopViews` may have an earlier one than the last epoch. event_times: those of relations with WATERMARK FOR,
     see `eventtimes.event_times`. most_rows: the least and the greatest limit of each join's views, see
     `limits.most_rows`.
     """

@@ -382,7 +382,7 @@ class _SinkWriter(Worker):
 
     def _check_relation(self) -> None:
         """Raises the error that stopped the view whose changes are delivered."""
-        failed = self._database.log.progress().failed.get(self._delivery.relation)
+        failed = self._database.log.progress().stopped.get(self._delivery.relation)
         if failed is not None:
             raise error_from_json(failed)
 

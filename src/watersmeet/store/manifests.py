@@ -104,6 +104,11 @@ class Progress:
     left_out: dict[str, int] = field(default_factory=dict)
     split: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
+    @property
+    def stopped(self) -> dict[str, dict[str, Any]]:
+        """The errors of the views in `failed`, without those that are only paused."""
+        return {i: f for i, f in self.failed.items() if f.get("condition") != "VIEW_PAUSED"}
+
 
 class OperatorCounts(NamedTuple):
     """Counters of an operator in one epoch. made_rows: as in `kernel.metrics.Counters`. took_us: its time in all

@@ -282,7 +282,7 @@ class Tailer(Service):
         known = self._database.catalog.relations
         ended = {i: dropped(f.relation) for i, f in followed.items() if i not in known}
         epoch = self._database.log.last_epoch(upto)
-        failed = {} if epoch is None else epoch.progress.failed
+        failed = {} if epoch is None else epoch.progress.stopped
         return ended | {i: error_from_json(failed[i]) for i in followed if i in failed}
 
     def fail(self, problem: Error) -> None:

@@ -134,7 +134,7 @@ def test_every_statement_has_a_role_that_may_run_it():
         "CreateSource", "CreateStream",
         "CreateSubscription",
         "CreateTable", "CreateTopic", "CreateView", "Drop", "DropColumn", "DropFunction", "DropSchema", "Explain",
-        "LimitSink",
+        "LimitSink", "PauseView",
         "Merge", "Recover", "RefreshSchema", "RefreshView", "RenameColumn", "RenameRelation", "ResetStream", "Show",
         "SetSchema", "StartProcessor", "StartSink", "StopProcessor", "Subscribe", "SwapNames", "TruncateStream",
         "Unsubscribe",

@@ -13,16 +13,14 @@ from sqlglot.tokens import Token
 from watersmeet.catalog import SHOWN_CREATED
 from watersmeet.dialects.statements.dml import read_dml
 from watersmeet.dialects.timeplus.storage import TUNING, TUNING_REASON, no_effect
-from watersmeet.dialects.tree.definitions import TruncateStream
+from watersmeet.dialects.tree.definitions import PauseView, TruncateStream
 from watersmeet.dialects.tree.statements import Accepted, Exists, Show, Statement
 from watersmeet.dialects.tree.tokens import Cursor, read_setting, read_value, refused
 
-_ALWAYS: Final = "a view follows its inputs at all times"
 _ONE: Final = "a database has one writer"
 
 #: Statements after SYSTEM that have no effect, with the reason; the longer words first.
 _SYSTEM: Final[dict[str, str]] = {
-    **dict.fromkeys(("PAUSE MATERIALIZED VIEW", "RESUME MATERIALIZED VIEW", "UNPAUSE MATERIALIZED VIEW"), _ALWAYS),
     "RECOVER MATERIALIZED VIEW": "REFRESH MATERIALIZED VIEW computes a stopped view again",
     "TRANSFER LEADER": _ONE,
     "SET LOG LEVEL": "logging is set where the process is started",
@@ -60,6 +58,12 @@ LACKING: Final[dict[str, str]] = {
 
 def read_system(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Reads SYSTEM …; the cursor stands after SYSTEM."""
+    for word in ("PAUSE", "RESUME", "UNPAUSE"):
+        if cursor.take(word, "MATERIALIZED", "VIEW"):
+            name = cursor.relation_name()
+            cursor.take("PERMANENT")
+            cursor.end()
+            return PauseView(**base, name=name, pause=word == "PAUSE")
     for words, reason in _SYSTEM.items():
         if not cursor.take(*words.split()):
             continue

@@ -75,7 +75,18 @@ def _read_view(cursor: Cursor, base: dict[str, Any], *, materialized: bool) -> S
     made = ddl.CREATES["MATERIALIZED VIEW" if materialized else "VIEW"](inner, {**base, "notices": tuple(notices)})
     if isinstance(made, CreateView) and any(types):
         _cast_items(made.query, types, cursor)
-    return replace(made, into=into) if isinstance(made, CreateMaterializedView) and into is not None else made
+    if isinstance(made, CreateMaterializedView):
+        return replace(made, into=into, paused=_is_paused(made.query))
+    return made
+
+
+def _is_paused(query: exp.Expression) -> bool:
+    """Whether a query has the setting `pause_on_start`, which is removed."""
+    settings = query.args.get("settings") or []
+    given = [s for s in settings if isinstance(s, exp.EQ) and s.this.name == "pause_on_start"]
+    query.set("settings", [s for s in settings if s not in given] or None)
+    value = given[-1].expression if given else exp.false()
+    return bool(value.this) if isinstance(value, exp.Boolean) else value.name.lower() in ("1", "true")
 
 
 def _view_columns(cursor: Cursor, notices: list[str]) -> tuple[list[tuple[int, int]], list[str]]:

@@ -212,13 +212,14 @@ class Emit:
 class CreateMaterializedView(CreateView):
     """`CREATE MATERIALIZED VIEW name [INTO stream] [(columns)] [WITH (options)] AS query [EMIT …]`.
 
-    into: the stream to which the view writes its rows.
+    into: the stream to which the view writes its rows. paused: whether the view begins paused.
     """
 
     makes: ClassVar[type[Relation]] = MaterializedView
 
     emit: Emit | None = None
     into: Name | None = None
+    paused: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +230,16 @@ class CreatePump(CreateMaterializedView):
 
     started: bool
     targets: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PauseView(Statement):
+    """`SYSTEM PAUSE MATERIALIZED VIEW name`, or RESUME."""
+
+    defines: ClassVar[bool] = True
+
+    name: Name
+    pause: bool
 
 
 @dataclass(frozen=True, kw_only=True)

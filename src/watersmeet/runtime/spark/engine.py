@@ -210,10 +210,10 @@ class SparkEngine:
             self._add(coordinator.refresh(circuit, made))
             self._drained()
 
-    def reset_clock(self, stopped: Mapping[str, dict[str, Any]]) -> None:
+    def stop_views(self, stopped: Mapping[str, dict[str, Any]], *, reset_clock: bool = False) -> None:
         with self._planning_held(), self._changed:
             coordinator = self._gathered()
-            self._add(coordinator.reset_clock(stopped))
+            self._add(coordinator.stop_views(stopped, reset_clock=reset_clock))
             self._drained()
 
     def stop(self) -> None:

@@ -173,6 +173,8 @@ def _freshness(
         return "stopped", None, None, None
     if not view.ready:
         return "filling", None, None, None
+    if view.paused:
+        return "paused", None, None, None
     if view.writing:
         return "retrying", _STALE, None, failure_text(view.writing)
     # Transactions of the session are relevant only for views that read tables.

@@ -104,7 +104,7 @@ def refresh_view(session: Session, statement: RefreshView) -> Result:
 def _stopped(session: Session) -> dict[str, MaterializedView]:
     """All stopped views by id, inputs first. Running queries are not among them: an error ends them."""
     catalog = session.database.catalog
-    found = [r for i in session.database.log.progress().failed if (r := catalog.relations.get(i)) is not None]
+    found = [r for i in session.database.log.progress().stopped if (r := catalog.relations.get(i)) is not None]
     return refreshable(session, found)
 
 
@@ -147,14 +147,40 @@ def refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
             assert isinstance(sink, SinkOperator)
             fill(session, hidden, (*operators, replace(sink, relation_id=hidden.id)))
             made[view.id] = hidden.id
-        lost = {view: hidden for view, hidden in made.items() if not database.has_difference(view, hidden)}
-        for view_id in lost:
-            _check_lost(session, stopped[view_id])
-        database.replace_content(lost)
-        database.circuit.refresh(plans, made)
+        _switch(session, stopped, plans, made)
     except BaseException:
         undo(session, set(made.values()))
         raise
+    _end(session, stopped, made)
+
+
+def run_again(
+    session: Session,
+    stopped: Mapping[str, MaterializedView],
+    plans: Mapping[str, Sequence[Operator]],
+    made: Mapping[str, str],
+) -> None:
+    """Restarts stopped views with their plans and the content of the hidden views `made`, which it then removes."""
+    _switch(session, stopped, plans, made)
+    _end(session, stopped, made)
+
+
+def _switch(
+    session: Session,
+    stopped: Mapping[str, MaterializedView],
+    plans: Mapping[str, Sequence[Operator]],
+    made: Mapping[str, str],
+) -> None:
+    database = session.database
+    lost = {view: hidden for view, hidden in made.items() if not database.has_difference(view, hidden)}
+    for view_id in lost:
+        _check_lost(session, stopped[view_id])
+    database.replace_content(lost)
+    database.circuit.refresh(plans, made)
+
+
+def _end(session: Session, stopped: Mapping[str, MaterializedView], made: Mapping[str, str]) -> None:
+    database = session.database
     remove(session, set(made.values()))
     running = database.service(SinkWriters)
     for delivery in deliveries(database.catalog):
@@ -293,7 +319,7 @@ def reset_clock(session: Session) -> None:
     check_inputs(session, views)
     for view in views.values():
         _check(session, view)
-    database.engine.reset_clock({r.id: _clock_was_reset(r.reader).to_json() for r in found})
+    database.engine.stop_views({r.id: _clock_was_reset(r.reader).to_json() for r in found}, reset_clock=True)
     refresh(session, views)
 
 

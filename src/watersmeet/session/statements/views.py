@@ -28,6 +28,7 @@ from watersmeet.dialects.tree.queries import is_marked
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import NotSupportedError, did_you_mean
 from watersmeet.maintenance.views import bind_view, is_defined, make, make_delivered
+from watersmeet.session.features.viewpausing import pause
 from watersmeet.values.types import Schema
 
 
@@ -205,6 +206,8 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
     stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on)
     if stream is None:
         make(session, bound)
-        return Result("CREATE MATERIALIZED VIEW")
-    make_delivered(session, replace(bound, relation=replace(bound.relation, feeds=stream.id)), stream)
+    else:
+        make_delivered(session, replace(bound, relation=replace(bound.relation, feeds=stream.id)), stream)
+    if statement.paused:
+        pause(session, session.database.catalog.relations[bound.relation.id])
     return Result("CREATE MATERIALIZED VIEW")
