@@ -41,6 +41,7 @@ RELATIONS = [
     c.Index("i1", "i", COLUMNS, index_columns=("a",), included=("at",), depends_on=("t1",)),
     c.Sink("s2", "k", COLUMNS, delivers="m1", connector={"connector": "kafka"}, target_id="s1", generation=2),
     c.SinkQuery("m7", "?k", COLUMNS, owner="s2", hidden=True),
+    c.PausedQuery("m8", "?m", COLUMNS, owner="m1", hidden=True),
     c.Server("s5", "sv", (), adapter="KAFKA10", options={"TOPIC": "t"}),
     c.Connection("s6", "co", (), type="kafka", options={"properties.bootstrap.server": "h:1"}),
     c.FormatSchema("s7", "fs", (), type="avro", text='{"type": "int"}'),

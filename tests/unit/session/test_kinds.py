@@ -186,6 +186,7 @@ def test_a_hidden_kind_has_no_words_of_statements():
         "Subscription",
         "CacheFill",
         "SinkQuery",
+        "PausedQuery",
     ]
     assert not any(k.words.show_create or k.words.drop for k in c.KINDS if k not in NAMED)
 
