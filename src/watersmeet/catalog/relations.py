@@ -29,6 +29,7 @@ from watersmeet.catalog.parts import (
     Topic,
 )
 from watersmeet.values import DEFAULT_DIALECT
+from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import Field, Schema
 from watersmeet.values.watermarks import Term, Watermark
 
@@ -204,6 +205,11 @@ class Relation:
     @property
     def lengths(self) -> dict[str, int]:
         """The number of characters, or bytes, to which the values of a column are cut, by column."""
+        return {}
+
+    @property
+    def declared(self) -> dict[str, Declared]:
+        """The declared types of columns whose types don't show them, by column."""
         return {}
 
     @property

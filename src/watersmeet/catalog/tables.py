@@ -19,6 +19,7 @@ from watersmeet.catalog.parts import (
     Topic,
 )
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation, Words
+from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import Schema
 
 LAKES: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}
@@ -47,6 +48,7 @@ class Input(Relation):
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     digits: dict[str, int] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     lengths: dict[str, int] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
+    declared: dict[str, Declared] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     fills: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     dropped: tuple[str, ...] = field(default=(), kw_only=True)
     choices: dict[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)

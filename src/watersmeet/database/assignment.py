@@ -53,12 +53,15 @@ _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
     "timestamptz": exp.DataType.Type.TIMESTAMPTZ,
     "interval": exp.DataType.Type.INTERVAL,
     "jsonb": exp.DataType.Type.JSONB,
+    "json": exp.DataType.Type.JSON,
+    "uuid": exp.DataType.Type.UUID,
 }
 
 #: The maximum number of digits for which a number is the same whether it is read directly or as numeric.
 _PLAIN_DIGITS: Final = {"real": 8, "double precision": 11, "numeric": 11}
 
 _DATES: Final = ("date", "timestamp", "timestamptz")
+_DOCUMENTS: Final = ("json", "jsonb")
 
 
 @dataclass(frozen=True)
@@ -261,6 +264,8 @@ def _is_assignable(source: SqlType, target: SqlType) -> bool:
         return target.is_numeric
     if source.name in _DATES:
         return target.name in _DATES
+    if source.name in _DOCUMENTS:
+        return target.name in _DOCUMENTS
     if source.name == "array" and target.name == "array":
         assert source.element is not None
         assert target.element is not None

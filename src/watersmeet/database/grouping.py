@@ -23,14 +23,18 @@ from watersmeet.store.commits import Commit
 #: Properties that don't change how rows are written.
 _HARMLESS: Final = frozenset(
     {"id", "name", "columns", "primary_key", "append_only", "sql", "depends_on", "dialect", "schema", "path", "ready"}
-    | {"known", "functions", "since", "fills", "dropped", "defaults"}
+    | {"known", "functions", "since", "fills", "dropped", "defaults", "declared"}
 )
 
 
 def takes_rows(relation: Relation) -> bool:
-    """Whether rows of a table are stored as they are given: no expression, rule or limit applies to them."""
-    return type(relation) is Table and all(
-        f.name in _HARMLESS or getattr(relation, f.name) == _default(f) for f in fields(relation)
+    """Whether rows of a table are stored as they are given: no expression, rule or limit applies to them, besides the
+    lengths of varchar.
+    """
+    return (
+        type(relation) is Table
+        and all(f.name in _HARMLESS or getattr(relation, f.name) == _default(f) for f in fields(relation))
+        and all(d.is_name or d.name == "varchar" for d in relation.declared.values())
     )
 
 

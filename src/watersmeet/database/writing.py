@@ -31,6 +31,7 @@ from watersmeet.catalog import (
     Stream,
     Table,
 )
+from watersmeet.database.columntypes import check_uuids, kept
 from watersmeet.database.keyhashes import MOST_KEYS, KeyHashes
 from watersmeet.database.reading import (
     BatchQuery,
@@ -92,15 +93,21 @@ def with_generated(
 def as_kept(relation: Relation, rows: pa.Table) -> pa.Table:
     """The rows in their stored form.
 
-    Times are truncated to the digits of their columns, so they never become later, and texts to their lengths. jsonb is
-    canonical, so that equal documents are equal values.
+    Values have the declared types of their columns. In dialects that cut values, times are truncated to the digits of
+    their columns, so they never become later, and texts to their lengths. jsonb is canonical, so that equal documents
+    are equal values. Raises VALUE_TOO_LONG, INVALID_VALUE.
     """
+    check_uuids(relation, rows)
     for column in relation.columns:
         if _has_documents(column.type) and column.name in rows.column_names:
             place = rows.column_names.index(column.name)
             chunks = [_with_documents(c, column.type) for c in rows.column(place).chunks]
             field = rows.schema.field(place)
             rows = rows.set_column(place, field, pa.chunked_array(chunks, field.type))
+    for name, declared in relation.declared.items():
+        place = rows.column_names.index(name)
+        values = kept(rows.column(place), relation.column(name), declared)
+        rows = rows.set_column(place, rows.schema.field(place), values)
     for name, digits in relation.digits.items():
         place = rows.column_names.index(name)
         cut = pc.floor_temporal(rows.column(place), multiple=10 ** (6 - digits), unit="microsecond")

@@ -130,6 +130,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "UNDEFINED_RELATION": Condition("42P01"),
     "UNDEFINED_SAVEPOINT": Condition("3B001", "OperationalError"),
     "UNIQUE_VIOLATION": Condition("23505", "IntegrityError"),
+    "VALUE_TOO_LONG": Condition("22001", "DataError"),
     "VIEW_FAILED": Condition("58000", "OperationalError"),
     "VIEW_PAUSED": Condition("55000", "OperationalError"),
     "WINDOW_JOIN": Condition("0A000", "NotSupportedError"),

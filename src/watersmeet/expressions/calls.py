@@ -44,6 +44,7 @@ from watersmeet.values.types import (
     DOUBLE,
     INTEGER,
     INTERVAL,
+    JSON,
     JSONB,
     NUMERIC,
     REAL,
@@ -51,6 +52,7 @@ from watersmeet.values.types import (
     TIME,
     TIMESTAMP,
     TIMESTAMPTZ,
+    UUID,
     VARCHAR,
     SqlType,
 )
@@ -239,14 +241,14 @@ _TYPES: Final[dict[str, SqlType]] = {
     "bool": BOOLEAN, "smallint": SMALLINT, "int": INTEGER, "bigint": BIGINT, "numeric": NUMERIC, "real": REAL,
     "double": DOUBLE, "text": VARCHAR, "bytea": BYTEA, "date": DATE, "time": TIME, "timestamp": TIMESTAMP,
     "timestamptz": TIMESTAMPTZ, "interval": INTERVAL, "jsonb": JSONB, "text[]": SqlType("array", element=VARCHAR),
-    "uint64": SqlType("numeric", 20, 0),
+    "uint64": SqlType("numeric", 20, 0), "uuid": UUID, "json": JSON,
 }  # fmt: skip
 
 #: The argument types that convert implicitly to each parameter type (PostgreSQL 17, 10.3 and table pg_cast).
 _IMPLICIT: Final[dict[str, tuple[str, ...]]] = {
     "int": ("smallint",), "bigint": ("smallint", "integer"), "numeric": ("smallint", "integer", "bigint"),
     "double": ("smallint", "integer", "bigint", "numeric", "real"), "timestamp": ("date",),
-    "timestamptz": ("date", "timestamp"), "interval": ("time",),
+    "timestamptz": ("date", "timestamp"), "interval": ("time",), "jsonb": ("json",),
 }  # fmt: skip
 
 _MOST_BYTES: Final = 1 << 26

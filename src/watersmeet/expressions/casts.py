@@ -27,6 +27,7 @@ from watersmeet.expressions.context import (
 )
 from watersmeet.formats.valuetexts import DATE_FORM, MOST_HOURS, PLUS_SIGN, TIME_FORM
 from watersmeet.system.duckdbs import spaced_sql
+from watersmeet.values.declaredtypes import ADDRESS, ADDRESSES, Declared, narrowing
 from watersmeet.values.times import ABBREVIATIONS, is_zone_name, with_offset, with_offset_sql, zone_sql
 from watersmeet.values.types import (
     BIGINT,
@@ -35,15 +36,18 @@ from watersmeet.values.types import (
     DEFAULT_PRECISION,
     INTEGER,
     INTERVAL,
+    JSON,
     JSON_DEPTH_RULE,
     JSONB,
     SMALLINT,
     TIME,
     TIMESTAMP,
     TIMESTAMPTZ,
+    UUID,
     VARCHAR,
     SqlType,
     is_json_too_deep,
+    uuid_text,
 )
 
 _IN_ZONE: Final = f"timezone({zone_sql('a0')}, a1)"
@@ -208,12 +212,14 @@ _WIDENING: Final = {
 #: The explicit casts between families of types; within a family every cast exists.
 _ACROSS: Final[dict[str, tuple[str, ...]]] = {
     "number": ("varchar", "boolean", "jsonb"),
-    "varchar": ("number", "boolean", "datetime", "time", "interval", "jsonb", "bytea", "array"),
+    "varchar": ("number", "boolean", "datetime", "time", "interval", "jsonb", "json", "uuid", "bytea", "array"),
     "boolean": ("varchar", "number", "jsonb"),
     "datetime": ("varchar", "time"),
     "time": ("varchar", "interval"),
     "interval": ("varchar", "time"),
-    "jsonb": ("varchar", "number", "boolean"),
+    "jsonb": ("varchar", "number", "boolean", "json"),
+    "json": ("varchar", "jsonb"),
+    "uuid": ("varchar",),
     "bytea": ("varchar",),
     "array": ("varchar",),
     "struct": ("varchar",),
@@ -250,6 +256,12 @@ _PART: Final = (
     "CASE WHEN regexp_full_match(a0, '{form}') THEN CAST(a0 AS {kind}) ELSE CAST(CAST(a0 AS TIMESTAMP) AS {kind}) END"
 )
 
+#: Texts as types whose values are texts, checked and in their stored form.
+_IN_TEXTS: Final = {
+    "uuid": "CAST(CAST(a0 AS UUID) AS VARCHAR)",
+    "json": "CAST(CAST(a0 AS JSON) AS VARCHAR)",
+}
+
 #: The types whose texts are read by PostgreSQL's rules; DuckDB reads the texts of other types.
 _READ_STRICTLY: Final = (BOOLEAN, SMALLINT, INTEGER, BIGINT, DATE, TIME, TIMESTAMPTZ, INTERVAL)
 
@@ -279,13 +291,18 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
     ):
         return Value(call("to_json", value.finish().expression), target, nullable)
     if source == VARCHAR and target.name == "array":
-        return Value(duckdb_cast(fill(list_sql("a0"), value.expression), target), target, nullable)
+        listed = duckdb_cast(fill(list_sql("a0"), value.expression), target)
+        return Value(_checked(listed, target), target, nullable)
     if source == VARCHAR and target in _READ_STRICTLY:
         return Value(_text_as(value.expression, target), target, nullable)
     if source == TIMESTAMPTZ and target == TIME:
         return Value(duckdb_cast(duckdb_cast(value.expression, TIMESTAMP), target), target, nullable)
     if source == INTERVAL and target == TIME:
         return Value(fill("CAST('00:00:00' AS TIME) + a0", value.expression), target, nullable)
+    if target.name in _IN_TEXTS and source == VARCHAR:
+        return Value(fill(_IN_TEXTS[target.name], value.expression), target, nullable)
+    if target == JSON:
+        return Value(text_of(value), target, value.nullable)
     if source == VARCHAR and target.name == "bytea":
         return Value(call("encode", value.expression), target, nullable)
     return Value(duckdb_cast(value.expression, target), target, nullable)
@@ -299,6 +316,33 @@ def _elements(value: Value, target: SqlType, ctx: Context, node: exp.Expression 
     each = exp.Lambda(this=cast(Value(item.copy(), kind), target, ctx, node).finish().expression, expressions=[item])
     listed = call("list_transform", value.finish().expression, each)
     return Value(listed, SqlType("array", element=target), value.nullable)
+
+
+def checked_sql(value: str, kind: SqlType, depth: int = 0) -> str:
+    """DuckDB SQL for a value that was read from a text, with its parts of types whose values are texts in their stored
+    form. It fails for invalid texts. value: DuckDB SQL; for arrays that of an array of texts.
+    """
+    if kind.element is None:
+        return _IN_TEXTS[kind.name].replace("a0", value) if kind.name in _IN_TEXTS else value
+    item = checked_sql(f"_e{depth}", kind.element, depth + 1)
+    return value if item == f"_e{depth}" else f"list_transform({value}, lambda _e{depth}: {item})"
+
+
+def _checked(array: exp.Expression, kind: SqlType) -> exp.Expression:
+    template = checked_sql("a0", kind)
+    return array if template == "a0" else fill(template, array)
+
+
+def narrowed(value: Value, declared: Declared | None, ctx: Context, node: exp.Expression) -> Value:
+    """The value of an explicit cast to a declared type, which cuts texts without an error. Raises INVALID_VALUE."""
+    written = value.expression
+    if declared is not None and declared.name in ADDRESSES and isinstance(written, exp.Literal):
+        if not re.fullmatch(ADDRESS, written.name):
+            raise ctx.error("INVALID_VALUE", f'invalid input syntax for type {declared.name}: "{written.name}"', node)
+        return value
+    if declared is None or (template := narrowing(value.type, declared)) is None:
+        return value
+    return Value(fill(template, value.expression), value.type, value.nullable)
 
 
 def _text_as(text: exp.Expression, target: SqlType) -> exp.Expression:
@@ -486,7 +530,11 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
         return Value(exp.Boolean(this=folded in _TRUE), BOOLEAN, nullable=False)
     if target.name == "bytea":
         return _bytes(written, target, ctx, node)
-    if (target == JSONB or target.is_nested) and is_json_too_deep(written):
+    if target == UUID:
+        if (canonical_uuid := uuid_text(written)) is None:
+            raise _invalid(written, target, ctx, node)
+        return Value(string(canonical_uuid), target, nullable=False)
+    if (target in (JSON, JSONB) or target.is_nested) and is_json_too_deep(written):
         raise ctx.error("JSON_TOO_DEEP", JSON_DEPTH_RULE, node)
     source = list_text(written) if target.name == "array" else written
     if target in (TIMESTAMP, TIMESTAMPTZ):
@@ -497,7 +545,9 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
         source = _NO_SECONDS.sub(r"\1:00\2", _SPACED_OFFSET.sub(r"\1\2", with_offset(source)))
     if target.is_integer and _FRACTION.match(written):
         raise _invalid(written, target, ctx, node)
-    expression = duckdb_cast(string(source), target)
+    expression = duckdb_cast(string(source), JSONB if target == JSON else target)
+    if target.name == "array":
+        expression = _checked(expression, target)
     if not _is_plain_number(written, target):
         try:
             ctx.check(expression)
@@ -516,6 +566,8 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
         )
     if target == JSONB:
         expression = duckdb_cast(string(canonical(written)), target)
+    if target == JSON:
+        expression = string(written)
     return Value(expression, target, nullable=False)
 
 

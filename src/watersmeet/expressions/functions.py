@@ -49,7 +49,7 @@ from watersmeet.expressions.sqljsonpaths import PATH_FUNCTIONS
 from watersmeet.expressions.textfunctions import IN_PYTHON, REGEX_FUNCTIONS, TEXT_FUNCTIONS
 from watersmeet.expressions.timetexts import TIME_FUNCTIONS
 from watersmeet.expressions.webfunctions import DIGESTS, WEB_FUNCTIONS
-from watersmeet.values.types import BOOLEAN, DOUBLE, INTEGER, JSONB, VARCHAR, SqlType
+from watersmeet.values.types import BOOLEAN, DOUBLE, INTEGER, JSON, JSONB, VARCHAR, SqlType
 
 #: The functions of DuckDB that must not be callable.
 _FORBIDDEN: Final = frozenset({
@@ -419,7 +419,7 @@ def _json(node: Any, ctx: Context, bind: Bind) -> Value:
     as_text = isinstance(node, exp.JSONExtractScalar)
     sign = "->>" if as_text else "->"
     document, key = bind(node.this, ctx), bind(node.expression, ctx)
-    if document.unknown:
+    if document.unknown or document.type == JSON:
         document = cast(document, JSONB, ctx, node)
     if document.type != JSONB:
         raise no_operator(ctx, node, sign, document.type, key.type)
@@ -437,7 +437,7 @@ def _json_path(node: Any, ctx: Context, bind: Bind) -> Value:
 def _at_path(document: Value, path: Value, sign: str, node: exp.Expression, ctx: Context) -> Value:
     """The part of a document at a path of keys, as text if `sign` is `#>>`."""
     as_text = sign == "#>>"
-    document = cast(document, JSONB, ctx, node) if document.unknown else document
+    document = cast(document, JSONB, ctx, node) if document.unknown or document.type == JSON else document
     if document.type != JSONB or not (path.unknown or path.type == _TEXTS):
         raise no_operator(ctx, node, sign, document.type, path.type)
     if isinstance(path.expression, exp.Array):

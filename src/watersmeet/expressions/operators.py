@@ -44,6 +44,7 @@ from watersmeet.values.types import (
     DOUBLE,
     INTEGER,
     INTERVAL,
+    JSON,
     JSONB,
     NUMERIC,
     TIME,
@@ -121,7 +122,9 @@ def comparable(node: exp.Expression, left: Value, right: Value, ctx: Context) ->
     if right.unknown:
         return left, cast(right, left.type, ctx, node)
     kind = common_type([left.type, right.type])
-    if kind is None or (kind.name == "jsonb" and not isinstance(node, _EQUALITIES)):
+    if kind is None and {left.type.name, right.type.name} == {"uuid", "varchar"}:
+        kind = VARCHAR  # unlike in PostgreSQL: ids may be columns of texts, and drivers send them as uuid
+    if kind is None or kind == JSON or (kind.name == "jsonb" and not isinstance(node, _EQUALITIES)):
         raise no_operator(ctx, node, SIGNS.get(type(node), "="), left.type, right.type)
     if left.type.is_integer and right.type.is_integer:
         return left, right  # DuckDB compares integers of different widths

@@ -15,11 +15,11 @@ from sqlglot import exp
 
 from watersmeet.dialects.tree.nodes import Adapted, kind_of, own_parts, sql_of
 from watersmeet.dialects.tree.queries import node_span
-from watersmeet.dialects.tree.sqltypes import type_of_tree
+from watersmeet.dialects.tree.sqltypes import declared_of_tree
 from watersmeet.errors import Span
 from watersmeet.expressions import arrayfunctions, calls, functions, jsonfunctions, nestedfunctions, operators
 from watersmeet.expressions.calls import FunctionCall
-from watersmeet.expressions.casts import cast, condition, unify
+from watersmeet.expressions.casts import cast, condition, narrowed, unify
 from watersmeet.expressions.clock import time_comparison
 from watersmeet.expressions.context import (
     Context,
@@ -337,10 +337,10 @@ def _cases(node: Any, ctx: Context) -> Value:
 
 
 def _cast(node: Any, ctx: Context) -> Value:
-    target = type_of_tree(node.to, ctx.text, node_span(node) or Span(0, 0))
+    target, declared = declared_of_tree(node.to, ctx.text, node_span(node) or Span(0, 0))
     if target.name == "array" and isinstance(node.this, exp.Array) and not node.this.expressions:
         return Value(duckdb_cast(exp.Array(expressions=[]), target), target, nullable=False)
-    return cast(bind_value(node.this, ctx), target, ctx, node)
+    return narrowed(cast(bind_value(node.this, ctx), target, ctx, node), declared, ctx, node)
 
 
 def _binary(reader: Callable[[Any, Value, Value, Context], Value]) -> Callable[[Any, Context], Value]:

@@ -18,7 +18,7 @@ from watersmeet.expressions.context import Value, call, common_type, duckdb_cast
 from watersmeet.expressions.jsonfunctions import populated, read_as
 from watersmeet.expressions.sqljsonpaths import path_of
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS, matches, split
-from watersmeet.values.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, INTEGER, INTERVAL, JSON, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
 
 #: The size in bytes of a number or a time in a series.
 _ELEMENT_BYTES: Final = 8
@@ -186,7 +186,7 @@ def _subscripts(c: FunctionCall) -> Value:
 
 
 def _document(c: FunctionCall) -> exp.Expression:
-    value = c.cast(0, JSONB) if c.arguments[0].unknown else c.arguments[0]
+    value = c.cast(0, JSONB) if c.arguments[0].unknown or c.arguments[0].type == JSON else c.arguments[0]
     if value.type != JSONB:
         raise c.mismatch("It takes a jsonb.")
     return value.expression

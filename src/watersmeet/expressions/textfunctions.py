@@ -78,6 +78,7 @@ _PAD: Final = f"CASE WHEN a2 = '' THEN left(a0, greatest(a1, 0)) ELSE {{}}(a0, {
 _LENGTH: Final = (signature("text", "int", "length(a0)"), signature("bytea", "int", "octet_length(a0)"))
 
 _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
+    "gen_random_uuid": [signature("", "uuid", "gen_random_uuid()")],
     "ascii": [signature("text", "int", "ascii(a0)")], "chr": [signature("int", "text", "chr(nullif(a0, 0))")],
     "bit_length": [signature("text", "int", "strlen(a0) * 8"), signature("bytea", "int", "octet_length(a0) * 8")],
     "btrim": [signature("text", "text", "trim(a0, ' ')"), signature("text text", "text", "trim(a0, a1)")],

@@ -14,6 +14,7 @@ from watersmeet.expressions.calls import Builder, FunctionCall, Signature, at_le
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string
 from watersmeet.values.calledfunctions import NATIVE, CalledFunction
+from watersmeet.values.declaredtypes import FOUR
 from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, INTEGER, REAL, SMALLINT, VARCHAR, SqlType
 
 #: The number of hexadecimal digits in an address.
@@ -21,8 +22,6 @@ DIGITS: Final = 32
 #: The first digits of IPv4 addresses.
 IPV4: Final = "0" * 20 + "ffff"
 
-_BYTE: Final = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_FOUR: Final = f"{_BYTE}([.]{_BYTE}){{3}}"
 _GROUP: Final = "[0-9a-f]{1,4}"
 _GROUPS: Final = f"(({_GROUP}:)*{_GROUP})?"
 
@@ -33,7 +32,7 @@ def address_sql(text: str) -> str:
     parts = ", ".join(f"TRY_CAST(split_part({tail}, '.', {i}) AS INTEGER)" for i in range(1, 5))
     # An IPv4 address at the end becomes two groups.
     groups = (
-        f"CASE WHEN regexp_matches(_t, ':{_FOUR}$') THEN left(_t, length(_t) - length({tail})) || "
+        f"CASE WHEN regexp_matches(_t, ':{FOUR}$') THEN left(_t, length(_t) - length({tail})) || "
         f"format('{{:02x}}{{:02x}}:{{:02x}}{{:02x}}', {parts}) ELSE _t END"
     )
     left, right = "split_part(_s, '::', 1)", "substring(_s, strpos(_s, '::') + 2)"
@@ -49,7 +48,7 @@ def address_sql(text: str) -> str:
         f"'{IPV4}' || array_to_string(list_transform(string_split({text}, '.'), "
         "lambda _p: format('{:02x}', TRY_CAST(_p AS INTEGER))), '')"
     )
-    return f"CASE WHEN regexp_full_match({text}, '{_FOUR}') THEN {four} ELSE {six} END"
+    return f"CASE WHEN regexp_full_match({text}, '{FOUR}') THEN {four} ELSE {six} END"
 
 
 def _padded(groups: str) -> str:
@@ -92,7 +91,7 @@ _NAMED: Final = f"list_filter({_PARAMETERS}, lambda _p: contains(_p, '='))"
 
 def _four(then: str, otherwise: str) -> str:
     """A template by whether the text a0 is an IPv4 address."""
-    return f"CASE WHEN regexp_full_match(a0, '{_FOUR}') THEN {then} ELSE {otherwise} END"
+    return f"CASE WHEN regexp_full_match(a0, '{FOUR}') THEN {then} ELSE {otherwise} END"
 
 
 def _six(digits: str) -> str:
@@ -105,7 +104,7 @@ _NUMBER: Final = " + ".join(
 )  # fmt: skip
 #: A cast that fails with the text in its message.
 _FAILS: Final = "CAST(a0 AS BIGINT)"
-_IS_FOUR: Final = f"coalesce({_four('true', 'false')}, false)"
+_ISFOUR: Final = f"coalesce({_four('true', 'false')}, false)"
 
 
 def _dotted(number: str, last: str | None = None) -> str:
@@ -187,8 +186,8 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
                                  f"ELSE {_shown('_d')} END")),
     "to_ipv6_or_default": _text(_six(f"CASE WHEN _d IS NULL THEN '::' ELSE {_shown('_d')} END")),
     "to_ipv6_or_null": _text(_six(f"CASE WHEN _d IS NOT NULL THEN {_shown('_d')} END")),
-    "is_ipv4_string": [signature("text", "bool", _IS_FOUR)],
-    "is_ipv6_string": [signature("text", "bool", f"({address_sql('a0')}) IS NOT NULL AND NOT {_IS_FOUR}")],
+    "is_ipv4_string": [signature("text", "bool", _ISFOUR)],
+    "is_ipv6_string": [signature("text", "bool", f"({address_sql('a0')}) IS NOT NULL AND NOT {_ISFOUR}")],
     "base64_decode": _text("decode(from_base64(a0))"),
     "try_base64_decode": _text("coalesce(TRY(decode(from_base64(a0))), '')"),
     "base64_encode": [signature("text", "text", "to_base64(encode(a0))"), signature("bytea", "text", "to_base64(a0)")],

@@ -209,9 +209,14 @@ _FIXED: Final = {
     "date": ">i4", "time": ">i8", "timestamp": ">i8", "timestamptz": ">i8",
 }  # fmt: skip
 
-_VARIABLE: Final = ("varchar", "bytea", "jsonb", "numeric", "interval")
+_WIDE: Final = ("interval", "uuid")
+_VARIABLE: Final = ("varchar", "bytea", "jsonb", "json", "numeric")
 _INTERVAL: Final = np.dtype([("microseconds", ">i8"), ("days", ">i4"), ("months", ">i4")])
 _MONTH_DAY_NANO: Final = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])
+
+#: The two digits of each byte, and the positions of the digits in the text of a uuid.
+_UUID_TEXTS: Final = np.array([[b"%x" % (n >> 4), b"%x" % (n & 15)] for n in range(256)], "S1")
+_UUID_DIGITS: Final = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 
 #: The digits of each group of four, as text.
 _DIGITS: Final = np.array([b"%04d" % n for n in range(10_000)], "S4")
@@ -232,7 +237,7 @@ def read_binary(data: bytes, columns: Schema) -> pa.Table:
     column, FEATURE_NOT_SUPPORTED for columns of arrays and structs.
     """
     for column in columns:
-        if column.type.name not in (*_FIXED, *_VARIABLE):
+        if column.type.name not in (*_FIXED, *_WIDE, *_VARIABLE):
             raise error(
                 "FEATURE_NOT_SUPPORTED",
                 f'COPY FROM STDIN in binary of column "{column.name}" of type {column.type.sql} is not supported',
@@ -332,8 +337,8 @@ def _big_endian(body: np.ndarray, starts: np.ndarray, width: int) -> np.ndarray:
 def _column(body: np.ndarray, starts: np.ndarray, lengths: np.ndarray, column: Field) -> pa.Array:
     kind = column.type
     missing = lengths < 0
-    if kind.name in _FIXED or kind.name == "interval":
-        width = 16 if kind.name == "interval" else np.dtype(_FIXED[kind.name]).itemsize
+    if kind.name in _FIXED or kind.name in _WIDE:
+        width = 16 if kind.name in _WIDE else np.dtype(_FIXED[kind.name]).itemsize
         if bool((~missing & (lengths != width)).any()):
             raise _wrong(column, lengths[~missing & (lengths != width)][0])
         if len(body) < width:  # all values are NULL
@@ -375,6 +380,11 @@ def _fixed_column(data: np.ndarray, missing: np.ndarray, kind: SqlType) -> pa.Ar
         found["nanoseconds"] = parts["microseconds"].astype(np.int64) * 1000
         valid = None if not missing.any() else pa.array(~missing).buffers()[1]
         return pa.Array.from_buffers(pa.month_day_nano_interval(), len(found), [valid, pa.py_buffer(found)])
+    if kind.name == "uuid":
+        digits = _UUID_TEXTS[data].reshape(len(data), 32)
+        texts = np.full((len(data), 36), b"-", "S1")
+        texts[:, _UUID_DIGITS] = digits
+        return pa.array(texts.view("S36")[:, 0].astype("U36"), pa.string(), mask=missing)
     values = data.view(_FIXED[kind.name])[:, 0]
     native = values.astype(values.dtype.newbyteorder("="))
     if kind.name == "boolean":

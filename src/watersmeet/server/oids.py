@@ -10,6 +10,7 @@ from typing import Final
 
 from watersmeet.errors import error
 from watersmeet.server.messages import Column
+from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
@@ -18,6 +19,7 @@ from watersmeet.values.types import (
     DOUBLE,
     INTEGER,
     INTERVAL,
+    JSON,
     JSONB,
     NUMERIC,
     REAL,
@@ -25,6 +27,7 @@ from watersmeet.values.types import (
     TIME,
     TIMESTAMP,
     TIMESTAMPTZ,
+    UUID,
     VARCHAR,
     Field,
     SqlType,
@@ -32,8 +35,7 @@ from watersmeet.values.types import (
 
 RECORD: Final = 2249
 TEXT: Final = 25
-UUID: Final = 2950
-UUIDS: Final = 2951
+BPCHAR: Final = 1042
 #: The type `unknown`, whose values are texts.
 UNKNOWN: Final = 705
 
@@ -69,8 +71,23 @@ TYPES: Final[dict[str, PgType]] = {
     "timestamptz": PgType(1184, "timestamptz", 8, 1185, "D"),
     "interval": PgType(1186, "interval", 16, 1187, "T"),
     "jsonb": PgType(3802, "jsonb", -1, 3807, "U"),
+    "json": PgType(114, "json", -1, 199, "U"),
+    "uuid": PgType(2950, "uuid", 16, 2951, "U"),
     "struct": PgType(RECORD, "record", -1, 2287, "P"),
 }
+
+#: PostgreSQL's types of columns by the name of their declared type (`Declared`).
+DECLARED: Final[dict[str, PgType]] = {
+    **{t.name: t for t in TYPES.values()},
+    "text": PgType(TEXT, "text", -1, 1009, "S"),
+    "bpchar": PgType(BPCHAR, "bpchar", -1, 1014, "S"),
+    "name": PgType(19, "name", 64, 1003, "S"),
+    "oid": PgType(26, "oid", 4, 1028, "N"),
+    "inet": PgType(869, "inet", -1, 1041, "I"),
+    "cidr": PgType(650, "cidr", -1, 651, "I"),
+}
+#: Declared types whose binary form differs from that of their values, so that results have the type of values.
+_CATALOG_ONLY: Final = ("oid", "inet", "cidr")
 
 #: SQL types of parameters by PostgreSQL's oids, including types without a separate SQL type.
 _BY_OID: Final[dict[int, SqlType]] = {
@@ -84,10 +101,12 @@ _BY_OID: Final[dict[int, SqlType]] = {
     24: INTEGER,  # regproc
     25: VARCHAR,
     26: BIGINT,  # oid
-    114: JSONB,
+    114: JSON,
+    650: VARCHAR,  # cidr
     700: REAL,
     701: DOUBLE,
-    1042: VARCHAR,  # bpchar
+    869: VARCHAR,  # inet
+    BPCHAR: VARCHAR,
     1043: VARCHAR,
     1082: DATE,
     1083: TIME,
@@ -96,18 +115,12 @@ _BY_OID: Final[dict[int, SqlType]] = {
     1186: INTERVAL,
     1700: NUMERIC,
     2205: BIGINT,  # regclass
-    UUID: VARCHAR,
+    2950: UUID,
     3802: JSONB,
 }
 _ARRAYS: Final[dict[int, int]] = {
-    **{t.array: t.oid for t in TYPES.values() if t.oid != RECORD},
-    199: 114,
+    **{t.array: t.oid for t in DECLARED.values() if t.oid != RECORD},
     1002: 18,
-    1003: 19,
-    1009: TEXT,
-    1014: 1042,
-    1028: 26,
-    UUIDS: UUID,
 }
 
 
@@ -130,17 +143,28 @@ def oid_of(kind: SqlType) -> int:
     return found.oid if kind.element is None else found.array
 
 
-def modifier_of(kind: SqlType) -> int:
-    """PostgreSQL's modifier of a type: precision and scale of a number; -1 without one."""
+def declared_type(kind: SqlType, declared: Declared | None) -> PgType:
+    """The type of a column, or that of its elements."""
+    return pg_type(kind) if declared is None else DECLARED[declared.name]
+
+
+def modifier_of(kind: SqlType, declared: Declared | None = None) -> int:
+    """PostgreSQL's modifier of a type: a length, precision and scale of a number, digits of a time; -1 without one."""
+    if declared is not None:
+        return declared.modifier
     if kind.name == "numeric" and kind.precision is not None:
         return (kind.precision << 16 | (kind.scale or 0)) + 4
     return -1
 
 
-def result_column(field: Field) -> Column:
-    """A column of a result."""
-    length = -1 if field.type.element is not None else TYPES[field.type.name].length
-    return Column(field.name, oid_of(field.type), length, modifier_of(field.type))
+def result_column(field: Field, declared: Declared | None = None) -> Column:
+    """A column of a result. declared: the declared type of the column of a table that it shows."""
+    if declared is not None and declared.name in _CATALOG_ONLY:
+        declared = None
+    is_array = field.type.element is not None
+    found = declared_type(field.type, declared)
+    oid, length = (found.array, -1) if is_array else (found.oid, found.length)
+    return Column(field.name, oid, length, modifier_of(field.type, declared))
 
 
 def sql_type(oid: int) -> SqlType | None:

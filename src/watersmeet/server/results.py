@@ -60,10 +60,11 @@ def columns_of(result: Result | None, catalog: Catalog) -> tuple[Column, ...] | 
     if not any(result.origins):
         return columns
     found = []
-    for column, origin in zip(columns, result.origins, strict=True):
+    for field, column, origin in zip(result.columns, columns, result.origins, strict=True):
         relation = None if origin is None else catalog.relations.get(origin[0])
         names = [] if relation is None else [c.name for c in relation.columns if c.name not in relation.unlisted]
         if origin is not None and relation is not None and origin[1] in names:
+            column = result_column(field, relation.declared.get(origin[1]))  # noqa: PLW2901
             found.append(replace(column, table=relation_oid(relation), number=names.index(origin[1]) + 1))
         else:
             found.append(column)

@@ -8,10 +8,11 @@ import datetime as dt
 import math
 import re
 import struct
+import uuid
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +25,11 @@ from watersmeet.dialects.tree.queries import literal_of
 from watersmeet.errors import Error, error
 from watersmeet.formats.valuetexts import spaced
 from watersmeet.server.messages import Body, decoded
-from watersmeet.server.oids import TEXT, UUID, UUIDS, oid_of, sql_type
-from watersmeet.session.statements.preparing import literal, uuid_text
+from watersmeet.server.oids import TEXT, oid_of, sql_type
+from watersmeet.session.statements.preparing import literal
 from watersmeet.session.statements.small import NotSmall, assign_to
 from watersmeet.values.packing import offsets
-from watersmeet.values.types import BIGINT, NUMERIC, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, JSON, NUMERIC, TIMESTAMP, UUID, VARCHAR, SqlType
 
 BINARY: Final = pa.large_binary()
 NOTHING: Final = pa.scalar(b"", BINARY)
@@ -52,7 +53,7 @@ def texts(values: pa.Array, kind: SqlType) -> pa.Array:
     match kind.name:
         case "boolean":
             return pc.if_else(values, pa.scalar("t", _STRING), pa.scalar("f", _STRING))
-        case "smallint" | "integer" | "bigint" | "varchar":
+        case "smallint" | "integer" | "bigint" | "varchar" | "json" | "uuid":
             return values.cast(_STRING)
         case "jsonb":
             return spaced(values.cast(_STRING))
@@ -273,7 +274,7 @@ def encoded(values: pa.Array, kind: SqlType) -> pa.Array:
         found = fixed(of_one_width)
         return pc.if_else(pc.is_valid(values), found, pa.scalar(None, BINARY)) if values.null_count else found
     match kind.name:
-        case "varchar" | "bytea":
+        case "varchar" | "json" | "bytea":
             return values.cast(BINARY)
         case "jsonb":
             return pc.binary_join_element_wise(pa.scalar(b"\1", BINARY), spaced(values).cast(BINARY), NOTHING)
@@ -301,8 +302,22 @@ def fixed_values(values: pa.Array, kind: SqlType) -> np.ndarray | None:
             return _shifted(_binary_plain(values.cast(pa.int64())), EPOCH_US, np.int64).astype(">i8")
         case "interval":
             return _binary_intervals(values)
+        case "uuid":
+            return _binary_uuids(values)
         case _:
             return None
+
+
+#: The positions of digits in the text of a uuid, and the values of digits by their bytes.
+_UUID_DIGITS: Final = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
+_DIGITS: Final = np.array([int(chr(i), 16) if chr(i) in "0123456789abcdef" else 0 for i in range(256)], np.uint8)
+
+
+def _binary_uuids(values: pa.Array) -> np.ndarray:
+    texts = pa.concat_arrays([pc.fill_null(values, "0" * 36)]).cast(_STRING)
+    digits = _DIGITS[np.frombuffer(contents(texts.cast(BINARY)), np.uint8).reshape(-1, 36)[:, _UUID_DIGITS]]
+    found: np.ndarray = np.ascontiguousarray(digits[:, ::2] << 4 | digits[:, 1::2]).view("V16")[:, 0]
+    return found
 
 
 def _binary_plain(values: pa.Array) -> np.ndarray:
@@ -504,22 +519,19 @@ _GROUP_DIGITS: Final = 4
 _NEGATIVE: Final = 0x4000
 _SPECIAL: Final = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
 _EPOCH_DATE: Final = dt.date(2000, 1, 1)
-_UUID_KINDS: Final[dict[int, Literal["one", "many"]]] = {UUID: "one", UUIDS: "many"}
 
 
 def number_of(parameter: Parameter) -> int:
     """The oid of the type of a parameter."""
     if parameter.oid:
         return parameter.oid
-    if parameter.uuid:
-        return UUID if parameter.uuid == "one" else UUIDS
     return TEXT if parameter.kind is None else oid_of(parameter.kind)
 
 
 def parameter_of(oid: int) -> Parameter:
     """A parameter from the oid of its type; 0 for an unspecified type. Raises FEATURE_NOT_SUPPORTED."""
     kind = sql_type(oid)
-    return Parameter() if kind is None else Parameter(kind, oid, _UUID_KINDS.get(oid, ""))
+    return Parameter() if kind is None else Parameter(kind, oid)
 
 
 def bound(
@@ -548,7 +560,7 @@ def plain(
 
 def _plain_value(value: bytes, form: int, parameter: Parameter) -> object:
     kind = parameter.kind
-    if parameter.uuid:
+    if kind in (JSON, UUID):
         raise NotSmall
     if kind is None or kind == VARCHAR:
         return decoded(value)
@@ -590,10 +602,7 @@ def _literal(value: bytes | None, form: int, parameter: Parameter) -> exp.Expres
     kind = parameter.kind
     if value is None:
         return literal(None, parameter)
-    if form == 1 and parameter.uuid == "one" and parameter.oid in (0, UUID):
-        return literal(value, parameter)
-    binary_uuids = parameter.uuid == "many" and parameter.oid in (0, UUIDS)
-    if form == 0 or kind is None or kind == VARCHAR or (parameter.uuid == "many" and not binary_uuids):
+    if form == 0 or kind is None or kind == VARCHAR:
         return literal(decoded(value), parameter)
     try:
         found = _read(Body(value), len(value), kind)
@@ -604,7 +613,9 @@ def _literal(value: bytes | None, form: int, parameter: Parameter) -> exp.Expres
             f"incorrect binary data for type {kind.sql}",
             detail=f"{reason[:1].upper()}{reason[1:]}.",
         ) from None
-    return literal(found, parameter) if kind.is_integer or isinstance(found, str) else literal_of(found, "")
+    if kind.is_integer or isinstance(found, str) or (kind.element in (JSON, UUID) and found):
+        return literal(found, parameter)
+    return literal_of(found, "")
 
 
 def _read(body: Body, length: int, kind: SqlType) -> object:
@@ -618,8 +629,10 @@ def _read(body: Body, length: int, kind: SqlType) -> object:
             return struct.unpack(">?", body.take(length))[0]
         case "bytea":
             return body.take(length)
-        case "varchar":
+        case "varchar" | "json":
             return decoded(body.take(length))
+        case "uuid":
+            return str(uuid.UUID(bytes=body.take(length)))
         case "jsonb":
             text = body.take(length)
             return decoded(text[1:] if text[:1] == b"\1" else text)
@@ -679,6 +692,4 @@ def _array(body: Body) -> list[object]:
     length = body.number(4)
     body.number(4)
     values = [body.value() for _ in range(length)]
-    if oid == UUID:
-        return [None if v is None else uuid_text(v) for v in values]
     return [None if v is None else _read(Body(v), len(v), element) for v in values]

@@ -189,7 +189,8 @@ _SOURCE_COLUMN: Final = re.compile(r"!?\s*when casting from source column \S+$")
 
 _TYPES: Final = {
     "BLOB": "bytea", "BOOL": "boolean", "BOOLEAN": "boolean", "DOUBLE": "double precision", "FLOAT": "real",
-    "INT16": "smallint", "INT32": "integer", "INT64": "bigint", "INTEGER": "integer", "SMALLINT": "smallint",
+    "INT16": "smallint", "INT32": "integer", "INT64": "bigint", "INT128": "uuid", "INTEGER": "integer",
+    "SMALLINT": "smallint",
 }  # fmt: skip
 
 

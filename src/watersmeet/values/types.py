@@ -5,6 +5,7 @@ type in expressions. Event times and timestamps are microseconds; `timestamptz` 
 from __future__ import annotations
 
 import re
+import uuid
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ JSON_MAX_DEPTH: Final = 650
 JSON_DEPTH_RULE: Final = f"a value of type jsonb can't nest more than {JSON_MAX_DEPTH} levels"
 
 _JSON_NESTING: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|[\]}]')
+
+#: Groups of four digits, with or without hyphens between them.
+_UUID_DIGITS: Final = re.compile(r"(?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}")
 
 _ARROW: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),
@@ -35,6 +39,8 @@ _ARROW: Final[dict[str, pa.DataType]] = {
     "timestamptz": pa.timestamp("us", tz="UTC"),
     "interval": pa.month_day_nano_interval(),
     "jsonb": pa.string(),
+    "json": pa.string(),
+    "uuid": pa.string(),
 }
 
 _DUCKDB: Final[dict[str, str]] = {
@@ -52,6 +58,8 @@ _DUCKDB: Final[dict[str, str]] = {
     "timestamptz": "TIMESTAMP WITH TIME ZONE",
     "interval": "INTERVAL",
     "jsonb": "JSON",
+    "json": "VARCHAR",
+    "uuid": "VARCHAR",
 }
 
 _INTEGERS: Final = ("smallint", "integer", "bigint")
@@ -60,7 +68,11 @@ _FLOATS: Final = ("real", "double precision")
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """A SQL type. name: a key of `_ARROW`, `numeric`, `array` (with `element`) or `struct` (with `fields`)."""
+    """A SQL type. name: a key of `_ARROW`, `numeric`, `array` (with `element`) or `struct` (with `fields`).
+
+    Values of type uuid are texts in lower case with hyphens, whose order is that of the numbers; values of json are
+    texts as written.
+    """
 
     name: str
     precision: int | None = None
@@ -178,6 +190,8 @@ TIMESTAMP: Final = SqlType("timestamp")
 TIMESTAMPTZ: Final = SqlType("timestamptz")
 INTERVAL: Final = SqlType("interval")
 JSONB: Final = SqlType("jsonb")
+JSON: Final = SqlType("json")
+UUID: Final = SqlType("uuid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +220,15 @@ Origin = tuple[str, str]
 def arrow_schema(schema: Schema, *, positional: bool) -> pa.Schema:
     """The Arrow schema of `schema`: columns `c0`, `c1` … if `positional`, else by the fields' names."""
     return pa.schema([pa.field(f"c{i}" if positional else f.name, f.type.arrow) for i, f in enumerate(schema)])
+
+
+def uuid_text(written: str) -> str | None:
+    """The stored form of a uuid from any form that PostgreSQL reads; None if it is none."""
+    digits = written.strip()
+    digits = digits[1:-1] if digits.startswith("{") and digits.endswith("}") else digits
+    if _UUID_DIGITS.fullmatch(digits) is None:
+        return None
+    return str(uuid.UUID(hex=digits.replace("-", "")))
 
 
 def is_json_too_deep(text: str) -> bool:

@@ -444,7 +444,7 @@ def test_functions_that_reach_out_of_the_database_do_not_exist(text):
         ("t ~ '(a)\\1'", "a back-reference in a regular expression"),
         ("t ~ '(?=a)'", "look-ahead and look-behind in a regular expression"),
         ("to_char(ts, t)", "to_char with a format that is not a constant"),
-        ("i::uuid", "type uuid"),
+        ("i::money", "type money"),
         ("corr(d, d)", "the aggregate function corr in a view"),
     ],
 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
@@ -173,8 +174,10 @@ def _converter(kind: SqlType) -> Callable[[Any], Any] | None:
         return _utc
     if kind.name == "interval":
         return _interval
-    if kind.name == "jsonb":
+    if kind.name in ("json", "jsonb"):
         return _json
+    if kind.name == "uuid":
+        return uuid.UUID
     if kind.name == "array" and kind.element is not None:
         inner = _converter(kind.element)
         return None if inner is None else lambda v: [None if x is None else inner(x) for x in v]

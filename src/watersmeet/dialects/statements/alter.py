@@ -29,7 +29,7 @@ from watersmeet.dialects.tree.definitions import (
     SwapNames,
 )
 from watersmeet.dialects.tree.queries import expression_of
-from watersmeet.dialects.tree.sqltypes import read_type
+from watersmeet.dialects.tree.sqltypes import read_declared
 from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
 from watersmeet.errors import Span
@@ -88,8 +88,8 @@ class LimitSink(Statement):
 def read_plain_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
     """`name type [NULL | NOT NULL] [DEFAULT expression]`."""
     name = cursor.name()
-    kind = read_type(cursor)
-    nullable, more = True, {}
+    kind, declared = read_declared(cursor)
+    nullable, more = True, dict[str, Any]() if declared is None else {"declared_type": declared}
     while not cursor.done:
         if cursor.take("NOT", "NULL"):
             nullable = False
@@ -232,12 +232,14 @@ def _read_altered_column(cursor: Cursor, base: dict[str, Any]) -> Statement | No
     base = {**base, "column": cursor.name()}
     if cursor.take("TYPE") or cursor.take("SET", "DATA", "TYPE"):
         words = cursor.rest
-        kind = read_type(cursor)
+        kind, declared_type = read_declared(cursor)
         if cursor.at("USING"):
             hint = "Values are cast to the new type. UPDATE changes them in another way."
             raise not_supported("ALTER COLUMN … TYPE … USING", cursor.text, span_of(cursor.rest[:1]), hint=hint)
         cursor.end()
-        return AlterColumn(**base, clause="TYPE", type=kind, type_text=_text_of(cursor, words))
+        return AlterColumn(
+            **base, clause="TYPE", type=kind, declared_type=declared_type, type_text=_text_of(cursor, words)
+        )
     if cursor.take("SET", "DEFAULT"):
         words = cursor.rest
         if not words:

@@ -6,9 +6,9 @@ A statement is parsed once, with a name for each parameter (`Unbound`). Each use
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Final, Literal, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
@@ -18,7 +18,7 @@ from watersmeet.dialects.tree.sqltypes import read_type
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Cursor, span_of
 from watersmeet.errors import Span
-from watersmeet.values.types import VARCHAR, SqlType
+from watersmeet.values.types import SqlType
 
 Kind = TypeVar("Kind", bound=Statement)
 
@@ -31,9 +31,8 @@ _PREPARES: Final = re.compile(_FRONT + r"PREPARE\b", re.IGNORECASE)
 _PARAMETER: Final = re.compile(
     r"""\b[eE]'(?:[^'\\]++|\\.|'')*+' | '(?:[^']++|'')*+' | "(?:[^"]++|"")*+" | --[^\n]*+ | /\*.*?(?:\*/|\Z)
       | \$(?P<tag>[A-Za-z_]\w*+|)\$.*?(?:\$(?P=tag)\$|\Z)
-      | (?<!\w)\$(?P<number>\d{1,6})\b(?P<uuid>\s*::\s*UUID\b(?P<many>\s*\[\s*\])?)?
-      | \bCAST\s*\(\s*\$(?P<cast>\d{1,6})\s+AS\s+UUID(?P<several>\s*\[\s*\])?\s*\)""",
-    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+      | (?<!\w)\$(?P<number>\d{1,6})\b""",
+    re.VERBOSE | re.DOTALL,
 )
 
 
@@ -42,13 +41,11 @@ class Parameter:
     """A parameter of a prepared statement.
 
     kind: the type; None: a text whose type follows from its context. oid: PostgreSQL's number of the type; 0: the
-    number of `kind`. uuid: whether the values are texts of a uuid, or arrays of these, in any form that PostgreSQL
-    reads.
+    number of `kind`.
     """
 
     kind: SqlType | None = None
     oid: int = 0
-    uuid: Literal["", "one", "many"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,13 +113,12 @@ def prepares(text: str) -> bool:
 def marked(text: str) -> tuple[str, tuple[int, ...]]:
     """The text with a question mark instead of each parameter `$n`, and the numbers of the parameters in order.
 
-    Positions are unchanged. Every dialect reads question marks, but in most of them `$` has another meaning. The
-    question mark also replaces a cast of the parameter to uuid (see `uuid_casts`).
+    Positions are unchanged. Every dialect reads question marks, but in most of them `$` has another meaning.
     """
     found: list[int] = []
 
     def mark(match: re.Match[str]) -> str:
-        number = match["number"] or match["cast"]
+        number = match["number"]
         if number is None:
             return match[0]
         found.append(int(number))
@@ -131,40 +127,19 @@ def marked(text: str) -> tuple[str, tuple[int, ...]]:
     return _PARAMETER.sub(mark, text) if "$" in text else text, tuple(found)
 
 
-def uuid_casts(text: str) -> Mapping[int, Literal["one", "many"]]:
-    """The parameters that a text casts to uuid, or to an array of these.
-
-    Watersmeet has no type uuid: the values are texts in any form of a uuid.
-    """
-    found: dict[int, Literal["one", "many"]] = {}
-    for match in _PARAMETER.finditer(text) if "$" in text else ():
-        if match["cast"] is not None:
-            found[int(match["cast"])] = "many" if match["several"] else "one"
-        elif match["uuid"] is not None:
-            found[int(match["number"])] = "many" if match["many"] else "one"
-    return found
-
-
 def read_prepare(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Reads PREPARE; the cursor stands after PREPARE."""
     name = cursor.name().name
     parameters = []
     if cursor.take("("):
-        parameters.append(_parameter(cursor))
+        parameters.append(Parameter(read_type(cursor)))
         while cursor.take(","):
-            parameters.append(_parameter(cursor))
+            parameters.append(Parameter(read_type(cursor)))
         cursor.expect(")")
     cursor.expect("AS")
     if cursor.done:
         raise cursor.error()
     return Prepare(**base, name=name, parameters=tuple(parameters), body=span_of(cursor.rest))
-
-
-def _parameter(cursor: Cursor) -> Parameter:
-    if cursor.take("UUID"):
-        many = cursor.take("[", "]")
-        return Parameter(SqlType("array", element=VARCHAR) if many else VARCHAR, uuid="many" if many else "one")
-    return Parameter(read_type(cursor))
 
 
 def read_execute(cursor: Cursor, base: dict[str, Any]) -> Statement:

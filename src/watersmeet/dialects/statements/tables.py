@@ -17,13 +17,14 @@ from watersmeet.catalog import LAKES, Conflict, Encoding, MessageFormat, Relatio
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.definitions import CreateTable, Watermark
 from watersmeet.dialects.tree.queries import expression_of
-from watersmeet.dialects.tree.sqltypes import read_type
+from watersmeet.dialects.tree.sqltypes import read_declared
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import CONNECTORS as STORES
 from watersmeet.system.secretvalues import reference
 from watersmeet.values import ConflictAction
+from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import BYTEA, INTERVAL, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHAR, Field, SqlType
 
 #: The connectors whose CREATE SOURCE creates a captured database.
@@ -301,9 +302,11 @@ class Definition:
     """The clauses of a CREATE TABLE or CREATE SOURCE."""
 
     def __init__(
-        self, cursor: Cursor, read_type: TypeReader = read_type, *, values: Sequence[str] = ("DEFAULT", "AS")
+        self, cursor: Cursor, read_type: TypeReader | None = None, *, values: Sequence[str] = ("DEFAULT", "AS")
     ) -> None:
-        """Starts with an empty definition. values: the words after which a column may have a value."""
+        """Starts with an empty definition. read_type: None for PostgreSQL's types. values: the words after which a
+        column may have a value.
+        """
         self.cursor = cursor
         self.values = values
         self.read_type = read_type
@@ -317,6 +320,7 @@ class Definition:
         self.declared: dict[str, exp.Expression] = {}
         self.ranges: dict[str, tuple[int, int]] = {}
         self.lengths: dict[str, int] = {}
+        self.declared_types: dict[str, Declared] = {}
         self.options: dict[str, str] = {}
         self.included: list[Included] = []
         self.encoded: Encoded | None = None
@@ -429,9 +433,14 @@ class Definition:
     #: The first words of clauses that only a dialect's columns have.
     own: ClassVar[tuple[str, ...]] = ()
 
-    def read_kind(self, column: str) -> SqlType:  # noqa: ARG002 - some dialects keep more of a type than its values
+    def read_kind(self, column: str) -> SqlType:
         """Reads the type of a column."""
-        return self.read_type(self.cursor)
+        if self.read_type is not None:
+            return self.read_type(self.cursor)
+        kind, declared = read_declared(self.cursor)
+        if declared is not None:
+            self.declared_types[column] = declared
+        return kind
 
     def read_own(self, column: Name) -> bool:  # noqa: ARG002
         """Reads a clause that only a dialect's columns have; False at other clauses."""
@@ -466,6 +475,7 @@ class Definition:
             "message_parts": self.message_parts,
             "ranges": self.ranges,
             "lengths": self.lengths,
+            "declared_types": self.declared_types,
         }
 
     def finish(self) -> None:

@@ -28,6 +28,7 @@ from watersmeet.catalog import (
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.statements import Insert, Name, Statement
 from watersmeet.errors import Span
+from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import Field, Schema, SqlType
 
 
@@ -68,7 +69,7 @@ class CreateRelation(Create):
     is the encoding (json, csv, parquet). arrivals: the columns that are `AS PROCTIME()`. generated: the `AS expression`
     by column. declared: the DEFAULT by column. takes_columns: whether the columns of the schema precede the declared
     ones. format, message_parts: the fields of `catalog.Input` for a connector that reads messages. ranges, lengths:
-    the fields of the catalog.
+    the fields of the catalog. declared_types: its field `declared`.
     """
 
     columns: Schema
@@ -83,6 +84,7 @@ class CreateRelation(Create):
     message_parts: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
+    declared_types: Mapping[str, Declared] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,8 +332,8 @@ class AddColumn(Alter):
     """`… ADD [COLUMN] column type [NULL | NOT NULL]`.
 
     definition: the column as written. default: the value for existing rows, in the form of the catalog. declared: the
-    expression of DEFAULT. range, digits, length: the limits of its type, as in the catalog. if_not_exists: whether the
-    statement has no effect if the column exists.
+    expression of DEFAULT. range, digits, length, declared_type: the limits of its type, as in the catalog.
+    if_not_exists: whether the statement has no effect if the column exists.
     """
 
     column: Field
@@ -342,6 +344,7 @@ class AddColumn(Alter):
     range: tuple[int, int] | None = None
     digits: int | None = None
     length: int | None = None
+    declared_type: Declared | None = None
     if_not_exists: bool = False
 
 
@@ -357,13 +360,14 @@ class DropColumn(Alter):
 class AlterColumn(Alter):
     """`… ALTER [COLUMN] column {[SET DATA] TYPE type | {SET | DROP} {DEFAULT | NOT NULL}}`.
 
-    clause: the words of the change. type: the new type, and type_text as written. declared: the expression of SET
-    DEFAULT, and default_text as written. nullable: for SET and DROP NOT NULL.
+    clause: the words of the change. type, declared_type: the new type, and type_text as written. declared: the
+    expression of SET DEFAULT, and default_text as written. nullable: for SET and DROP NOT NULL.
     """
 
     column: Name
     clause: str
     type: SqlType | None = None
+    declared_type: Declared | None = None
     type_text: str = ""
     declared: exp.Expression | None = None
     default_text: str = ""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlglot import exp
 
 from watersmeet.dialects.tree.nodes import sql_of
-from watersmeet.dialects.tree.tokens import Cursor, not_supported
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import SqlType
 
 _NAMES: Final[dict[str, str]] = {
@@ -20,25 +22,32 @@ _NAMES: Final[dict[str, str]] = {
     "real": "real", "float4": "real",
     "float": "double precision", "float8": "double precision", "double": "double precision",
     "varchar": "varchar", "text": "varchar", "string": "varchar",
+    "char": "varchar", "character": "varchar", "bpchar": "varchar", "nchar": "varchar", "name": "varchar",
+    "inet": "varchar", "cidr": "varchar", "oid": "bigint",
     "bytea": "bytea", "bytes": "bytea",
     "date": "date",
     "time": "time",
     "timestamp": "timestamp",
     "timestamptz": "timestamptz",
     "interval": "interval",
-    "jsonb": "jsonb",
+    "jsonb": "jsonb", "json": "json", "uuid": "uuid",
+}  # fmt: skip
+
+#: PostgreSQL's names of types that have no `SqlType` of their own.
+_DECLARED: Final[dict[str, str]] = {
+    "text": "text", "char": "bpchar", "character": "bpchar", "bpchar": "bpchar", "nchar": "bpchar", "name": "name",
+    "inet": "inet", "cidr": "cidr", "oid": "oid",
 }  # fmt: skip
 
 #: The unsupported types of PostgreSQL and RisingWave, each with an alternative.
 _LACKING: Final[dict[str, str]] = {
-    "json": "Use jsonb.", "char": "Use varchar.", "character": "Use varchar.", "bpchar": "Use varchar.",
-    "nchar": "Use varchar.", "nvarchar": "Use varchar.", "uuid": "Use varchar.", "money": "Use numeric.",
-    "serial": "Use integer.", "bigserial": "Use bigint.", "map": "Use jsonb.", "rw_int256": "Use numeric(38, 0).",
-    "timetz": "Use time.", "xml": "Use varchar.", "inet": "Use varchar.", "bit": "Use bytea.", "vector": "Use real[].",
-    "name": "Use varchar.",
-    "oid": "Use bigint.", "regclass": "Use varchar.", "tinyint": "Use smallint.", "hugeint": "Use numeric(38, 0).",
+    "nvarchar": "Use varchar.", "money": "Use numeric.", "map": "Use jsonb.", "rw_int256": "Use numeric(38, 0).",
+    "timetz": "Use time.", "xml": "Use varchar.", "bit": "Use bytea.", "vector": "Use real[].",
+    "regclass": "Use varchar.", "tinyint": "Use smallint.", "hugeint": "Use numeric(38, 0).",
+    "serial": "A column of a table can have it.", "bigserial": "A column of a table can have it.",
 }  # fmt: skip
 
+#: The names of types in sqlglot's trees.
 _TREE_NAMES: Final[dict[exp.DataType.Type, str]] = {
     exp.DataType.Type.BOOLEAN: "boolean",
     exp.DataType.Type.SMALLINT: "smallint",
@@ -46,9 +55,14 @@ _TREE_NAMES: Final[dict[exp.DataType.Type, str]] = {
     exp.DataType.Type.BIGINT: "bigint",
     exp.DataType.Type.DECIMAL: "numeric",
     exp.DataType.Type.FLOAT: "real",
-    exp.DataType.Type.DOUBLE: "double precision",
+    exp.DataType.Type.DOUBLE: "float",
     exp.DataType.Type.VARCHAR: "varchar",
-    exp.DataType.Type.TEXT: "varchar",
+    exp.DataType.Type.TEXT: "text",
+    exp.DataType.Type.CHAR: "char",
+    exp.DataType.Type.NCHAR: "char",
+    exp.DataType.Type.BPCHAR: "bpchar",
+    exp.DataType.Type.NAME: "name",
+    exp.DataType.Type.INET: "inet",
     exp.DataType.Type.VARBINARY: "bytea",
     exp.DataType.Type.DATE: "date",
     exp.DataType.Type.TIME: "time",
@@ -56,9 +70,29 @@ _TREE_NAMES: Final[dict[exp.DataType.Type, str]] = {
     exp.DataType.Type.TIMESTAMPTZ: "timestamptz",
     exp.DataType.Type.INTERVAL: "interval",
     exp.DataType.Type.JSONB: "jsonb",
+    exp.DataType.Type.JSON: "json",
+    exp.DataType.Type.UUID: "uuid",
 }
 
 _MAX_PRECISION: Final = 38
+_MAX_LENGTH: Final = 10_485_760
+_MOST_DIGITS: Final = 6
+_TIMES: Final = ("time", "timestamp", "timestamptz")
+
+#: The fields of intervals, with PostgreSQL's bits for them in a modifier.
+_FIELDS: Final = {"year": 2, "month": 1, "day": 3, "hour": 10, "minute": 11, "second": 12}
+#: The spans of fields, with the masks of their bits.
+INTERVAL_FIELDS: Final = {
+    f if f == t else f"{f} to {t}": sum(1 << bit for bit in list(_FIELDS.values())[i : k + 1])
+    for i, f in enumerate(_FIELDS)
+    for k, t in enumerate(_FIELDS)
+    if f == t or (f, t) == ("year", "month") or (2 <= i < k)
+}
+_ALL_FIELDS: Final = 0x7FFF
+_ALL_DIGITS: Final = 0xFFFF
+
+#: A type, and the part of its declaration that the type of values lacks.
+Written = tuple[SqlType, Declared | None]
 
 
 def numeric(precision: int, scale: int, text: str, span: Span) -> SqlType:
@@ -88,50 +122,103 @@ def _unknown(name: str, text: str, span: Span) -> Error:
     )
 
 
-def _no_length(text: str, span: Span) -> Error:
-    return not_supported("a length of character varying", text, span, hint="Write varchar.")
+def _written(name: str, numbers: Sequence[int], fields: str, text: str, span: Span) -> Written:
+    """The type for a name in `_NAMES` with its arguments. fields: the fields of an interval, such as `day to second`.
+
+    Raises INVALID_PARAMETER, UNDEFINED_OBJECT.
+    """
+
+    def out_of_range(message: str) -> Error:
+        return error("INVALID_PARAMETER", message, sql=text, span=span)
+
+    kind, declared = _NAMES[name], _DECLARED.get(name)
+    if name in ("char", "character", "nchar") and not numbers:
+        numbers = (1,)
+    if kind == "interval" and (numbers or fields):
+        if fields and fields not in INTERVAL_FIELDS:
+            raise error("SYNTAX_ERROR", f"an interval can't have the fields {fields}", sql=text, span=span)
+        mask = INTERVAL_FIELDS.get(fields, _ALL_FIELDS)
+        return SqlType(kind), Declared(kind, mask << 16 | (min(numbers[0], _MOST_DIGITS) if numbers else _ALL_DIGITS))
+    if not numbers:
+        return SqlType(kind), None if declared is None else Declared(declared)
+    if kind == "numeric" and len(numbers) <= 2:
+        return numeric(numbers[0], numbers[1] if len(numbers) > 1 else 0, text, span), None
+    if len(numbers) > 1:
+        raise out_of_range(f"type {name} takes one number")
+    number = numbers[0]
+    if name == "varchar" or declared == "bpchar":
+        if not 1 <= number <= _MAX_LENGTH:
+            raise out_of_range(f"length for type {declared or name} must be between 1 and {_MAX_LENGTH}")
+        return SqlType(kind), Declared(declared or name, number + 4)
+    if name == "float":
+        if not 1 <= number <= 53:
+            raise out_of_range(f"precision for type float must be between 1 and 53 bits, not {number}")
+        return SqlType("real" if number <= 24 else kind), None
+    if kind in _TIMES:
+        return SqlType(kind), Declared(kind, min(number, _MOST_DIGITS))
+    raise error("SYNTAX_ERROR", f"type {name} takes no arguments", sql=text, span=span)
 
 
 def read_type(cursor: Cursor) -> SqlType:
-    """Reads a type at the cursor."""
-    kind = _read_element(cursor)
+    """Reads a type at the cursor where its length or precision could not be applied, so that it is refused."""
+    span = span_of(cursor.rest[:1] or cursor.tokens[-1:])
+    kind, declared = read_declared(cursor)
+    if declared is not None and declared.modifier >= 0:
+        hint = "Write it without." if declared.name != "varchar" else "Write varchar."
+        raise not_supported(f"a length or precision of type {kind.sql}", cursor.text, span, hint=hint)
+    return kind
+
+
+def read_declared(cursor: Cursor) -> Written:
+    """Reads the type of a column at the cursor."""
+    kind, declared = _read_element(cursor)
     while cursor.take("["):
         if not cursor.at("]"):
             cursor.integer()
         cursor.expect("]")
         kind = SqlType("array", element=kind)
-    return kind
+    return kind, declared
 
 
-def _read_element(cursor: Cursor) -> SqlType:
+def _read_element(cursor: Cursor) -> Written:
     if cursor.at("STRUCT"):
         cursor.index += 1
-        return _read_struct(cursor)
+        return _read_struct(cursor), None
+    cursor.take("PG_CATALOG", ".")
     place = cursor.word()
     name = place.name
-    if name in ("character", "char") and cursor.take("VARYING"):
+    if name == "national":
+        name = cursor.word().name
+    if name in ("character", "char", "nchar") and cursor.take("VARYING"):
         name = "varchar"
     elif name == "double":
         cursor.take("PRECISION")
-    elif name in ("time", "timestamp"):
+    numbers = _read_numbers(cursor) if name in ("time", "timestamp") else []
+    if name in ("time", "timestamp"):
         if cursor.take("WITH", "TIME", "ZONE"):
             name += "tz"
         else:
             cursor.take("WITHOUT", "TIME", "ZONE")
     if name not in _NAMES:
         raise _unknown(name, cursor.text, place.span)
-    kind = _NAMES[name]
-    if not cursor.at("("):
-        return SqlType(kind)
-    if kind == "varchar":
-        raise _no_length(cursor.text, place.span)
-    if kind != "numeric":
-        raise cursor.error(detail=f"Type {kind} takes no arguments.")
-    cursor.expect("(")
-    precision = cursor.integer()
-    scale = cursor.integer() if cursor.take(",") else 0
-    cursor.expect(")")
-    return numeric(precision, scale, cursor.text, place.span)
+    fields = []
+    if name == "interval":
+        while (field := next((f for f in _FIELDS if cursor.take(f.upper())), None)) is not None:
+            fields.append(field)
+            if not cursor.take("TO"):
+                break
+    return _written(name, numbers or _read_numbers(cursor), " to ".join(fields), cursor.text, place.span)
+
+
+def _read_numbers(cursor: Cursor) -> list[int]:
+    """Reads the arguments of a type, if any."""
+    found: list[int] = []
+    if cursor.take("("):
+        found.append(cursor.integer())
+        while cursor.take(","):
+            found.append(cursor.integer())
+        cursor.expect(")")
+    return found
 
 
 def _read_struct(cursor: Cursor) -> SqlType:
@@ -150,7 +237,7 @@ def _read_struct(cursor: Cursor) -> SqlType:
     return SqlType("struct", fields=tuple(fields))
 
 
-def _written(kind: Any) -> str:
+def _name_of(kind: Any) -> str:
     """The name of a type in a tree."""
     if isinstance(kind, exp.Expression):
         return sql_of(kind)
@@ -158,40 +245,43 @@ def _written(kind: Any) -> str:
 
 
 def type_of_tree(tree: exp.DataType, text: str, span: Span) -> SqlType:
+    """The type that a tree names."""
+    return declared_of_tree(tree, text, span)[0]
+
+
+def declared_of_tree(tree: exp.DataType, text: str, span: Span) -> Written:
     """The target type of a cast."""
     kind = tree.this
     if kind in (exp.DataType.Type.ARRAY, exp.DataType.Type.LIST):
         if not tree.expressions:
             raise error("UNDEFINED_OBJECT", 'type "array" does not exist', hint="Write int[].", sql=text, span=span)
-        return SqlType("array", element=type_of_tree(tree.expressions[0], text, span))
+        element, declared = declared_of_tree(tree.expressions[0], text, span)
+        return SqlType("array", element=element), declared
     if kind == exp.DataType.Type.STRUCT:
         fields = tuple((f.this.name, type_of_tree(f.args["kind"], text, span)) for f in tree.expressions)
-        return SqlType("struct", fields=fields)
+        return SqlType("struct", fields=fields), None
+    unit = ""
     if kind == exp.DataType.Type.USERDEFINED:
         written = tree.args.get("kind") or ""
         name = (sql_of(written) if isinstance(written, exp.Expression) else str(written)).lower()
-        if name in _NAMES:
-            return SqlType(_NAMES[name])
+        name = name.removeprefix("pg_catalog.")
+    elif isinstance(kind, exp.Interval):
+        name, unit = "interval", sql_of(kind.args["unit"]).lower() if kind.args.get("unit") else ""
+    elif kind in _TREE_NAMES:
+        name = _TREE_NAMES[kind]
+    else:
+        name = _name_of(kind).lower()
+    if name not in _NAMES:
         raise _unknown(name, text, span)
-    if kind == exp.DataType.Type.INTERVAL or isinstance(kind, exp.Interval):
-        return SqlType("interval")
-    if kind not in _TREE_NAMES:
-        raise _unknown(_written(kind).lower(), text, span)
-    name = _TREE_NAMES[kind]
-    if name == "varchar" and tree.expressions:
-        raise _no_length(text, span)
-    if name == "numeric" and tree.expressions:
-        if not all(p.name.isdecimal() for p in tree.expressions):
-            raise error(
-                "INVALID_PARAMETER",
-                "the digits of a numeric are not whole numbers",
-                hint="Write, for example, numeric(10, 2).",
-                sql=text,
-                span=span,
-            )
-        numbers = [int(p.name) for p in tree.expressions]
-        return numeric(numbers[0], numbers[1] if len(numbers) > 1 else 0, text, span)
-    return SqlType(name)
+    if not all(p.name.isdecimal() for p in tree.expressions):
+        raise error(
+            "INVALID_PARAMETER",
+            f"the arguments of type {name} are not whole numbers",
+            hint="Write, for example, numeric(10, 2).",
+            sql=text,
+            span=span,
+        )
+    return _written(name, [int(p.name) for p in tree.expressions], unit, text, span)
 
 
 def type_named(text: str) -> SqlType:

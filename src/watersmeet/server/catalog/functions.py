@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from watersmeet.dialects.tree.sqltypes import INTERVAL_FIELDS
 from watersmeet.server.catalog.shapes import NUMBERS, SHAPES
 from watersmeet.server.settings import SERVER_VERSION
 
@@ -227,7 +228,10 @@ def definitions() -> list[str]:
         for name in ("time", "timestamp", "timestamptz")
     )
     numeric = f"WHEN 'numeric' THEN 'numeric' || {digits}"
-    made = [f"CREATE MACRO sql_name(n, m) AS CASE n {numeric} {lengthy} {timed} {cases} ELSE n END"]
+    spans = " ".join(f"WHEN {mask} THEN ' {fields}'" for fields, mask in INTERVAL_FIELDS.items())
+    seconds = "CASE WHEN m >= 0 AND m & 65535 <> 65535 THEN '(' || (m & 65535) || ')' ELSE '' END"
+    interval = f"WHEN 'interval' THEN 'interval' || CASE m >> 16 {spans} ELSE '' END || {seconds}"
+    made = [f"CREATE MACRO sql_name(n, m) AS CASE n {numeric} {interval} {lengthy} {timed} {cases} ELSE n END"]
     macros = {**_MACROS, **_PRIVILEGE_MACROS}
     made += [f"CREATE MACRO {head} AS {body}" for head, body in sorted(macros.items(), key=lambda m: _rank(m[0]))]
     return [*made, *_privilege_definitions()]

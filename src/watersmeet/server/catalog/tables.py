@@ -32,7 +32,8 @@ from watersmeet.catalog.roles import ADMIN, FIXED, OWNER, PUBLIC, Rights, all_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.server.catalog.shapes import DEFAULTS, NUMBERS, SHAPES
-from watersmeet.server.oids import TYPES, modifier_of, oid_of, pg_type
+from watersmeet.server.oids import DECLARED, TYPES, declared_type, modifier_of, oid_of
+from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import Field
 
 PG_CATALOG, COMMON_OID, INFORMATION_SCHEMA = 11, 2200, 13_000
@@ -55,6 +56,12 @@ _JOINED: Final = (
     "oidvector", "unknown",
 )  # fmt: skip
 _KIND_NAMES: Final = {"r": "BASE TABLE", "f": "FOREIGN", "v": "VIEW", "m": "MATERIALIZED VIEW"}
+#: The names of types in information_schema.
+_DATA_TYPES: Final = {
+    **{t.name: n for n, t in TYPES.items()}, "varchar": "character varying", "text": "text", "bpchar": "character",
+    "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone",
+    "time": "time without time zone", "name": "name", "oid": "oid", "inet": "inet", "cidr": "cidr",
+}  # fmt: skip
 _LETTERS: Final = {"INSERT": "a", "SELECT": "r", "UPDATE": "w", "DELETE": "d"}
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
@@ -137,11 +144,9 @@ def _rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
 
 
 def _types() -> _Rows:
-    extra = {"text": (25, 1009, "S", -1), "oid": (26, 1028, "N", 4), "name": (19, 1003, "S", 64)}
-    extra |= {"char": (18, 1002, "Z", 1), "bpchar": (1042, 1014, "S", -1), "regclass": (2205, 2210, "N", 4)}
-    extra |= {"json": (114, 199, "U", -1), "uuid": (2950, 2951, "U", 16), "unknown": (705, 0, "X", -2)}
+    extra = {"char": (18, 1002, "Z", 1), "regclass": (2205, 2210, "N", 4), "unknown": (705, 0, "X", -2)}
     extra |= {"int2vector": (22, 1006, "A", -1), "oidvector": (30, 1013, "A", -1), "regtype": (2206, 2211, "N", 4)}
-    extra |= {t.name: (t.oid, t.array, t.category, t.length) for t in TYPES.values()}
+    extra |= {t.name: (t.oid, t.array, t.category, t.length) for t in (*DECLARED.values(), *TYPES.values())}
     for name, (oid, array, category, length) in extra.items():
         yield ("pg_catalog", "pg_type"), _type(oid, name, length, category, array=array)
         if array:
@@ -203,7 +208,7 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role]) -> _R
         )
         return
     for number, column in enumerate(columns, 1):
-        yield ("pg_catalog", "pg_attribute"), _attribute(oid, number, column)
+        yield ("pg_catalog", "pg_attribute"), _attribute(oid, number, column, relation.declared.get(column.name))
         yield ("information_schema", "columns"), _column(relation, number, column, updatable=kind == "r")
     own = {"table_schema": schema, "table_name": relation.name}
     yield from _granted(relation.id, own, roles)
@@ -269,25 +274,27 @@ def _class(oid: int, name: str, schema: str, kind: str, columns: int, has_index:
     }
 
 
-def _attribute(oid: int, number: int, column: Field) -> dict[str, object]:
-    length = -1 if column.type.element is not None else pg_type(column.type).length
+def _attribute(oid: int, number: int, column: Field, declared: Declared | None) -> dict[str, object]:
+    is_array, kind = column.type.element is not None, declared_type(column.type, declared)
+    length = -1 if is_array else kind.length
     return {
         "attrelid": oid,
         "attname": column.name,
-        "atttypid": oid_of(column.type),
+        "atttypid": kind.array if is_array else kind.oid,
         "attlen": length,
         "attnum": number,
-        "atttypmod": modifier_of(column.type),
-        "attndims": int(column.type.element is not None),
+        "atttypmod": modifier_of(column.type, declared),
+        "attndims": int(is_array),
         "attbyval": 0 < length <= 8,
         "attstorage": "p" if length > 0 else "x",
         "attnotnull": not column.nullable,
-        "attcollation": 100 if column.type.name == "varchar" else 0,
+        "attcollation": 100 if kind.category == "S" else 0,
     }
 
 
 def _column(relation: Relation, number: int, column: Field, *, updatable: bool) -> dict[str, object]:
-    kind = column.type
+    kind, declared = column.type, relation.declared.get(column.name)
+    named = declared_type(kind, declared).name
     found: dict[str, object] = {
         "table_schema": relation.schema,
         "table_name": relation.name,
@@ -295,8 +302,8 @@ def _column(relation: Relation, number: int, column: Field, *, updatable: bool) 
         "ordinal_position": number,
         "column_default": relation.defaults.get(column.name),
         "is_nullable": "YES" if column.nullable else "NO",
-        "data_type": "ARRAY" if kind.element is not None else "record" if kind.fields else kind.sql.partition("(")[0],
-        "udt_name": f"_{pg_type(kind).name}" if kind.element is not None else pg_type(kind).name,
+        "data_type": "ARRAY" if kind.element is not None else "record" if kind.fields else _DATA_TYPES[named],
+        "udt_name": f"_{named}" if kind.element is not None else named,
         "dtd_identifier": str(number),
         "is_generated": "ALWAYS" if column.name in relation.always_generated else "NEVER",
         "is_updatable": "YES" if updatable else "NO",
@@ -307,7 +314,9 @@ def _column(relation: Relation, number: int, column: Field, *, updatable: bool) 
         found["numeric_precision_radix"] = 10 if kind.name == "numeric" else 2
         found["numeric_scale"] = 0 if kind.is_integer else kind.scale
     if kind.name in ("time", "timestamp", "timestamptz", "interval"):
-        found["datetime_precision"] = 6
+        found["datetime_precision"] = 6 if declared is None or declared.digits is None else declared.digits
+    if declared is not None and kind.element is None:
+        found["character_maximum_length"] = declared.length
     return found
 
 
@@ -319,7 +328,8 @@ def _key(relation: Relation, columns: list[Field], key: list[int]) -> _Rows:
     yield ("pg_catalog", "pg_class"), _class(index, name, relation.schema, "i", len(key), has_index=False)
     yield ("pg_catalog", "pg_index"), {**_index(index, oid, ordered), "indisprimary": True, "indisunique": True}
     for number, column in enumerate(ordered, 1):
-        yield ("pg_catalog", "pg_attribute"), _attribute(index, number, columns[column - 1])
+        part = columns[column - 1]
+        yield ("pg_catalog", "pg_attribute"), _attribute(index, number, part, relation.declared.get(part.name))
     row = {"oid": constraint, "conname": name, "connamespace": schema_oid(relation.schema)}
     yield ("pg_catalog", "pg_constraint"), {**row, "conrelid": oid, "conindid": index, "conkey": ordered}
     own = {"constraint_schema": relation.schema, "constraint_name": name}

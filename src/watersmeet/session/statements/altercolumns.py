@@ -19,7 +19,7 @@ from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import AlterColumn
 from watersmeet.dialects.tree.statements import Select
 from watersmeet.dialects.tree.tokens import not_supported, quoted
-from watersmeet.errors import did_you_mean
+from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.statements.altering import altered, check_columns_change, readers_of
 from watersmeet.session.statements.select import select
 from watersmeet.values.types import Field, SqlType
@@ -81,7 +81,9 @@ def _with_type(
 ) -> tuple[Table, str]:
     sql = with_column_altered(relation, column.name, statement.type_text, (), "")
     if kind == column.type:
-        return relation, sql
+        return _with_declared(statement, relation, column), sql
+    if statement.declared_type is not None or column.name in relation.declared:
+        raise _not_wider(statement)
     if kind.sql.partition("(")[0] not in _WIDER.get(column.type.name, ()):
         raise not_supported(
             f"ALTER COLUMN … TYPE {kind.sql} of a column of type {column.type.sql}",
@@ -98,6 +100,28 @@ def _with_type(
     defaults = {} if default is None else {column.name: f"CAST({default} AS {kind.duckdb})"}
     made = _with_column(relation, replace(column, type=kind))
     return replace(made, defaults={**relation.defaults, **defaults}), sql
+
+
+def _not_wider(statement: AlterColumn) -> Error:
+    return not_supported(
+        f"ALTER COLUMN … TYPE {statement.type_text}, which may not have all values of the column,",
+        statement.text,
+        statement.column.span,
+        hint="ADD COLUMN with the new type, UPDATE, DROP COLUMN and RENAME COLUMN replace a column.",
+    )
+
+
+def _with_declared(statement: AlterColumn, relation: Table, column: Field) -> Table:
+    """The table with another declared type of a column, which takes the same values and perhaps more."""
+    old, new = relation.declared.get(column.name), statement.declared_type
+    wide = new is None or new.name == "text" or (old is not None and old.name == new.name and new.modifier < 0)
+    if new != old and not wide:
+        assert new is not None
+        length = -1 if old is None or old.length is None or old.name != "varchar" else old.length
+        if new.name != "varchar" or new.length is None or not 0 <= length <= new.length:
+            raise _not_wider(statement)
+    others = {n: d for n, d in relation.declared.items() if n != column.name}
+    return replace(relation, declared=others if new is None else {**others, column.name: new})
 
 
 def _with_nulls(

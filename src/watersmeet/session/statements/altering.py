@@ -30,6 +30,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.connectors.registry import check_connector
 from watersmeet.database.assignment import default_value
+from watersmeet.database.columntypes import check_fed_types, kept
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import (
     alter_indexes,
@@ -294,6 +295,9 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
             else None,
         )
     assert isinstance(relation, Input)
+    declared = {} if statement.declared_type is None else {column.name: statement.declared_type}
+    if relation.connector:
+        check_fed_types(relation, (column,), declared, statement, span)
     stored = [*(relation.stored.get(c.name, c.name) for c in relation.columns), *relation.dropped]
     fill = None if column.nullable or isinstance(relation, Source) else _fill(column.type)
     if statement.declared is not None:
@@ -315,6 +319,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
         defaults=relation.defaults | ({} if statement.default is None else {column.name: statement.default}),
         ranges=relation.ranges | ({} if statement.range is None else {column.name: statement.range}),
         digits=relation.digits | ({} if statement.digits is None else {column.name: statement.digits}),
+        declared=relation.declared | declared,
         lengths=relation.lengths | ({} if statement.length is None else {column.name: statement.length}),
         fills=relation.fills | ({} if fill is None else {column.name: fill}),
         # In the stored data, a column that was renamed later may still have this name.
@@ -398,6 +403,8 @@ def _filled(session: Session, statement: AddColumn, default: str, column: Field)
     value = rows_read(session, lambda: lending(session, {}), sql, statement.text).column(0)
     if value.null_count:
         return None
+    if statement.declared_type is not None:
+        value = kept(value.cast(column.type.arrow), column, statement.declared_type)
     if column.type.fields or column.type.element or column.type.name in ("bytea", "interval"):
         detail = "Existing rows would need it."
         what = f"DEFAULT of a column of type {column.type.sql} that is added"

@@ -42,7 +42,7 @@ from watersmeet.dialects.statements.dml import Copy, CopyFrom, CopyIn, CopyOut, 
 from watersmeet.dialects.tree.statements import Insert, Name, Statement
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, did_you_mean
-from watersmeet.expressions.casts import list_sql
+from watersmeet.expressions.casts import checked_sql, list_sql
 from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.session.statements.dml import insert_rows, insert_targets, produce_rows, writable
@@ -346,8 +346,8 @@ def _value(text: str, kind: SqlType, given: pa.DataType) -> str:
     if kind.name == "bytea":
         return f"CASE WHEN starts_with({text}, '\\x') THEN unhex(substr({text}, 3)) ELSE encode({text}) END"
     if kind.name == "array":
-        return f"CAST({list_sql(text)} AS {kind.duckdb})"
-    return f"CAST({text} AS {kind.duckdb})"
+        return checked_sql(f"CAST({list_sql(text)} AS {kind.duckdb})", kind)
+    return checked_sql(f"CAST({text} AS {kind.duckdb})", kind)
 
 
 def _copied_into(session: Session, table: Name, statement: Statement) -> Relation:

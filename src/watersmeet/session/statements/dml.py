@@ -45,6 +45,7 @@ from watersmeet.database.assignment import (
     typed_query,
     without_defaults,
 )
+from watersmeet.database.columntypes import padded
 from watersmeet.database.producing import produce, unwritten
 from watersmeet.database.reading import (
     BatchQuery,
@@ -591,7 +592,7 @@ def _result(
         ):
             yield connection
 
-    table = rows_read(session, shown, query.sql, statement.text)
+    table = padded(rows_read(session, shown, query.sql, statement.text), query.origins, query.catalog)
     return rows_result(command, *described(table, query.columns), query.origins)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import uuid
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -23,7 +21,6 @@ from watersmeet.dialects.statements.preparing import (
     Parameter,
     Prepare,
     marked,
-    uuid_casts,
 )
 from watersmeet.dialects.tree.nodes import infer_open, open_parameter
 from watersmeet.dialects.tree.queries import literal_of
@@ -90,12 +87,6 @@ def described_result(session: Session, statement: Statement) -> Result | None:
 
 
 _MOST_PARAMETERS: Final = 1 << 16
-_UUID_BYTES: Final = 16
-
-#: Groups of four digits, with or without hyphens between them.
-_UUID_DIGITS: Final = re.compile(r"(?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}")
-
-_UUID_ARRAY: Final = re.compile(r"\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\s*")
 
 
 def prepare_statement(session: Session, statement: Prepare) -> Result:
@@ -130,10 +121,7 @@ def prepare(
         raise error("INVALID_PARAMETER", "there is no parameter $0" if 0 in numbers else "too many parameters")
     if lacking := set(range(1, count + 1)).difference(numbers):
         raise error("INVALID_PARAMETER", f"parameter ${min(lacking)} is not in the statement", sql=text)
-    casts, wanted = uuid_casts(text), [*given, *[Parameter()] * (count - len(given))]
-    for number, cast in casts.items():
-        kind = VARCHAR if cast == "one" else SqlType("array", element=VARCHAR)
-        wanted[number - 1] = Parameter(kind, wanted[number - 1].oid, cast)
+    wanted = [*given, *[Parameter()] * (count - len(given))]
     statements = session.parse(written, UNBOUND if numbers else ())
     if len(statements) > 1:
         raise error("SYNTAX_ERROR", "cannot insert multiple commands into a prepared statement", sql=text)
@@ -271,10 +259,6 @@ def literal(value: object, parameter: Parameter) -> exp.Expression:
     kind = parameter.kind
     if value is None:
         return exp.null() if kind is None else exp.Cast(this=exp.null(), to=data_type(kind))
-    if parameter.uuid == "one":
-        return literal_of(uuid_text(value if isinstance(value, bytes) else str(value)), "")
-    if parameter.uuid == "many" and isinstance(value, str):
-        value = uuids_text(value)
     if kind is None or kind == VARCHAR:
         made = literal_of(value, "")
         return made if isinstance(value, str) else exp.Cast(this=made, to=data_type(VARCHAR))
@@ -288,26 +272,3 @@ def literal(value: object, parameter: Parameter) -> exp.Expression:
             made = literal_of(value, "")
             return made if kind == INTEGER else exp.Cast(this=made, to=data_type(kind))
     return exp.Cast(this=literal_of(value, ""), to=data_type(kind))
-
-
-def uuid_text(value: bytes | str) -> str:
-    """The text of a uuid, given in any form that PostgreSQL reads, or as 16 bytes. Raises INVALID_BINARY_VALUE,
-    INVALID_VALUE.
-    """
-    if isinstance(value, bytes):
-        if len(value) != _UUID_BYTES:
-            raise error("INVALID_BINARY_VALUE", "incorrect binary data for type uuid")
-        return str(uuid.UUID(bytes=value))
-    digits = value.strip()
-    digits = digits[1:-1] if digits.startswith("{") and digits.endswith("}") else digits
-    if _UUID_DIGITS.fullmatch(digits) is None:
-        raise error("INVALID_VALUE", f'invalid input syntax for type uuid: "{value}"')
-    return str(uuid.UUID(hex=digits.replace("-", "")))
-
-
-def uuids_text(text: str) -> str:
-    """The text of a one-dimensional array of uuids, each in its usual form. Raises INVALID_VALUE."""
-    if _UUID_ARRAY.fullmatch(text) is None:
-        raise error("INVALID_VALUE", f'invalid input syntax for type uuid[]: "{text}"')
-    listed = [v.strip().strip('"') for v in text.strip()[1:-1].split(",")] if text.strip("{ }") else []
-    return "{" + ",".join("NULL" if v.upper() == "NULL" else uuid_text(v) for v in listed) + "}"

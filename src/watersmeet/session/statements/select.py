@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from watersmeet.database.columntypes import padded
 from watersmeet.database.reading import BatchQuery, batch_query, described, reading, rows_read, runs_on
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result, rows_result
@@ -32,6 +33,7 @@ def select(session: Session, statement: Select) -> Result:
         return Result("SELECT", shown.columns, running=shown)
     query = batch_query(session, statement.query, statement.text)
     table = rows_read(session, lambda: read_now(session, query), query.sql, statement.text, session.result_bytes)
+    table = padded(table, query.origins, query.catalog)
     return rows_result("SELECT", *described(table, query.columns), query.origins)
 
 

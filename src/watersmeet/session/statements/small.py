@@ -38,7 +38,8 @@ from watersmeet.session.statements.preparing import seen
 from watersmeet.store.changes import quoted
 from watersmeet.unparsing.pushdown import constant_value
 from watersmeet.values import DEFAULT_DIALECT
-from watersmeet.values.types import NUMERIC, Schema, SqlType
+from watersmeet.values.declaredtypes import Declared
+from watersmeet.values.types import NUMERIC, Field, Schema, SqlType
 
 #: The longest text of which the plan is kept, and the number of plans.
 _MOST_CHARACTERS: Final = 2_000
@@ -138,6 +139,15 @@ def _text(value: object) -> object:
     if type(value) is str and "\0" not in value:
         return value
     raise NotSmall
+
+
+def _short_text(length: int) -> Callable[[object], object]:
+    def assign(value: object) -> object:
+        if type(value) is str and len(value) <= length:
+            return _text(value)
+        raise NotSmall
+
+    return assign
 
 
 def _boolean(value: object) -> object:
@@ -442,7 +452,7 @@ def _insert_plan(session: Session, statement: Insert, sources: _Constants | _Mar
         return None
     cells: dict[str, _Cell] = {}
     for node, target in zip(nodes, targets, strict=True):
-        cell = _cell_of(node, target.column.type, target.column.nullable, sources)
+        cell = _cell_of(node, target.column, relation.declared.get(target.column.name), sources)
         if cell is None:
             return None
         cells[target.column.name] = cell
@@ -462,10 +472,14 @@ def _has_more(statement: Statement, kind: type[Statement], known: Sequence[str])
     return any(getattr(statement, name) not in (None, (), False, "") for name in own - set(known))
 
 
-def _cell_of(node: exp.Expression, kind: SqlType, nullable: bool, sources: _Constants | _Marks) -> _Cell | None:
-    assign = assign_to(kind)
+def _cell_of(
+    node: exp.Expression, column: Field, declared: Declared | None, sources: _Constants | _Marks
+) -> _Cell | None:
+    kind, nullable, assign = column.type, column.nullable, assign_to(column.type)
     if assign is None:
         return None
+    if declared is not None and declared.length is not None:
+        assign = _short_text(declared.length)
     if type(node) is exp.Cast and node.to == data_type(kind):
         node = node.this
     if type(node) is exp.Null:
@@ -534,6 +548,8 @@ def _lookup(
     made = None if assign is None else cell(assign, only.constant)
     if made is None:
         return None
+    if any(d.name == "bpchar" for d in relation.declared.values()):
+        return None  # results show blanks that are not stored
     names = ", ".join(quoted(n) for n in (only.column.name, *only.names))
     select = f"SELECT {names} FROM {quoted(relation.shown)} WHERE {quoted(only.column.name)} IN "
     return LookupPlan(

@@ -13,6 +13,7 @@ from watersmeet.connectors.base.options import RATE_LIMIT
 from watersmeet.connectors.base.sources import DEFAULT
 from watersmeet.connectors.kafka.source import late_start
 from watersmeet.database.assignment import default_values, generated_columns
+from watersmeet.database.columntypes import check_fed_types
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation, schema_for
 from watersmeet.database.filling import fill
@@ -86,6 +87,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
             functions=functions,
             ranges=dict(statement.ranges),
             lengths=dict(statement.lengths),
+            declared=dict(statement.declared_types),
         ),
         statement,
     )
@@ -248,6 +250,8 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
         )
     check_columns(relation.columns, statement)
     if relation.connector:
+        declared = statement.declared_types
+        check_fed_types(relation, relation.columns, declared, statement, statement.name_span)
         with located(statement, statement.name_span):
             session.require_files(relation.connector)
             if relation.format is not None:

@@ -1,0 +1,108 @@
+"""Written rows in the declared types of their columns (`values.types.Declared`).
+
+Only a written row fails if its text is too long, and only in characters other than blanks at its end: PostgreSQL 17,
+8.3 "Character Types". The values are those of a cast (`values.declaredtypes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.dialects.tree.statements import Statement
+from watersmeet.dialects.tree.tokens import not_supported
+from watersmeet.errors import Span, error
+from watersmeet.kernel.evaluation.expressions import generated_values
+from watersmeet.kernel.metrics import Counters
+from watersmeet.values.declaredtypes import ADDRESS, MOST_OID, Declared, narrowing
+from watersmeet.values.types import JSON, UUID, Field, Origin, Schema
+
+_STORED_UUID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+
+
+def check_fed_types(
+    relation: Relation, columns: Schema, declared: Mapping[str, Declared], statement: Statement, span: Span
+) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for a column of a type whose rules a connector's rows would not follow."""
+    for column in columns:
+        kind = column.type
+        while kind.element is not None:
+            kind = kind.element
+        if kind in (JSON, UUID) or declared.get(column.name) not in (None, Declared("text")):
+            raise not_supported(
+                f'the declared type of column "{column.name}" of {relation.title}, which a connector fills,',
+                statement.text,
+                span,
+                hint="Declare it varchar, bigint, jsonb, time, timestamp or interval, without length or digits.",
+            )
+
+
+def check_uuids(relation: Relation, rows: pa.Table) -> None:
+    """Raises INVALID_VALUE for a uuid that is not in its stored form, whose equality would be wrong."""
+    for column in relation.columns:
+        kind = column.type
+        while kind.element is not None:
+            kind = kind.element
+        if kind == UUID and column.name in rows.column_names:
+            leaves = _leaves(rows.column(column.name))
+            wrong = pc.invert(pc.match_substring_regex(leaves, _STORED_UUID))
+            if pc.any(wrong).as_py():
+                raise error("INVALID_VALUE", f'invalid input syntax for type uuid: "{leaves.filter(wrong)[0].as_py()}"')
+
+
+def _leaves(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The elements of arrays of any depth."""
+    while pa.types.is_list(values.type):
+        values = pc.list_flatten(values)
+    return values
+
+
+def kept(values: pa.ChunkedArray, column: Field, declared: Declared) -> pa.ChunkedArray:
+    """The values of a column of written rows, in their declared type.
+
+    Raises VALUE_TOO_LONG for a text with more characters than its length, except blanks at its end; INVALID_VALUE.
+    """
+    leaves = _leaves(values)
+    _check(leaves, declared)
+    if declared.name == "varchar" and (pc.max(pc.utf8_length(leaves)).as_py() or 0) <= (declared.length or 0):
+        return values
+    template = narrowing(column.type, declared, "c0")
+    if template is None or declared.name in ("inet", "cidr", "oid"):
+        return values
+    rows = pa.table({column.name: values})
+    return generated_values(rows, column, (column,), template, Counters())
+
+
+def _check(leaves: pa.ChunkedArray, declared: Declared) -> None:
+    if declared.length is not None:
+        lengths = pc.utf8_length(pc.utf8_rtrim(leaves, " "))
+        if (pc.max(lengths).as_py() or 0) > declared.length:
+            shown = f"{'character' if declared.name == 'bpchar' else 'character varying'}({declared.length})"
+            raise error("VALUE_TOO_LONG", f"value too long for type {shown}")
+    wrong = None
+    if declared.name in ("inet", "cidr"):
+        wrong = pc.invert(pc.match_substring_regex(leaves, f"^({ADDRESS})$"))
+    elif declared.name == "oid":
+        wrong = pc.or_(pc.less(leaves, 0), pc.greater(leaves, MOST_OID))
+    if wrong is not None and pc.any(wrong).as_py():
+        value = leaves.filter(wrong)[0].as_py()
+        raise error("INVALID_VALUE", f'invalid input syntax for type {declared.name}: "{value}"')
+
+
+def padded(table: pa.Table, origins: Sequence[Origin | None], catalog: Catalog) -> pa.Table:
+    """The rows of a result, in which unchanged columns of type `char(length)` are filled with blanks.
+
+    Stored values have no blanks at their ends, so that comparisons ignore them.
+    """
+    for place, origin in enumerate(origins):
+        relation = None if origin is None else catalog.relations.get(origin[0])
+        declared = None if origin is None or relation is None else relation.declared.get(origin[1])
+        if declared is not None and declared.name == "bpchar" and declared.length:
+            field = table.schema.field(place)
+            if pa.types.is_string(field.type):
+                table = table.set_column(place, field, pc.utf8_rpad(table.column(place), declared.length, " "))
+    return table
