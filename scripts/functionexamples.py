@@ -62,6 +62,7 @@ trunc(42.8)
 width_bucket(5.35, 0.024, 10.06, 5)
 # Text and bytea
 ascii('x')
+gen_random_uuid() <> gen_random_uuid()
 bit_length('jose')
 btrim('xyxtrimyyx', 'xyz')
 char_length('josé')

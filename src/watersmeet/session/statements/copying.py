@@ -151,9 +151,10 @@ def omitted_columns(session: Session, relation: Relation, columns: Sequence[Fiel
     texts = ", ".join(f"{omitted(relation, c, now_us)} AS c{i}" for i, c in enumerate(columns))
     with session.database.content.session() as connection:
         values = conformed(
-            connection.execute(f"SELECT {texts}").to_arrow_table(), arrow_schema(tuple(columns), positional=False)
+            connection.execute(f"SELECT {texts} FROM range({rows})").to_arrow_table(),
+            arrow_schema(tuple(columns), positional=False),
         )
-    return {c.name: pa.repeat(values.column(i)[0], rows) for i, c in enumerate(columns)}
+    return {c.name: values.column(i) for i, c in enumerate(columns)}
 
 
 #: The rows of a written batch.
