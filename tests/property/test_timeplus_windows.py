@@ -147,6 +147,12 @@ VIEWS: dict[str, tuple[str, Callable[[list[Row]], list[tuple]]]] = {
         "SELECT k, count() AS c FROM s PARTITION BY k",
         lambda rows: [(o[0][1], len(o)) for o in of_keys(rows, key)],
     ),
+    "each": (
+        "SELECT k, count() AS c, sum(v) AS t FROM s GROUP BY k EMIT PER EVENT",
+        lambda rows: [
+            (o[0][1], i, sum(r[2] for r in o[:i])) for o in of_keys(rows, key) for i in range(1, len(o) + 1)
+        ],
+    ),
     "lagged": (
         "SELECT n, lag(v) AS one, lag(v, 2, 7) AS two FROM s PARTITION BY k",
         lambda rows: [

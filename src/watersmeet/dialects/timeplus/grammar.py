@@ -307,7 +307,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
                 if isinstance(node, exp.Select) and clause is not None and clause.length("last_us") is not None:
                     _read_last(node, clause)
             made = [None if tree is None else with_aliases(adapted(tree), sql) for tree in trees]
-            if emit is not None and emit.mode == "key expire" and isinstance(made[0], exp.Select):
+            if emit is not None and emit.mode in ("key expire", "per event") and isinstance(made[0], exp.Select):
                 made[0] = retyped(made[0], StreamSelect, emit=emit)
             elif emit is not None and made[0] is not None:
                 made[0].set("emit", emit)

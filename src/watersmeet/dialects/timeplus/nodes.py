@@ -21,10 +21,10 @@ from watersmeet.values.times import ABBREVIATED, UNITS_US, unit_us
 class EmitClause(exp.Expression):  # type: ignore[misc]
     """The part `emit` of a query: the EMIT clause, which sets when the query outputs rows.
 
-    mode: stream, changelog, updates, periodic, window close, or key expire. length_us: the period; 0 without one.
-    delay_us: that of WITH DELAY. timeout_us: that of TIMEOUT. last_us: that of LAST. span_us: that of MAXSPAN; only:
-    whether ONLY precedes it; key: the column of IDENTIFIED BY. repeat: whether REPEAT follows the period. All lengths
-    are in microseconds.
+    mode: stream, changelog, updates, periodic, window close, key expire, or per event. length_us: the period; 0 without
+    one. delay_us: that of WITH DELAY. timeout_us: that of TIMEOUT. last_us: that of LAST. span_us: that of MAXSPAN;
+    only: whether ONLY precedes it; key: the column of IDENTIFIED BY. repeat: whether REPEAT follows the period. All
+    lengths are in microseconds.
     """
 
     arg_types: ClassVar[dict[str, Any]] = {
@@ -209,6 +209,8 @@ class _Clause:
             self._put("mode", "window close")
         elif self._take("AFTER", "KEY", "EXPIRE"):
             self._key_expire()
+        elif self._take("PER", "EVENT"):
+            self._put("mode", "per event")
         elif self._take("WITH", "DELAY") or self._take("DELAY"):
             self._put("delay_us", self._length())
         elif self._take("TIMEOUT"):
@@ -267,8 +269,6 @@ class _Clause:
 
     def _wrong(self) -> Exception:
         if self.index < len(self.tokens):
-            if self.tokens[self.index].text.upper() == "PER":
-                return self._lacking()
             return syntax_error(self.text, self.tokens[self.index])
         return syntax_error(self.text, None, end=self.tokens[-1].end + 1)
 

@@ -37,7 +37,7 @@ def with_emit(query: exp.Expression, text: str) -> tuple[exp.Expression, Emissio
     clause = _clause_of(query)
     if clause is None:
         return query, Emission("window close", is_default=True) if windowed else None
-    if clause.mode == "key expire":  # part of the binding of its SELECT
+    if clause.mode in ("key expire", "per event"):  # part of the binding of its SELECT
         return query, None
     emission = _emission(clause, query, text, windowed=windowed)
     query = query.copy()

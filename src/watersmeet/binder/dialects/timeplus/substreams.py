@@ -21,15 +21,17 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import duration_us
-from watersmeet.binder.clauses.substreams import expiring, first_by_arrival, first_rows, sessions
+from watersmeet.binder.clauses.substreams import by_arrival, expiring, first_by_arrival, first_rows, sessions
 from watersmeet.binder.clauses.timewindows import NAMES
 from watersmeet.binder.context.binding import Environment, value_of
 from watersmeet.binder.context.rules import Binding, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.timeplus.nodes import Divided, EmitClause, StreamSelect
-from watersmeet.expressions.aggregatecalls import has_aggregate
+from watersmeet.dialects.tree.queries import node_span
+from watersmeet.expressions.aggregatecalls import aggregate_name, has_aggregate
 from watersmeet.expressions.scalars import bind_condition, bind_value
+from watersmeet.values.spans import set_span
 from watersmeet.values.types import BOOLEAN
 
 #: The default of the greatest length of a session, in gaps.
@@ -147,6 +149,8 @@ def with_clauses(
     emit = node.args.get("emit")
     if isinstance(emit, EmitClause) and emit.mode == "key expire":
         relation = _expiring(node, emit, relation, scope, env, binding)
+    elif isinstance(emit, EmitClause) and emit.mode == "per event":
+        relation, scope = _per_event(made, emit, relation, scope, env, binding)
     elif isinstance(emit, EmitClause):
         _check_inner(emit, env, binding)
     ctx = ScopeContext(env.text, scope, "SHUFFLE BY")
@@ -177,6 +181,48 @@ def _expiring(
         raise env.error("DATATYPE_MISMATCH", f"IDENTIFIED BY takes a time, not {time.type.sql}", emit)
     lengths_us = (emit.length("span_us") or 0, emit.length("timeout_us") or 0)
     return expiring(relation, keys, time.finish(), lengths_us, emit, env, binding, only=bool(emit.args.get("only")))
+
+
+def _per_event(
+    node: exp.Select, emit: EmitClause, relation: Node, scope: Scope, env: Environment, binding: Binding
+) -> tuple[Node, Scope]:
+    """The rows with their arrival, by which the aggregates of the SELECT, which loses its groups, become running ones:
+    the value of each after each row. Raises FEATURE_NOT_SUPPORTED.
+    """
+    for part, words in (("having", "HAVING"), ("partition_by", "PARTITION BY"), ("distinct", "DISTINCT")):
+        if node.args.get(part):
+            hint = "Write the condition in a query around this one."
+            raise env.not_supported(f"EMIT PER EVENT with {words}", emit, hint=hint if part == "having" else None)
+    rows, order = by_arrival(relation, emit, env, binding)
+    ids = [key.value.column for key in order]
+    arrived = [ScopeColumn(f"$arrived{ids.index(c.id)}", value_of(c)) for c in rows.columns if c.id in ids]
+    first, *others = scope.tables
+    scope = replace(scope, tables=(replace(first, columns=(*first.columns, *arrived)), *others))
+    ctx = ScopeContext(env.text, scope, "EMIT PER EVENT")
+    group = node.args.get("group")
+    places = {str(i): e.unalias() for i, e in enumerate(node.expressions, 1)}
+    keys = (
+        [] if group is None else [places.get(k.name, k) if isinstance(k, exp.Literal) else k for k in group.expressions]
+    )
+    node.set("group", None)
+    sorting = [
+        exp.Ordered(this=exp.column(exp.to_identifier(f"$arrived{i}", quoted=True), table=first.alias), desc=True)
+        for i in range(len(ids))
+    ]
+    for item in node.expressions:
+        calls = item.find_all(exp.Expression, bfs=False) if has_aggregate(item, ctx) else ()
+        for call in [n for n in calls if aggregate_name(n, ctx) is not None]:
+            spec = exp.WindowSpec(kind="ROWS", start="UNBOUNDED", start_side="PRECEDING", end="CURRENT ROW")
+            window = exp.Window(
+                this=call.copy(),
+                partition_by=[k.copy() for k in keys],
+                order=exp.Order(expressions=[s.copy() for s in sorting]),
+                spec=spec,
+                over="OVER",
+            )
+            set_span(window, node_span(call))
+            call.replace(window)
+    return rows, scope
 
 
 def _limited(limit: exp.Limit, node: exp.Select, relation: Node, ctx: ScopeContext, binding: Binding) -> Node:
