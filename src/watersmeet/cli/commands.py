@@ -257,6 +257,9 @@ def serve(
         bool,
         typer.Option("--require-tls", help="Refuse connections without TLS. Always so beyond this machine."),
     ] = False,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="Number of processes that serve the port, with --read-only.")
+    ] = 1,
     connections: Annotated[int, typer.Option("--connections", min=1, help="Maximum number of clients.")] = 100,
     max_result_size: Annotated[
         str, typer.Option("--max-result-size", help="Maximum size of a result, which clients can change. 0: unlimited.")
@@ -289,6 +292,8 @@ def serve(
     """
     if read_only and files:
         raise typer.BadParameter("--read-only runs no scripts")
+    if workers > 1 and (not read_only or http_port is not None):
+        raise typer.BadParameter("--workers needs --read-only, and no --http-port: a login counts for one process")
     with reporting(), _watched(log_format, log_level, telemetry=telemetry):
         scripts = runner.read_scripts(files or (), dialect)
         endpoint = service.Endpoint(
@@ -308,12 +313,15 @@ def serve(
         )
         endpoint = endpoint.hardened(require_tls=require_tls)
         endpoint.check()
+        said = runner.log_line if log_format == LogFormat.json else runner.print_line
+        if workers > 1:
+            with Deadline() as deadline:
+                raise typer.Exit(runner.serve_workers(path, workers, endpoint, say=said, ending=deadline.begin))
         if read_only:
             opened = watersmeet.connect(path, dialect=dialect or DEFAULT_DIALECT, read_only=True)
         else:
             opened = _connect(path, dialect, parallelism, runtime, permissions)
         with Deadline() as deadline, opened as connection:
-            said = runner.log_line if log_format == LogFormat.json else runner.print_line
             code = runner.serve(connection, scripts, endpoint, transaction=transaction, say=said, ending=deadline.begin)
     raise typer.Exit(code)
 

@@ -9,19 +9,22 @@ import contextlib
 import logging
 import resource
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
+import typer
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from watersmeet.cli.output import FAILED, Interrupts, errors_output, output, print_error
+from watersmeet.cli.output import FAILED, Interrupts, errors_output, output, print_error, reporting
 from watersmeet.cli.progress import progress_line, progress_table, rows_in, status_of
 from watersmeet.cli.results import Follower, drain, follow, print_result
 from watersmeet.database.sessions.context import Session
@@ -30,7 +33,7 @@ from watersmeet.errors import Error, error, error_from_json
 from watersmeet.objectstores.base import StoreProblem, is_url, location_at
 from watersmeet.objectstores.stores import open_store
 from watersmeet.runtime.status import Status
-from watersmeet.session.connections.connection import Connection
+from watersmeet.session.connections.connection import Connection, connect
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.scripts import check_definitions
 from watersmeet.session.status import Rates
@@ -38,9 +41,9 @@ from watersmeet.system.process import lazy_import
 from watersmeet.values import DEFAULT_DIALECT, DIALECTS
 
 if TYPE_CHECKING:
-    from watersmeet.server import service
+    from watersmeet.server import service, workers
 else:
-    service = lazy_import("watersmeet.server.service")
+    service, workers = lazy_import("watersmeet.server.service"), lazy_import("watersmeet.server.workers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +429,44 @@ def serve(
             return asyncio.run(_serve(server, endpoint, connection, interrupts, None, say))
         with Pump(connection, interrupts.event, resumes=True) as pump:
             return asyncio.run(_serve(server, endpoint, connection, interrupts, pump, say))
+
+
+def serve_workers(
+    path: str, count: int, endpoint: service.Endpoint, *, say: Callable[[str], None], ending: Callable[[int], None]
+) -> int:
+    """Serves a database by `count` read-only processes on one port, until a signal or the end of one of them. Returns
+    the exit code.
+    """
+    with (
+        workers.reserved(endpoint.host, endpoint.port) as kept,
+        tempfile.TemporaryDirectory(prefix="watersmeet-workers-") as folder,
+        Interrupts(ending) as interrupts,
+    ):
+        found = replace(endpoint, port=kept.getsockname()[1])
+        placed = [workers.Worker(i, count, Path(folder)) for i in range(count)]
+        processes = workers.WorkerProcesses(partial(_serve_worker, path, found), placed)
+        try:
+            interrupts.armed = True
+            if not processes.begin():
+                return FAILED
+            say(f"listening on {found.host}:{found.port}")
+            while not interrupts.event.is_set():
+                if processes.has_ended(_LOOK_S):
+                    return FAILED
+            return 0
+        finally:
+            processes.stop()
+
+
+def _serve_worker(path: str, endpoint: service.Endpoint, worker: workers.Worker, ready: Any) -> None:
+    """Runs one worker in its process. ready: the pipe to which it reports that it listens."""
+    workers.end_with_parent()
+    try:
+        with reporting(), connect(path, dialect=endpoint.dialect, read_only=True) as connection:
+            code = serve(connection, (), replace(endpoint, worker=worker), transaction=False, say=ready.send)
+    except typer.Exit as ended:
+        code = ended.exit_code
+    sys.exit(code)
 
 
 async def _serve(

@@ -23,6 +23,7 @@ from watersmeet.database.sessions.variables import size
 from watersmeet.errors import Error, error
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
+from watersmeet.server.workers import Worker
 from watersmeet.session.statements.small import Plans
 
 P = ParamSpec("P")
@@ -228,6 +229,8 @@ class Clients:
         self.users = users
         self.traffic = Traffic()
         self.plans = Plans()
+        self.worker: Worker | None = None
+        self._forwarding: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads = ThreadPoolExecutor(limits.connections + 8, thread_name_prefix="watersmeet-client")
         self._starting: dict[Client, None] = {}
@@ -260,9 +263,10 @@ class Clients:
         self._loop = asyncio.get_running_loop()
         self._starting.pop(client, None)
         self._numbers = self._numbers % 0x7FFF_FFFF + 1
+        process = self._numbers if self.worker is None else self.worker.process(self._numbers)
         secret = secrets.token_bytes(_SECRET_BYTES)
-        self._entered[self._numbers] = _Entered(secret, client, login)
-        return self._numbers, secret
+        self._entered[process] = _Entered(secret, client, login)
+        return process, secret
 
     def leave(self, client: Client) -> None:
         """Unregisters a client."""
@@ -273,6 +277,8 @@ class Clients:
     def cancel(self, process: int, secret: bytes) -> None:
         """Cancels the statement of a client if the secret is right."""
         known = self._entered.get(process)
+        if known is None and self.worker is not None and self._loop is not None:
+            self._forwarding = self._loop.create_task(self.worker.forward(process, secret))
         if known is not None and hmac.compare_digest(known.secret, secret):
             known.client.cancel()
 

@@ -21,6 +21,7 @@ from watersmeet.server.backend import Host
 from watersmeet.server.clients import Limits
 from watersmeet.server.connection import Connection
 from watersmeet.server.users import Users
+from watersmeet.server.workers import Worker
 from watersmeet.system.process import lazy_import, library
 from watersmeet.values import DEFAULT_DIALECT
 
@@ -68,7 +69,8 @@ DEFAULT_PORT: Final = 5433
 class Endpoint:
     """The address and options of the server.
 
-    port, http_port: 0 for any free port; http_port: None for no HTTP. certificate, key: those of TLS, in PEM. dialect:
+    port, http_port: 0 for any free port; http_port: None for no HTTP. worker: the place among the workers that share
+    the port, if any. certificate, key: those of TLS, in PEM. dialect:
     the default of clients. allow_files: whether clients' statements may read local files. While the database has no
     users, all clients on this machine are admitted.
     """
@@ -81,6 +83,7 @@ class Endpoint:
     allow_files: bool = False
     limits: Limits = field(default_factory=Limits)
     http_port: int | None = None
+    worker: Worker | None = None
 
     @property
     def is_loopback(self) -> bool:
@@ -154,6 +157,8 @@ class Server:
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._watching: asyncio.Task[None] | None = None
         self._listener: asyncio.Server | None = None
+        self._canceling: asyncio.Server | None = None
+        self.host.worker = endpoint.worker
         self._web: web.WebServer | None = None
         if endpoint.http_port is not None:
             self._web = web.WebServer(self.host, self._tls, endpoint.host, endpoint.http_port)
@@ -177,7 +182,11 @@ class Server:
         AcceptErrors(loop)
         host, port = self._endpoint.host, self._endpoint.port
         try:
-            self._listener = await asyncio.start_server(self._accept, host, port, backlog=256)
+            shared = True if self._endpoint.worker is not None else None
+            self._listener = await asyncio.start_server(self._accept, host, port, backlog=256, reuse_port=shared)
+            if self._endpoint.worker is not None:
+                own = self._endpoint.worker.socket_of(self._endpoint.worker.number)
+                self._canceling = await asyncio.start_unix_server(self._accept, own)
         except OSError as cause:
             raise error(
                 "INVALID_PARAMETER", f"listening on {host}:{port} is not possible", detail=f"{cause}."
@@ -192,8 +201,9 @@ class Server:
 
     async def stop(self) -> None:
         """Disconnects all clients, and returns when their statements have ended."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in (self._listener, self._canceling):
+            if listener is not None:
+                listener.close()
         if self._watching is not None:
             self._watching.cancel()
         if self._web is not None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import psycopg
 import pytest
+from tests import thorough
 
+import watersmeet
 from watersmeet.system.passwords import Verifier
 
 
@@ -57,6 +62,85 @@ def test_it_runs_scripts_serves_and_ends_cleanly(tmp_path, number):
     writer.terminate()
     assert writer.wait(30) == 0
     writer.stderr.close()
+
+
+@pytest.mark.slow
+def test_workers_share_a_port_and_requests_to_cancel(tmp_path):
+    path = str(tmp_path / "db")
+    with watersmeet.connect(path, runtime="inprocess") as made:
+        for text in ("CREATE TABLE t (a int)", "INSERT INTO t SELECT * FROM generate_series(1, 3000)", "FLUSH"):
+            made.execute(text)
+    process, port = started("--path", path, "--read-only", "--workers", "2")
+    clients = []
+    try:
+        while len({c.info.backend_pid % 2 for c in clients}) < 2:
+            clients.append(psycopg.connect(port=port, host="127.0.0.1", user="u", autocommit=True))
+            assert clients[-1].execute("SELECT sum(a) FROM t").fetchone() == (4501500,)
+            assert len(clients) < 60
+        for client in clients:
+            canceler = threading.Timer(0.5, lambda: [client.cancel() for _ in range(8)])
+            canceler.start()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                client.execute("SELECT count(*) FROM t a, t b, t c WHERE a.a * b.a * c.a % 7 = 3")
+            canceler.join()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        for client in clients:
+            client.close()
+        process.kill()
+        process.stderr.close()
+
+
+#: How often a server under load is killed; `make thorough` kills it 100 times.
+KILLS = 100 if thorough.THOROUGH else 3
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_by_kills(tmp_path):
+    path = str(tmp_path / "db")
+    script = tmp_path / "a.sql"
+    script.write_text(
+        "CREATE TABLE t (id bigint PRIMARY KEY, n int); CREATE TABLE logged (id bigint, n int);"
+        "CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n, sum(id) AS ids FROM t;"
+    )
+    acknowledged: set[int] = set()
+    lock = threading.Lock()
+
+    def write(port: int, first: int) -> None:
+        with (
+            contextlib.suppress(psycopg.Error),
+            psycopg.connect(port=port, host="127.0.0.1", user="u", autocommit=True) as client,
+        ):
+            for number in range(first, first + 100_000):
+                client.execute(f"INSERT INTO t VALUES ({number}, 1)")
+                client.execute(f"INSERT INTO logged VALUES ({number}, 1)")
+                with lock:
+                    acknowledged.add(number)
+
+    for kill in range(KILLS):
+        process, port = started("--path", path, "--runtime", "inprocess", *([] if kill else [str(script)]))
+        firsts = [(kill * 10 + i) * 100_000 for i in range(8)]
+        threads = [threading.Thread(target=write, args=(port, first)) for first in firsts]
+        before = len(acknowledged)
+        for thread in threads:
+            thread.start()
+        while len(acknowledged) < before + 100 + 7 * kill:
+            time.sleep(0.001)
+            assert any(t.is_alive() for t in threads)
+        process.kill()
+        for thread in threads:
+            thread.join(60)
+        process.wait()
+        process.stderr.close()
+        with watersmeet.connect(path, runtime="inprocess") as connection:
+            connection.execute("FLUSH")
+            for table in ("t", "logged"):
+                found = [row[0] for row in connection.execute(f"SELECT id FROM {table}").fetchall()]
+                assert len(found) == len(set(found))
+                assert acknowledged <= set(found)
+            kept = connection.execute("SELECT count(*), sum(id) FROM t").fetchone()
+            assert connection.execute("SELECT n, ids FROM v").fetchone() == kept
 
 
 @pytest.mark.slow
