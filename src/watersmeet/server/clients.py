@@ -21,6 +21,7 @@ from watersmeet.catalog.roles import Actor
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import size
 from watersmeet.errors import Error, error
+from watersmeet.server.messages import cancel_request
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
 from watersmeet.server.workers import Worker
@@ -278,7 +279,7 @@ class Clients:
         """Cancels the statement of a client if the secret is right."""
         known = self._entered.get(process)
         if known is None and self.worker is not None and self._loop is not None:
-            self._forwarding = self._loop.create_task(self.worker.forward(process, secret))
+            self._forwarding = self._loop.create_task(self.worker.forward(process, cancel_request(process, secret)))
         if known is not None and hmac.compare_digest(known.secret, secret):
             known.client.cancel()
 

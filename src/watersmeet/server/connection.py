@@ -26,7 +26,7 @@ from watersmeet.server.clients import Activity, Speaks, State
 from watersmeet.server.copying import CopyForm, CopyResult
 from watersmeet.server.grouped import InsertWaiting, LookupWaiting
 from watersmeet.server.messages import Body, Message, authentication, violation
-from watersmeet.server.results import Encode, complete_tag, data_rows, follow, has_rows
+from watersmeet.server.results import Encode, Portal, complete_tag, data_rows, follow, has_rows
 from watersmeet.server.users import Login, Users, expired, refused
 from watersmeet.server.wire import Hangup, Wire
 from watersmeet.session.statements.preparing import prepared_named
@@ -132,6 +132,9 @@ _COPY_BYTES: Final = 1 << 25
 #: The name of a client that only shows the rows of a query once it has all of them, but those of COPY as they arrive.
 _PSQL: Final = "psql"
 
+#: Messages between INSERTs that are committed together.
+_COLLECTING: Final = (b"P", b"B", b"D", b"E", b"C")
+
 #: Messages that read or run a statement.
 _BEGINNING: Final = (b"Q", b"P", b"E")
 
@@ -158,6 +161,9 @@ class Connection:
         self._began_s = time.time()
         self._login: Login | None = None
         self._works = False
+        self._collected: list[tuple[InsertWaiting, Portal]] = []
+        """INSERTs that the client has sent in one go, whose rows are not committed yet. Their results are told, but not
+        sent."""
         self._reports = True
         """Whether settings may have changed since the last ReadyForQuery."""
         self._following: Running | None = None
@@ -271,6 +277,15 @@ class Connection:
     async def _answer(self, message: Message) -> None:
         if self._skipping and message.kind != b"S":
             return
+        if self._collected and message.kind not in _COLLECTING:
+            try:
+                await self._settle()
+            except Error as err:
+                self._wire.tell(messages.error_response(self._adjusted(err)))
+                self._skipping = message.kind != b"S"
+                if self._skipping:
+                    await self._wire.flush()
+                    return
         body = Body(message.body)
         handler = _HANDLERS.get(message.kind)
         if handler is None:
@@ -285,6 +300,8 @@ class Connection:
         except Error as err:
             if err.condition == "PROTOCOL_VIOLATION" and message.kind != b"B":
                 raise
+            with contextlib.suppress(Error):  # the client only learns the first error
+                await self._settle()
             self._wire.tell(messages.error_response(self._adjusted(err)))
             if message.kind == b"Q":
                 await self._ready()
@@ -318,9 +335,11 @@ class Connection:
             await self._host.work(results.close)
         await self._ready()
 
-    async def _small(self, waiting: InsertWaiting | LookupWaiting, *, described: bool) -> bool:
+    async def _small(
+        self, waiting: InsertWaiting | LookupWaiting, *, described: bool, counts: int | None = None
+    ) -> bool:
         """Runs a small statement with those of other clients, and sends its result. False if it must run the usual
-        way. described: whether the client knows the columns.
+        way. described: whether the client knows the columns. counts: the number of INSERTs whose results were told.
         """
         traffic = self._host.traffic
         kind = "insert" if isinstance(waiting, InsertWaiting) else "select"
@@ -334,9 +353,10 @@ class Connection:
             raise
         if waiting.outdated:
             return False
-        traffic.ended(kind)
+        for _ in range(counts or 1):
+            traffic.ended(kind)
         if isinstance(waiting, InsertWaiting):
-            self._wire.tell(_INSERTED)
+            self._wire.tell(b"" if counts else _INSERTED)
             return True
         if not described:
             self._wire.tell(waiting.description)
@@ -499,6 +519,10 @@ class Connection:
             self._wire.tell(_INSERTED)
             return
         waiting = backend.small_portal(portal) if most <= 0 else None
+        if isinstance(waiting, InsertWaiting) and await self._collects(waiting, portal):
+            self._wire.tell(_INSERTED)
+            return
+        await self._settle()
         if waiting is not None and await self._small(waiting, described=True):
             portal.result = Result("")
             return
@@ -526,6 +550,31 @@ class Connection:
             self._wire.tell(messages.PORTAL_SUSPENDED)
         else:
             self._wire.tell(messages.command_complete(complete_tag(result, taken.num_rows)))
+
+    async def _collects(self, waiting: InsertWaiting, portal: Portal) -> bool:
+        """Adds the row of an INSERT to those that the client has sent in one go, which are then committed together;
+        False if it is the only one.
+        """
+        if not self._collected and not self._wire.continues:
+            return False
+        if self._collected and not waiting.joins(self._collected[0][0]):
+            await self._settle()
+        self._collected.append((waiting, portal))
+        portal.result = Result("INSERT", rowcount=1)
+        return True
+
+    async def _settle(self) -> None:
+        """Commits the collected rows."""
+        if not self._collected:
+            return
+        collected, self._collected = self._collected, []
+        first = collected[0][0]
+        first.extend([waiting for waiting, _ in collected[1:]])
+        if await self._small(first, described=True, counts=len(collected)):
+            return
+        for _, portal in collected:
+            portal.result = None
+            await self._run(self._client.guarded, self._client.execute_portal, portal)
 
     async def _close_one(self, body: Body) -> None:
         kind, name = body.take(1), body.text()

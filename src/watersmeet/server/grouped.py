@@ -51,6 +51,18 @@ class InsertWaiting(Waiting):
 
     insert: RowInsert | None = None
 
+    def joins(self, other: InsertWaiting) -> bool:
+        """Whether its rows can be inserted together with those of another one."""
+        mine, theirs = self.insert, other.insert
+        assert mine is not None
+        assert theirs is not None
+        return mine.relation is theirs.relation and mine.catalog is theirs.catalog
+
+    def extend(self, others: Sequence[InsertWaiting]) -> None:
+        """Adds the rows of later ones that it joins."""
+        assert self.insert is not None
+        self.insert.rows = [row for one in (self, *others) if one.insert is not None for row in one.insert.rows]
+
 
 @dataclass(eq=False)
 class LookupWaiting(Waiting):

@@ -83,6 +83,11 @@ def take_message(buffer: bytearray, most_bytes: int) -> Message | None:
     return found
 
 
+def cancel_request(process: int, secret: bytes) -> bytes:
+    """CancelRequest, which has no type."""
+    return struct.pack(">iii", 12 + len(secret), CANCEL_REQUEST, process) + secret
+
+
 async def read_startup(reader: asyncio.StreamReader) -> bytes | None:
     """The body of a first message, which has no type; None at the end of the stream. Raises PROTOCOL_VIOLATION."""
     try:

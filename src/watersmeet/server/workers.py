@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import Final
 
 from watersmeet.errors import error
-from watersmeet.server.messages import CANCEL_REQUEST
 
 #: The time that a worker has to end before it is killed.
 _END_S: Final = 30.0
@@ -45,14 +43,14 @@ class Worker:
         """The process number of a client, which the worker has numbered from 1."""
         return (client * self.count + self.number) & 0x7FFF_FFFF
 
-    async def forward(self, process: int, secret: bytes) -> None:
+    async def forward(self, process: int, request: bytes) -> None:
         """Sends a cancel request to the worker of a client, unless that is this one."""
         number = process % self.count
         if number == self.number:
             return
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_unix_connection(self.socket_of(number))
-            writer.write(struct.pack(">iii", 12 + len(secret), CANCEL_REQUEST, process) + secret)
+            writer.write(request)
             await writer.drain()
             writer.close()
 

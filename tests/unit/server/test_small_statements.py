@@ -217,6 +217,26 @@ def test_inserts_of_several_clients_are_all_there(serving):
     assert served.python.execute("SELECT count(*), sum(part) FROM shown WHERE id >= 1000").fetchone() == (40, 180)
 
 
+def test_inserts_that_are_sent_in_one_go_share_a_commit(serving):
+    served = serving(SHOP)
+    text = "INSERT INTO items VALUES (%s, %s, 1)"
+    with served.connect(autocommit=True, prepare_threshold=0) as client:
+        for number in range(800, 803):
+            client.execute(text, (number, "a"))
+        before = served.python.opened.log.head()
+        with client.pipeline():
+            for number in range(810, 840):
+                client.execute(text, (number, "b"))
+            found = client.execute("SELECT count(*) FROM items WHERE id >= 800")
+        assert found.fetchone() == (33,)
+        assert served.python.opened.log.head() < before + 15
+        with pytest.raises(psycopg.errors.UndefinedColumn), client.pipeline():
+            for number in range(840, 850):
+                client.execute(text, (number, "c"))
+            client.execute("SELECT missing FROM items")
+        assert client.execute("SELECT count(*) FROM items WHERE id >= 840").fetchone() == (10,)
+
+
 def test_a_right_that_was_revoked_ends_a_plan(serving):
     served = serving(SHOP)
     with served.connect(autocommit=True) as client:
