@@ -119,6 +119,7 @@ class Run:
     def read(self, query: str, loaded_rows: int) -> Counter:
         """The rows of a query if relations with more rows than `loaded_rows` are not loaded."""
         self.patch.setattr(content, "_LOADED_ROWS", loaded_rows)
+        self.patch.setattr(content, "_COPIED_READS", 1 << 30)
         database = self.connection.opened
         if loaded_rows < 0:
             for relation in list(database.content._tables):

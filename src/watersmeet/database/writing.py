@@ -60,6 +60,7 @@ from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.operators.changelogs import STORED, resolved
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.store.changes import key_sql, quoted
+from watersmeet.store.inplace import Needed
 from watersmeet.values.types import INTEGER, VARCHAR, Field, SqlType, arrow_schema
 
 #: The first and the last microsecond of the years 1 to 9999, since 1970: the range of TIMESTAMP in the SQL standard.
@@ -357,9 +358,10 @@ def _stored(session: Session, relation: Relation) -> int:
     time = relation.column(relation.event_time.column)
     sql = f"SELECT max({quoted(time.name)}) FROM {quoted(relation.shown)}"
     content = session.database.content
-    with content.session(newest=True) as connection:
-        content.refresh(session.catalog, [relation.id], newest=True)
-        found = rows_of(connection, sql).column(0)
+    stored = relation.as_stored.columns[relation.columns.index(time)].name
+    needed = Needed(frozenset([stored]))
+    with content.reader(session.catalog, [relation.id], newest=True, reads=lambda: {relation.id: needed}) as (rows, _):
+        found = rows_of(rows, sql).column(0)
     number = session.database.log.progress().watermarks.get(relation.id)
     greatest = pc.cast(found, pa.timestamp("us")).cast(pa.int64())[0].as_py()
     return max([NO_CLOCK, *(int(n) for n in (number, greatest) if n is not None)])

@@ -23,7 +23,7 @@ from watersmeet.store.segments import SegmentWriter
 from watersmeet.system import duckdbs
 from watersmeet.system.blobs import BlobRef
 from watersmeet.system.process import scratch_folder
-from watersmeet.values.packing import is_packed, pack_columns, text_columns, unpack_columns
+from watersmeet.values.packing import bounds_of, is_packed, pack_columns, text_columns, unpack_columns
 
 DIFF: Final = "_diff"
 _MARK: Final = b"watersmeet.diff"
@@ -151,6 +151,12 @@ def decode_change(buffer: pa.Buffer, columns: Collection[str] | None = None) -> 
         return table, np.broadcast_to(np.int64(1), (table.num_rows,))
     last = table.num_columns - 1
     return table.remove_column(last), _single(table.column(last)).to_numpy(zero_copy_only=True)
+
+
+def change_bounds(buffer: pa.Buffer) -> dict[str, tuple[int, int]]:
+    """The bounds of columns of a blob, as in `packing.bounds_of`; empty if it is small. Reads its first bytes."""
+    schema = pa.ipc.open_stream(pa.BufferReader(buffer)).schema
+    return bounds_of(schema) if is_packed(schema) else {}
 
 
 def _batch(stream: pa.NativeFile, columns: list[int]) -> pa.Table:

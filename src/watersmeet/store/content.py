@@ -31,7 +31,7 @@ from watersmeet.store.inplace import Needed, PinnedFiles, StoredRows, pin_change
 from watersmeet.store.layout import Layout
 from watersmeet.store.readers import READING, Reader, low_water_number
 from watersmeet.store.segmentfiles import KEPT_COMMITS, SegmentFiles
-from watersmeet.store.tables import MOMENT, NEWEST, ContentTable, Overlay, Settings, connect, give_back
+from watersmeet.store.tables import MOMENT, NEWEST, ContentTable, Overlay, Settings, connect, copied_bytes, give_back
 from watersmeet.system import duckdbs
 from watersmeet.system.blobs import BlobRef
 from watersmeet.system.duckdbs import arrival_view
@@ -41,8 +41,14 @@ from watersmeet.values.types import arrow_schema
 #: A loaded relation that no query reads is updated when it is this many commits old.
 _LAG_COMMITS: Final = 512
 
-#: Relations with more stored rows are not loaded for queries.
+#: Relations with more stored rows are only loaded …
 _LOADED_ROWS: Final = 1 << 18
+
+#: … when this many queries have read them, …
+_COPIED_READS: Final = 4
+
+#: … and if all of them together take at most this much memory, which is half of DuckDB's.
+_COPIED_BYTES: Final = 1 << 30
 
 #: The name under which DuckDB reads the rows of a relation that is not loaded.
 _STREAM: Final = "_watersmeet_stream"
@@ -90,6 +96,8 @@ class Content:
         self._moving = threading.Lock()
         self._movable: list[duckdb.DuckDBPyConnection] = []
         self._overlaid = 0
+        #: The queries that have read a large relation from its files, by its id.
+        self._reads: dict[str, int] = {}
         self._closed = False
         self._tables: dict[str, ContentTable] = {}
         self._overlays: dict[str, Overlay] = {}
@@ -173,7 +181,7 @@ class Content:
         relations, by id; it needs all columns of others.
         """
         with contextlib.ExitStack() as held:
-            files, large = self._large(catalog, relation_ids, held)
+            files, large = self._large([_stored(catalog, i) for i in relation_ids], held)
             needed = reads() if large else {}
             loaded = [i for i in relation_ids if i not in large]
             overlaid = [one for one in past if one.relation_id not in large]
@@ -234,17 +242,47 @@ class Content:
                     else:
                         self._idle.append(connection)
 
-    def _large(
-        self, catalog: Catalog, relation_ids: Sequence[str], held: contextlib.ExitStack
-    ) -> tuple[PinnedFiles | None, set[str]]:
-        """The relations that are too large to be loaded, and their files, which stay until `held` ends."""
-        unloaded = [_stored(catalog, i) for i in relation_ids if i not in self._tables]
+    def _large(self, relations: Sequence[Relation], held: contextlib.ExitStack) -> tuple[PinnedFiles | None, set[str]]:
+        """The relations whose rows are read from files, and these files, which stay until `held` ends.
+
+        Small relations are loaded, and larger ones that are read repeatedly, as long as all of these together have at
+        most `_COPIED_BYTES`.
+        """
+        with self._lock:
+            for relation in relations:
+                table = self._tables.get(relation.id)
+                if table is not None and copied_bytes(relation, table.rows) > _COPIED_BYTES:
+                    self._unload(relation.id)
+            unloaded = [r for r in relations if r.id not in self._tables]
         if not unloaded:
             return None, set()
         files = held.enter_context(
             contextlib.closing(PinnedFiles(self._layout, self._log, self._segments, self._changes))
         )
-        return files, {i for i, rows in files.stored_rows(unloaded).items() if rows > _LOADED_ROWS}
+        sizes = files.stored_rows(unloaded)
+        large = {r.id for r in unloaded if sizes[r.id] > _LOADED_ROWS}
+        with self._lock:
+            for relation in unloaded:
+                if relation.id in large and self._takes_copy(relation, sizes[relation.id], {r.id for r in relations}):
+                    large.remove(relation.id)
+        return files, large
+
+    def _takes_copy(self, relation: Relation, rows: int, wanted: set[str]) -> bool:
+        """Whether a large relation is read often enough to be loaded. If so, makes room for it, by unloading other
+        large relations that the query does not read.
+        """
+        reads = self._reads[relation.id] = self._reads.get(relation.id, 0) + 1
+        needed = copied_bytes(relation, rows)
+        if reads < _COPIED_READS or needed > _COPIED_BYTES:
+            return False
+        others = [t for t in self._tables.values() if t.rows > _LOADED_ROWS]
+        used = sum(copied_bytes(t.relation, t.rows) for t in others)
+        for table in others:
+            if used + needed > _COPIED_BYTES and table.relation.id not in wanted:
+                used -= copied_bytes(table.relation, table.rows)
+                self._reads[table.relation.id] = 0
+                self._unload(table.relation.id)
+        return used + needed <= _COPIED_BYTES
 
     @contextlib.contextmanager
     def movable(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:

@@ -38,8 +38,11 @@ from watersmeet.system.blobs import BlobRef
 from watersmeet.system.duckdbs import ARRIVAL, arrival_view
 from watersmeet.values.types import arrow_schema
 
-#: The maximum rows of a batch. Arrow reads 16 batches ahead, which LIMIT then does not need.
-_BATCH_ROWS: Final = 1 << 15
+#: The maximum rows of a batch.
+_BATCH_ROWS: Final = 1 << 16
+
+#: That of batches of the first change: Arrow reads 16 batches ahead, for which LIMIT needs no other change.
+_FIRST_ROWS: Final = 1 << 13
 
 #: The rows of a batch of a stream without columns.
 _COUNTED_ROWS: Final = 1 << 20
@@ -51,6 +54,9 @@ _AT_ONCE: Final = 2
 _PLACES: Final = 32
 
 _MOST_BITS: Final = 26
+
+#: The types of the numbers in bounds by the bits of a column's type.
+_NUMBERS: Final = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 #: Arrow's functions of the comparisons that are evaluated before other columns are decoded.
 _COMPARED: Final[dict[str, Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
@@ -103,7 +109,7 @@ class StoredRows:
         """count: the number of rows of the content. An insert-only relation ends after as many rows of `parts`."""
         self.relation = relation
         self.failure: Exception | None = None
-        self._segments = segments
+        self.segments = segments
         self._parts = parts
         self._count = count
         self._needed = needed
@@ -116,7 +122,7 @@ class StoredRows:
         # DuckDB lets Arrow filter columns, which Arrow can't do for its extension type of JSON, so that is text here
         fields = [pa.field(f"c{i}", relation.columns[i].type.arrow) for i in self._places]
         if needed.arrival or not fields:
-            fields.append(pa.field("_n", pa.int64()))
+            fields.append(pa.field("_n", pa.int64() if needed.arrival else pa.bool_()))
         self.schema = pa.schema(fields)
 
     def show(self, connection: duckdb.DuckDBPyConnection, name: str, source: str) -> None:
@@ -155,7 +161,9 @@ class StoredRows:
                     arrays.append(pa.array(np.arange(first, first + count)))
                 table = pa.Table.from_arrays(arrays, schema=self.schema)
                 # only insert-only relations without conditions have rows that are not counted: the last ones
-                yield from (table if self._needed.conditions else table.slice(0, left)).to_batches(_BATCH_ROWS)
+                yield from (table if self._needed.conditions else table.slice(0, left)).to_batches(
+                    _BATCH_ROWS if first else _FIRST_ROWS
+                )
                 first, left = first + count, left - count
                 if left <= 0 and not self._needed.conditions:
                     return
@@ -166,7 +174,8 @@ class StoredRows:
     def _counted(self) -> Iterator[pa.RecordBatch]:
         """Batches without columns of the relation."""
         for start in range(0, self._count, _COUNTED_ROWS):
-            numbers = np.arange(start, min(start + _COUNTED_ROWS, self._count))
+            count = min(_COUNTED_ROWS, self._count - start)
+            numbers = np.arange(start, start + count) if self._needed.arrival else np.broadcast_to(False, count)
             yield pa.RecordBatch.from_arrays([pa.array(numbers)], schema=self.schema)
 
     def _all(self, part: Part) -> Delta:
@@ -236,7 +245,7 @@ class StoredRows:
         """Columns of a part in the types of the relation, and its diffs."""
         schema = pa.schema([self._stored.field(i) for i in places])
         if isinstance(part.source, BlobRef):
-            rows, diff = self._segments.read_change(part.source, schema.names)
+            rows, diff = self.segments.read_change(part.source, schema.names)
             columns = fitted(rows, schema, self._fills).columns
         else:
             table, diff = part.source
@@ -347,6 +356,8 @@ class _Decoded:
     def satisfying(self, conditions: Sequence[Condition]) -> col.Positions | None:
         """The positions of rows that may satisfy all conditions; None for all rows."""
         found: pa.Array | None = None
+        if not all(self._may_satisfy(c) for c in conditions):
+            return np.zeros(0, np.int64)
         for condition in conditions:
             place = self._rows.names.index(condition.column.name)
             mask = _mask(self.columns([place])[0], condition)
@@ -355,6 +366,23 @@ class _Decoded:
                 if not pc.any(found).as_py():
                     return np.zeros(0, np.int64)
         return None if found is None else np.flatnonzero(found.to_numpy(zero_copy_only=False))
+
+    def _may_satisfy(self, condition: Condition) -> bool:
+        """False if the bounds of a column show that no row satisfies a condition."""
+        source, name = self._part.source, condition.column.name
+        if not isinstance(source, BlobRef) or name not in (bounds := self._rows.segments.bounds(source)):
+            return True
+        low, high = bounds[name]
+        kind = condition.column.type.arrow
+        try:
+            values = pa.array(condition.values, kind).view(_NUMBERS[kind.bit_width]).to_pylist()
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            return True
+        if condition.operator in ("=", "IN"):
+            return any(low <= v <= high for v in values)
+        if condition.operator in ("<", "<="):
+            return bool(low <= values[0])
+        return condition.operator not in (">", ">=") or bool(high >= values[0])
 
     def delta(self, places: Sequence[int], rows: col.Positions | None) -> Delta:
         """The columns at `places` of `rows`; None for all. Columns of no rows are not decoded."""

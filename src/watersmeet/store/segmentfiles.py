@@ -21,7 +21,7 @@ from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.objectstores.storage import AnyPath
-from watersmeet.store.changes import Diff, decode_change
+from watersmeet.store.changes import Diff, change_bounds, decode_change
 from watersmeet.store.layout import check_name
 from watersmeet.store.segments import (
     BLOCK_BYTES,
@@ -45,6 +45,9 @@ _FILE_NAME: Final = re.compile(r'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:segment|run))"'
 #: Outside of tasks, a mapping is released after this many commits without use. Most files are deleted by then, but a
 #: mapping keeps the file's pages and its disk space.
 KEPT_COMMITS: Final = 512
+
+#: The number of bounds of columns that are kept in memory.
+_KEPT_BOUNDS: Final = 1 << 16
 
 _PAGE_BYTES: Final = 4096
 #: The estimated memory of a mapped file in addition to its pages: for the kernel's tables, and for each blob or block.
@@ -100,6 +103,7 @@ class SegmentFiles:
         self._now = 0
         self._maps: Recent[str, _Mapped] = Recent(max_mapped_bytes)
         self._parts: Recent[str, SegmentParts] = Recent(max_mapped_bytes)
+        self._bounds: Recent[BlobRef, dict[str, tuple[int, int]]] = Recent(_KEPT_BOUNDS)
         self._lock = threading.Lock()
 
     @property
@@ -120,6 +124,19 @@ class SegmentFiles:
             return decode_change(self._read(ref, "DATABASE_DAMAGED", whole=True), columns)
         except pa.ArrowException as cause:
             raise self._damaged(ref.file, "DATABASE_DAMAGED", "a blob holds no change") from cause
+
+    def bounds(self, ref: BlobRef) -> dict[str, tuple[int, int]]:
+        """The least and the greatest values of columns of a change, as in `changes.change_bounds`."""
+        with self._lock:
+            found = self._bounds.get(ref)
+        if found is None:
+            try:
+                found = change_bounds(self._read(ref, "DATABASE_DAMAGED", whole=True))
+            except pa.ArrowException as cause:
+                raise self._damaged(ref.file, "DATABASE_DAMAGED", "a blob holds no change") from cause
+            with self._lock:
+                self._bounds.put(ref, found, len(found) + 1)
+        return found
 
     def _read(self, ref: BlobRef, condition: str, *, whole: bool) -> pa.Buffer:
         mapped = self._map(ref.file, condition)

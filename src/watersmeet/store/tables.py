@@ -47,6 +47,9 @@ _WASTE_BYTES: Final = 1 << 18
 #: The size of the hash of a row, and of DuckDB's mark of a deleted row.
 _ROW_BYTES: Final = 16
 
+#: The estimated size of a text or nested value.
+_TEXT_BYTES: Final = 24
+
 #: In smaller tables, rows are looked up by reading all, in half a millisecond. An index takes 50 bytes a row.
 _INDEXED_ROWS: Final = 1 << 18
 
@@ -306,6 +309,13 @@ class ContentTable:
             f'a change of "{self.relation.name}" deletes rows that are not there',
             hint="Drop the view and create it again, and please report this.",
         )
+
+
+def copied_bytes(relation: Relation, rows: int) -> int:
+    """The approximate memory of rows of a relation as a DuckDB table."""
+    kinds = [c.type.arrow for c in relation.columns]
+    width = sum(k.bit_width // 8 if pa.types.is_primitive(k) else _TEXT_BYTES for k in kinds)
+    return rows * (width + _ROW_BYTES)
 
 
 class _Registered:

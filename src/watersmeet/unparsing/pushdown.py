@@ -275,7 +275,7 @@ def _cast(value: Constant | None, to: exp.DataType) -> Constant | None:
         if isinstance(value, str):
             if to.is_type(exp.DataType.Type.DATE) and _DATE.fullmatch(value):
                 return dt.date.fromisoformat(value)
-            if to.is_type(exp.DataType.Type.TIMESTAMP) and _TIMESTAMP.fullmatch(value):
+            if to.is_type(exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ) and _TIMESTAMP.fullmatch(value):
                 return dt.datetime.fromisoformat(value)
             return value if to.is_type(*exp.DataType.TEXT_TYPES) and not to.expressions else None
     except ValueError:  # a day that does not exist

@@ -30,16 +30,19 @@ def pack_columns(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     unchanged.
     """
     lows: dict[int, int] = {}
+    bounds: dict[int, tuple[int, int]] = {}
     texts: dict[int, pa.Buffer] = {}
     arrays = []
     for number, array in enumerate(batch.columns):
         found = array
         if _is_text(array.type):
             found, texts[number] = _lengths(array)
-        elif (low := _low(array)) is not None and (above := _above(array, *low)) is not None:
-            found, lows[number] = above, low[0]
+        elif (low := _low(array)) is not None:
+            bounds[number] = low
+            if (above := _above(array, *low)) is not None:
+                found, lows[number] = above, low[0]
         arrays.append(found)
-    layout = json.dumps({"lows": lows, "texts": list(texts)}).encode()
+    layout = json.dumps({"lows": lows, "bounds": bounds, "texts": list(texts)}).encode()
     metadata = {**(batch.schema.metadata or {}), _PACKED: layout, _SCHEMA: batch.schema.serialize().to_pybytes()}
     names = batch.schema.names
     head = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata(metadata)
@@ -52,6 +55,14 @@ def pack_columns(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 def is_packed(schema: pa.Schema) -> bool:
     """Whether a batch with this schema is from `pack_columns`."""
     return _PACKED in (schema.metadata or {})
+
+
+def bounds_of(schema: pa.Schema) -> dict[str, tuple[int, int]]:
+    """The least and the greatest value, as numbers, of integer and time columns of a packed batch, by name; NULLs do
+    not count. A column without values has any bounds.
+    """
+    bounds: dict[str, tuple[int, int]] = json.loads(schema.metadata[_PACKED])["bounds"]
+    return {schema.names[int(i)]: found for i, found in bounds.items()}
 
 
 def text_columns(schema: pa.Schema) -> list[int]:

@@ -18,11 +18,12 @@ from tests.thorough import examples
 
 from watersmeet.catalog import MaterializedView, Table
 from watersmeet.errors import Error
+from watersmeet.store import content as store_content
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.content import Content
 from watersmeet.store.layout import Layout
 from watersmeet.store.segmentfiles import SegmentFiles
-from watersmeet.store.tables import ContentTable, Settings, connect, give_back
+from watersmeet.store.tables import ContentTable, Settings, connect, copied_bytes, give_back
 from watersmeet.values.types import BIGINT, Field
 
 VALUES = st.tuples(
@@ -397,3 +398,27 @@ def test_the_duckdb_of_a_content_that_is_closed_while_it_is_read_serves_no_other
         with content.reader(CATALOG, []):
             content.close()
     assert len(made) == 2
+
+
+def test_large_relations_are_loaded_when_they_are_read_often_and_there_is_room(database, monkeypatch):
+    monkeypatch.setattr(store_content, "_LOADED_ROWS", 3)
+    monkeypatch.setattr(store_content, "_COPIED_READS", 2)
+    rows = [((i, "a", 1.0), 1) for i in range(5)]
+    database.transaction(t1=rows, t2=rows)
+    content = database.content()
+
+    def loaded(*ids):
+        with content.reader(CATALOG, ids) as (connection, _):
+            for name in (CATALOG.relations[i].name for i in ids):
+                assert connection.execute(f'SELECT count(*), count(k) FROM "{name}"').fetchone() == (5, 5)
+        return {i for i in ("t1", "t2") if content.rows(i) is not None}
+
+    one = copied_bytes(CATALOG.relations["t1"], 5)
+    monkeypatch.setattr(store_content, "_COPIED_BYTES", one)
+    assert loaded("t1") == set()
+    assert loaded("t1") == {"t1"}
+    assert loaded("t2") == {"t1"}
+    assert loaded("t2") == {"t2"}, "the other had to make room"
+    assert loaded("t1", "t2") == {"t2"}, "there is no room for both"
+    monkeypatch.setattr(store_content, "_COPIED_BYTES", one - 1)
+    assert loaded("t2") == set(), "it is too large now"
