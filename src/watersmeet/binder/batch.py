@@ -17,7 +17,7 @@ from watersmeet.algebra.nodes import Aggregate, Node, Project
 from watersmeet.algebra.trees import walk_once
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up, names_past
-from watersmeet.binder.clauses.sources import READERS, bind_files, check_arguments, view_statement
+from watersmeet.binder.clauses.sources import READERS, bind_files, check_arguments, is_read_again, view_statement
 from watersmeet.binder.context.binding import Bound, Environment, Item, Part
 from watersmeet.binder.context.rules import Binding, DialectRules, JoinClause, NamedItem, SelectList, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn
@@ -185,7 +185,7 @@ class BatchRules(DialectRules):
             )
         # In dialects whose queries over a stream run until they are stopped, a batch query reads the present messages
         # of a topic.
-        read_now = relation.reopened and self.semantics.continuous == "streams"
+        read_now = (relation.reopened and self.semantics.continuous == "streams") or is_read_again(relation)
         if not isinstance(relation, (View, Index)) and not relation.is_stored and not read_now:
             raise env.error(
                 "FEATURE_NOT_SUPPORTED",

@@ -15,6 +15,7 @@ from watersmeet.binder.clauses.sources import DEAD_LETTERS, SYSTEM_RELATIONS
 from watersmeet.catalog import SYSTEM_CATALOGS, Catalog, Relation, Source, catalog_rows
 from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, stored_dead_letters
 from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.kafka.client import START
 from watersmeet.connectors.kafka.reading import read_topic
 from watersmeet.connectors.kafka.source import KafkaSource, begun, starting_from
 from watersmeet.database.opened import OpenDatabase
@@ -113,11 +114,12 @@ def messages_now(session: Session, relation: Relation, topic: TopicScan) -> pa.T
     """
     assert isinstance(relation, Source), "the binder reads no other relation so"
     names = [c.name for c in topic.outputs]
+    given = {n: v for n, v in relation.connector.items() if n != START}
     read = replace(
         relation,
         columns=tuple(c for c in relation.columns if c.name in names or c.name not in relation.message_parts),
         message_parts={c: part for c, part in relation.message_parts.items() if c in names},
-        connector=begun(starting_from(relation.connector, topic.start, topic.shards)),
+        connector=begun(starting_from(given, topic.start, topic.shards)),
     )
     source, aside = KafkaSource(read), DeadLetterWriter(None)
     columns = tuple(Field(c.name, c.type, c.nullable) for c in topic.outputs)

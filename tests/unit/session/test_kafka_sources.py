@@ -359,3 +359,21 @@ def test_what_has_expired_is_told_to_new_views_and_sources_and_rebuilds_nothing(
         watersmeet.connect(tmp_path / "db", runtime="inprocess", rebuild=True)
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         assert connection.execute("SELECT n, id FROM v, w ORDER BY id").fetchall() == [(5, 3), (5, 4)]
+
+
+def test_a_query_that_ends_reads_the_present_messages_of_a_topic(cursor, broker, topic):
+    name = topic(retention_ms=-1)
+    send(broker, name, (b"a", {"id": 1, "v": "x"}))
+    made = f"{with_options(broker, name, **{'scan.startup.mode': 'latest'})} FORMAT PLAIN ENCODE JSON"
+    cursor.execute(f"CREATE SOURCE s (id int, v varchar) INCLUDE key AS k {made}")
+    assert rows(cursor, "SELECT id, v, k FROM s") == [(1, "x", b"a")]
+    send(broker, name, (b"b", {"id": 2}), (b"c", {"id": 3, "v": "z"}))
+    assert rows(cursor, "SELECT count(*), max(id) FROM s WHERE id > 1") == [(2, 3)]
+    assert rows(cursor, "SELECT a.id FROM s a JOIN s b ON a.id = b.id + 1 ORDER BY 1") == [(2,), (3,)]
+    cursor.execute(f"CREATE SOURCE g (id int, w int AS id + 1) {made}")
+    with pytest.raises(Error) as found:
+        cursor.execute("SELECT * FROM g")
+    assert (found.value.condition, found.value.message) == (
+        "FEATURE_NOT_SUPPORTED",
+        'source "g" can\'t be read by a query',
+    )

@@ -53,6 +53,7 @@ from watersmeet.catalog import (
     Relation,
     Server,
     Sink,
+    Source,
     View,
     qualified,
 )
@@ -365,7 +366,7 @@ def _rows(relation: Relation, item: NamedItem, env: Environment, binding: Bindin
     tree: Node
     if isinstance(relation, View):
         tree = _inline(relation, node, binding, bind)
-    elif relation.reopened and binding.past is None:
+    elif (relation.reopened or (binding.rules.batch and is_read_again(relation))) and binding.past is None:
         bind_topic = _topic_now if binding.rules.batch else _reopened
         tree = bind_topic(relation, node, env, binding)
     else:
@@ -439,6 +440,14 @@ def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Bi
     start = binding.settings.get("seek_to", "latest" if binding.part != "all" and not declared else "")
     strict = binding.rules.stops_at_bad_messages(binding.settings)
     return Reopened(scan(relation, binding), "after", binding.moment, start, _shards(binding), strict)
+
+
+def is_read_again(relation: Relation) -> bool:
+    """Whether a query that ends reads the present messages of a source, each time from the first one.
+
+    RisingWave, "Query Kafka sources". The values of generated columns are only computed for views.
+    """
+    return isinstance(relation, Source) and relation.connector.get("connector") == "kafka" and not relation.generated
 
 
 def _topic_now(relation: Relation, node: exp.Table, env: Environment, binding: Binding) -> Node:
