@@ -258,6 +258,7 @@ STATEMENTS: Final = {
     "ALTER": ("change or rename a relation", "../SEMANTICS.md#replacing-and-altering"),
     "ALTER DATABASE": ("number of buckets", "../OPERATIONS.md#parallelism"),
     "ALTER SYSTEM": ("retention of history; clock", "../OPERATIONS.md#damage-and-clocks"),
+    "ALTER DEFAULT PRIVILEGES": ("accepted with a notice", "../SERVING.md#roles-and-grants"),
     "ALTER SECRET": ("another value of a secret", "../SECRETS.md#secrets"),
     "COMMENT ON": ("a text about a relation or column", "../SEMANTICS.md#replacing-and-altering"),
     "ALTER SUBSCRIPTION": ("retention of a subscription", "../SUBSCRIPTIONS.md#risingwaves-subscriptions"),

@@ -306,7 +306,9 @@ REFUSED = {
     "GRANT SELECT ON t TO admin": "INVALID_NAME",
     "GRANT SELECT (a) ON t TO ann": "FEATURE_NOT_SUPPORTED",
     "GRANT TRUNCATE ON t TO ann": "FEATURE_NOT_SUPPORTED",
-    "GRANT CREATE ON SCHEMA public TO ann": "FEATURE_NOT_SUPPORTED",
+    "GRANT INSERT ON SCHEMA public TO ann": "FEATURE_NOT_SUPPORTED",
+    "REVOKE ALL ON DATABASE dev FROM ann": "FEATURE_NOT_SUPPORTED",
+    "ALTER DEFAULT PRIVILEGES IN SCHEMA public REVOKE SELECT ON TABLES FROM ann": "FEATURE_NOT_SUPPORTED",
     "REVOKE USAGE ON SCHEMA public FROM ann": "FEATURE_NOT_SUPPORTED",
     "GRANT SELECT ON t TO ann WITH GRANT OPTION": "FEATURE_NOT_SUPPORTED",
     "GRANT analysts TO ann WITH ADMIN OPTION": "FEATURE_NOT_SUPPORTED",
@@ -344,9 +346,29 @@ def test_subscribers_take_the_privilege_to_read(connection):
         assert found.value.condition == condition
 
 
-def test_what_everybody_has_is_granted_with_a_notice(connection):
-    cursor = connection.execute("GRANT USAGE ON SCHEMA public TO ann")
-    assert "no effect" in cursor.notices[0]
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "GRANT USAGE ON SCHEMA public TO ann",
+        "GRANT CREATE ON SCHEMA public TO ann WITH GRANT OPTION GRANTED BY current_user",
+        "GRANT ALL PRIVILEGES ON DATABASE dev TO ann",
+        "GRANT USAGE ON SECRET s TO ann",
+        "GRANT SELECT ON ALL SUBSCRIPTIONS IN SCHEMA public TO ann",
+        "REVOKE CREATE ON SCHEMA public FROM ann",
+        "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT ON TABLES TO ann",
+    ],
+)
+def test_privileges_on_other_objects_are_taken_with_a_notice(connection, statement):
+    cursor = connection.execute(statement)
+    assert any("no effect" in notice for notice in cursor.notices)
+    assert connection.execute("SHOW GRANTS LIKE 'ann'").fetchall() == []
+
+
+def test_privileges_on_all_relations_of_a_kind(connection):
+    connection.execute("GRANT SELECT ON ALL MATERIALIZED VIEWS IN SCHEMA public TO ann GRANTED BY current_user")
+    found = {row[1] for row in connection.execute("SHOW GRANTS LIKE 'ann'").fetchall()}
+    shown = {row[0] for row in connection.execute("SHOW MATERIALIZED VIEWS").fetchall()}
+    assert found == shown != set()
 
 
 QUERIES = (

@@ -148,10 +148,6 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     elif cursor.at("DATABASE") and not cursor.at("DATABASE", "SET") and cursor.take("DATABASE"):
         cursor.name(reserved=True)
         return _accepted(cursor, base, "ALTER DATABASE", _ONE_DATABASE)
-    elif cursor.take("DEFAULT", "PRIVILEGES"):
-        hint = "GRANT … ON ALL TABLES IN SCHEMA name grants privileges on the relations that exist."
-        span = span_of(cursor.tokens[: cursor.index])
-        return Refused(**base, error=not_supported("ALTER DEFAULT PRIVILEGES", cursor.text, span, hint=hint))
     elif cursor.take("SCHEMA"):
         name = cursor.name(reserved=True).name
         if cursor.at("OWNER", "TO"):

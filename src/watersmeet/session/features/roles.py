@@ -1,6 +1,6 @@
-"""CREATE, ALTER and DROP ROLE; GRANT and REVOKE; SET ROLE; SHOW ROLES and SHOW GRANTS, in every dialect.
+"""CREATE, ALTER and DROP ROLE; SET ROLE; SHOW ROLES, in every dialect.
 
-PostgreSQL, "CREATE ROLE", "ALTER ROLE", "DROP ROLE", "GRANT", "REVOKE", "SET ROLE". Unquoted names of roles are folded
+PostgreSQL, "CREATE ROLE", "ALTER ROLE", "DROP ROLE", "SET ROLE". Unquoted names of roles are folded
 to lower case.
 """
 
@@ -13,30 +13,24 @@ from typing import Any, ClassVar, Final
 
 from sqlglot.tokens import TokenType
 
-from watersmeet.catalog import Relation, RoleChange, View, one
+from watersmeet.catalog import RoleChange
 from watersmeet.catalog.roles import (
     ADMIN,
     FIXED,
     OWNER,
-    PRIVILEGES,
     PUBLIC,
-    ChangeGrants,
     ChangeMembership,
-    Privilege,
     PutRole,
     RemoveRole,
     Role,
     actor_of,
     all_of,
-    language_of,
 )
 from watersmeet.catalog.roles import RenameRole as Renamed
-from watersmeet.database.definitions import undefined_schema
 from watersmeet.database.sessions.context import Session, denied, error_at, located
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.variables import check_setting
 from watersmeet.dialects.readers import reads
-from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, refused, span_of
 from watersmeet.errors import Error, did_you_mean
@@ -44,9 +38,6 @@ from watersmeet.session.handlers import handles
 from watersmeet.store.positions import keep_secret
 from watersmeet.system.passwords import Verifier
 from watersmeet.system.secretvalues import reference
-
-#: Words without effect before the name of a relation.
-_KINDS: Final = (("TABLE",), ("VIEW",), ("MATERIALIZED", "VIEW"), ("SOURCE",), ("STREAM",), ("DICTIONARY",))
 
 #: Options of PostgreSQL that every role of Watersmeet has.
 _WITHOUT_EFFECT: Final = ("NOCREATEDB", "NOCREATEROLE", "NOREPLICATION", "NOBYPASSRLS", "INHERIT")
@@ -61,17 +52,6 @@ _LACKING: Final = {
     "ADMIN": None,
     "SYSID": None,
 }
-
-#: Privileges, held by every role, on objects other than relations.
-_OPEN: Final = (
-    ("USAGE", "SCHEMA"),
-    ("CONNECT", "DATABASE"),
-    ("EXECUTE", "FUNCTION"),
-    ("EXECUTE", "FUNCTIONS"),
-    ("USAGE", "TYPE"),
-)
-
-_OTHERS: Final = ("SCHEMA", "DATABASE", "FUNCTION", "SEQUENCE", "TYPE", "LANGUAGE", "FOREIGN", "TABLESPACE", "DOMAIN")
 
 
 @dataclass(frozen=True)
@@ -91,13 +71,15 @@ class RoleOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfRoles(Statement):
+class OfRoles(Statement):
+    """A statement about roles, which members of `admin` run."""
+
     takes: ClassVar[str | None] = ADMIN
     once: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateRole(_OfRoles):
+class CreateRole(OfRoles):
     """`CREATE ROLE | USER | GROUP name [WITH] options`. word: ROLE, USER or GROUP."""
 
     name: Name
@@ -107,7 +89,7 @@ class CreateRole(_OfRoles):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlterRole(_OfRoles):
+class AlterRole(OfRoles):
     """`ALTER ROLE name [WITH] options`, and `… SET name = value`, `… RESET name | ALL`.
 
     settings: values by name; None resets a setting. resets: whether all other settings are reset.
@@ -126,7 +108,7 @@ class AlterRole(_OfRoles):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenameRole(_OfRoles):
+class RenameRole(OfRoles):
     """`ALTER ROLE name RENAME TO new`."""
 
     name: Name
@@ -134,37 +116,12 @@ class RenameRole(_OfRoles):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropRole(_OfRoles):
+class DropRole(OfRoles):
     """`DROP ROLE names`."""
 
     names: tuple[Name, ...]
     word: str
     if_exists: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grant(_OfRoles):
-    """`GRANT privileges ON relations TO roles`, `REVOKE … FROM …`.
-
-    relations: empty if `schemas` are given, which stand for all their relations. open_to_all: every role has these
-    privileges anyway.
-    """
-
-    gives: bool
-    privileges: tuple[Privilege, ...]
-    relations: tuple[Name, ...]
-    schemas: tuple[Name, ...]
-    roles: tuple[Name, ...]
-    open_to_all: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class GrantRole(_OfRoles):
-    """`GRANT roles TO members`, `REVOKE roles FROM members`."""
-
-    gives: bool
-    roles: tuple[Name, ...]
-    members: tuple[Name, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,20 +193,6 @@ def read_drop_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return DropRole(**base, names=names, word=word, if_exists=if_exists)
 
 
-@reads("GRANT")
-def read_grant(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """GRANT."""
-    return _grant(cursor, base, gives=True)
-
-
-@reads("REVOKE")
-def read_revoke(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """REVOKE."""
-    if cursor.at("GRANT", "OPTION") or cursor.at("ADMIN", "OPTION"):
-        return refused(cursor, base, "REVOKE … OPTION FOR", hint="There are no such options.")
-    return _grant(cursor, base, gives=False)
-
-
 @reads("SET ROLE")
 @reads("SET SESSION ROLE")
 def read_set_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -291,12 +234,18 @@ def _role(cursor: Cursor, *, text: bool = False) -> Name:
 
 def read_roles(cursor: Cursor) -> tuple[Name, ...]:
     """Reads names of roles, separated by commas."""
-    _ = cursor.take("GROUP") or (_is_kind(cursor) and cursor.take("ROLE"))
+    _ = cursor.take("GROUP") or (is_kind(cursor) and cursor.take("ROLE"))
     found = [_role(cursor)]
     while cursor.take(","):
         cursor.take("GROUP")
         found.append(_role(cursor))
     return tuple(found)
+
+
+def is_kind(cursor: Cursor, words: int = 1) -> bool:
+    """Whether the next words are the kind of object before a name, rather than a name."""
+    behind = cursor.tokens[cursor.index + words : cursor.index + words + 1]
+    return bool(behind) and behind[0].text.upper() not in (".", ",", "TO", "FROM")
 
 
 def _values(cursor: Cursor) -> str:
@@ -339,105 +288,6 @@ def _options(cursor: Cursor, base: dict[str, Any]) -> RoleOptions | Statement:
     return RoleOptions(**found)
 
 
-def _grant(cursor: Cursor, base: dict[str, Any], *, gives: bool) -> Statement:
-    start = cursor.index
-    before = cursor.until("TO" if gives else "FROM")
-    is_of_roles = not any(t.text.upper() == "ON" and t.token_type != TokenType.IDENTIFIER for t in before)
-    cursor.index = start
-    if is_of_roles:
-        roles = read_roles(cursor)
-        cursor.expect("TO" if gives else "FROM")
-        members = read_roles(cursor)
-        return _ended(cursor, base, gives, GrantRole(**base, gives=gives, roles=roles, members=members))
-    privileges = _privileges(cursor, base)
-    if isinstance(privileges, Statement):
-        return privileges
-    return _on(cursor, base, privileges, gives=gives)
-
-
-def _privileges(cursor: Cursor, base: dict[str, Any]) -> tuple[str, ...] | Statement:
-    """The words before ON."""
-    if cursor.take("ALL"):
-        cursor.take("PRIVILEGES")
-        cursor.expect("ON")
-        return ("ALL",)
-    found = [cursor.word().name.upper()]
-    while cursor.take(","):
-        found.append(cursor.word().name.upper())
-    if cursor.at("("):
-        return refused(cursor, base, "a privilege on columns", hint="Grant SELECT on a view of them.")
-    cursor.expect("ON")
-    return tuple(found)
-
-
-def _on(cursor: Cursor, base: dict[str, Any], words: tuple[str, ...], *, gives: bool) -> Statement:
-    """The objects after ON, and the roles."""
-    schemas: tuple[Name, ...] = ()
-    relations: tuple[Name, ...] = ()
-    kind = "" if cursor.current is None else cursor.current.text.upper()
-    every = cursor.at("ALL") and cursor.tokens[cursor.index + 2 : cursor.index + 3]
-    other = cursor.tokens[cursor.index + 1].text.upper() if every else kind
-    if other in (*_OTHERS, "FUNCTIONS", "SEQUENCES", "ROUTINES") and _is_kind(cursor):
-        if len(words) > 1 or (words[0], other) not in _OPEN or not gives:
-            shown = f"{'GRANT' if gives else 'REVOKE'} {', '.join(words)} ON {other}"
-            hint = "Rights are of relations, and of the roles reader, writer and admin."
-            return refused(cursor, base, shown, hint=hint)
-        cursor.until("TO")
-        open_to_all = True
-    else:
-        open_to_all = False
-        if cursor.take("ALL", "TABLES", "IN", "SCHEMA"):
-            schemas = _names(cursor)
-        else:
-            next(
-                (k for k in _KINDS if len(cursor.rest) > len(k) and _is_kind(cursor, len(k)) and cursor.take(*k)), None
-            )
-            relations = _names(cursor)
-    for word in words:
-        if not open_to_all and word not in (*PRIVILEGES, "ALL"):
-            hint = f"There are {', '.join(PRIVILEGES)} and ALL; the role writer changes definitions."
-            return refused(cursor, base, f"the privilege {word}", hint=hint)
-    privileges = PRIVILEGES if words == ("ALL",) else tuple(p for p in PRIVILEGES if p in words)
-    cursor.expect("TO" if gives else "FROM")
-    roles = read_roles(cursor)
-    made = Grant(
-        **base,
-        gives=gives,
-        privileges=privileges,
-        relations=relations,
-        schemas=schemas,
-        roles=roles,
-        open_to_all=open_to_all,
-    )
-    return _ended(cursor, base, gives, made)
-
-
-def _is_kind(cursor: Cursor, words: int = 1) -> bool:
-    """Whether the next words are the kind of object before a name, rather than a name."""
-    behind = cursor.tokens[cursor.index + words : cursor.index + words + 1]
-    return bool(behind) and behind[0].text.upper() not in (".", ",", "TO", "FROM")
-
-
-def _names(cursor: Cursor) -> tuple[Name, ...]:
-    found = [cursor.relation_name()]
-    while cursor.take(","):
-        found.append(cursor.relation_name())
-    return tuple(found)
-
-
-def _ended(cursor: Cursor, base: dict[str, Any], gives: bool, made: Statement) -> Statement:
-    """The statement, if no further clause follows."""
-    if gives and (cursor.at("WITH", "GRANT", "OPTION") or cursor.at("WITH", "ADMIN")):
-        hint = f"Members of the role {ADMIN} grant."
-        return refused(cursor, base, "GRANT … WITH … OPTION", hint=hint)
-    if cursor.at("GRANTED", "BY"):
-        return refused(cursor, base, "GRANTED BY")
-    if not gives and not cursor.take("CASCADE"):
-        cursor.take("RESTRICT")
-    cursor.end()
-    return made
-
-
 _RESERVED: Final = (*FIXED, OWNER, PUBLIC, "none", "current_user", "current_role", "session_user")
 _MOST_BYTES: Final = 63
 _ID_BYTES: Final = 8
@@ -468,7 +318,7 @@ def alter_role(session: Session, statement: AlterRole) -> Result:
     """ALTER ROLE … options, SET and RESET."""
     session.require_definer("ALTER ROLE")
     with session.database.guard:
-        role = _existing(session, statement, statement.name)
+        role = existing_role(session, statement, statement.name)
         _check_roles(session, statement, statement.options)
         changes = _properties(session, statement, statement.options)
         if statement.resets:
@@ -489,7 +339,7 @@ def rename_role(session: Session, statement: RenameRole) -> Result:
     """ALTER ROLE … RENAME TO."""
     session.require_definer("ALTER ROLE")
     with session.database.guard:
-        role = _existing(session, statement, statement.name)
+        role = existing_role(session, statement, statement.name)
         if statement.new.name in session.catalog.roles:
             shown = statement.new.name
             raise error_at(statement, statement.new.span, "DUPLICATE_OBJECT", f'role "{shown}" already exists')
@@ -509,54 +359,11 @@ def drop_role(session: Session, statement: DropRole) -> Result:
             if statement.if_exists and name.name not in (*session.catalog.roles, *FIXED):
                 session.notice(f'role "{name.name}" does not exist, skipping')
                 continue
-            role = _existing(session, statement, name)
+            role = existing_role(session, statement, name)
             if actor_of(session.catalog.roles, role.name) in (session.user, session.role):
                 raise error_at(statement, name.span, "DEPENDENT_OBJECTS", "current user cannot be dropped")
             found.append(role)
         session.put_roles([RemoveRole(role.name) for role in found])
-    return Result(command)
-
-
-@handles(Grant)
-def grant(session: Session, statement: Grant) -> Result:
-    """GRANT and REVOKE of privileges on relations."""
-    command = "GRANT" if statement.gives else "REVOKE"
-    session.require_definer(command)
-    with session.database.guard:
-        roles = [grantee(session, statement, name, everybody=True) for name in statement.roles]
-        if statement.open_to_all:
-            session.notice("this has no effect: everybody has this privilege")
-            return Result(command)
-        relations = [_granted(session, statement, name) for name in statement.relations]
-        for name in statement.schemas:
-            schema = schema_meant(name.name, session.catalog)
-            if schema is None:
-                raise undefined_schema(session, name, statement)
-            known = session.catalog.relations.values()
-            relations += [r for r in known if r.schema == schema and r.is_named and _has_rows(r)]
-        ids = tuple(r.id for r in relations)
-        session.put_roles([ChangeGrants(role, ids, statement.privileges, statement.gives) for role in roles])
-    return Result(command)
-
-
-@handles(GrantRole)
-def grant_role(session: Session, statement: GrantRole) -> Result:
-    """GRANT and REVOKE of membership in roles."""
-    command = "GRANT ROLE" if statement.gives else "REVOKE ROLE"
-    session.require_definer(command)
-    with session.database.guard:
-        known = session.catalog.roles
-        others = [grantee(session, statement, name, everybody=False) for name in statement.roles]
-        members = []
-        for name in statement.members:
-            member = _existing(session, statement, name).name
-            around = next((o for o in others if o == member or (o in known and member in all_of(known, o))), None)
-            if statement.gives and around is not None:
-                raise error_at(
-                    statement, name.span, "INVALID_PARAMETER", f'role "{around}" is a member of role "{member}"'
-                )
-            members.append(member)
-        session.put_roles([ChangeMembership(m, tuple(others), statement.gives) for m in members])
     return Result(command)
 
 
@@ -589,18 +396,6 @@ def show_roles(session: Session, is_like: Callable[[str], bool]) -> Result:
         if r.name != PUBLIC and is_like(r.name)
     ]
     return text_result("SHOW", ("Name", "Login", "Member Of", "Connections"), rows)
-
-
-def show_grants(session: Session, is_like: Callable[[str], bool]) -> Result:
-    """The grants on relations of the roles that the session may see."""
-    relations = session.catalog.relations
-    rows = [
-        (role.name, relations[i].shown if i in relations else i, ", ".join(privileges))
-        for role in known_roles(session)
-        for i, privileges in role.grants.items()
-        if (i in relations or language_of(i) is not None) and is_like(role.name)
-    ]
-    return text_result("SHOW", ("Role", "Relation", "Privileges"), rows)
 
 
 def known_roles(session: Session) -> list[Role]:
@@ -645,7 +440,7 @@ def _check_roles(session: Session, statement: Statement, options: RoleOptions) -
     for name in options.member_of:
         grantee(session, statement, name, everybody=False)
     for name in options.members:
-        _existing(session, statement, name)
+        existing_role(session, statement, name)
 
 
 def _memberships(options: RoleOptions, name: str) -> list[RoleChange]:
@@ -658,7 +453,7 @@ def _memberships(options: RoleOptions, name: str) -> list[RoleChange]:
     return [*made, *(ChangeMembership(member.name, (name,), gives=True) for member in options.members)]
 
 
-def _existing(session: Session, statement: Statement, name: Name) -> Role:
+def existing_role(session: Session, statement: Statement, name: Name) -> Role:
     """A role that can be changed. Raises UNDEFINED_OBJECT, INVALID_NAME for a built-in one."""
     if name.name in FIXED:
         raise error_at(statement, name.span, "INVALID_NAME", f'role "{name.name}" is always there as it is')
@@ -676,25 +471,9 @@ def grantee(session: Session, statement: Statement, name: Name, *, everybody: bo
         if not everybody:
             return name.name
         raise error_at(statement, name.span, "INVALID_NAME", f'what role "{name.name}" may do can\'t be changed')
-    return _existing(session, statement, name).name
+    return existing_role(session, statement, name).name
 
 
 def _undefined(session: Session, statement: Statement, name: Name) -> Error:
     hint = did_you_mean(name.name, session.catalog.roles)
     return error_at(statement, name.span, "UNDEFINED_OBJECT", f'role "{name.name}" does not exist', hint=hint)
-
-
-def _has_rows(relation: Relation) -> bool:
-    return relation.has_rows or isinstance(relation, View)
-
-
-def _granted(session: Session, statement: Grant, name: Name) -> Relation:
-    relation = session.relation(name, statement)
-    if not _has_rows(relation):
-        raise error_at(
-            statement,
-            name.span,
-            "CATALOG_TYPE_MISMATCH",
-            f'"{relation.shown}" is {one(relation.what)}, which has no rows',
-        )
-    return relation
