@@ -1,4 +1,4 @@
-"""GRANT and REVOKE; SHOW GRANTS, in every dialect.
+"""GRANT and REVOKE, in every dialect.
 
 PostgreSQL, "GRANT", "REVOKE"; RisingWave, "GRANT". Rights are of relations, and of the roles reader, writer and admin;
 those on other objects, which every member of a role has anyway, are accepted with a notice.
@@ -6,7 +6,6 @@ those on other objects, which every member of a role has anyway, are accepted wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,11 +20,10 @@ from watersmeet.catalog.roles import (
     ChangeMembership,
     Privilege,
     all_of,
-    language_of,
 )
 from watersmeet.database.definitions import undefined_schema
 from watersmeet.database.sessions.context import Session, error_at
-from watersmeet.database.sessions.result import Result, text_result
+from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.statements import Accepted, Name, Statement
@@ -35,7 +33,6 @@ from watersmeet.session.features.roles import (
     existing_role,
     grantee,
     is_kind,
-    known_roles,
     read_roles,
 )
 from watersmeet.session.handlers import handles
@@ -281,18 +278,6 @@ def grant_role(session: Session, statement: GrantRole) -> Result:
             members.append(member)
         session.put_roles([ChangeMembership(m, tuple(others), statement.gives) for m in members])
     return Result(command)
-
-
-def show_grants(session: Session, is_like: Callable[[str], bool]) -> Result:
-    """The grants on relations of the roles that the session may see."""
-    relations = session.catalog.relations
-    rows = [
-        (role.name, relations[i].shown if i in relations else i, ", ".join(privileges))
-        for role in known_roles(session)
-        for i, privileges in role.grants.items()
-        if (i in relations or language_of(i) is not None) and is_like(role.name)
-    ]
-    return text_result("SHOW", ("Role", "Relation", "Privileges"), rows)
 
 
 def _has_rows(relation: Relation) -> bool:

@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP ROLE; SET ROLE; SHOW ROLES, in every dialect.
+"""CREATE, ALTER and DROP ROLE; SET ROLE; SHOW ROLES and SHOW GRANTS, in every dialect.
 
 PostgreSQL, "CREATE ROLE", "ALTER ROLE", "DROP ROLE", "SET ROLE". Unquoted names of roles are folded
 to lower case.
@@ -25,6 +25,7 @@ from watersmeet.catalog.roles import (
     Role,
     actor_of,
     all_of,
+    language_of,
 )
 from watersmeet.catalog.roles import RenameRole as Renamed
 from watersmeet.database.sessions.context import Session, denied, error_at, located
@@ -396,6 +397,18 @@ def show_roles(session: Session, is_like: Callable[[str], bool]) -> Result:
         if r.name != PUBLIC and is_like(r.name)
     ]
     return text_result("SHOW", ("Name", "Login", "Member Of", "Connections"), rows)
+
+
+def show_grants(session: Session, is_like: Callable[[str], bool]) -> Result:
+    """The grants on relations of the roles that the session may see."""
+    relations = session.catalog.relations
+    rows = [
+        (role.name, relations[i].shown if i in relations else i, ", ".join(privileges))
+        for role in known_roles(session)
+        for i, privileges in role.grants.items()
+        if (i in relations or language_of(i) is not None) and is_like(role.name)
+    ]
+    return text_result("SHOW", ("Role", "Relation", "Privileges"), rows)
 
 
 def known_roles(session: Session) -> list[Role]:

@@ -42,8 +42,7 @@ from watersmeet.runtime.status import (
     ViewStatus,
     failure_text,
 )
-from watersmeet.session.features.grants import show_grants
-from watersmeet.session.features.roles import show_roles
+from watersmeet.session.features.roles import show_grants, show_roles
 from watersmeet.session.features.sharedoptions import show_connections, show_secrets
 from watersmeet.session.features.sqlfunctions import like, show_create_function, show_functions
 from watersmeet.session.features.subscriptions import show_subscriptions
