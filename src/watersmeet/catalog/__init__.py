@@ -35,6 +35,7 @@ from watersmeet.catalog.parts import (
     Merging,
     MessageFormat,
     RowForm,
+    Serial,
     StreamMode,
     Topic,
 )
@@ -143,6 +144,7 @@ __all__ = [
     "Role",
     "RoleChange",
     "RowForm",
+    "Serial",
     "Server",
     "Sink",
     "SinkQuery",

@@ -108,6 +108,20 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class Serial:
+    """The numbers of a column of type serial, or with GENERATED … AS IDENTITY, in rows that omit it.
+
+    following: the first number that no writer has reserved. Numbers are reserved in the catalog before rows have them,
+    so that none is used twice; those reserved by a writer that ended are skipped. identity: `always` or `by default`;
+    empty for serial.
+    """
+
+    following: int = 1
+    step: int = 1
+    identity: Literal["", "always", "by default"] = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GeneratedColumn:
     """`column type AS (expression)`: its value follows from other columns of the row.
 

@@ -25,6 +25,7 @@ from watersmeet.catalog.parts import (
     GeneratedColumn,
     Known,
     MessageFormat,
+    Serial,
     StreamMode,
     Topic,
 )
@@ -210,6 +211,11 @@ class Relation:
     @property
     def declared(self) -> dict[str, Declared]:
         """The declared types of columns whose types don't show them, by column."""
+        return {}
+
+    @property
+    def serials(self) -> dict[str, Serial]:
+        """The columns whose missing values are numbers in sequence."""
         return {}
 
     @property

@@ -15,6 +15,7 @@ from watersmeet.catalog.parts import (
     External,
     GeneratedColumn,
     MessageFormat,
+    Serial,
     StreamMode,
     Topic,
 )
@@ -49,6 +50,7 @@ class Input(Relation):
     digits: dict[str, int] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     lengths: dict[str, int] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     declared: dict[str, Declared] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
+    serials: dict[str, Serial] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     fills: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     dropped: tuple[str, ...] = field(default=(), kw_only=True)
     choices: dict[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)

@@ -122,6 +122,8 @@ class OpenDatabase:
         Raises DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH, FILE_SYSTEM_UNSUITABLE.
         """
         self.guard = lock("guard")
+        #: The numbers of serial columns that are reserved and not used: the next one and the end, by relation and name.
+        self.numbers: dict[tuple[str, str], tuple[int, int]] = {}
         self.ddl = lock("ddl")
         self.read_only = read_only
         self.runtime = runtime

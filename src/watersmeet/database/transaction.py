@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -123,6 +124,11 @@ class Definitions:
         shown = replace(relation, hidden=False, staged=False, since=catalog.version + 1)
         self._shown_before[relation.id] = relation, shown
         return shown
+
+    @property
+    def own(self) -> AbstractSet[str]:
+        """The ids of the relations that the transaction has created or altered."""
+        return self.made | self.altered.keys()
 
     def put(self, relation: Relation, catalog: Catalog) -> Relation | None:
         """Add a relation, or replace the one with its id.

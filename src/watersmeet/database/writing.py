@@ -31,7 +31,7 @@ from watersmeet.catalog import (
     Stream,
     Table,
 )
-from watersmeet.database.columntypes import check_uuids, kept
+from watersmeet.database.columntypes import check_uuids, kept, with_serials
 from watersmeet.database.keyhashes import MOST_KEYS, KeyHashes
 from watersmeet.database.reading import (
     BatchQuery,
@@ -444,7 +444,8 @@ def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
     texts = [_delivered(relation, c) if c.name in given else omitted(relation, c, now_us) for c in taken]
     with database.guard:
         left_out = [c.name for c in taken if c.name not in given]
-        table = with_generated(relation, computed(session, rows, texts, taken), None, left_out)
+        table = with_serials(session, relation, computed(session, rows, texts, taken), left_out)
+        table = with_generated(relation, table, None, left_out)
         table = as_kept(relation, settled(relation, table, None))
         check_rows(relation, table, None)
         table, rejected = in_order(session, relation, table)

@@ -66,6 +66,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "FILES_NOT_ALLOWED": Condition("42501"),
     "FILE_SYSTEM_UNSUITABLE": Condition("0A000", "NotSupportedError"),
     "FUNCTION_STOPPED": Condition("38000", "OperationalError"),
+    "GENERATED_ALWAYS": Condition("428C9"),
     "HISTORY_GONE": Condition("72000", "OperationalError"),
     "IDLE_TIMEOUT": Condition("57P05", "OperationalError"),
     "INTERNAL_ERROR": Condition("XX000", "InternalError"),

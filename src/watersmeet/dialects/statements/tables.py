@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 from sqlglot import exp
 from sqlglot.tokens import Token
 
-from watersmeet.catalog import LAKES, Conflict, Encoding, MessageFormat, Relation, RowForm, WebhookTable
+from watersmeet.catalog import LAKES, Conflict, Encoding, MessageFormat, Relation, RowForm, Serial, WebhookTable
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.definitions import CreateTable, Watermark
 from watersmeet.dialects.tree.queries import expression_of
@@ -25,7 +25,19 @@ from watersmeet.objectstores.base import CONNECTORS as STORES
 from watersmeet.system.secretvalues import reference
 from watersmeet.values import ConflictAction
 from watersmeet.values.declaredtypes import Declared
-from watersmeet.values.types import BYTEA, INTERVAL, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHAR, Field, SqlType
+from watersmeet.values.types import (
+    BIGINT,
+    BYTEA,
+    INTEGER,
+    INTERVAL,
+    JSONB,
+    SMALLINT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+    Field,
+    SqlType,
+)
 
 #: The connectors whose CREATE SOURCE creates a captured database.
 CAPTURE_CONNECTORS: Final = ("postgres-cdc", "mysql-cdc")
@@ -298,6 +310,43 @@ _UNORDERED: Final = (JSONB, INTERVAL)
 TypeReader = Callable[[Cursor], SqlType]
 
 
+#: The types of columns with numbers in sequence.
+_SERIALS: Final = {
+    "SERIAL": INTEGER, "SERIAL4": INTEGER, "BIGSERIAL": BIGINT, "SERIAL8": BIGINT, "SMALLSERIAL": SMALLINT,
+    "SERIAL2": SMALLINT,
+}  # fmt: skip
+
+
+def _read_identity(cursor: Cursor) -> Serial | None:
+    """Reads `GENERATED {ALWAYS | BY DEFAULT} AS IDENTITY [(options)]`; None at another clause.
+
+    Raises FEATURE_NOT_SUPPORTED for an option that would end or repeat the numbers.
+    """
+    if cursor.take("GENERATED", "ALWAYS", "AS", "IDENTITY"):
+        found = Serial(identity="always")
+    elif cursor.take("GENERATED", "BY", "DEFAULT", "AS", "IDENTITY"):
+        found = Serial(identity="by default")
+    else:
+        return None
+    if not cursor.take("("):
+        return found
+    while not cursor.take(")"):
+        words = span_of(cursor.rest[:1] or cursor.tokens[-1:])
+        if cursor.take("START"):
+            cursor.take("WITH")
+            found = replace(found, following=cursor.integer())
+        elif cursor.take("INCREMENT"):
+            cursor.take("BY")
+            found = replace(found, step=max(cursor.integer(), 1))
+        elif cursor.take("CACHE"):
+            cursor.integer()
+        elif not cursor.take("MINVALUE", "1") and not any(
+            cursor.take("NO", word) for word in ("MINVALUE", "MAXVALUE", "CYCLE")
+        ):
+            raise not_supported("this option of an identity column", cursor.text, words)
+    return found
+
+
 class Definition:
     """The clauses of a CREATE TABLE or CREATE SOURCE."""
 
@@ -321,6 +370,7 @@ class Definition:
         self.ranges: dict[str, tuple[int, int]] = {}
         self.lengths: dict[str, int] = {}
         self.declared_types: dict[str, Declared] = {}
+        self.serials: dict[str, Serial] = {}
         self.options: dict[str, str] = {}
         self.included: list[Included] = []
         self.encoded: Encoded | None = None
@@ -416,6 +466,11 @@ class Definition:
                 cursor.index += not cursor.at("(")  # NULL is allowed
                 cursor.until(",", ")", "NOT", "NULL", "PRIMARY", *self.own)
                 self.declared[name.name] = self._read_value(cursor.tokens[first : cursor.index])
+            elif self.read_type is None and (serial := _read_identity(cursor)) is not None:
+                if not kind.is_integer:
+                    message = "identity column type must be smallint, integer, or bigint"
+                    raise cursor.error_at(name.span, "INVALID_PARAMETER", message)
+                self.serials[name.name] = serial
             elif cursor.at("GENERATED"):
                 cursor.until(",", ")")
                 span = span_of(cursor.tokens[start : cursor.index])
@@ -428,7 +483,7 @@ class Definition:
                 raise cursor.error()
         if name.name in self.generated and not nullable:
             self.refuse("NOT NULL on a generated column", name.span)
-        self.columns.append(Field(name.name, kind, nullable))
+        self.columns.append(Field(name.name, kind, nullable and name.name not in self.serials))
 
     #: The first words of clauses that only a dialect's columns have.
     own: ClassVar[tuple[str, ...]] = ()
@@ -437,6 +492,10 @@ class Definition:
         """Reads the type of a column."""
         if self.read_type is not None:
             return self.read_type(self.cursor)
+        serial = next((kind for word, kind in _SERIALS.items() if self.cursor.take(word)), None)
+        if serial is not None:
+            self.serials[column] = Serial()
+            return serial
         kind, declared = read_declared(self.cursor)
         if declared is not None:
             self.declared_types[column] = declared
@@ -476,6 +535,7 @@ class Definition:
             "ranges": self.ranges,
             "lengths": self.lengths,
             "declared_types": self.declared_types,
+            "serials": self.serials,
         }
 
     def finish(self) -> None:

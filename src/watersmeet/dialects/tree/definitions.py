@@ -17,6 +17,7 @@ from watersmeet.catalog import (
     Processor,
     Pump,
     Relation,
+    Serial,
     Sink,
     Source,
     Stream,
@@ -69,7 +70,7 @@ class CreateRelation(Create):
     is the encoding (json, csv, parquet). arrivals: the columns that are `AS PROCTIME()`. generated: the `AS expression`
     by column. declared: the DEFAULT by column. takes_columns: whether the columns of the schema precede the declared
     ones. format, message_parts: the fields of `catalog.Input` for a connector that reads messages. ranges, lengths:
-    the fields of the catalog. declared_types: its field `declared`.
+    the fields of the catalog. declared_types: its field `declared`. serials: its field.
     """
 
     columns: Schema
@@ -85,6 +86,7 @@ class CreateRelation(Create):
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
     declared_types: Mapping[str, Declared] = field(default_factory=dict)
+    serials: Mapping[str, Serial] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -208,7 +208,12 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role]) -> _R
         )
         return
     for number, column in enumerate(columns, 1):
-        yield ("pg_catalog", "pg_attribute"), _attribute(oid, number, column, relation.declared.get(column.name))
+        row, default = _attribute(oid, number, column, relation.declared.get(column.name)), _default(relation, column)
+        serial = relation.serials.get(column.name)
+        identity = "" if serial is None or not serial.identity else "a" if serial.identity == "always" else "d"
+        yield ("pg_catalog", "pg_attribute"), {**row, "atthasdef": default is not None, "attidentity": identity}
+        if default is not None:
+            yield ("pg_catalog", "pg_attrdef"), {"oid": oid << 8 | number, "adrelid": oid, "adnum": number, "adbin": default}
         yield ("information_schema", "columns"), _column(relation, number, column, updatable=kind == "r")
     own = {"table_schema": schema, "table_name": relation.name}
     yield from _granted(relation.id, own, roles)
@@ -292,6 +297,14 @@ def _attribute(oid: int, number: int, column: Field, declared: Declared | None) 
     }
 
 
+def _default(relation: Relation, column: Field) -> str | None:
+    """The text of a column's DEFAULT."""
+    serial = relation.serials.get(column.name)
+    if serial is not None and not serial.identity:
+        return f"nextval('{relation.name}_{column.name}_seq'::regclass)"
+    return relation.defaults.get(column.name)
+
+
 def _column(relation: Relation, number: int, column: Field, *, updatable: bool) -> dict[str, object]:
     kind, declared = column.type, relation.declared.get(column.name)
     named = declared_type(kind, declared).name
@@ -300,7 +313,7 @@ def _column(relation: Relation, number: int, column: Field, *, updatable: bool) 
         "table_name": relation.name,
         "column_name": column.name,
         "ordinal_position": number,
-        "column_default": relation.defaults.get(column.name),
+        "column_default": _default(relation, column),
         "is_nullable": "YES" if column.nullable else "NO",
         "data_type": "ARRAY" if kind.element is not None else "record" if kind.fields else _DATA_TYPES[named],
         "udt_name": f"_{named}" if kind.element is not None else named,
@@ -315,6 +328,10 @@ def _column(relation: Relation, number: int, column: Field, *, updatable: bool) 
         found["numeric_scale"] = 0 if kind.is_integer else kind.scale
     if kind.name in ("time", "timestamp", "timestamptz", "interval"):
         found["datetime_precision"] = 6 if declared is None or declared.digits is None else declared.digits
+    serial = relation.serials.get(column.name)
+    if serial is not None and serial.identity:
+        found |= {"is_identity": "YES", "identity_generation": serial.identity.upper()}
+        found |= {"identity_start": "1", "identity_increment": str(serial.step)}
     if declared is not None and kind.element is None:
         found["character_maximum_length"] = declared.length
     return found

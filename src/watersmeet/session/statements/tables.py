@@ -88,6 +88,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
             ranges=dict(statement.ranges),
             lengths=dict(statement.lengths),
             declared=dict(statement.declared_types),
+            serials=dict(statement.serials),
         ),
         statement,
     )
@@ -251,6 +252,9 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
     check_columns(relation.columns, statement)
     if relation.connector:
         declared = statement.declared_types
+        if statement.serials:
+            feature = "serial or identity of a column that a connector fills"
+            raise not_supported(feature, statement.text, statement.name_span)
         check_fed_types(relation, relation.columns, declared, statement, statement.name_span)
         with located(statement, statement.name_span):
             session.require_files(relation.connector)
