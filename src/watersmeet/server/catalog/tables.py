@@ -213,7 +213,10 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role]) -> _R
         identity = "" if serial is None or not serial.identity else "a" if serial.identity == "always" else "d"
         yield ("pg_catalog", "pg_attribute"), {**row, "atthasdef": default is not None, "attidentity": identity}
         if default is not None:
-            yield ("pg_catalog", "pg_attrdef"), {"oid": oid << 8 | number, "adrelid": oid, "adnum": number, "adbin": default}
+            yield (
+                ("pg_catalog", "pg_attrdef"),
+                {"oid": oid << 8 | number, "adrelid": oid, "adnum": number, "adbin": default},
+            )
         yield ("information_schema", "columns"), _column(relation, number, column, updatable=kind == "r")
     own = {"table_schema": schema, "table_name": relation.name}
     yield from _granted(relation.id, own, roles)
