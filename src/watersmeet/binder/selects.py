@@ -178,7 +178,11 @@ class Chain:
         found = []
         for name, arguments, node in call.calls:
             if name in ("tumble", "hop", "session"):
-                raise ctx.not_supported(f"the time window function {name.upper()} in this place", node)
+                hint = "The frame SESSION WITH GAP of a window function makes sessions." if name == "session" else None
+                raise ctx.not_supported(f"the time window function {name.upper()} in this place", node, hint=hint)
+            if name == "gap_fill":
+                hint = "Join generate_series(first, last, step) with the rows; last_value(x) IGNORE NULLS carries on."
+                raise ctx.not_supported("gap_fill", node, hint=hint)
             if call.kinds:
                 found.append(self._records(call, ctx))
                 continue

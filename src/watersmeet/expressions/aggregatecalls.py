@@ -167,8 +167,6 @@ def bind_call(call: Written, place: Callable[[str], Context]) -> AggregateCall:
     check_over(call.name, call.node, ctx)
     name = _SAME.get(call.name, call.name)
     known = name in get_args(AggregateFunction)
-    if name == "jsonb_object_agg" and ctx.batch:
-        raise ctx.not_supported("jsonb_object_agg in a query", call.node, hint="A materialized view can have it.")
     if not known and not ctx.batch:
         raise ctx.not_supported(f"the aggregate function {name} in a view", call.node)
     condition = None

@@ -80,6 +80,7 @@ _INSERTED: Final = {
     **TIME_FUNCTIONS,
 }
 
+_FILLING: Final = "last_value(x) IGNORE NULLS OVER (ORDER BY t) carries the last value on."
 _AGGREGATE: Final = "Write it in Python: CREATE AGGREGATE FUNCTION."
 _OF_VECTORS: Final = "Store vectors as real[]: list_distance, list_cosine_distance and list_inner_product take arrays."
 _OF_MAPS: Final = "Store the map as jsonb: j -> 'key', jsonb_each, jsonb_set, j || other and j - 'key'."
@@ -111,12 +112,13 @@ _LACKING: Final = {
     "xirr": _AGGREGATE,
     **dict.fromkeys(("has_any_column_privilege", "has_function_privilege", "has_schema_privilege",
                      "has_table_privilege"), "SHOW GRANTS lists rights; clients of the server may call it."),
-    **dict.fromkeys(("pg_get_viewdef", "pg_index_column_has_property", "pg_get_keywords"),
+    **dict.fromkeys(("pg_get_functiondef", "pg_get_viewdef", "pg_index_column_has_property", "pg_get_keywords"),
                     "SHOW CREATE shows definitions; clients of the server may call it."),
     **dict.fromkeys(("pg_indexes_size", "pg_relation_size", "pg_stat_get_numscans", "pg_table_size"),
                     "SHOW JOBS and SHOW MEMORY show sizes."),
     **dict.fromkeys(("pg_is_in_recovery", "rw_cluster_id", "rw_recovery_status"),
                     "A database is a directory or a URL; SHOW JOBS shows whether its views are running."),
+    **dict.fromkeys(("gap_fill", "interpolate", "locf"), _FILLING),
     "set_config": "Write SET name = value.",
     "version": "Clients of the server may call it, or read SHOW server_version.",
     "openai_embedding": "Call the service outside of the database, or from CREATE FUNCTION … LANGUAGE python.",

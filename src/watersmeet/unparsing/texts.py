@@ -92,11 +92,25 @@ def _text(call: AggregateCall, over: str) -> str:
         values = f"coalesce({cast(argument, VARCHAR)}, 'null')"
         order = _order(call, values if call.distinct else argument, over)
         return f"'[' || string_agg({_distinct(call)}{values}, ','{order}){_rest(call, over)} || ']'"
+    if call.function == "jsonb_object_agg":
+        return _object_of(call, argument, over)
     arguments = [argument, *map(sql, call.extra)]
     if isinstance(call.constant, str):
         arguments.append(literal(call.constant))
     listed = f"{_distinct(call)}{', '.join(arguments)}{_order(call, argument, over)}"
     return f"{_NAMES.get(call.function, call.function)}({listed}){_rest(call, over)}"
+
+
+def _object_of(call: AggregateCall, key: str, over: str) -> str:
+    """The object of `jsonb_object_agg`: its keys ascend, and of equal keys the last in the call's order counts."""
+    value = cast(sql(call.extra[0]), VARCHAR)
+    order = ", ".join([f"{key}", *(sort_key(k) for k in call.order), f"{value} NULLS LAST"])
+    condition = f"{key} IS NOT NULL" + ("" if call.filter is None else f" AND ({sql(call.filter)})")
+    pairs = f"list({{'k': {cast(key, VARCHAR)}, 'v': {value}}} ORDER BY {order}) FILTER (WHERE {condition}){over}"
+    last = "lambda _p, _i: _i = len(_l) OR _l[_i + 1].k <> _p.k"
+    members = f"list_transform(list_filter(_l, {last}), lambda _p: _p.k || ':' || coalesce(_p.v, 'null'))"
+    whole = f"'{{' || array_to_string({members}, ',') || '}}'"
+    return f"list_transform([{pairs}], lambda _l: CASE WHEN _l IS NOT NULL THEN {whole} END)[1]"
 
 
 def _order(call: AggregateCall, own: str, over: str) -> str:
