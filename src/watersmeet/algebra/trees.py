@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
@@ -37,9 +38,9 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
         return _decimal(left, right)
     if left.name in _TIMES and right.name in _TIMES:
         return max(left, right, key=lambda t: _TIMES.index(t.name))
-    if left.name == right.name == "array" and left.element is not None and right.element is not None:
+    if left.name == right.name and left.element is not None and right.element is not None:
         element = common_type(left.element, right.element)
-        return None if element is None else SqlType("array", element=element)
+        return None if element is None else replace(left, element=element)
     return None
 
 

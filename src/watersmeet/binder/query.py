@@ -43,7 +43,7 @@ from watersmeet.dialects.tree.nodes import LoggedTable, kind_of
 from watersmeet.dialects.tree.queries import depth_checked, name_of, node_error, node_span
 from watersmeet.errors import error
 from watersmeet.expressions.casts import cast, coerce
-from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, number
+from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, number, refuse_maps
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import BIGINT, BOOLEAN, VARCHAR, Field, SqlType
 
@@ -218,8 +218,10 @@ class _Binder:
         if tree.is_union:
             made: Node = Union(tuple(parts), columns)
             if isinstance(tree.shape, _Once):
+                refuse_maps(kinds, "UNION over", self.env.text)
                 made = distinct(made, self.binding)
         else:
+            refuse_maps(kinds, "a set operation over", self.env.text)
             made = self._counted(tree, parts, columns)
         outputs = tuple(
             OutputColumn(c, o.named, all(leaf.outputs[i].unknown for leaf in tree.leaves), o.span)

@@ -60,7 +60,7 @@ from watersmeet.dialects.tree.sqltypes import type_of_tree
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.calls import FunctionCall
-from watersmeet.expressions.context import Context, Value, columns_of
+from watersmeet.expressions.context import Context, Value, columns_of, refuse_maps
 from watersmeet.expressions.functions import function, is_function
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.setfunctions import (
@@ -584,6 +584,7 @@ class Selecting:
         return Project(relation, tuple(columns), tuple(exprs)), tuple(outputs)
 
     def _distinct(self, relation: Node, outputs: tuple[OutputColumn, ...]) -> tuple[Node, tuple[OutputColumn, ...]]:
+        refuse_maps((c.type for c in relation.columns), "DISTINCT over", self.env.text)
         relation = distinct(relation, self.binding)
         renamed = [OutputColumn(c, o.named, o.unknown, o.span) for c, o in zip(relation.columns, outputs, strict=True)]
         return relation, tuple(renamed)

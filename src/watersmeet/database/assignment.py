@@ -193,6 +193,8 @@ def data_type(kind: SqlType) -> exp.DataType:
     if kind.name == "array":
         assert kind.element is not None
         return exp.DataType(this=exp.DataType.Type.ARRAY, expressions=[data_type(kind.element)], nested=True)
+    if kind.name == "map":
+        return exp.DataType(this=exp.DType.MAP, expressions=[data_type(part) for part in kind.entry], nested=True)
     if kind.name == "struct":
         fields = [exp.ColumnDef(this=exp.to_identifier(n, quoted=True), kind=data_type(t)) for n, t in kind.fields]
         return exp.DataType(this=exp.DataType.Type.STRUCT, expressions=fields, nested=True)
@@ -244,6 +246,8 @@ def _number_text(value: exp.Expression, kind: SqlType, *, always: bool = False) 
 def _is_open(value: exp.Expression) -> bool:
     if isinstance(value, exp.Array):
         return not value.expressions
+    if isinstance(value, exp.Struct) or (isinstance(value, exp.Anonymous) and value.this == "$map_cast"):
+        return not value.expressions  # an empty map
     return isinstance(value, exp.Null) or (isinstance(value, exp.Literal) and value.is_string)
 
 
@@ -266,9 +270,7 @@ def _is_assignable(source: SqlType, target: SqlType) -> bool:
         return target.name in _DATES
     if source.name in _DOCUMENTS:
         return target.name in _DOCUMENTS
-    if source.name == "array" and target.name == "array":
-        assert source.element is not None
-        assert target.element is not None
+    if source.name == target.name and source.element is not None and target.element is not None:
         return _is_assignable(source.element, target.element)
     if source.name == "struct" and target.name == "struct":
         names, wanted = [n for n, _ in source.fields], [n for n, _ in target.fields]

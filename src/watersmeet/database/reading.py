@@ -406,7 +406,7 @@ def converted(column: str, source: SqlType, target: SqlType, depth: int = 0) -> 
     """
     if source == target or not _names_differ(source, target):
         return f"CAST({column} AS {target.duckdb})"
-    if target.name == "array" and source.element is not None and target.element is not None:
+    if source.element is not None and target.element is not None:
         inner = converted(f"e{depth}", source.element, target.element, depth + 1)
         return f"list_transform({column}, lambda e{depth}: {inner})"
     fields = [

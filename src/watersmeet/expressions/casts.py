@@ -223,6 +223,7 @@ _ACROSS: Final[dict[str, tuple[str, ...]]] = {
     "bytea": ("varchar",),
     "array": ("varchar",),
     "struct": ("varchar",),
+    "map": ("varchar",),
 }
 
 #: Times with a zone that only PostgreSQL reads, not DuckDB: without seconds, or with a space before the offset.
@@ -274,6 +275,8 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
     if value.unknown:
         return literal(value, target, ctx, node)
     source = value.type
+    if target.name == "map" and isinstance(value.expression, exp.Array) and not value.expression.expressions:
+        return Value(duckdb_cast(value.expression, target), target, nullable=False)  # `MAP {}`
     if source == target:
         return Value(value.finish().expression, target, value.nullable)
     if source.name == target.name == "struct":
@@ -461,6 +464,8 @@ def text_of(value: Value) -> exp.Expression:
         return _interval_text(text)
     if kind.name == "array" and kind.element is not None:
         return _array_output(expression, kind.element)
+    if kind.name == "map":
+        return _map_output(expression, kind)
     if kind.name == "struct":
         return _row_output(value)
     return text
@@ -482,6 +487,18 @@ def _array_output(array: exp.Expression, element: SqlType) -> exp.Expression:
         text = _quoted(text, r'^$|[{}",\\\s]|^(?i:null)$', r"\\")
     each = exp.Lambda(this=call("coalesce", text, string("NULL")), expressions=[item.copy()])
     items = call("array_to_string", call("list_transform", array, each), string(","))
+    return exp.Paren(this=exp.DPipe(this=exp.DPipe(this=string("{"), expression=items), expression=string("}")))
+
+
+def _map_output(entries: exp.Expression, kind: SqlType) -> exp.Expression:
+    """The text of a map such as `{key1:1,key2:NULL}`, as RisingWave writes it."""
+    key, value = (
+        call("coalesce", text_of(Value(call("struct_extract", exp.to_identifier("_p"), string(name)), part)),
+             string("NULL"))
+        for name, part in zip(("key", "value"), kind.entry, strict=True)
+    )  # fmt: skip
+    each = exp.Lambda(this=call("concat", key, string(":"), value), expressions=[exp.to_identifier("_p")])
+    items = call("array_to_string", call("list_transform", entries, each), string(","))
     return exp.Paren(this=exp.DPipe(this=exp.DPipe(this=string("{"), expression=items), expression=string("}")))
 
 

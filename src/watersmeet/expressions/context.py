@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, Overflow
 from functools import lru_cache
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from sqlglot.dialects.duckdb import DuckDB
 
 from watersmeet.algebra.scalars import ORACLE, Oracle, Scalar, SortKey
 from watersmeet.dialects.tree.queries import node_span
-from watersmeet.errors import Error, error
+from watersmeet.errors import Error, Span, error
 from watersmeet.values.calledfunctions import is_called, readable
 from watersmeet.values.types import BIGINT, BOOLEAN, DEFAULT_SCALE, DOUBLE, INTEGER, NUMERIC, VARCHAR, SqlType
 
@@ -126,6 +126,13 @@ def family(kind: SqlType) -> str:
     return kind.name
 
 
+def refuse_maps(kinds: Iterable[SqlType], what: str, text: str, span: Span | None = None) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for types that are or contain maps, because two orders of entries are one map."""
+    if any(kind.has_map for kind in kinds):
+        hint = "Use a value of the map, such as m['key'], or the array of its keys."
+        raise error("FEATURE_NOT_SUPPORTED", f"{what} a map is not supported", sql=text, span=span, hint=hint)
+
+
 def common_type(types: Sequence[SqlType]) -> SqlType | None:
     """The common type of values of these types (in CASE, UNION, comparisons), or None."""
     result = types[0]
@@ -147,11 +154,9 @@ def _common(a: SqlType, b: SqlType) -> SqlType | None:
     if family(a) == "datetime":
         order = ("date", "timestamp", "timestamptz")
         return max(a, b, key=lambda t: order.index(t.name))
-    if a.name == "array":
-        assert a.element is not None
-        assert b.element is not None
+    if a.element is not None and b.element is not None:
         element = _common(a.element, b.element)
-        return None if element is None else SqlType("array", element=element)
+        return None if element is None else replace(a, element=element)
     if a.name == "struct" and len(a.fields) == len(b.fields):
         parts = [_common(x[1], y[1]) for x, y in zip(a.fields, b.fields, strict=True)]
         if all(p is not None for p in parts):
@@ -415,7 +420,11 @@ ZERO_TO_NEGATIVE: Final = "zero raised to a negative power is undefined"
 COMPLEX: Final = "a negative number raised to a non-integer power yields a complex result"
 TOO_DEEP: Final = "jsonb nests too deeply to be compared"
 NO_INDEX: Final = "path element is not an integer"
-FAILURES: Final = (TOO_LONG, OVERFLOW, UNDERFLOW, ZERO_TO_NEGATIVE, COMPLEX, TOO_DEEP, NO_INDEX)
+EQUAL_KEYS: Final = "the keys of a map must be unique and not NULL"
+UNPAIRED_KEYS: Final = "a map must have as many keys as values"
+FAILURES: Final = (
+    TOO_LONG, OVERFLOW, UNDERFLOW, ZERO_TO_NEGATIVE, COMPLEX, TOO_DEEP, NO_INDEX, EQUAL_KEYS, UNPAIRED_KEYS
+)  # fmt: skip
 
 
 def failing(message: str, argument: str, kind: str) -> str:

@@ -18,10 +18,13 @@ from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, number, string
 from watersmeet.expressions.jsonfunctions import made_of
 from watersmeet.expressions.jsonpaths import matches
+from watersmeet.expressions.nestedfunctions import MAP_FUNCTIONS, map_literal, map_of_arrays
 from watersmeet.expressions.regexpatterns import checked, groups
-from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, JSONB, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, JSONB, VARCHAR, SqlType, map_of
 
 _TEXTS: Final = SqlType("array", element=VARCHAR)
+#: Maps of texts, which functions of texts return.
+_STRINGS: Final = map_of(VARCHAR, VARCHAR)
 _LISTS: Final = SqlType("array", element=_TEXTS)
 
 
@@ -182,13 +185,6 @@ def _many(template: str, kind: SqlType) -> Builder:
     return counted(build, 2)
 
 
-def _object(names: list[exp.Expression] | exp.Expression, texts: list[exp.Expression] | exp.Expression) -> Value:
-    """The JSON object of two arrays of texts."""
-    arrays = [a if isinstance(a, exp.Expression) else exp.Array(expressions=a) for a in (names, texts)]
-    whole = fill("to_json(map_from_entries(list_zip(a0, a1)))", *arrays)
-    return Value(duckdb_cast(whole, JSONB), JSONB)
-
-
 #: The patterns of Grok by name, for RE2.
 _GROK: Final[Mapping[str, str]] = {
     "BASE10NUM": r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)", "BASE16NUM": r"[+-]?(?:0x)?[0-9A-Fa-f]+",
@@ -247,17 +243,19 @@ _PLACE: Final = re.compile(r"\(\?P<(\w+)>|\((?!\?)")
 
 
 def _grok(c: FunctionCall) -> Value:
-    """The named parts of a text that matches a pattern of Grok; an empty object for other texts."""
+    """The named parts of a text that matches a pattern of Grok; an empty map for other texts."""
     regex = _expanded(c.text(1, example="%{DATA:x}", what="a pattern"), c)
     places = [m[1] for m in _PLACE.finditer(re.sub(r"\\.", "__", regex))]
     names = [(i + 1, name) for i, name in enumerate(places) if name]
     if not names:
         raise c.error("INVALID_VALUE", "the pattern of grok names no part", hint="Name one: %{DATA:name}.")
     text, pattern = c.cast(0, VARCHAR).expression, checked(regex, c.node, c.ctx)
-    texts = [call("regexp_extract", text, pattern, number(i)) for i, _ in names]
-    found = _object([string(name) for _, name in names], texts).expression
-    whole = fill("CASE WHEN regexp_matches(a0, a1) THEN a2 ELSE CAST('{}' AS JSON) END", text, pattern, found)
-    return Value(duckdb_cast(whole, JSONB), JSONB)
+    parts = [
+        fill("struct_pack(key := a0, value := a1)", string(name), call("regexp_extract", text, pattern, number(i)))
+        for i, name in names
+    ]
+    whole = fill("CASE WHEN regexp_matches(a0, a1) THEN a2 ELSE [] END", text, pattern, exp.Array(expressions=parts))
+    return Value(duckdb_cast(whole, _STRINGS), _STRINGS)
 
 
 def _pairs(c: FunctionCall) -> Value:
@@ -273,22 +271,40 @@ def _pairs(c: FunctionCall) -> Value:
     texts = fill("list_transform(list_zip(a0, a1), lambda _p: concat(_p[1], _p[2]))", quoted, plain)
     first = "list_transform(a0, lambda _k, _i: CASE WHEN list_position(a0, _k) = _i THEN _i END)"
     once = fill(f"list_filter({first}, lambda _i: _i IS NOT NULL)", keys)
-    return _object(fill("list_transform(a1, lambda _i: a0[_i])", keys, once),
-                   fill("list_transform(a1, lambda _i: a0[_i])", texts, once))  # fmt: skip
+    entries = "list_transform(a2, lambda _i: struct_pack(key := a0[_i], value := a1[_i]))"
+    return Value(duckdb_cast(fill(entries, keys, texts, once), _STRINGS), _STRINGS)
 
 
 def _map(c: FunctionCall) -> Value:
-    """A map, which is a JSON object, of keys and values in turn or of an array of each."""
-    if len(c.arguments) != 2 or c.arguments[1].type.element is None:
-        return _encoded(JSONB)(c)
-    keys, values = c.cast(0, _TEXTS).finish().expression, c.arguments[1].finish().expression
-    return Value(duckdb_cast(fill("to_json(map_from_entries(list_zip(a0, a1)))", keys, values), JSONB), JSONB)
+    """A map of keys and values in turn, or of an array of each."""
+    if len(c.arguments) == 2 and all(a.type.name == "array" for a in c.arguments):
+        return map_of_arrays(c)
+    if len(c.arguments) % 2:
+        raise c.mismatch("It takes keys and values in turn.")
+    pairs = list(zip(c.nodes[::2], c.nodes[1::2], strict=True))
+    known = {id(n): a for n, a in zip(c.nodes, c.arguments, strict=True)}
+    return map_literal(pairs, c.node, c.ctx, lambda node, _: known[id(node)], plain=True)
 
+
+def _of_map(name: str) -> Builder:
+    """A function of a map, or of a JSON object."""
+
+    def build(c: FunctionCall) -> Value:
+        is_json = c.arguments and c.arguments[0].type == JSONB and not c.arguments[0].unknown
+        return (_OF_JSON if is_json else MAP_FUNCTIONS)[name](c)
+
+    return build
+
+
+_OF_JSON: Final[dict[str, Builder]] = builders(
+    {
+        "map_contains": [signature("jsonb text", "bool", "list_contains(json_keys(a0), a1)")],
+        "map_keys": [signature("jsonb", "text[]", "json_keys(a0)")],
+        "map_values": [signature("jsonb", "text[]", "json_extract_string(a0, '$.*')")],
+    }
+)
 
 _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
-    "map_contains": [signature("jsonb text", "bool", "list_contains(json_keys(a0), a1)")],
-    "map_keys": [signature("jsonb", "text[]", "json_keys(a0)")],
-    "map_values": [signature("jsonb", "text[]", "json_extract_string(a0, '$.*')")],
     "is_valid_json": [signature("text", "bool", "json_valid(a0)")],
     "count_substrings": [signature("text text", "bigint", "(length(a0) - length(replace(a0, a1, ''))) // length(a1)")],
     "position_case_insensitive": [signature("text text", "bigint", "strpos(lower(a0), lower(a1))")],
@@ -316,7 +332,8 @@ _EXTRACTING: Final[dict[str, Builder]] = {
 #: Names are those of the reference; grammars insert them with the prefix `$`.
 DOCUMENT_FUNCTIONS: Final[Mapping[str, Builder]] = {
     **_BY_SIGNATURE, **_EXTRACTING,
-    "map_cast": at_least(_map, 2),
+    "map_cast": at_least(_map, 0), "map_from_arrays": counted(map_of_arrays, 2),
+    **{name: _of_map(name) for name in _OF_JSON},
     "json_cast": _encoded(JSONB), "json_encode": _encoded(VARCHAR), "json_merge_patch": at_least(_merged, 2),
     "json_elements": counted(_elements, 2), "json_query": counted(_query, 2), "json_value": counted(_value, 2),
     "match": counted(_match, 2), "extract": counted(_extract_one, 2), "extract_all": counted(_extract_all, 2),

@@ -41,7 +41,7 @@ from watersmeet.expressions.jsonfunctions import (
 from watersmeet.expressions.lenient import LENIENT_FUNCTIONS
 from watersmeet.expressions.logparsing import LOG_FUNCTIONS
 from watersmeet.expressions.mathfunctions import MATH_FUNCTIONS
-from watersmeet.expressions.nestedfunctions import ARRAY_FUNCTIONS
+from watersmeet.expressions.nestedfunctions import ARRAY_FUNCTIONS, MAP_FUNCTIONS
 from watersmeet.expressions.operators import no_operator, quantified
 from watersmeet.expressions.recordfunctions import RECORD_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
@@ -83,15 +83,11 @@ _INSERTED: Final = {
 _FILLING: Final = "last_value(x) IGNORE NULLS OVER (ORDER BY t) carries the last value on."
 _AGGREGATE: Final = "Write it in Python: CREATE AGGREGATE FUNCTION."
 _OF_VECTORS: Final = "Store vectors as real[]: list_distance, list_cosine_distance and list_inner_product take arrays."
-_OF_MAPS: Final = "Store the map as jsonb: j -> 'key', jsonb_each, jsonb_set, j || other and j - 'key'."
 
 #: Functions of vendors that do not exist here, and the way round.
 _LACKING: Final = {
     **dict.fromkeys(("l1_distance", "l2_distance", "cosine_distance", "inner_product", "vector_norm", "l2_normalize"),
                     _OF_VECTORS),
-    **dict.fromkeys(("map_access", "map_cat", "map_contains", "map_delete", "map_entries", "map_filter",
-                     "map_from_entries", "map_from_key_values", "map_insert", "map_keys", "map_length", "map_values",
-                     "jsonb_populate_map"), _OF_MAPS),
     **dict.fromkeys(("farm_hash64", "kostik_consistent_hash", "metro_hash64", "weak_hash32"),
                     "city_hash64(x), xx_hash64(x), sip_hash64(x) and murmur_hash3_64(x) are supported."),
     **dict.fromkeys(("random_fixed_string", "random_in_type", "random_string"),
@@ -103,6 +99,7 @@ _LACKING: Final = {
                     "quantile(level)(x) is exact."),
     **dict.fromkeys(("stochastic_linear_regression_state", "stochastic_logistic_regression"),
                     "Train the model outside, and call it as a function in Python: CREATE FUNCTION."),
+    "map_filter": "unnest(map_entries(m)) gives the entries as rows.",
     "columns": "Name the columns, or write * EXCEPT (a, b).",
     "distinct": "Write SELECT DISTINCT x, or group_uniq_array(x).",
     "geo_distance": "Write the distance on a sphere with sin, cos, asin and radians.",
@@ -223,6 +220,15 @@ def _nullif(c: FunctionCall) -> Value:
     return Value(exp.Paren(this=whole), first.type)
 
 
+def _populate_map(c: FunctionCall) -> Value:
+    """The entries of a map and of a JSON object, which has precedence (RisingWave, jsonb_populate_map)."""
+    given, document = c.arguments[0], c.cast(1, JSONB)
+    if given.type.name != "map":
+        raise c.mismatch("It takes a map and a jsonb.")
+    read = jsonfunctions.read_as(document, given.type, c.ctx, c.node)
+    return MAP_FUNCTIONS["map_cat"](c.over([given, read]))
+
+
 def _nulls(c: FunctionCall) -> Value:
     wanted = "NULL" if c.name == "num_nulls" else "NOT NULL"
     parts = [fill(f"CASE WHEN a0 IS {wanted} THEN 1 ELSE 0 END", a.expression) for a in c.arguments]
@@ -286,9 +292,9 @@ def variadic(name: str, node: exp.Expression, ctx: Context, bind: Callable[[exp.
 _SPECIAL: Final[dict[str, Builder]] = {
     **dict.fromkeys(_ROLES, counted(_role, 0)),
     **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS, **IN_PYTHON,
-    **ARRAY_FUNCTIONS, **JSON_FUNCTIONS, **PATH_FUNCTIONS, **DIGESTS,
+    **ARRAY_FUNCTIONS, **MAP_FUNCTIONS, **JSON_FUNCTIONS, **PATH_FUNCTIONS, **DIGESTS,
     "coalesce": at_least(_coalesce, 1), "greatest": at_least(_extreme, 1), "least": at_least(_extreme, 1),
-    "nullif": counted(_nullif, 2),
+    "nullif": counted(_nullif, 2), "jsonb_populate_map": counted(_populate_map, 2),
     "pg_typeof": counted(_typeof, 1), "num_nonnulls": at_least(_nulls, 1), "num_nulls": at_least(_nulls, 1),
 }  # fmt: skip
 

@@ -108,6 +108,12 @@ def _member(expression: exp.Expression, kind: SqlType, depth: int) -> exp.Expres
         return fill("CASE WHEN isfinite(a0) THEN CAST(a1 AS JSON) ELSE to_json(a1) END", expression, text)
     if not _is_converted(kind):
         return text
+    if kind.name == "map":
+        item = exp.to_identifier(f"_j{depth}")
+        key, value = (call("struct_extract", item.copy(), string(name)) for name in ("key", "value"))
+        parts = (text_of(Value(key, kind.entry[0])), _member(value, kind.entry[1], depth + 1))
+        each = exp.Lambda(this=fill("struct_pack(k := a0, v := a1)", *parts), expressions=[item])
+        return call("map_from_entries", call("list_transform", expression, each))
     if kind.element is not None:
         item = exp.to_identifier(f"_j{depth}")
         each = exp.Lambda(this=_member(item.copy(), kind.element, depth + 1), expressions=[item])
@@ -126,7 +132,7 @@ def _member(expression: exp.Expression, kind: SqlType, depth: int) -> exp.Expres
 def _is_converted(kind: SqlType) -> bool:
     """Whether an array or struct has values whose JSON differs in DuckDB."""
     inner = [field for _, field in kind.fields] if kind.element is None else [kind.element]
-    return any(k.is_float or k.name in _WRITTEN or _is_converted(k) for k in inner)
+    return kind.name == "map" or any(k.is_float or k.name in _WRITTEN or _is_converted(k) for k in inner)
 
 
 #: The depth to which `@>` compares documents that are not constants.
@@ -512,6 +518,15 @@ def read_as(value: Value, kind: SqlType, ctx: Context, node: exp.Expression, dep
         ]
         made = fill("CASE WHEN json_type(a0) = 'OBJECT' THEN a1 END", value.expression, exp.Struct(expressions=fields))
         return Value(duckdb_cast(made, kind), kind)
+    if kind.name == "map":
+        item = exp.to_identifier(f"_m{depth}")
+        place = fill("list_extract(json_extract(a0, '$.*'), a1)", value.expression, item)
+        member = read_as(Value(place, JSONB), kind.entry[1], ctx, node, depth + 1).finish().expression
+        key = cast(Value(fill("list_extract(json_keys(a0), a1)", value.expression, item), VARCHAR), kind.entry[0], ctx,
+                   node)  # fmt: skip
+        each = exp.Lambda(this=fill("struct_pack(key := a0, value := a1)", key.expression, member), expressions=[item])
+        places = fill("CASE WHEN json_type(a0) = 'OBJECT' THEN range(1, len(json_keys(a0)) + 1) END", value.expression)
+        return Value(duckdb_cast(call("list_transform", places, each), kind), kind)
     if kind.element is not None:
         item = exp.to_identifier(f"_m{depth}")
         read = read_as(Value(item.copy(), JSONB), kind.element, ctx, node, depth + 1).finish().expression

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from sqlglot import exp
+
 from watersmeet.errors import did_you_mean
+from watersmeet.expressions.arrayfunctions import default_of
 from watersmeet.expressions.calls import Builder, FunctionCall, at_least, counted
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string, wrap
 from watersmeet.expressions.jsonfunctions import json_element
-from watersmeet.expressions.nestedfunctions import RANKING_FUNCTIONS
+from watersmeet.expressions.nestedfunctions import MAP_FUNCTIONS, RANKING_FUNCTIONS
 from watersmeet.values.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, JSONB, TIMESTAMP, VARCHAR
 
 _PARTS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
@@ -77,11 +80,36 @@ def _json_text(c: FunctionCall) -> Value:
     return Value(found, VARCHAR, document.nullable)
 
 
-def _length(c: FunctionCall) -> Value:
-    """The number of bytes of a text, or of elements of an array."""
+def _quoted_text(value: Value) -> exp.Expression:
+    """The text of a part of a map: strings and times in quotes."""
+    text = text_of(value)
+    if value.type.is_numeric or value.type.is_nested:
+        return text
+    escaped = call("replace", call("replace", text, string("\\"), string("\\\\")), string("'"), string("\\'"))
+    return call("concat", string("'"), escaped, string("'"))
+
+
+def _to_string(c: FunctionCall) -> Value:
+    """The text of a value; of a map `{'a':1,'b':2}`."""
     value = c.arguments[0]
-    if value.type.name == "array":
-        return Value(call("len", value.expression), BIGINT, value.nullable)
+    if value.type.name != "map":
+        return c.cast(0, VARCHAR)
+    item = exp.to_identifier("_p")
+    parts = [
+        fill("CASE WHEN a0 IS NULL THEN 'NULL' ELSE a1 END", part, _quoted_text(Value(part, kind)))
+        for name, kind in zip(("key", "value"), value.type.entry, strict=True)
+        for part in [call("struct_extract", item, string(name))]
+    ]
+    each = exp.Lambda(this=fill("concat(a0, ':', a1)", *parts), expressions=[item])
+    items = call("list_transform", value.finish().expression, each)
+    return Value(fill("'{' || array_to_string(a0, ',') || '}'", items), VARCHAR)
+
+
+def _length(c: FunctionCall) -> Value:
+    """The number of bytes of a text, or of elements of an array or a map."""
+    value = c.arguments[0]
+    if value.type.element is not None:
+        return Value(call("len", value.finish().expression), BIGINT, value.nullable)
     if not value.unknown and value.type != VARCHAR:
         raise c.mismatch("It takes a string or an array.")
     text = cast(value, VARCHAR, c.ctx, c.node)
@@ -134,6 +162,11 @@ def _element(c: FunctionCall) -> Value:
     array, place = c.arguments
     if array.type == JSONB and not array.unknown:
         return _of_map(array, place, c)
+    if array.type.name == "map":
+        found, kind = MAP_FUNCTIONS["map_access"](c), array.type.entry[1]
+        contained = MAP_FUNCTIONS["map_contains"](c).expression
+        parts = (contained, found.expression, default_of(kind))
+        return Value(fill("CASE WHEN a0 THEN a1 WHEN NOT a0 THEN a2 END", *parts), kind)
     if array.type.name != "array" or array.type.element is None:
         raise c.error("DATATYPE_MISMATCH", f"cannot subscript type {array.type.sql} because it is not an array")
     if place.unknown or not place.type.is_integer:
@@ -178,5 +211,6 @@ LENIENT_FUNCTIONS: Final[dict[str, Builder]] = {
     "$int_div": counted(_int_div, 2, name="int_div"), "$json_text": _json_text,
     "$length": counted(_length, 1, name="length"),
     "$number": _number, "$not_empty": counted(_not_empty, 1, name="length"),
+    "$to_string": counted(_to_string, 1, name="to_string"),
     "$substring": counted(_substring, 2, 3, name="substring"), "$truncated": _truncated,
 }  # fmt: skip

@@ -1,4 +1,7 @@
-"""Binds functions and operators of arrays, structs and rows (PostgreSQL 17, 9.19), and subscripts."""
+"""Binds functions and operators of arrays, structs and rows (PostgreSQL 17, 9.19), of maps, and subscripts.
+
+A map is an array of its entries, in the order in which they were written (RisingWave, "Map functions and operators").
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,22 @@ from watersmeet.expressions.calls import (
     counted,
 )
 from watersmeet.expressions.casts import cast, coerce, unify
-from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, fill, number
-from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, INTERVAL, NUMERIC, VARCHAR, SqlType
+from watersmeet.expressions.context import (
+    EQUAL_KEYS,
+    UNPAIRED_KEYS,
+    Context,
+    Value,
+    call,
+    common_type,
+    duckdb_cast,
+    failing,
+    fill,
+    number,
+)
+from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, INTERVAL, MAP_KEYS, NUMERIC, VARCHAR, SqlType, map_of
 
+Bind = Callable[[exp.Expression, Context], Value]
+Reader = Callable[[Any, Context, Bind], Value]
 #: Returns the result type of an array function for an element type.
 Result = Callable[[SqlType], SqlType]
 
@@ -190,6 +206,123 @@ ARRAY_FUNCTIONS: Final[dict[str, Builder]] = {
         "ai", "CASE WHEN a1 BETWEEN 0 AND len(a0) THEN list_slice(a0, 1, len(a0) - a1) END", _array_of),
 }  # fmt: skip
 
+_KEYS: Final = "list_transform(a0, lambda _p: _p.key)"
+_VALUES: Final = "list_transform(a0, lambda _p: _p.value)"
+#: The array of the value of the key a1; it is empty if the map a0 doesn't contain the key.
+_FOUND: Final = "list_transform(list_filter(a0, lambda _p: _p.key = a1), lambda _p: _p.value)"
+_WITHOUT: Final = "list_filter(a0, lambda _p: _p.key IS DISTINCT FROM a1)"
+_MERGED: Final = (
+    "CASE WHEN a0 IS NULL THEN a1 WHEN a1 IS NULL THEN a0 ELSE list_concat(list_filter(a0, lambda _p: "
+    "NOT list_contains(list_transform(a1, lambda _q: _q.key), _p.key)), a1) END"
+)
+_ZIPPED: Final = "list_transform(range(1, len(a0) + 1), lambda _i: struct_pack(key := a0[_i], value := a1[_i]))"
+
+
+def _mapping(template: str, result: Callable[[SqlType], SqlType], shape: str = "") -> Builder:
+    """A function of a map. result: its type by that of the map. shape: a letter for each further argument: `k` key,
+    `v` value, `m` another map. The type of the map a0 is that of all maps.
+    """
+
+    def build(c: FunctionCall) -> Value:
+        maps = [a for a, s in zip(c.arguments, "m" + shape, strict=True) if s == "m" and not a.is_null]
+        kind = common_type([a.type for a in maps]) if maps else None
+        if kind is None or kind.name != "map":
+            raise c.mismatch("It takes maps with keys and values of one type." if "m" in shape else "It takes a map.")
+        if "v" in shape and (wider := common_type([kind.entry[1], c.arguments[2].type])) is not None:
+            kind = kind if c.arguments[2].unknown else map_of(kind.entry[0], wider)
+        wanted = {"m": kind, "k": kind.entry[0], "v": kind.entry[1]}
+        values = [
+            coerce(a, wanted[s], c.ctx, n).finish() for a, s, n in zip(c.arguments, "m" + shape, c.nodes, strict=True)
+        ]
+        found = result(kind)
+        return Value(duckdb_cast(fill(template, *[v.expression for v in values]), found), found)
+
+    return counted(build, 1 + len(shape))
+
+
+def map_of_entries(entries: exp.Expression, kind: SqlType) -> Value:
+    """The map of an array of structs of key and value. Equal keys and NULL as a key are errors of the row."""
+    failed = failing(EQUAL_KEYS, "a0", kind.duckdb)
+    checked = f"CASE WHEN len(list_distinct({_KEYS})) = len(a0) THEN a0 WHEN a0 IS NOT NULL THEN {failed} END"
+    return Value(fill(checked, duckdb_cast(entries, kind)), kind)
+
+
+def map_type(key: SqlType, value: SqlType, ctx: Context, node: exp.Expression) -> SqlType:
+    """The type of a map. Raises FEATURE_NOT_SUPPORTED for keys whose values have several forms."""
+    if key.name not in MAP_KEYS:
+        raise ctx.not_supported(f"a map with keys of type {key.sql}", node)
+    return map_of(key, value)
+
+
+def map_literal(
+    pairs: list[tuple[exp.Expression, exp.Expression]],
+    node: exp.Expression,
+    ctx: Context,
+    bind: Bind,
+    *,
+    plain: bool = False,
+) -> Value:
+    """The map of written keys and values. plain: equal keys are allowed."""
+    if not pairs:
+        return Value(exp.Array(expressions=[]), map_of(VARCHAR, VARCHAR), nullable=False, exact=False)
+    keys, key = unify([bind(k, ctx) for k, _ in pairs], [k for k, _ in pairs], ctx, "MAP")
+    values, value = unify([bind(v, ctx) for _, v in pairs], [v for _, v in pairs], ctx, "MAP")
+    kind = map_type(key, value, ctx, node)
+    parts = [fill("struct_pack(key := a0, value := a1)", k.expression, v.expression)
+             for k, v in zip(keys, values, strict=True)]  # fmt: skip
+    entries = exp.Array(expressions=parts)
+    return Value(duckdb_cast(entries, kind), kind, nullable=False) if plain else map_of_entries(entries, kind)
+
+
+def map_of_arrays(c: FunctionCall) -> Value:
+    """The entries of an array of keys and one of values, which must have the same length."""
+    (keys, values) = (a.finish() for a in c.arguments)
+    if keys.type.element is None or values.type.element is None:
+        raise c.mismatch("It takes an array of keys and an array of values.")
+    kind = map_type(keys.type.element, values.type.element, c.ctx, c.node)
+    zipped = duckdb_cast(fill(_ZIPPED, keys.expression, values.expression), kind)
+    failed = failing(UNPAIRED_KEYS, "a0", kind.duckdb)
+    template = f"CASE WHEN len(a0) = len(a1) THEN a2 WHEN len(a0) <> len(a1) THEN {failed} END"
+    return Value(fill(template, keys.expression, values.expression, zipped), kind)
+
+
+def _from_key_values(c: FunctionCall) -> Value:
+    found = map_of_arrays(c)
+    return map_of_entries(found.expression, found.type)
+
+
+def _from_entries(c: FunctionCall) -> Value:
+    rows = c.arguments[0].finish()
+    if rows.type.element is None or len(rows.type.element.fields) != 2:
+        raise c.mismatch("It takes an array of rows of a key and a value.")
+    (_, key), (_, value) = rows.type.element.fields
+    kind = map_type(key, value, c.ctx, c.node)
+    entry = "struct_pack(key := struct_extract_at(_p, 1), value := struct_extract_at(_p, 2))"
+    return map_of_entries(fill(f"list_transform(a0, lambda _p: {entry})", rows.expression), kind)
+
+
+def _entries(kind: SqlType) -> SqlType:
+    assert kind.element is not None
+    return _array_of(kind.element)
+
+
+MAP_FUNCTIONS: Final[dict[str, Builder]] = {
+    "map_access": _mapping(f"list_extract({_FOUND}, 1)", lambda kind: kind.entry[1], "k"),
+    "map_cat": _mapping(_MERGED, _element, "m"),
+    "map_contains": _mapping(f"CASE WHEN a1 IS NOT NULL THEN len({_FOUND}) > 0 END", lambda _: BOOLEAN, "k"),
+    "map_delete": _mapping(_WITHOUT, _element, "k"),
+    "map_entries": _mapping("a0", _entries),
+    "map_from_entries": counted(_from_entries, 1),
+    "map_from_key_values": counted(_from_key_values, 2),
+    "map_insert": _mapping(
+        f"CASE WHEN a1 IS NULL THEN a0 WHEN a0 IS NOT NULL THEN "
+        f"list_append({_WITHOUT}, struct_pack(key := a1, value := a2)) END",
+        _element, "kv"),
+    "map_keys": _mapping(_KEYS, lambda kind: _array_of(kind.entry[0])),
+    "map_length": _mapping("len(a0)", lambda _: INTEGER),
+    "map_values": _mapping(_VALUES, lambda kind: _array_of(kind.entry[1])),
+}  # fmt: skip
+
 _PRESENT: Final = "list_filter(a0, lambda _e: _e IS NOT NULL)"
 _ONCE: Final = f"list_distinct({_PRESENT})"
 
@@ -215,9 +348,6 @@ RANKING_FUNCTIONS: Final[dict[str, Builder]] = {
     "$most_frequent": _shaped("ai", _BY_FREQUENCY.format(sign="-"), _array_of),
 }  # fmt: skip
 
-Bind = Callable[[exp.Expression, Context], Value]
-Reader = Callable[[Any, Context, Bind], Value]
-
 
 def _array_literal(node: Any, ctx: Context, bind: Bind) -> Value:
     if not node.expressions:
@@ -231,7 +361,10 @@ def _array_literal(node: Any, ctx: Context, bind: Bind) -> Value:
 
 
 def subscript(value: Value, node: Any, ctx: Context, bind: Bind) -> Value:
-    """`array[2]` or `array[2:3]` (PostgreSQL 17, 8.15.3)."""
+    """`array[2]` or `array[2:3]` (PostgreSQL 17, 8.15.3), or `map[key]`."""
+    if value.type.name == "map" and len(node.expressions) == 1 and not isinstance(node.expressions[0], exp.Slice):
+        parts, nodes = [value, bind(node.expressions[0], ctx)], [node.this, node.expressions[0]]
+        return MAP_FUNCTIONS["map_access"](FunctionCall("map_access", parts, nodes, node, ctx))
     if value.type.name != "array" or value.type.element is None:
         raise ctx.error("DATATYPE_MISMATCH", f"cannot subscript type {value.type.sql} because it is not an array", node)
     if len(node.expressions) != 1:

@@ -15,6 +15,7 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.algebra.timewindows import TimeWindow, duration_us
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.expressions import jsonfunctions
 from watersmeet.expressions.casts import at_time_zone, cast, coerce, condition, has_cast, text_of
@@ -29,6 +30,7 @@ from watersmeet.expressions.context import (
     fill,
     first_line,
     number,
+    refuse_maps,
     string,
     typed_null,
     wrap,
@@ -124,6 +126,8 @@ def comparable(node: exp.Expression, left: Value, right: Value, ctx: Context) ->
     kind = common_type([left.type, right.type])
     if kind is None and {left.type.name, right.type.name} == {"uuid", "varchar"}:
         kind = VARCHAR  # unlike in PostgreSQL: ids may be columns of texts, and drivers send them as uuid
+    if kind is not None:
+        refuse_maps([kind], f"the operator {SIGNS.get(type(node), '=')} of", ctx.text, node_span(node))
     if kind is None or kind == JSON or (kind.name == "jsonb" and not isinstance(node, _EQUALITIES)):
         raise no_operator(ctx, node, SIGNS.get(type(node), "="), left.type, right.type)
     if left.type.is_integer and right.type.is_integer:

@@ -436,7 +436,9 @@ def _star(node: Any, ctx: Context) -> Value:
 
 
 def _map(node: Any, ctx: Context) -> Value:
-    raise ctx.not_supported("MAP {…}", node, hint="Store the map as jsonb: '{\"key\": 1}'::jsonb, j -> 'key'.")
+    """`MAP {key: value, …}`."""
+    pairs = [(pair.this, pair.expression) for pair in node.expressions]
+    return nestedfunctions.map_literal(pairs, node, ctx, bind_value)
 
 
 def _distance(node: Any, ctx: Context) -> Value:

@@ -284,7 +284,7 @@ def _documents(texts: pa.StringArray) -> Converted:
 def _nested(texts: pa.StringArray, kind: SqlType, rules: Rules) -> Converted:
     """Arrays and structs from valid JSON. A bad part makes the whole value bad."""
     firsts = first_bytes(texts)
-    good = firsts == (_BRACE if kind.name == "struct" else _BRACKET)
+    good = firsts == (_BRACKET if kind.name == "array" else _BRACE)
     bad = ~good & (firsts != 0) & (firsts != _NULL)
     chosen = texts if good.all() else texts.filter(pa.array(good))
     rows = np.flatnonzero(good)
@@ -297,8 +297,16 @@ def _nested(texts: pa.StringArray, kind: SqlType, rules: Rules) -> Converted:
         column = pa.StructArray.from_arrays(columns, fields=list(kind.arrow), mask=pa.array(~good | bad))
         return Converted(column, bad if bad.any() else None)
     assert kind.element is not None
-    found = elements(chosen)
-    (element,) = _typed([found], [kind.element], rules)
+    if kind.name == "map":
+        keys, found = _newest_members(chosen)
+        (key,) = convert_scalars([keys], [kind.entry[0]])
+        (item,) = _typed([found], [kind.entry[1]], rules)
+        entries = pa.StructArray.from_arrays([key.column, item.column], fields=list(kind.element.arrow))
+        masks = [part.bad for part in (key, item) if part.bad is not None]
+        element = Converted(entries, np.logical_or.reduce(masks) if masks else None)
+    else:
+        found = elements(chosen)
+        (element,) = _typed([found], [kind.element], rules)
     if element.bad is not None:
         bad[rows[found.rows[element.bad]]] = True
     offsets = np.zeros(len(texts) + 1, np.int32)
@@ -306,6 +314,17 @@ def _nested(texts: pa.StringArray, kind: SqlType, rules: Rules) -> Converted:
     np.cumsum(offsets, out=offsets)
     column = pa.ListArray.from_arrays(pa.array(offsets), element.column, type=kind.arrow, mask=pa.array(~good | bad))
     return Converted(column, bad if bad.any() else None)
+
+
+def _newest_members(objects: pa.StringArray) -> tuple[pa.StringArray, Parts]:
+    """The keys and values of JSON objects, in order; the last of equal keys."""
+    keys, found = members(objects)
+    codes = keys.dictionary_encode().indices.to_numpy()
+    _, last = np.unique((found.rows * (len(keys) + 1) + codes)[::-1], return_index=True)
+    if len(last) == len(keys):
+        return keys, found
+    kept = np.sort(len(keys) - 1 - last)
+    return keys.take(pa.array(kept)), Parts(found.data, found.rows[kept], found.starts[kept], found.ends[kept])
 
 
 def _spread(column: pa.Array, where: Mask) -> pa.Array:

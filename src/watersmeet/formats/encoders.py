@@ -549,6 +549,9 @@ _CONNECT: Final[dict[str, tuple[str, str]]] = {
 
 
 def _connect_type(kind: SqlType) -> dict[str, Any]:
+    if kind.name == "map":
+        keys, values = (_connect_type(part) for part in kind.entry)
+        return {"type": "map", "keys": keys, "values": {**values, "optional": True}}
     if kind.element is not None:
         return {"type": "array", "items": {**_connect_type(kind.element), "optional": True}}
     if kind.name == "struct":

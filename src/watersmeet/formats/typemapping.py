@@ -26,6 +26,7 @@ from watersmeet.values.types import (
     INTEGER,
     INTERVAL,
     JSONB,
+    MAP_KEYS,
     REAL,
     SMALLINT,
     TIME,
@@ -35,6 +36,7 @@ from watersmeet.values.types import (
     Field,
     Schema,
     SqlType,
+    map_of,
 )
 
 Meaning = Literal[
@@ -285,6 +287,9 @@ def can_read(found: pa.DataType, kind: SqlType) -> bool:
         return True
     if kind.name in ("timestamp", "timestamptz"):
         return bool(pa.types.is_timestamp(found)) and (found.tz is not None) == (kind.name == "timestamptz")
+    if kind.name == "map":
+        key, item = kind.entry
+        return bool(pa.types.is_map(found)) and can_read(found.key_type, key) and can_read(found.item_type, item)
     if kind.element is not None:
         is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
         return bool(is_list and can_read(found.value_type, kind.element))
@@ -318,6 +323,10 @@ def _retyped_valid(array: pa.Array, kind: SqlType) -> Converted:
         return Converted(pa.nulls(len(array), kind.arrow))
     if kind.name == "jsonb":
         return convert([array.cast(pa.string())], [kind])[0]
+    if pa.types.is_map(array.type):
+        array = pa.concat_arrays([array])
+        entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+        array = pa.ListArray.from_arrays(array.offsets, entries, mask=array.is_null())
     if kind.name == "time":
         return _in_a_day(pc.cast(array, kind.arrow, safe=False))
     if array.type == kind.arrow:
@@ -367,6 +376,16 @@ def _culprits(array: pa.Array, attempt: Callable[[pa.Array], object]) -> Mask:
     return bad
 
 
+def as_map(column: pa.Array, kind: SqlType) -> pa.MapArray:
+    """A column of maps, which are arrays of entries, with Arrow's type of maps. A NULL key is an error of Arrow."""
+    column = pa.concat_arrays([column])
+    keys, items = (column.values.field(i) for i in range(2))
+    offsets = pa.array(
+        column.offsets.to_numpy(), mask=np.append(column.is_null().to_numpy(zero_copy_only=False), False)
+    )
+    return pa.MapArray.from_arrays(offsets, keys, items, pa.map_(*(part.arrow for part in kind.entry)))
+
+
 def columns_of(what: str, schema: pa.Schema) -> Schema:
     """The columns of an external table. what: the table. Raises FEATURE_NOT_SUPPORTED for a type without an SQL
     type.
@@ -393,6 +412,9 @@ def sql_type(kind: pa.DataType) -> SqlType | None:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         element = sql_type(kind.value_type)
         return None if element is None else SqlType("array", element=element)
+    if pa.types.is_map(kind):
+        key, item = sql_type(kind.key_type), sql_type(kind.item_type)
+        return None if key is None or item is None or key.name not in MAP_KEYS else map_of(key, item)
     if pa.types.is_struct(kind):
         parts = [(f.name, sql_type(f.type)) for f in kind]
         known = tuple((name, part) for name, part in parts if part is not None)

@@ -151,6 +151,13 @@ def _json(value: str, kind: SqlType, style: JsonStyle, depth: int) -> str:
         return _timestamptz(f"CAST({value} AS TIMESTAMP)", style)
     if name == "interval":
         return _quoted(interval_text(value) if style.interval == "iso" else f"CAST({value} AS VARCHAR)")
+    if name == "map":
+        entry, (key, item) = f"e{depth}", kind.entry
+        written = json_value(f"{entry}.key", key, style, depth + 1)
+        quoted = f"CASE WHEN starts_with({written}, '\"') THEN {written} ELSE {_quoted(written)} END"
+        pair = f"concat({quoted}, ':', {json_value(f'{entry}.value', item, style, depth + 1)})"
+        pairs = f"array_to_string(list_transform({value}, lambda {entry}: {pair}), ',')"
+        return f"CASE WHEN {value} IS NOT NULL THEN concat('{{', {pairs}, '}}') END"
     if kind.element is not None:
         element = f"e{depth}"
         inner = json_value(element, kind.element, style, depth + 1)

@@ -16,6 +16,7 @@ from watersmeet.errors import error
 from watersmeet.formats.avroschema import container_block, container_head
 from watersmeet.formats.avrowriter import derived_schema, record_encoder
 from watersmeet.formats.registry import schema_bytes
+from watersmeet.formats.typemapping import as_map
 from watersmeet.formats.valuetexts import EXACT_JSON
 from watersmeet.formats.writers import (
     Writer,
@@ -107,6 +108,8 @@ class _Parquet:
 def _parquet_type(kind: SqlType) -> pa.DataType:
     if kind.name == "interval":
         return pa.string()
+    if kind.name == "map":
+        return pa.map_(*(_parquet_type(part) for part in kind.entry))
     if kind.element is not None:
         return pa.list_(_parquet_type(kind.element))
     if kind.name == "struct":
@@ -115,13 +118,14 @@ def _parquet_type(kind: SqlType) -> pa.DataType:
 
 
 def check_parquet(columns: Schema) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for columns that can't be written as Parquet: intervals in arrays and structs."""
+    """Raises FEATURE_NOT_SUPPORTED for columns that can't be written as Parquet: intervals and maps in other values."""
     for column in columns:
-        if column.type.is_nested and _parquet_type(column.type) != column.type.arrow:
+        inner = column.type.entry if column.type.name == "map" else (column.type,) * column.type.is_nested
+        if any(_parquet_type(kind) != kind.arrow for kind in inner):
             raise error(
                 "FEATURE_NOT_SUPPORTED",
                 f'column "{column.name}" of type {column.type.sql} in Parquet',
-                hint="Cast its intervals to varchar.",
+                hint="Cast its intervals to varchar, and its maps to jsonb.",
             )
 
 
@@ -129,6 +133,8 @@ def _for_parquet(column: pa.ChunkedArray, kind: SqlType) -> pa.ChunkedArray | pa
     target = _parquet_type(kind)
     if target == kind.arrow:
         return column
+    if kind.name == "map":
+        return pa.chunked_array([as_map(chunk, kind) for chunk in column.chunks], target)
     assert kind.name == "interval"
     return evaluate_text([column], "CAST(t0 AS VARCHAR)").cast(pa.string())
 

@@ -262,7 +262,7 @@ def named(name: str) -> str | None:
     return None if name == _UNNAMED else name
 
 
-_NESTED = ("array", "struct")
+_NESTED = ("array", "struct", "map")
 
 
 class Asker:

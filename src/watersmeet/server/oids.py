@@ -130,8 +130,10 @@ _ANY: Final = PgType(2276, "any", 4, 0, "P")
 
 def pg_type(kind: SqlType) -> PgType:
     """The type, or that of an array's elements at any depth."""
-    while kind.element is not None:
+    while kind.name == "array" and kind.element is not None:
         kind = kind.element
+    if kind.name == "map":  # a text, as in RisingWave
+        return TYPES["varchar"]
     if kind.name == _ANY.name:
         return _ANY
     return TYPES[kind.name]
@@ -140,7 +142,7 @@ def pg_type(kind: SqlType) -> PgType:
 def oid_of(kind: SqlType) -> int:
     """The oid of a type. Nested arrays have the oid of the array type."""
     found = pg_type(kind)
-    return found.oid if kind.element is None else found.array
+    return found.array if kind.name == "array" else found.oid
 
 
 def declared_type(kind: SqlType, declared: Declared | None) -> PgType:
@@ -161,7 +163,7 @@ def result_column(field: Field, declared: Declared | None = None) -> Column:
     """A column of a result. declared: the declared type of the column of a table that it shows."""
     if declared is not None and declared.name in _CATALOG_ONLY:
         declared = None
-    is_array = field.type.element is not None
+    is_array = field.type.name == "array"
     found = declared_type(field.type, declared)
     oid, length = (found.array, -1) if is_array else (found.oid, found.length)
     return Column(field.name, oid, length, modifier_of(field.type, declared))

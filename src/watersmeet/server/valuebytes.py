@@ -74,7 +74,7 @@ def texts(values: pa.Array, kind: SqlType) -> pa.Array:
             return _dated(local, _short_seconds(local.cast(_STRING)), "+00")
         case "interval":
             return _intervals(values)
-        case "array":
+        case "array" | "map":
             return _arrays(values, kind)
         case _:
             return _structs(values, kind)
@@ -219,11 +219,15 @@ def _bytes(values: pa.Array) -> pa.Array:
 
 
 def _arrays(values: pa.Array, kind: SqlType) -> pa.Array:
-    """Texts like `{1,2,NULL}`."""
+    """Texts like `{1,2,NULL}`; of maps like `{key1:1,key2:2}`, as RisingWave writes them."""
     assert kind.element is not None
     values = pa.concat_arrays([values])
-    inner = texts(values.values, kind.element)
-    if kind.element.name != "array":
+    if kind.name == "map":
+        parts = [pc.fill_null(texts(values.values.field(i), t), "NULL") for i, t in enumerate(kind.entry)]
+    else:
+        parts = [texts(values.values, kind.element)]
+    inner = _glued(*parts, separator=":")
+    if kind.name == "array" and kind.element.name != "array":
         inner = _quoted(inner, _QUOTED_ELEMENT)
     inner = pc.fill_null(inner, "NULL")
     offsets = pc.fill_null(values.offsets, 0).cast(pa.int64())
@@ -274,8 +278,8 @@ def encoded(values: pa.Array, kind: SqlType) -> pa.Array:
         found = fixed(of_one_width)
         return pc.if_else(pc.is_valid(values), found, pa.scalar(None, BINARY)) if values.null_count else found
     match kind.name:
-        case "varchar" | "json" | "bytea":
-            return values.cast(BINARY)
+        case "varchar" | "json" | "bytea" | "map":
+            return (texts(values, kind) if kind.name == "map" else values).cast(BINARY)
         case "jsonb":
             return pc.binary_join_element_wise(pa.scalar(b"\1", BINARY), spaced(values).cast(BINARY), NOTHING)
         case "numeric":

@@ -13,7 +13,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, Literal
 
@@ -135,9 +135,8 @@ def wired(kind: SqlType) -> SqlType:
     """The type in which DuckDB passes values; jsonb is passed as text."""
     if kind.name == "jsonb":
         return SqlType("varchar")
-    if kind.name == "array":
-        assert kind.element is not None
-        return SqlType("array", element=wired(kind.element))
+    if kind.element is not None:
+        return replace(kind, element=wired(kind.element))
     if kind.name == "struct":
         return SqlType("struct", fields=tuple((name, wired(inner)) for name, inner in kind.fields))
     return kind

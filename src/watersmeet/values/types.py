@@ -68,7 +68,8 @@ _FLOATS: Final = ("real", "double precision")
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """A SQL type. name: a key of `_ARROW`, `numeric`, `array` (with `element`) or `struct` (with `fields`).
+    """A SQL type. name: a key of `_ARROW`, `numeric`, `array` (with `element`), `struct` (with `fields`) or `map`: its
+    values are arrays of entries, structs of `key` and `value`, which is its `element`.
 
     Values of type uuid are texts in lower case with hyphens, whose order is that of the numbers; values of json are
     texts as written.
@@ -85,8 +86,7 @@ class SqlType:
         """The Arrow type of its values."""
         if self.name == "numeric":
             return pa.decimal128(self.precision or DEFAULT_PRECISION, self.decimals)
-        if self.name == "array":
-            assert self.element is not None
+        if self.element is not None:
             return pa.list_(self.element.arrow)
         if self.name == "struct":
             return pa.struct([pa.field(name, kind.arrow) for name, kind in self.fields])
@@ -97,8 +97,7 @@ class SqlType:
         """The DuckDB spelling, as in CAST."""
         if self.name == "numeric":
             return f"DECIMAL({self.precision or DEFAULT_PRECISION},{self.decimals})"
-        if self.name == "array":
-            assert self.element is not None
+        if self.element is not None:
             return f"{self.element.duckdb}[]"
         if self.name == "struct":
             inner = ", ".join(f'"{name}" {kind.duckdb}' for name, kind in self.fields)
@@ -113,6 +112,8 @@ class SqlType:
         if self.name == "array":
             assert self.element is not None
             return f"{self.element.sql}[]"
+        if self.name == "map":
+            return f"map({', '.join(kind.sql for kind in self.entry)})"
         if self.name == "struct":
             return "struct<" + ", ".join(f"{name} {kind.sql}" for name, kind in self.fields) + ">"
         return {
@@ -149,16 +150,28 @@ class SqlType:
 
     @property
     def is_nested(self) -> bool:
-        """True for arrays and structs."""
-        return self.name in ("array", "struct")
+        """True for arrays, structs and maps."""
+        return self.name in ("array", "struct", "map")
+
+    @property
+    def has_map(self) -> bool:
+        """True for maps, and for arrays and structs with maps."""
+        inner = (() if self.element is None else (self.element,)) + tuple(kind for _, kind in self.fields)
+        return self.name == "map" or any(kind.has_map for kind in inner)
+
+    @property
+    def entry(self) -> tuple[SqlType, SqlType]:
+        """The types of the keys and values of a map."""
+        assert self.element is not None
+        (_, key), (_, value) = self.element.fields
+        return key, value
 
     def to_json(self) -> Any:
         """The JSON form; for most types just the name."""
         if self.name == "numeric":
             return ["numeric", self.precision, self.scale]
-        if self.name == "array":
-            assert self.element is not None
-            return ["array", self.element.to_json()]
+        if self.element is not None:
+            return [self.name, self.element.to_json()]
         if self.name == "struct":
             return ["struct", [[name, kind.to_json()] for name, kind in self.fields]]
         return self.name
@@ -170,10 +183,29 @@ class SqlType:
             return SqlType(value)
         if value[0] == "numeric":
             return SqlType("numeric", value[1], value[2])
-        if value[0] == "array":
-            return SqlType("array", element=SqlType.from_json(value[1]))
+        if value[0] in ("array", "map"):
+            return SqlType(value[0], element=SqlType.from_json(value[1]))
         return SqlType("struct", fields=tuple((name, SqlType.from_json(kind)) for name, kind in value[1]))
 
+
+def map_of(key: SqlType, value: SqlType) -> SqlType:
+    """The type of a map."""
+    return SqlType("map", element=SqlType("struct", fields=(("key", key), ("value", value))))
+
+
+#: The types of keys of maps: equal values must be identical.
+MAP_KEYS: Final = (
+    "varchar",
+    "uuid",
+    "smallint",
+    "integer",
+    "bigint",
+    "numeric",
+    "boolean",
+    "date",
+    "timestamp",
+    "timestamptz",
+)
 
 BOOLEAN: Final = SqlType("boolean")
 SMALLINT: Final = SqlType("smallint")

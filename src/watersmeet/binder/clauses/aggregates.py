@@ -19,7 +19,7 @@ from watersmeet.binder.context.scope import Scope, ScopeContext, SubqueryValues
 from watersmeet.dialects.tree.queries import name_of
 from watersmeet.errors import Error
 from watersmeet.expressions.aggregatecalls import Written, aggregate_name, bind_call, written
-from watersmeet.expressions.context import UNORDERED, Context, RowOrder, Value, duckdb_cast, number
+from watersmeet.expressions.context import UNORDERED, Context, RowOrder, Value, duckdb_cast, number, refuse_maps
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, INTERVAL
 
@@ -151,6 +151,7 @@ class Grouping(Context):
         clause: str,
     ) -> None:
         super().__init__(below.text, clause, batch=below.batch)
+        refuse_maps((k.type for k in keys), "GROUP BY", below.text)
         self.below = below
         self.binding = binding
         self.keys = tuple(Scalar(bare(k.expression), k.type, k.nullable) for k in keys)

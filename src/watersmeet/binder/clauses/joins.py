@@ -28,7 +28,7 @@ from watersmeet.expressions.operators import comparable, compare
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.values.spans import own_span, set_span
 
-_UNORDERED: Final = ("array", "struct", "jsonb")
+_UNORDERED: Final = ("array", "struct", "map", "jsonb")
 _HINT: Final = "Write ON a.key = b.key AND a.time >= b.time."
 
 

@@ -29,7 +29,7 @@ from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, INTERVAL, VARCHAR
 
 _NO_EFFECT: Final = "ORDER BY without LIMIT has no effect in a view; order the rows when you read it"
-_UNORDERED: Final = ("jsonb", "array", "struct")
+_UNORDERED: Final = ("jsonb", "array", "struct", "map")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def output_position(node: exp.Expression, names: Sequence[str | None], clause: s
 
 def sort_key(node: exp.Expression, value: Value, ctx: Context) -> SortKey:
     """The key of one item of ORDER BY. By default NULLs sort as larger than all values."""
-    if value.type.name in _UNORDERED and not ctx.batch:
+    if value.type.has_map or (value.type.name in _UNORDERED and not ctx.batch):
         raise ctx.not_supported(f"ORDER BY of a value of type {value.type.sql}", node)
     descending = bool(node.args.get("desc"))
     nulls_first = node.args.get("nulls_first")

@@ -181,10 +181,17 @@ def _converter(kind: SqlType) -> Callable[[Any], Any] | None:
     if kind.name == "array" and kind.element is not None:
         inner = _converter(kind.element)
         return None if inner is None else lambda v: [None if x is None else inner(x) for x in v]
+    if kind.name == "map":
+        key, item = (_converter(part) or _same for part in kind.entry)
+        return lambda v: {key(e["key"]): None if e["value"] is None else item(e["value"]) for e in v}
     if kind.name == "struct":
         parts = {name: convert for name, t in kind.fields if (convert := _converter(t)) is not None}
         return None if not parts else lambda v: _struct(v, parts)
     return None
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _struct(value: dict[str, Any], parts: dict[str, Callable[[Any], Any]]) -> dict[str, Any]:

@@ -189,6 +189,7 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
     class Parser(Marking, Base.Parser):  # type: ignore[misc]
         """RisingWave's grammar; functions and the operators of jsonb stay as written."""
 
+        MAP_KEYS_ARE_ARBITRARY_EXPRESSIONS = True
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             **{name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX},

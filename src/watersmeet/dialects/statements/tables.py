@@ -548,6 +548,10 @@ class Definition:
                 )
         if len(set(self.primary_key)) < len(self.primary_key):
             raise self.cursor.error_at(self.key_span, "DUPLICATE_COLUMN", "a column appears twice in the primary key")
+        for column in self.columns:
+            if column.name in self.primary_key and column.type.has_map:
+                hint = "Use a column with a value of the map as the key."
+                self.refuse(f"a primary key of type {column.type.sql}", self.key_span, hint)
         for key in self.primary_key:
             if key in self.generated:
                 raise self.cursor.error_at(

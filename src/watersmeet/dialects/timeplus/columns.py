@@ -14,7 +14,7 @@ from sqlglot import exp
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.timeplus.storage import take_column_clause
 from watersmeet.dialects.tree.queries import expression_of
-from watersmeet.dialects.tree.sqltypes import numeric
+from watersmeet.dialects.tree.sqltypes import checked_map, numeric
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import Span, did_you_mean
@@ -44,7 +44,6 @@ _TEXTS: Final = {
 _ENUMS: Final = ("enum8", "enum16", "enum")
 
 _LACKING: Final = {
-    "map": "Use json.",
     "nested": "Use one array for each of its columns, or json.",
     "int256": "Numbers have at most 38 digits: use int128.",
     "uint256": "Numbers have at most 38 digits: use int128.",
@@ -94,6 +93,13 @@ def read_column_type(cursor: Cursor) -> ColumnType:
         if name == "array":
             return ColumnType(SqlType("array", element=inner.type), note=inner.note)
         return replace(inner, nullable=inner.nullable or name == "nullable")
+    if name == "map":
+        cursor.expect("(")
+        key = read_column_type(cursor)
+        cursor.expect(",")
+        value = read_column_type(cursor)
+        cursor.expect(")")
+        return ColumnType(checked_map(key.type, value.type, cursor.text, place.span), note=key.note or value.note)
     if name == "tuple":
         return _tuple(cursor)
     if name in _ENUMS:
@@ -182,7 +188,7 @@ def cast_type(tree: exp.DataType) -> exp.DataType:
     kind = tree.this
     if kind == exp.DType.LOWCARDINALITY and tree.expressions:
         return cast_type(tree.expressions[0])
-    if kind == exp.DType.ARRAY:
+    if kind in (exp.DType.ARRAY, exp.DType.MAP):
         return exp.DataType(this=kind, expressions=[cast_type(e) for e in tree.expressions], nested=True)
     if kind in _TREES:
         return exp.DataType(this=_TREES[kind])

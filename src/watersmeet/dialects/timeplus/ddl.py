@@ -208,6 +208,10 @@ class _Stream:
         self._check_names()
         self._check_settings(mode)
         keys = () if mode in ("append", "changelog") else tuple(k.name for k in self.key)
+        for key in self.key:
+            if any(c.name == key.name and c.type.has_map for c in self.columns):
+                hint = "Use a column with a value of the map as the key."
+                raise not_supported("a map in the primary key", cursor.text, key.span, hint=hint)
         columns = [Field(c.name, c.type, c.nullable and c.name not in keys) for c in self.columns]
         defaults = {
             c.name: default for c in columns if not c.nullable and (default := type_default(c.type)) is not None

@@ -22,7 +22,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "array_map array_max array_min array_pop_back array_pop_front array_product array_push_back array_push_front "
     "array_reduce array_resize array_reverse array_reverse_sort array_slice array_sort array_string_concat array_sum "
     "array_uniq array_with_constant array_zip count_equal has has_all has_any index_of range",
-    "map": "map_cast map_contains map_keys map_values",
+    "map": "map_cast map_contains map_from_arrays map_keys map_values",
     "tuple": "tuple_cast tuple_element",
     "json": "is_valid_json json_array_length json_extract_array json_extract_bool json_extract_float json_extract_int "
     "json_extract_keys json_extract_raw json_extract_string json_extract_uint json_has json_length json_merge_patch "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
+from itertools import chain
 from typing import Any, Final
 
 from sqlglot import exp
@@ -33,7 +34,7 @@ _RENAMED: Final[dict[str, str]] = {
     "if_null": "coalesce", "null_if": "nullif", "ln": "ln", "log": "ln", "truncate": "trunc",
     "position_utf8": "strpos", "locate": "strpos",
     "length": "$length", "empty": "$empty", "not_empty": "$not_empty",
-    "concat": "$concat",
+    "concat": "$concat", "map": "$map_cast", "map_update": "map_cat",
     "split_by_char": "$split_by_string", "simple_json_extract_string": "$json_extract_string",
     "emit_version": "$emit_version", "array_join": "unnest", "to_date": "$to_date", "to_date32": "$to_date",
 }  # fmt: skip
@@ -229,7 +230,7 @@ _SPECIAL: Final[dict[str, tuple[Sequence[int] | None, _Build]]] = {
     # # by name: the accepted numbers of arguments (None: odd, at least 3), and the function that makes the tree
     "multi_if": (None, _case),
     **{f"to_{name}": ((1,), _cast(name)) for name in _CASTS},
-    "to_string_utf8": ((1,), _cast("string")),
+    **dict.fromkeys(("to_string", "to_string_utf8"), ((1,), lambda x: call("$to_string", x))),
     **{f"to_{name}": ((2,), _decimal(made)) for name, made in _DECIMALS.items()},
     "pow": ((2,), _power), "power": ((2,), _power),
     **{name: ((2,), _pair(kind)) for name, kind in _OPERATORS.items()},
@@ -343,6 +344,14 @@ def _made(node: Any) -> exp.Expression | None:
         )
     if isinstance(node, exp.Bracket):
         return _element(node)
+    if isinstance(node, exp.Struct):  # `{'key': value}` before a subscript
+        pairs = ((_text(pair.this.name), pair.expression) for pair in node.expressions)
+        return call("$map_cast", *chain.from_iterable(pairs))
+    if isinstance(node, exp.VarMap):  # `{'key': value}`
+        return call(
+            "$map_cast",
+            *chain.from_iterable(zip(node.args["keys"].expressions, node.args["values"].expressions, strict=True)),
+        )
     if isinstance(node, exp.Tuple):
         return _tupled(node)
     if isinstance(node, exp.Column) and isinstance(node.this, exp.Literal):  # `t.1`

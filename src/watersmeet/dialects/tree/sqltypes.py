@@ -11,7 +11,7 @@ from watersmeet.dialects.tree.nodes import sql_of
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.values.declaredtypes import Declared
-from watersmeet.values.types import SqlType
+from watersmeet.values.types import MAP_KEYS, SqlType, map_of
 
 _NAMES: Final[dict[str, str]] = {
     "boolean": "boolean", "bool": "boolean",
@@ -41,7 +41,8 @@ _DECLARED: Final[dict[str, str]] = {
 
 #: The unsupported types of PostgreSQL and RisingWave, each with an alternative.
 _LACKING: Final[dict[str, str]] = {
-    "nvarchar": "Use varchar.", "money": "Use numeric.", "map": "Use jsonb.", "rw_int256": "Use numeric(38, 0).",
+    "nvarchar": "Use varchar.", "money": "Use numeric.", "map": "Write map(k, v), or jsonb.",
+    "rw_int256": "Use numeric(38, 0).",
     "timetz": "Use time.", "xml": "Use varchar.", "bit": "Use bytea.", "vector": "Use real[].",
     "regclass": "Use varchar.", "tinyint": "Use smallint.", "hugeint": "Use numeric(38, 0).",
     "serial": "A column of a table can have it.", "bigserial": "A column of a table can have it.",
@@ -180,12 +181,31 @@ def read_declared(cursor: Cursor) -> Written:
     return kind, declared
 
 
+def checked_map(key: SqlType, value: SqlType, text: str, span: Span) -> SqlType:
+    """The type of a map. Raises FEATURE_NOT_SUPPORTED for keys whose values have several forms."""
+    if key.name not in MAP_KEYS:
+        hint = "Keys are strings, whole numbers, numeric, booleans, dates and timestamps."
+        raise not_supported(f"a map with keys of type {key.sql}", text, span, hint=hint)
+    return map_of(key, value)
+
+
+def _read_map(cursor: Cursor, span: Span) -> SqlType:
+    cursor.expect("(")
+    key = read_type(cursor)
+    cursor.expect(",")
+    value = read_type(cursor)
+    cursor.expect(")")
+    return checked_map(key, value, cursor.text, span)
+
+
 def _read_element(cursor: Cursor) -> Written:
     if cursor.at("STRUCT"):
         cursor.index += 1
         return _read_struct(cursor), None
     cursor.take("PG_CATALOG", ".")
     place = cursor.word()
+    if place.name == "map" and cursor.at("("):
+        return _read_map(cursor, place.span), None
     name = place.name
     if name == "national":
         name = cursor.word().name
@@ -257,6 +277,9 @@ def declared_of_tree(tree: exp.DataType, text: str, span: Span) -> Written:
             raise error("UNDEFINED_OBJECT", 'type "array" does not exist', hint="Write int[].", sql=text, span=span)
         element, declared = declared_of_tree(tree.expressions[0], text, span)
         return SqlType("array", element=element), declared
+    if kind == exp.DataType.Type.MAP and len(tree.expressions) == 2:
+        key, value = (type_of_tree(part, text, span) for part in tree.expressions)
+        return checked_map(key, value, text, span), None
     if kind == exp.DataType.Type.STRUCT:
         fields = tuple((f.this.name, type_of_tree(f.args["kind"], text, span)) for f in tree.expressions)
         return SqlType("struct", fields=fields), None
@@ -295,6 +318,7 @@ _DEFAULTS: Final[dict[str, str]] = {
     "date": "DATE '1970-01-01'",
     "timestamp": "TIMESTAMP '1970-01-01'",
     "array": "[]",
+    "map": "[]",
     "jsonb": "'{}'",
 }
 

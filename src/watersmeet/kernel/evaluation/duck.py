@@ -149,8 +149,7 @@ def input_field(name: str, kind: SqlType) -> pa.Field:
 
 
 def _marked(kind: SqlType) -> pa.DataType:
-    if kind.name == "array":
-        assert kind.element is not None
+    if kind.element is not None:
         return pa.list_(input_field("item", kind.element))
     if kind.name == "struct":
         return pa.struct([input_field(name, inner) for name, inner in kind.fields])

@@ -246,10 +246,17 @@ class Fields(dict[str, Any]):
             raise AttributeError(name) from None
 
 
+def _unchanged(value: Any) -> Any:
+    return value
+
+
 def incoming(kind: SqlType) -> Callable[[Any], Any] | None:
     """Converts a value of Arrow for a body; None if nothing needs to change."""
     if kind.name == "jsonb":
         return json.loads
+    if kind.name == "map":
+        key, item = (incoming(part) or _unchanged for part in kind.entry)
+        return lambda value: {key(e["key"]): None if e["value"] is None else item(e["value"]) for e in value}
     if kind.name == "array":
         assert kind.element is not None
         inner = incoming(kind.element)
@@ -278,6 +285,9 @@ def outgoing(kind: SqlType) -> Callable[[Any], Any] | None:
     if kind.name == "numeric":
         unit = Decimal(1).scaleb(-kind.decimals)
         return lambda v: v.quantize(unit, ROUND_HALF_UP, _DIGITS) if isinstance(v, Decimal) and v.is_finite() else v
+    if kind.name == "map":
+        key, item = (outgoing(part) or _unchanged for part in kind.entry)
+        return lambda value: [{"key": key(k), "value": None if v is None else item(v)} for k, v in dict(value).items()]
     if kind.name == "array":
         assert kind.element is not None
         inner = outgoing(kind.element)

@@ -147,8 +147,7 @@ def _incoming(value: Any, kind: SqlType) -> Any:
         return value
     if kind.name == "jsonb":
         return json.loads(value)
-    if kind.name == "array":
-        assert kind.element is not None
+    if kind.element is not None:  # a map is an array of its entries
         return [_incoming(v, kind.element) for v in value]
     if kind.name == "struct":
         return {name: _incoming(value[name], inner) for name, inner in kind.fields}
@@ -169,8 +168,7 @@ def _outgoing(kind: SqlType) -> Callable[[Any], Any] | None:
         return lambda v: Decimal(str(v)) if isinstance(v, str | int | float) and not isinstance(v, bool) else v
     if kind.name in ("date", "time", "timestamp", "timestamptz"):
         return lambda v: pa.scalar(v).cast(kind.arrow).as_py() if isinstance(v, str) else v
-    if kind.name == "array":
-        assert kind.element is not None
+    if kind.element is not None:
         inner = _outgoing(kind.element)
         return None if inner is None else lambda v: [None if i is None else inner(i) for i in v]
     if kind.name == "struct":

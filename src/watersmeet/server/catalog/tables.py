@@ -283,7 +283,7 @@ def _class(oid: int, name: str, schema: str, kind: str, columns: int, has_index:
 
 
 def _attribute(oid: int, number: int, column: Field, declared: Declared | None) -> dict[str, object]:
-    is_array, kind = column.type.element is not None, declared_type(column.type, declared)
+    is_array, kind = column.type.name == "array", declared_type(column.type, declared)
     length = -1 if is_array else kind.length
     return {
         "attrelid": oid,
@@ -318,8 +318,8 @@ def _column(relation: Relation, number: int, column: Field, *, updatable: bool) 
         "ordinal_position": number,
         "column_default": _default(relation, column),
         "is_nullable": "YES" if column.nullable else "NO",
-        "data_type": "ARRAY" if kind.element is not None else "record" if kind.fields else _DATA_TYPES[named],
-        "udt_name": f"_{named}" if kind.element is not None else named,
+        "data_type": "ARRAY" if kind.name == "array" else "record" if kind.fields else _DATA_TYPES[named],
+        "udt_name": f"_{named}" if kind.name == "array" else named,
         "dtd_identifier": str(number),
         "is_generated": "ALWAYS" if column.name in relation.always_generated else "NEVER",
         "is_updatable": "YES" if updatable else "NO",

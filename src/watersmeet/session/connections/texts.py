@@ -91,6 +91,9 @@ def _decimal(value: Decimal, kind: SqlType | None) -> str:
 
 
 def _nested(value: Any, kind: SqlType | None) -> str:
+    if kind is not None and kind.name == "map" and isinstance(value, dict):
+        pairs = (f"{shown(k, kind.entry[0])}:{_item(v, kind.entry[1])}" for k, v in value.items())
+        return "{" + ",".join(pairs) + "}"
     if kind is not None and kind.name == "array" and isinstance(value, list):
         return "{" + ",".join(_element(v, kind.element) for v in value) + "}"
     if kind is not None and kind.name == "struct" and isinstance(value, dict):
@@ -103,6 +106,10 @@ def _nested(value: Any, kind: SqlType | None) -> str:
             + ")"
         )
     return json.dumps(json_value(value), ensure_ascii=False)
+
+
+def _item(value: Any, kind: SqlType) -> str:
+    return "NULL" if value is None else shown(value, kind)
 
 
 def _element(value: Any, kind: SqlType | None, quote: str = '\\"') -> str:
