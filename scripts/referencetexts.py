@@ -327,7 +327,7 @@ CONNECTORS: Final = {
     "clickhouse": ("ClickHouse", ("clickhouse",), "[sinks](../../SINKS.md#clickhouse)"),
     "redis": ("Redis", ("redis",), "[sinks](../../SINKS.md#redis)"),
     "nats": ("NATS JetStream", ("nats",), "[sources](../../SOURCES.md#nats-jetstream-and-kinesis), [sinks](../../SINKS.md#nats-jetstream)"),
-    "mqtt": ("MQTT", ("mqtt",), "[sinks](../../SINKS.md#mqtt)"),
+    "mqtt": ("MQTT", ("mqtt",), "[sources](../../SOURCES.md#mqtt), [sinks](../../SINKS.md#mqtt)"),
     "kinesis": ("Kinesis", ("kinesis",), "[sources](../../SOURCES.md#nats-jetstream-and-kinesis), [sinks](../../SINKS.md#kinesis)"),
     "delta": ("Delta Lake", ("delta", "deltalake"), "[sources](../../LAKE-TABLES.md), [sinks](../../SINKS.md#delta-lake)"),
     "iceberg": ("Iceberg", ("iceberg",), "[sources](../../LAKE-TABLES.md), [sinks](../../SINKS.md#iceberg)"),

@@ -24,6 +24,8 @@ RELATIONS = [
     c.AddressRanges("t7", "d", COLUMNS, external=OUTSIDE, dictionary=FOUND, hidden=True, owner="t5", networks=("a",)),
     c.CapturedTable("t6", "ct", COLUMNS, captured=c.Captured("s5", "public", "t", 1, {"x": "23"}), primary_key=("a",)),
     c.WebhookTable("t16", "wt", COLUMNS, options={"is_batched": "true"}),
+    c.ReceivedTable("t17", "rt", COLUMNS, options={"connector": "mqtt"}),
+    c.ReceivedSource("s18", "rs", COLUMNS, options={"connector": "mqtt"}),
     c.Source("s1", "o", COLUMNS, append_only=True, connector={"connector": "file"}),
     c.QuerySource("s3", "o", COLUMNS, hidden=True, owner="m1", of="s1", start="earliest", shards="0,2"),
     c.CapturedDatabase("s5", "cd", (), connector={"hostname": "h"}, start="0/7"),

@@ -14,7 +14,7 @@ from watersmeet.catalog.contents import Catalog
 from watersmeet.catalog.parts import COMMON_SCHEMA
 from watersmeet.catalog.relations import Relation
 from watersmeet.catalog.rowless import Connection, NamedSubscription, Sink
-from watersmeet.catalog.tables import CapturedDatabase, Index, Source, Table
+from watersmeet.catalog.tables import CapturedDatabase, Index, ReceivedSource, Source, Table
 from watersmeet.catalog.views import MaterializedView, View
 from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, Field, Schema, SqlType
 
@@ -158,7 +158,9 @@ _MADE: Final[dict[str, _Made]] = {
     "rw_catalog.rw_materialized_views": _objects(_MATERIALIZED, "append_only:bool", lambda r: (r.append_only,)),
     "rw_catalog.rw_views": _objects(_VIEWS),
     "rw_catalog.rw_sources": _objects(
-        _of(Source, CapturedDatabase), "connector append_only:bool", lambda r: (r.connector.get("connector"), True)
+        _of(Source, CapturedDatabase, ReceivedSource),
+        "connector append_only:bool",
+        lambda r: ((r.options if isinstance(r, ReceivedSource) else r.connector).get("connector"), True),
     ),
     "rw_catalog.rw_sinks": _objects(
         _of(Sink),

@@ -117,6 +117,30 @@ class WebhookTable(Table):
 
 
 @dataclass(frozen=True, slots=True)
+class ReceivedTable(Table):
+    """A table whose rows are messages of a broker that keeps no log. options: those of its connector."""
+
+    words: ClassVar[Words] = Words(
+        "table", show=("tables", "sources"), show_create=("table", "stream"), drop=("table", "topic")
+    )
+    entry: ClassVar[str] = "received table"
+    can_alter_columns: ClassVar[bool] = False
+
+    options: dict[str, str] = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedSource(ReceivedTable):
+    """A source with such a connector. Unlike others it stores its rows, because nothing else does."""
+
+    words: ClassVar[Words] = Words(
+        "source", show=("sources", "streams"), show_create=("source", "stream"), drop=("source", "stream")
+    )
+    family: ClassVar[str] = "source"
+    entry: ClassVar[str] = "received source"
+
+
+@dataclass(frozen=True, slots=True)
 class TopicTable(Table):
     """A topic written by INSERT or by a processor. With a connector it is a Kafka topic, whose rows are the records of
     all its producers.

@@ -8,12 +8,14 @@ from watersmeet.connectors import externalstreams, foreignstreams
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.databases.captures import TABLE_NAME, TABLE_OPTIONS
 from watersmeet.connectors.http import WEBHOOK_OPTIONS
+from watersmeet.connectors.messages.mqtt import SOURCE_OPTIONS as MQTT_OPTIONS
 from watersmeet.connectors.registry import SINKS, SOURCES, SYSTEMS, TABLES
 
 
 def option_sets() -> Iterator[tuple[str, str, OptionSet]]:
     """The connector, the use and the options of each set."""
     yield from ((name, "source", SOURCES[name].options) for name in sorted(SOURCES))
+    yield "mqtt", "source", MQTT_OPTIONS
     sinks = {name: sink.options for name, sink in SINKS.items()}
     yield from ((name, "sink", known) for name, known in sorted(sinks.items()) if known is not None)
     yield from ((name, "captured database", SYSTEMS[name].known) for name in sorted(SYSTEMS))

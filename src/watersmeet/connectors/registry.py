@@ -82,8 +82,8 @@ TABLES: Final[dict[str, TableConnector]] = {
 }
 SYSTEMS: Final[dict[str, System]] = {**mysql.CAPTURES, **postgres.CAPTURES}
 
-#: The source connectors of this package.
-BUILT_IN: Final = frozenset(SOURCES)
+#: The source connectors of this package. Messages of MQTT are received by `capture.receiving`.
+BUILT_IN: Final = frozenset({*SOURCES, "mqtt"})
 #: The classes of `Source.spec()` by their kind.
 _SPECS: Final[dict[str, type[SourceSpec]]] = {c.spec.kind: c.spec for c in SOURCES.values()}
 kinds(SourceSpec, _SPECS)
@@ -102,7 +102,6 @@ _UNSUPPORTED: Final = {
     "google_pubsub": "Google Pub/Sub",
     "mongodb": "MongoDB",
     "mongodb-cdc": "MongoDB",
-    "mqtt": "MQTT",
     "opensearch": "OpenSearch",
     "pulsar": "Pulsar",
     "redshift": "Redshift",

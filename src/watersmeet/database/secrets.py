@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
-from watersmeet.catalog import Connection, External, MaterializedView, MessageFormat, Relation, View, WebhookTable
+from watersmeet.catalog import (
+    Connection,
+    External,
+    MaterializedView,
+    MessageFormat,
+    ReceivedTable,
+    Relation,
+    View,
+    WebhookTable,
+)
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.parsing import without_secrets
 from watersmeet.dialects.tree.definitions import AlterConnector, CreateOptions, CreateRelation, CreateSink
@@ -101,7 +110,7 @@ def uses_secret(relation: Relation, name: str) -> bool:
     if isinstance(relation, Connection):
         return any(referred(value) == name for value in relation.options.values())
     options = [*relation.connector.values(), *(relation.format.options.values() if relation.format else ())]
-    if isinstance(relation, WebhookTable):
+    if isinstance(relation, ReceivedTable | WebhookTable):
         options += relation.options.values()
     return any(referred(value) == name for value in options)
 

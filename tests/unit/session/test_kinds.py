@@ -10,7 +10,12 @@ import pytest
 import watersmeet
 from watersmeet import catalog as c
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.statements.tables import CreateCapturedTable, CreateWebhookTable
+from watersmeet.dialects.statements.tables import (
+    CreateCapturedTable,
+    CreateReceivedSource,
+    CreateReceivedTable,
+    CreateWebhookTable,
+)
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree.definitions import CreateMergingPump
 from watersmeet.session.features.dictionaries import CreateDictionary
@@ -127,6 +132,10 @@ def _add_captured(session):
         start="0/1",
     )  # fmt: skip
     session.put(database)
+    options = {"connector": "mqtt", "url": "tcp://127.0.0.1:1", "topic": "t"}
+    for kind in (c.ReceivedTable, c.ReceivedSource):
+        relation_id = session.catalog.new_id(kind)
+        session.put(kind(relation_id, kind.__name__, columns, sql=f"CREATE {kind.__name__}", options=options))
     captured = c.Captured(database.id, "public", "t", 1, {"a": "23"})
     session.put(
         c.CapturedTable(
@@ -274,6 +283,8 @@ def test_every_statement_that_makes_a_relation_says_of_which_kind():
         CreateCapturedTable,
         CreateForeignTable,
         CreateMergingPump,
+        CreateReceivedSource,
+        CreateReceivedTable,
     }
 
 

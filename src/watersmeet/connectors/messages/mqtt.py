@@ -1,4 +1,4 @@
-"""MQTT: the client, its options and errors, and the target `mqtt`.
+"""MQTT: the client, its options and errors, the target `mqtt`, and the inbox of received messages.
 
 RisingWave, "Sink data from RisingWave to MQTT", "Ingest data from MQTT brokers".
 """
@@ -6,10 +6,12 @@ RisingWave, "Sink data from RisingWave to MQTT", "Ingest data from MQTT brokers"
 from __future__ import annotations
 
 import contextlib
+import queue
 import ssl
 import threading
 import time
 import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +24,7 @@ from watersmeet.connectors.base.messages import MessageTarget
 from watersmeet.connectors.base.options import Options, OptionSet, OptionSpec, refuse
 from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.connectors.base.targets import Delivery
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.system import process
 from watersmeet.system.process import scratch_folder
 from watersmeet.system.secretvalues import revealed
@@ -56,6 +58,26 @@ SINK_OPTIONS: Final = OptionSet(
         ),
     ),
 )
+SOURCE_OPTIONS: Final = OptionSet(
+    "mqtt",
+    (
+        *BROKER_OPTIONS,
+        OptionSpec("topic", "The topic, which may have the wildcards + and #.", is_needed=True),
+        OptionSpec(
+            "clean_start",
+            "Whether the broker forgets messages while Watersmeet is not connected.",
+            "flag",
+            default=False,
+        ),
+        OptionSpec("max_packet_size", "The size of the largest message; here each is read.", "integer", is_idle=True),
+        OptionSpec("scan.startup.mode", "Reading begins at CREATE: a broker keeps no earlier ones.", is_idle=True),
+        OptionSpec("scan.startup.timestamp.millis", "The same.", is_idle=True),
+    ),
+)
+#: A topic to which nobody subscribes.
+_NOWHERE: Final = "watersmeet/end"
+#: The messages that wait in memory; when there are more, the broker waits.
+_MOST_WAITING: Final = 10_000
 
 
 def library() -> ModuleType:
@@ -111,16 +133,21 @@ def mqtt_broker(options: Options) -> MqttBroker:
 
 class MqttClient:
     """A connection to a broker, with the library's thread. clean: whether the broker forgets the client when it leaves.
+    hear: receives messages, in that thread; the caller acknowledges them.
 
     Raises Unavailable, or CONNECTOR_OPTION if an administrator must act.
     """
 
-    def __init__(self, broker: MqttBroker, client_id: str = "", *, clean: bool = True) -> None:
+    def __init__(
+        self, broker: MqttBroker, client_id: str = "", *, clean: bool = True, hear: Callable[[Any], None] | None = None
+    ) -> None:
         self.broker = broker
         self._mqtt = mqtt = library()
         self._answered = threading.Event()
         self._refusals: list[str] = []
         self._lost = ""
+        self.is_known = False
+        self._subscribed: queue.Queue[Any] = queue.Queue()
         self.client = client = mqtt.Client(
             mqtt.CallbackAPIVersion.VERSION2,
             client_id or f"{broker.client_prefix}-{uuid.uuid4().hex[:16]}",
@@ -129,10 +156,14 @@ class MqttClient:
         )
         client.max_inflight_messages_set(broker.inflight_messages)
         if broker.username:
-            client.username_pw_set(broker.username, revealed(broker.password))
+            client.username_pw_set(revealed(broker.username), revealed(broker.password))
         if broker.tls:
             client.tls_set_context(_tls(broker))
         client.on_connect, client.on_disconnect = self._hear_answer, self._hear_end
+        client.on_subscribe = lambda _client, _userdata, _mid, reasons, _properties: self._subscribed.put(reasons[0])
+        if hear is not None:
+            client.manual_ack_set(True)
+            client.on_message = lambda _client, _userdata, message: hear(message)
         try:
             client.connect(broker.host, broker.port)
         except (OSError, ValueError) as cause:
@@ -159,13 +190,24 @@ class MqttClient:
         """Why the connection has ended."""
         return self._lost or "the connection has ended"
 
+    def subscribe(self, topic: str, qos: int) -> None:
+        """Asks for the messages of a topic. Raises Unavailable, CONNECTOR_OPTION."""
+        self.client.subscribe(topic, qos)
+        try:
+            reason = self._subscribed.get(timeout=_ANSWER_S)
+        except queue.Empty:
+            raise Unavailable(f"{self.broker.shown} does not answer") from None
+        if reason.is_failure:
+            refuse(f'{self.broker.shown} refuses a subscription to "{topic}": {reason}')
+
     def close(self) -> None:
         """Ends the connection and its thread. May be called again."""
         with contextlib.suppress(OSError, ValueError):
             self.client.disconnect()
         self.client.loop_stop()
 
-    def _hear_answer(self, _client: Any, _userdata: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+    def _hear_answer(self, _client: Any, _userdata: Any, flags: Any, reason: Any, _properties: Any) -> None:
+        self.is_known = bool(flags.session_present)
         if reason.is_failure:
             self._refusals.append(str(reason))
         self._answered.set()
@@ -243,3 +285,88 @@ class MqttTarget(MessageTarget):
                 raise Unavailable(f"{self._broker.shown} takes nothing now: {client.why_lost}")
             if time.monotonic() > end_s:
                 raise Unavailable(f"{self._broker.shown} does not answer")
+
+
+class MqttInbox:
+    """The messages of a topic, in a session that the broker keeps for the client while it is away.
+
+    Law: with qos above 0 the broker sends a message again until `acknowledge` was called for it and has arrived.
+    is_new: whether the broker did not know the client. The session has qos 1 at most, because the library acknowledges
+    messages of qos 2 before they are handed over. Raises Unavailable, CONNECTOR_OPTION.
+    """
+
+    def __init__(self, given: Mapping[str, str], client_id: str) -> None:
+        options = SOURCE_OPTIONS.read(given)
+        broker, topic = mqtt_broker(options), options.needed("topic")
+        self._queue: queue.Queue[Any] = queue.Queue(_MOST_WAITING)
+        self._closed = self._asked = False
+        self._taken = self.ends = 0
+        clean = options.flag("clean_start")
+        self._client = MqttClient(broker, _client_id(broker, client_id), clean=clean, hear=self._hear)
+        self._client.client.on_unsubscribe = lambda *_: self._hear(None)
+        self.is_new = not self._client.is_known
+        if self.is_new:  # a broker that knows the session would send retained messages again
+            try:
+                self._client.subscribe(topic, min(broker.qos, 1))
+            except BaseException:
+                self.close()
+                raise
+
+    @property
+    def waiting(self) -> int:
+        """The number of received messages that were not taken."""
+        return self._queue.qsize()
+
+    def take(self, seconds: float) -> list[Any]:
+        """The received messages; waits if there are none. Raises Unavailable if the connection has ended."""
+        found: list[Any] = []
+        with contextlib.suppress(queue.Empty):
+            item = self._queue.get(timeout=seconds)
+            while True:
+                if item is None:
+                    self._asked = False
+                    self.ends += not self._taken
+                else:
+                    found.append(item)
+                    self._taken += 1
+                item = self._queue.get_nowait()
+        if not found and not self._client.is_connected:
+            raise Unavailable(f"{self._client.broker.shown} has ended the connection: {self._client.why_lost}")
+        return found
+
+    def acknowledge(self, messages: Sequence[Any]) -> None:
+        """Tells the broker that these messages are stored."""
+        for message in messages:
+            self._client.client.ack(message.mid, message.qos)
+
+    def ask_for_end(self) -> None:
+        """Lets `take` count an end in `ends` when no message was left at the broker.
+
+        A broker answers a client in order. So its answer to a request without effect follows all messages that it had,
+        except those that wait for acknowledgements; then messages were taken since the request, and it is repeated.
+        """
+        if not self._asked:
+            self._asked, self._taken = True, 0
+            self._client.client.unsubscribe(_NOWHERE)
+
+    def close(self) -> None:
+        """Ends the connection. The broker keeps the session. May be called again."""
+        self._closed = True
+        self._client.close()
+
+    def _hear(self, message: Any) -> None:
+        while not self._closed:
+            with contextlib.suppress(queue.Full):
+                self._queue.put(message, timeout=0.1)
+                return
+
+
+def forget_session(given: Mapping[str, str], client_id: str) -> None:
+    """Ends the session of an inbox. A broker that can't be reached keeps it."""
+    broker = mqtt_broker(SOURCE_OPTIONS.read(given))
+    with contextlib.suppress(Error, OSError):
+        MqttClient(broker, _client_id(broker, client_id)).close()
+
+
+def _client_id(broker: MqttBroker, client_id: str) -> str:
+    return f"{broker.client_prefix}-{client_id}"

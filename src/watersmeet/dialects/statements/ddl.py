@@ -8,7 +8,15 @@ from typing import Any, Final, Literal, TypeVar
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import Conflict, DropWord
-from watersmeet.dialects.statements.tables import WEBHOOK, CreateCapturedTable, CreateWebhookTable, Definition
+from watersmeet.dialects.statements.tables import (
+    RECEIVING,
+    WEBHOOK,
+    CreateCapturedTable,
+    CreateReceivedSource,
+    CreateReceivedTable,
+    CreateWebhookTable,
+    Definition,
+)
 from watersmeet.dialects.tree.definitions import (
     CreateIndex,
     CreateMaterializedView,
@@ -156,6 +164,8 @@ def read_table(
         return CreateCapturedTable(**made, origin=definition.origin)
     if query is None and definition.options.get("connector", "").lower() == WEBHOOK:
         return CreateWebhookTable(**made, condition=definition.condition)
+    if query is None and definition.options.get("connector", "").lower() in RECEIVING:
+        return CreateReceivedTable(**made)
     return CreateTable(**made, query=query, column_names=tuple(definition.bare_names))
 
 
@@ -169,6 +179,8 @@ def _read_source(cursor: Cursor, base: dict[str, Any]) -> Statement:
         raise definition.no_type()
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
+    if definition.options.get("connector", "").lower() in RECEIVING:
+        return CreateReceivedSource(**made, **definition.fields())
     return CreateSource(**made, **definition.fields())
 
 

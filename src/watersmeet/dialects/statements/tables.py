@@ -13,9 +13,20 @@ from typing import Any, ClassVar, Final
 from sqlglot import exp
 from sqlglot.tokens import Token
 
-from watersmeet.catalog import LAKES, Conflict, Encoding, MessageFormat, Relation, RowForm, Serial, WebhookTable
+from watersmeet.catalog import (
+    LAKES,
+    Conflict,
+    Encoding,
+    MessageFormat,
+    ReceivedSource,
+    ReceivedTable,
+    Relation,
+    RowForm,
+    Serial,
+    WebhookTable,
+)
 from watersmeet.catalog.roles import ADMIN
-from watersmeet.dialects.tree.definitions import CreateTable, Watermark
+from watersmeet.dialects.tree.definitions import CreateSource, CreateTable, Watermark
 from watersmeet.dialects.tree.queries import expression_of
 from watersmeet.dialects.tree.sqltypes import read_declared
 from watersmeet.dialects.tree.statements import Name
@@ -70,6 +81,25 @@ class CreateCapturedTable(CreateTable):
     takes: ClassVar[str | None] = ADMIN
 
     origin: Origin
+
+
+#: The connectors whose messages are received from a broker that keeps no log, and the parts of their messages.
+RECEIVING: Final = ("mqtt",)
+RECEIVED_PARTS: Final[dict[str, SqlType]] = {"partition": VARCHAR, "offset": VARCHAR, "payload": JSONB}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateReceivedTable(CreateTable):
+    """`CREATE TABLE … WITH (connector = 'mqtt', …)`."""
+
+    makes: ClassVar[type[Relation]] = ReceivedTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateReceivedSource(CreateSource):
+    """`CREATE SOURCE … WITH (connector = 'mqtt', …)`."""
+
+    makes: ClassVar[type[Relation]] = ReceivedSource
 
 
 #: The connector of tables whose rows are requests, and the option that refers to the secret of VALIDATE.
@@ -204,7 +234,7 @@ def included_columns(
     """The columns of INCLUDE, and the part of the message in each. known: the available parts. Raises SYNTAX_ERROR."""
     columns: list[Field] = []
     parts: dict[str, str] = {}
-    kinds = {"cdc": "change", WEBHOOK: "request", **dict.fromkeys(CONNECTORS, "message")}
+    kinds = {"cdc": "change", WEBHOOK: "request", **dict.fromkeys((*CONNECTORS, *RECEIVING), "message")}
     what = kinds.get(connector, "file")
     for item in found:
         if item.part not in known:
@@ -645,15 +675,19 @@ class Definition:
             if encoded is not None and (encoded.rows, encoded.encoding) not in CHANGE_FORMATS:
                 self.refuse(f"FORMAT {encoded.rows.upper()} with changes of a database", encoded.span)
             return
-        if self.options.get("connector", "").lower() in CONNECTORS:
+        if self.options.get("connector", "").lower() in (*CONNECTORS, *RECEIVING):
             connector = self.options["connector"].lower()
             self.takes_columns = self.star is not None or not self.columns
-            columns, self.message_parts = included_columns(self.included, connector, PARTS, self.cursor.text)
+            known = RECEIVED_PARTS if connector in RECEIVING else PARTS
+            columns, self.message_parts = included_columns(self.included, connector, known, self.cursor.text)
             self.columns += columns
             try:
                 self.format = message_format(encoded, self.cursor.text)
             except Error as problem:
                 self.refusal = self.refusal or problem
+            if connector in RECEIVING and encoded is not None and encoded.rows != "plain":
+                hint = "Its messages have no keys and no order that survives a loss: FORMAT PLAIN is supported."
+                self.refuse(f"FORMAT {encoded.rows.upper()} with connector {connector}", encoded.span, hint)
             return
         if self.options.get("connector", "").lower() == WEBHOOK:
             columns, parts = included_columns(self.included, WEBHOOK, {"header": _HEADERS}, self.cursor.text)

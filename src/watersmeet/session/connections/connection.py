@@ -30,7 +30,7 @@ from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.calledfunctions import Form
 
 if TYPE_CHECKING:
-    from watersmeet.capture import capturing
+    from watersmeet.capture import capturing, receiving
     from watersmeet.maintenance import maintaining
     from watersmeet.session import status
     from watersmeet.session.statements import running
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from watersmeet.subscribing import subscriber
 else:
     capturing = lazy_import("watersmeet.capture.capturing")
+    receiving = lazy_import("watersmeet.capture.receiving")
     writers = lazy_import("watersmeet.sinkwriters.writers")
     subscriber = lazy_import("watersmeet.subscribing.subscriber")
     running = lazy_import("watersmeet.session.statements.running")
@@ -126,6 +127,7 @@ def connect(
             database.add(maintaining.Maintenance(Session(database, Variables(dialect))))
             database.add(writers.SinkWriters(database))
             database.add(capturing.Captures(Session(database, Variables(dialect))))
+            database.add(receiving.Receivers(Session(database, Variables(dialect))))
         except BaseException:
             database.close()
             raise

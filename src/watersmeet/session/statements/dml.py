@@ -25,6 +25,7 @@ from watersmeet.catalog import (
     CapturedTable,
     ExternalTable,
     Merging,
+    ReceivedTable,
     Relation,
     Table,
     one,
@@ -513,7 +514,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             f'can\'t {what} {relation.what} "{relation.name}"',
             detail="Only tables are changed by statements.",
         )
-    if (relation.connector and relation.topic is None) or isinstance(relation, CapturedTable):
+    if (relation.connector and relation.topic is None) or isinstance(relation, CapturedTable | ReceivedTable):
         raise error_at(
             statement,
             name.span,

@@ -10,6 +10,7 @@ from typing import Any, Final
 from watersmeet.binder.context.rules import Described
 from watersmeet.binder.dialects import rules_of
 from watersmeet.capture.capturing import Captures
+from watersmeet.capture.receiving import Receivers
 from watersmeet.catalog import (
     COMMON_SCHEMA,
     SHOWN,
@@ -20,6 +21,7 @@ from watersmeet.catalog import (
     Index,
     Pump,
     QuerySource,
+    ReceivedTable,
     Relation,
     Subscription,
     TopicWriter,
@@ -211,7 +213,12 @@ def _sources(session: Session, sources: Sequence[Relation]) -> Result:
         and r.of_table in session.catalog.relations
         and session.catalog.shows(session.catalog.relations[r.of_table])
     )
+    receivers = session.database.service(Receivers)
     for source in (*sources, *of_tables):
+        if isinstance(source, ReceivedTable):
+            seen = None if receivers is None else receivers.status(source.id)
+            rows.append((source.shown, *((None,) * 5 if seen is None else (*seen, None, None))))
+            continue
         if isinstance(source, CapturedDatabase):
             status = None if captures is None else captures.status(source.id)
             name = session.catalog.relations[source.of_table].shown if source.of_table else source.name
