@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.capture.capturing import Captures
 from watersmeet.catalog import MessageFormat, ReceivedTable
 from watersmeet.connectors.base.deadletters import DeadLetterWriter, count_dead_letter_files
 from watersmeet.connectors.base.messages import MessageSpec, new_decoder
@@ -245,3 +246,7 @@ def _batches(found: Sequence[Any]) -> Iterator[Messages]:
             None,
             numbers=pa.array([str(m.mid) for m in messages], pa.string()),
         )
+
+
+#: The services that write the rows of other systems, each with a session of its own.
+SERVICES: Final = (Captures, Receivers)

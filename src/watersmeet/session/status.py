@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+from watersmeet.capture.receiving import Receivers, ReceivingStatus
 from watersmeet.catalog import (
     Catalog,
     MaterializedView,
@@ -253,3 +254,9 @@ def _size(size: float) -> str:
         if size < 1000:
             return f"{size:.1f} {unit}"
     return f"{size / 1000:.1f} GB"
+
+
+def receiving_status(session: Session, relation_id: str) -> ReceivingStatus | None:
+    """The status of a received relation; None if this process does not receive it."""
+    receivers = session.database.service(Receivers)
+    return None if receivers is None else receivers.status(relation_id)

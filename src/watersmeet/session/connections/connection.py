@@ -30,7 +30,7 @@ from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.calledfunctions import Form
 
 if TYPE_CHECKING:
-    from watersmeet.capture import capturing, receiving
+    from watersmeet.capture import receiving
     from watersmeet.maintenance import maintaining
     from watersmeet.session import status
     from watersmeet.session.statements import running
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from watersmeet.sinkwriters import writers
     from watersmeet.subscribing import subscriber
 else:
-    capturing = lazy_import("watersmeet.capture.capturing")
     receiving = lazy_import("watersmeet.capture.receiving")
     writers = lazy_import("watersmeet.sinkwriters.writers")
     subscriber = lazy_import("watersmeet.subscribing.subscriber")
@@ -126,8 +125,8 @@ def connect(
         try:
             database.add(maintaining.Maintenance(Session(database, Variables(dialect))))
             database.add(writers.SinkWriters(database))
-            database.add(capturing.Captures(Session(database, Variables(dialect))))
-            database.add(receiving.Receivers(Session(database, Variables(dialect))))
+            for kind in receiving.SERVICES:
+                database.add(kind(Session(database, Variables(dialect))))
         except BaseException:
             database.close()
             raise

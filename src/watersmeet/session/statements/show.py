@@ -10,7 +10,6 @@ from typing import Any, Final
 from watersmeet.binder.context.rules import Described
 from watersmeet.binder.dialects import rules_of
 from watersmeet.capture.capturing import Captures
-from watersmeet.capture.receiving import Receivers
 from watersmeet.catalog import (
     COMMON_SCHEMA,
     SHOWN,
@@ -50,7 +49,7 @@ from watersmeet.session.features.sqlfunctions import like, show_create_function,
 from watersmeet.session.features.subscriptions import show_subscriptions
 from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.session.statements.topics import processors, topics, undelivered
-from watersmeet.session.status import database_status, memory_status
+from watersmeet.session.status import database_status, memory_status, receiving_status
 from watersmeet.store import retention
 from watersmeet.store.retention import changed_bytes
 from watersmeet.system.threads import running_workers
@@ -213,10 +212,9 @@ def _sources(session: Session, sources: Sequence[Relation]) -> Result:
         and r.of_table in session.catalog.relations
         and session.catalog.shows(session.catalog.relations[r.of_table])
     )
-    receivers = session.database.service(Receivers)
     for source in (*sources, *of_tables):
         if isinstance(source, ReceivedTable):
-            seen = None if receivers is None else receivers.status(source.id)
+            seen = receiving_status(session, source.id)
             rows.append((source.shown, *((None,) * 5 if seen is None else (*seen, None, None))))
             continue
         if isinstance(source, CapturedDatabase):
