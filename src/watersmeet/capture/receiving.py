@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +21,18 @@ from watersmeet.catalog import MessageFormat, ReceivedTable
 from watersmeet.connectors.base.deadletters import DeadLetterWriter, count_dead_letter_files
 from watersmeet.connectors.base.messages import MessageSpec, new_decoder
 from watersmeet.connectors.base.sources import Allowance, Unavailable, rate_limit
-from watersmeet.connectors.messages.mqtt import MqttInbox, forget_session
+from watersmeet.connectors.messages.mqtt import SOURCE_OPTIONS, MqttInbox, forget_session, mqtt_broker
 from watersmeet.database.opened import OpenDatabase, Service
+from watersmeet.database.secrets import with_secrets
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.writing import deliver
+from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.errors import Error, error
 from watersmeet.formats.payloads import Decoder, Messages
 from watersmeet.system.process import fault
 from watersmeet.system.threads import Worker, Workers
+
+Created = TypeVar("Created", bound=CreateRelation)
 
 #: The longest wait for messages before the thread checks for other work.
 _POLL_S: Final = 0.05
@@ -56,6 +60,30 @@ def decoder_of_received(table: ReceivedTable) -> Decoder:
 def client_id(database: OpenDatabase, table: ReceivedTable) -> str:
     """The name under which a broker knows the receiver of a relation."""
     return f"{database.layout.id}-{table.id}"
+
+
+def checked_options(session: Session, statement: Created) -> Created:
+    """The statement with references to secrets of this database. Raises CONNECTOR_OPTION for wrong options."""
+    statement = with_secrets(session, statement)
+    options = SOURCE_OPTIONS.read(statement.options)
+    options.check()
+    options.needed("topic")
+    mqtt_broker(options)
+    rate_limit(statement.options)
+    if options.choice("qos") == "exactly_once":
+        session.notice("qos = exactly_once is read as at_least_once: a message may be stored twice after a failure")
+    return statement
+
+
+def begin(session: Session, made: ReceivedTable) -> None:
+    """Makes the session at the broker, which ends if the transaction is rolled back. Raises RUNTIME_UNAVAILABLE."""
+    named, transaction = client_id(session.database, made), session.transaction
+    assert transaction is not None
+    try:
+        MqttInbox(made.options, named).close()
+    except Unavailable as cause:
+        raise error("RUNTIME_UNAVAILABLE", str(cause)) from None
+    transaction.ends.callback(lambda: None if transaction.committed else forget_session(made.options, named))
 
 
 class Receivers(Service):

@@ -1,4 +1,4 @@
-"""CREATE SOURCE and CREATE TABLE with change data capture; RESET SOURCE.
+"""CREATE SOURCE and CREATE TABLE with change data capture, or of messages of MQTT; RESET SOURCE.
 
 RisingWave, "Ingest data from PostgreSQL CDC", "Ingest data from MySQL CDC", "RESET SOURCE".
 
@@ -15,11 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, NamedTuple
 
 from watersmeet.capture.capturing import Captures, committed, dropping, tables_of
+from watersmeet.capture.receiving import begin, checked_options, decoder_of_received
 from watersmeet.capture.tablechanges import check_version, emptied_table
 from watersmeet.catalog import (
     Captured,
     CapturedDatabase,
     CapturedTable,
+    ReceivedSource,
+    ReceivedTable,
     Relation,
     Source,
     Table,
@@ -43,11 +46,17 @@ from watersmeet.database.definitions import add, check_columns, may_create, new_
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import reads
-from watersmeet.dialects.statements.tables import CreateCapturedTable
+from watersmeet.dialects.statements.tables import (
+    CreateCapturedTable,
+    CreateReceivedSource,
+    CreateReceivedTable,
+    check_rows,
+)
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateSource, CreateTable
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported
 from watersmeet.errors import did_you_mean, error
+from watersmeet.session.clauses import column_defaults, event_time, with_schema_columns
 from watersmeet.session.handlers import handles
 from watersmeet.values.serialization import to_json
 from watersmeet.values.types import VARCHAR, Field, Schema, SqlType
@@ -434,3 +443,54 @@ def _as_it_is(system: System, connection: Any, options: DatabaseOptions, table: 
         left_out = tuple(n for n in there.types if n not in captured.types)
     now = replace(captured, oid=there.oid, has_snapshot=True, left_out=left_out, added={}, published=published)
     return replace(table, captured=now)
+
+
+@handles(CreateReceivedTable)
+@handles(CreateReceivedSource)
+def create_received(session: Session, statement: CreateReceivedTable | CreateReceivedSource) -> Result:
+    """CREATE SOURCE or CREATE TABLE of messages of MQTT, which both store as rows. Reading begins here.
+
+    RisingWave, "Ingest data from MQTT brokers". Raises RUNTIME_UNAVAILABLE if the broker does not answer.
+    """
+    is_table = isinstance(statement, CreateTable)
+    tag = Result("CREATE TABLE" if is_table else "CREATE SOURCE")
+    with located(statement, statement.name_span):
+        statement = checked_options(session, statement)
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return tag
+    if not is_table and statement.primary_key:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "FEATURE_NOT_SUPPORTED",
+            "a source can't have a primary key",
+            hint="CREATE TABLE … WITH (connector = …) keeps the last row of each key.",
+        )
+    statement = with_schema_columns(session, statement)
+    check_columns(statement.columns, statement)
+    generated, functions = generated_columns(session, statement)
+    made = new_relation(
+        session,
+        statement,
+        ReceivedTable if is_table else ReceivedSource,
+        statement.columns,
+        primary_key=statement.primary_key,
+        append_only=statement.append_only if isinstance(statement, CreateTable) else True,
+        conflict=statement.conflict if isinstance(statement, CreateTable) else None,
+        options=dict(statement.options),
+        format=statement.format,
+        message_parts=dict(statement.message_parts),
+        event_time=event_time(statement),
+        defaults=column_defaults(statement),
+        generated=generated,
+        functions=functions,
+    )
+    with own_transaction(session), located(statement, statement.name_span):
+        if made.format is not None:
+            session.require_files(made.format.options)
+            check_rows(made.format, made.given, made.primary_key, made.message_parts, is_table=is_table)
+        decoder_of_received(made)
+        if session.connectors == "used":
+            begin(session, made)
+        add(session, made)
+    return tag
