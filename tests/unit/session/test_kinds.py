@@ -10,7 +10,7 @@ import pytest
 import watersmeet
 from watersmeet import catalog as c
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.statements.tables import (
+from watersmeet.dialects.statements.sourceclauses import (
     CreateCapturedTable,
     CreateReceivedSource,
     CreateReceivedTable,

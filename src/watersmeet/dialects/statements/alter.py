@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import DropWord
-from watersmeet.dialects.statements.tables import message_format, read_encoded
+from watersmeet.dialects.statements.sourceclauses import message_format, read_encoded
 from watersmeet.dialects.tree.definitions import (
     AddColumn,
     AlterColumn,

@@ -8,15 +8,15 @@ from typing import Any, Final, Literal, TypeVar
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import Conflict, DropWord
-from watersmeet.dialects.statements.tables import (
+from watersmeet.dialects.statements.sourceclauses import (
     RECEIVING,
     WEBHOOK,
     CreateCapturedTable,
     CreateReceivedSource,
     CreateReceivedTable,
     CreateWebhookTable,
-    Definition,
 )
+from watersmeet.dialects.statements.tables import Definition
 from watersmeet.dialects.tree.definitions import (
     CreateIndex,
     CreateMaterializedView,

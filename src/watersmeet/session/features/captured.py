@@ -46,7 +46,7 @@ from watersmeet.database.definitions import add, check_columns, may_create, new_
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import reads
-from watersmeet.dialects.statements.tables import (
+from watersmeet.dialects.statements.sourceclauses import (
     CreateCapturedTable,
     CreateReceivedSource,
     CreateReceivedTable,

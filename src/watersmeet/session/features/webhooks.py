@@ -28,7 +28,7 @@ from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.writing import deliver
 from watersmeet.dialects.schemas import find_relation
-from watersmeet.dialects.statements.tables import VALIDATE_SECRET, CreateWebhookTable
+from watersmeet.dialects.statements.sourceclauses import VALIDATE_SECRET, CreateWebhookTable
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error, error
 from watersmeet.expressions.casts import cast

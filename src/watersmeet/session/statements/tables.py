@@ -21,7 +21,7 @@ from watersmeet.database.reading import BatchQuery, batch_query
 from watersmeet.database.secrets import with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
-from watersmeet.dialects.statements.tables import check_rows
+from watersmeet.dialects.statements.sourceclauses import check_rows
 from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateStream, CreateTable
 from watersmeet.dialects.tree.tokens import not_supported, quoted
 from watersmeet.errors import did_you_mean
