@@ -497,10 +497,11 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
             return Change(incoming.select([c.name for c in relation.columns]))
     if relation.conflict is not None:
         return _by_rule(session, relation, relation.conflict, incoming)
-    if _have_new_keys(session, relation, incoming):
+    is_signed = DELTA_COLUMN in incoming.column_names
+    if not is_signed and _have_new_keys(session, relation, incoming):
         return Change(incoming)
     fresh, replaced = split_by_key(session, relation, incoming)
-    if DELTA_COLUMN in incoming.column_names:
+    if is_signed:
         return _signed(session, relation, fresh)
     old = rows_with_keys(session, relation, fresh)
     if old.num_rows:

@@ -48,6 +48,7 @@ def forget(served):
     """Lets go what nobody needs: the content that was read goes on, and what was before it is cleaned up."""
     for key in (1001, 1002, 1003):
         put(served, f"INSERT INTO t VALUES ({key}, 0, '')")
+        served.python.execute("SELECT * FROM t")
         served.python.opened._compactor.run()
 
 

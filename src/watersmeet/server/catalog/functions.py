@@ -118,8 +118,8 @@ _MACROS: Final = {
         "CASE WHEN regexp_full_match(n, '[a-z_][a-z0-9_]*') THEN n ELSE '\"' || replace(n, '\"', '\"\"') || '\"' END"
     ),
     "quote_literal(n)": (
-        r"CASE WHEN contains(CAST(n AS VARCHAR), '\') THEN 'E' ELSE '' END || '''' || "
-        r"replace(replace(CAST(n AS VARCHAR), '\', '\\'), '''', '''''') || ''''"
+        r"CAST(CASE WHEN contains(CAST(n AS VARCHAR), '\') THEN 'E' ELSE '' END || '''' || "
+        r"replace(replace(CAST(n AS VARCHAR), '\', '\\'), '''', '''''') || '''' AS VARCHAR)"
     ),
     "index_column(t, k)": (
         "(SELECT a_.attname FROM pg_catalog_.pg_attribute a_ WHERE a_.attrelid = t AND a_.attnum = k)"
