@@ -23,7 +23,7 @@ from watersmeet.store.commits import Commit
 #: Properties that don't change how rows are written.
 _HARMLESS: Final = frozenset(
     {"id", "name", "columns", "primary_key", "append_only", "sql", "depends_on", "dialect", "schema", "path", "ready"}
-    | {"known", "functions", "since", "fills", "dropped", "defaults", "declared"}
+    | {"known", "functions", "since", "fills", "dropped", "defaults", "declared", "comment", "comments"}
 )
 
 
@@ -112,7 +112,7 @@ def _commit(database: OpenDatabase, inserts: Sequence[RowInsert]) -> None:
 
 
 def _note(database: OpenDatabase, commit: Commit, written: Mapping[str, Hashes]) -> None:
-    """Adds the keys of a commit to those that are known, so that nobody needs to read them."""
+    """Adds the keys of a commit to the known ones, which are then not read again."""
     for relation_id, hashes in written.items():
         known = database.key_hashes[relation_id]
         known.add(hashes)

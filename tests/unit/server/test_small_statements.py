@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from watersmeet.database.grouping import RowInsert, commit_rows
+from watersmeet.database.grouping import RowInsert, commit_rows, takes_rows
 from watersmeet.session.statements import small
 
 TYPES = """
@@ -193,6 +193,13 @@ def test_transactions_of_a_group_share_a_commit_and_fail_separately(serving):
     served.python.execute("FLUSH")
     found = served.python.execute("SELECT id, name, part FROM items WHERE id >= 600 ORDER BY id").fetchall()
     assert found == [(600, "last", 2), (601, "b", 1)]
+
+
+def test_rows_of_a_table_with_comments_are_inserted_by_a_plan(serving):
+    database = serving(SHOP + "COMMENT ON TABLE items IS 'a'; COMMENT ON COLUMN items.name IS 'b'").python.opened
+    relation = next(r for r in database.catalog.relations.values() if r.name == "items")
+    assert (relation.comment, relation.comments) == ("a", {"name": "b"})
+    assert takes_rows(relation)
 
 
 def test_inserts_of_several_clients_are_all_there(serving):
