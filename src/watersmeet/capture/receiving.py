@@ -1,8 +1,8 @@
 """Receives messages of brokers that keep no log: a thread for each relation stores them as rows and acknowledges them.
 
 Law: a message is acknowledged only after the commit that has its row, or after its dead letter is on the disk. A broker
-sends unacknowledged messages again, so none is lost by a kill; those of the last commits may be there twice. A writer
-that another one has overtaken can't commit, so it acknowledges nothing.
+sends unacknowledged messages again, so a kill loses none, but rows of the last commits may occur twice. A fenced writer
+can't commit, so it acknowledges nothing.
 """
 
 from __future__ import annotations
@@ -136,10 +136,10 @@ class _Receiving(Worker):
     def status(self) -> ReceivingStatus:
         """See `Receivers.status`."""
         inbox = self._inbox
-        told = [self._forgotten] if self._forgotten else []
+        reasons = [self._forgotten] if self._forgotten else []
         if self._again:
-            told.append(f"{self._again} messages were sent again, which may be there twice")
-        return ReceivingStatus(self.state, self.problem or "; ".join(told) or None, inbox.waiting if inbox else 0)
+            reasons.append(f"{self._again} messages were sent again; their rows may occur twice")
+        return ReceivingStatus(self.state, self.problem or "; ".join(reasons) or None, inbox.waiting if inbox else 0)
 
     def flush(self) -> list[str]:
         """See `Receivers.catch_up`."""
@@ -154,7 +154,7 @@ class _Receiving(Worker):
                 self._flushing -= 1
         if over and (self._goes_on or self.stopping.is_set()):
             return []
-        why = self.problem or "its broker does not say that there are no more messages"
+        why = self.problem or "its broker has not sent all messages"
         return [f'source "{self.title}" was not waited for, as it is {self.state}: {why}']
 
     @property

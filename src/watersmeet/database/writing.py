@@ -513,7 +513,7 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
 
 
 def _have_new_keys(session: Session, relation: Relation, incoming: pa.Table) -> bool:
-    """Whether no row of the table ever had one of the keys of the new rows, as far as memory shows this."""
+    """Whether the known hashes prove that no row of the table ever had a key of the new rows."""
     transaction = session.transaction
     if transaction is not None and relation.id in transaction.changes:
         return False

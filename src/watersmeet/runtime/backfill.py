@@ -341,12 +341,12 @@ _REFUSALS: Final[Mapping[type[Operator], tuple[str, str, str]]] = {
     Versions: (
         "that reads versions of a table",
         "Which rows the table had earlier is stored only in the state.",
-        "it then starts with the rows that are there.",
+        "it then starts with the present rows.",
     ),
     ChangeLog: (
         "of AS CHANGELOG",
         "Which changes its input had earlier is stored only in the view's content.",
-        "it then begins with the rows that are there.",
+        "it then begins with the present rows.",
     ),
     Records: (
         "with join_restore_nulls = 0",

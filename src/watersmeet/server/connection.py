@@ -162,8 +162,7 @@ class Connection:
         self._login: Login | None = None
         self._works = False
         self._collected: list[tuple[InsertWaiting, Portal]] = []
-        """INSERTs that the client has sent in one go, whose rows are not committed yet. Their results are told, but not
-        sent."""
+        """INSERTs of a pipeline whose rows are not committed yet. Their results are encoded, but not sent."""
         self._reports = True
         """Whether settings may have changed since the last ReadyForQuery."""
         self._following: Running | None = None
@@ -552,8 +551,8 @@ class Connection:
             self._wire.tell(messages.command_complete(complete_tag(result, taken.num_rows)))
 
     async def _collects(self, waiting: InsertWaiting, portal: Portal) -> bool:
-        """Adds the row of an INSERT to those that the client has sent in one go, which are then committed together;
-        False if it is the only one.
+        """Adds the row of an INSERT to those of its pipeline, which are committed together. False if it is the only
+        statement.
         """
         if not self._collected and not self._wire.continues:
             return False

@@ -32,9 +32,9 @@ W = TypeVar("W", bound="Waiting")
 
 @dataclass(eq=False)
 class Waiting:
-    """A statement in a group. failure: the reason why it failed. outdated: whether it must go the usual way.
+    """A statement in a group. failure: the reason why it failed. outdated: whether it must run the usual way.
 
-    until_s: when its time is over. timed_out: whether it was.
+    until_s: its deadline. timed_out: whether that had passed.
     """
 
     session: Session
@@ -59,7 +59,7 @@ class InsertWaiting(Waiting):
         return mine.relation is theirs.relation and mine.catalog is theirs.catalog
 
     def extend(self, others: Sequence[InsertWaiting]) -> None:
-        """Adds the rows of later ones that it joins."""
+        """Adds the rows of later statements that it joins."""
         assert self.insert is not None
         self.insert.rows = [row for one in (self, *others) if one.insert is not None for row in one.insert.rows]
 
@@ -92,7 +92,7 @@ def waiting(
 
 
 class Group(Generic[W]):
-    """Statements that run together. run: runs a group in the group's thread, and sets what each of them waits for."""
+    """Statements that run together. run: runs a group in the group's thread, and sets the results."""
 
     def __init__(self, run: Callable[[Sequence[W]], None], name: str) -> None:
         self._run = run

@@ -10,7 +10,7 @@ from typing import Final
 from watersmeet.server import messages
 from watersmeet.server.messages import Message, violation
 
-#: Messages up to this size are read without waiting, if they are there. It is below the size at which reading pauses.
+#: Messages up to this size are read without waiting if they have arrived. It is below the size at which reading pauses.
 _SHORT_BYTES: Final = 1 << 14
 
 

@@ -2,7 +2,7 @@
 
 The kernel distributes new connections among the processes that listen on the port (SO_REUSEPORT). A request to cancel a
 statement may therefore reach another worker than the one that runs it. The process number of a client names its
-worker, which takes requests at a socket in a folder that only this user can read.
+worker, which receives requests on a socket in a folder that only this user can read.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _END_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Worker:
-    """The place of a worker among `count`. number: from 0. folder: has the sockets of all workers."""
+    """One of `count` workers. number: from 0. folder: contains the sockets of all workers."""
 
     number: int
     count: int
     folder: Path
 
     def socket_of(self, number: int) -> str:
-        """The socket at which a worker takes the requests of others."""
+        """The path of the socket on which a worker receives the requests of others."""
         return str(self.folder / f"{number}.sock")
 
     def process(self, client: int) -> int:

@@ -96,7 +96,7 @@ class SinkWriters(Service):
         self._workers.reconcile({i: partial(_SinkWriter, self._database, d, self._tell) for i, d in found.items()})
 
     def reopen(self, delivery_ids: Iterable[str]) -> None:
-        """Let deliveries open their targets again, for instance because a password has changed."""
+        """Open the targets of deliveries again, for instance because a password has changed."""
         self._workers.end(delivery_ids)
         self.follow()
 

@@ -80,8 +80,8 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Needed:
-    """What a query needs of a relation. columns: the stored names of those that it reads, None for all; if it reads
-    none, only the number of rows counts.
+    """The columns, conditions and order with which a query reads a relation. columns: their stored names, None for
+    all; without columns only the number of rows counts.
 
     conditions: rows that do not satisfy them have no effect. arrival: whether it needs the order of arrival.
     """
@@ -91,7 +91,7 @@ class Needed:
     arrival: bool = False
 
     def joined(self, other: Needed) -> Needed:
-        """What two scans need that show the same rows."""
+        """The needs of two scans that show the same rows."""
         whole = self.columns is None or other.columns is None
         columns = None if whole else (self.columns or frozenset()) | (other.columns or frozenset())
         return Needed(columns, (), self.arrival or other.arrival)
@@ -119,7 +119,7 @@ class StoredRows:
         self._fills = stored.fills
         self._stored = arrow_schema(stored.columns, positional=False)
         self._keys = [names.index(k) for k in stored.primary_key] or list(range(len(names)))
-        # DuckDB lets Arrow filter columns, which Arrow can't do for its extension type of JSON, so that is text here
+        # DuckDB lets Arrow filter columns. Arrow can't filter its extension type of JSON, so JSON columns are text.
         fields = [pa.field(f"c{i}", relation.columns[i].type.arrow) for i in self._places]
         if needed.arrival or not fields:
             fields.append(pa.field("_n", pa.int64() if needed.arrival else pa.bool_()))
@@ -205,7 +205,7 @@ class StoredRows:
         return read.delta(range(len(self._stored)), np.flatnonzero(chosen) if rows is None else rows[chosen])
 
     def _inserted(self, part: Part, deleted: _HashSet) -> tuple[Delta, Delta]:
-        """(the inserted rows of a part that are none of `deleted`, others with all columns)."""
+        """(the inserted rows of a part that are not in `deleted`, the others with all columns)."""
         read = _Decoded(self, part)
         rows = read.satisfying(self._needed.conditions)
         if part.deletes:

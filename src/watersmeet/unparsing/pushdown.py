@@ -60,8 +60,8 @@ def pushed_down(tree: Node, sql: str, catalog: Catalog) -> tuple[Pushdown, ...]:
 
 
 def stored_reads(tree: Node, sql: str, catalog: Catalog) -> dict[str, Needed]:
-    """What a query needs of each stored relation, by id. A relation that is read repeatedly has the columns of all
-    reads, and no conditions.
+    """The columns and conditions with which a query reads each stored relation, by id. A relation that is read
+    repeatedly has the columns of all reads, and no conditions.
 
     sql: the SQL of the query.
     """

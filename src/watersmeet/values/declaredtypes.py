@@ -1,5 +1,5 @@
-"""Declared types of columns, and what they add to the types of values: lengths of texts, digits of times, fields of
-intervals, forms of addresses, as DuckDB SQL.
+"""Declared types of columns: the lengths of texts, digits of times, fields of intervals and forms of addresses that the
+types of values lack, as DuckDB SQL.
 
 PostgreSQL 17, 8.3 "Character Types", 8.5 "Date/Time Types", 8.9 "Network Address Types". `char(n)` has no trailing
 blanks, which PostgreSQL ignores in comparisons and conversions; results of SELECT show them.

@@ -255,7 +255,7 @@ def arrow_schema(schema: Schema, *, positional: bool) -> pa.Schema:
 
 
 def uuid_text(written: str) -> str | None:
-    """The stored form of a uuid from any form that PostgreSQL reads; None if it is none."""
+    """The stored form of a uuid from any form that PostgreSQL reads; None for other texts."""
     digits = written.strip()
     digits = digits[1:-1] if digits.startswith("{") and digits.endswith("}") else digits
     if _UUID_DIGITS.fullmatch(digits) is None:

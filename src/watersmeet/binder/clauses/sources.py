@@ -98,8 +98,8 @@ def _log(cte: Cte, node: LoggedTable, binding: Binding, bind: BindQuery) -> Boun
         raise cte.environment.not_supported(
             "AS CHANGELOG in a query that ends",
             node,
-            detail="Which changes a relation had is only known from now on.",
-            hint="Create a materialized view or a sink of it.",
+            detail="A log contains the changes after its creation, which only a materialized view or a sink stores.",
+            hint="Use AS CHANGELOG in CREATE MATERIALIZED VIEW or CREATE SINK.",
         )
     binding.collected.named.setdefault(cte)
     tree, _ = bind_table(node, cte.environment, binding, bind)

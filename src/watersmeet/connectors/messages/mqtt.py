@@ -38,9 +38,7 @@ _FILE: Final = "fs://"
 
 BROKER_OPTIONS: Final = (
     OptionSpec("url", "The broker, as `tcp://host:1883`, or `mqtts://host:8883` for TLS.", is_needed=True),
-    OptionSpec(
-        "qos", "How often the broker hands a message over.", "choice", among=tuple(_QOS), default="at_most_once"
-    ),
+    OptionSpec("qos", "How often the broker delivers a message.", "choice", among=tuple(_QOS), default="at_most_once"),
     OptionSpec("username", "The user."),
     OptionSpec("password", "The password of the user.", secret=True),
     OptionSpec("client_prefix", "The beginning of the client's id.", default="watersmeet"),
@@ -69,12 +67,17 @@ SOURCE_OPTIONS: Final = OptionSet(
             "flag",
             default=False,
         ),
-        OptionSpec("max_packet_size", "The size of the largest message; here each is read.", "integer", is_idle=True),
-        OptionSpec("scan.startup.mode", "Reading begins at CREATE: a broker keeps no earlier ones.", is_idle=True),
+        OptionSpec(
+            "max_packet_size",
+            "The size of the largest message. Messages of any size are read.",
+            "integer",
+            is_idle=True,
+        ),
+        OptionSpec("scan.startup.mode", "Reading begins at CREATE: a broker keeps no earlier messages.", is_idle=True),
         OptionSpec("scan.startup.timestamp.millis", "The same.", is_idle=True),
     ),
 )
-#: A topic to which nobody subscribes.
+#: A topic without subscribers.
 _NOWHERE: Final = "watersmeet/end"
 #: The messages that wait in memory; when there are more, the broker waits.
 _MOST_WAITING: Final = 10_000

@@ -433,7 +433,7 @@ class Definition:
                 self.refuse("a column list with *", self.star, "List the columns, or write (data jsonb).")
             return
         if self.condition is not None:
-            raise self.cursor.error(detail="VALIDATE is of tables with connector = 'webhook'.")
+            raise self.cursor.error(detail="Only a table with connector = 'webhook' can have VALIDATE.")
         if self.options.get("connector", "").lower() in LAKES:
             self.takes_columns = self.star is not None or not self.columns
             for item in self.included:

@@ -470,8 +470,8 @@ class WebServer:
         return found
 
     async def _webhook(self, request: web.Request) -> web.Response:
-        """Answers when the rows of a request are committed. Without a condition of the table the user must log in, even
-        to get the answer that there is no such table.
+        """Answers when the rows of a request are committed. For a table without a condition the user must log in, also
+        to learn that the table does not exist.
         """
         place = request.match_info["schema"], request.match_info["table"]
         session = self._session()

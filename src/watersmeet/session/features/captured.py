@@ -1,4 +1,4 @@
-"""CREATE SOURCE and CREATE TABLE with change data capture, or of messages of MQTT; RESET SOURCE.
+"""CREATE SOURCE and CREATE TABLE with change data capture, or of messages from MQTT; RESET SOURCE.
 
 RisingWave, "Ingest data from PostgreSQL CDC", "Ingest data from MySQL CDC", "RESET SOURCE".
 
@@ -448,7 +448,7 @@ def _as_it_is(system: System, connection: Any, options: DatabaseOptions, table: 
 @handles(CreateReceivedTable)
 @handles(CreateReceivedSource)
 def create_received(session: Session, statement: CreateReceivedTable | CreateReceivedSource) -> Result:
-    """CREATE SOURCE or CREATE TABLE of messages of MQTT, which both store as rows. Reading begins here.
+    """CREATE SOURCE or CREATE TABLE of messages from MQTT. Both store them as rows, and read those sent from now on.
 
     RisingWave, "Ingest data from MQTT brokers". Raises RUNTIME_UNAVAILABLE if the broker does not answer.
     """

@@ -1,7 +1,7 @@
-"""SYSTEM PAUSE and RESUME of materialized views (Timeplus): a paused view stands still until it is resumed.
+"""SYSTEM PAUSE and RESUME of materialized views (Timeplus): the content of a paused view does not change.
 
-All views of a database have one read position. So the operators of a paused view go on, but their output becomes the
-content of a hidden view. RESUME changes the paused view by the difference between the two, in one commit, and its
+All views of a database have one read position. So the operators of a paused view continue, but their output becomes
+the content of a hidden view. RESUME changes the paused view by the difference between the two, in one commit, and its
 operators write to it again. Until then its readers, its stream (INTO) and its sinks receive nothing.
 
 Views that read a paused one share its operators, so they are paused and resumed with it.
@@ -45,11 +45,11 @@ def pause_view(session: Session, statement: PauseView) -> Result:
 
 
 def pause(session: Session, view: Relation) -> None:
-    """Lets a view and the views that read it stand still. Raises DEPENDENT_OBJECTS if a running query reads one."""
+    """Pauses a view and the views that read it. Raises DEPENDENT_OBJECTS if a running query reads one."""
     session.require_no_transaction("SYSTEM PAUSE MATERIALIZED VIEW")
     database, kept = session.database, _kept(session)
     if view.id in kept:
-        session.notice(f"{view.title} is paused already")
+        session.notice(f"{view.title} is already paused")
         return
     readers = database.catalog.dependents(view.id)
     running = [r for r in readers if isinstance(r, Query)]
@@ -58,7 +58,7 @@ def pause(session: Session, view: Relation) -> None:
             "DEPENDENT_OBJECTS",
             f"cannot pause {view.title} because running queries read it",
             detail=sentence(f"{r.reader} reads it" for r in running),
-            hint="End them by KILL QUERY.",
+            hint="End them with KILL QUERY.",
         )
     failed = database.log.progress().stopped
     views = {i: v for i, v in refreshable(session, [view, *readers]).items() if i not in kept and i not in failed}
@@ -89,12 +89,12 @@ def pause(session: Session, view: Relation) -> None:
 
 
 def _paused(view: Relation) -> Error:
-    hint = f"SYSTEM RESUME MATERIALIZED VIEW {view.shown} lets it go on."
+    hint = f"Run SYSTEM RESUME MATERIALIZED VIEW {view.shown}."
     return error("VIEW_PAUSED", f"{view.reader} is paused", hint=hint)
 
 
 def resume(session: Session, view: Relation) -> None:
-    """Lets a view and the views that read it go on. Raises DEPENDENT_OBJECTS if a view that it reads is paused, and the
+    """Resumes a view and the views that read it. Raises DEPENDENT_OBJECTS if a view that it reads is paused, and the
     error that stopped the hidden view.
     """
     session.require_no_transaction("SYSTEM RESUME MATERIALIZED VIEW")

@@ -44,7 +44,8 @@ from watersmeet.values.serialization import from_json, to_json
 from watersmeet.values.types import BYTEA, JSONB, VARCHAR, Field
 
 _CONDITION: Final = "validate.condition.secret"
-#: The names in a condition of the headers, by lower-case names, and of the body where no column is named like it.
+#: The names of the headers (whose own names are lower-case) and of the body in a condition. A single jsonb column names
+#: the body instead.
 _HEADERS, _BODIES = "headers", ("payload", "data")
 #: Headers of requests that select how RisingWave decodes JSON; the value of the first two has no alternative.
 _MODES: Final = "x-rw-webhook-"

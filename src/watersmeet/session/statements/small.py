@@ -1,10 +1,10 @@
 """Small statements that many clients run often: INSERT of one row of constants, and SELECT of the rows in which a
 column equals a constant.
 
-Their plan is found once, from the bound statement, and kept for all statements that differ only in constants. It holds
-as long as the catalog, and the settings by which the statement was read. With a plan, a statement is neither parsed nor
+A plan is made once, from the bound statement, and kept for all statements that differ only in constants. It is valid
+until the catalog or a setting that affects reading changes. With a plan, a statement is neither parsed nor
 bound, and those of several sessions run together. Every other statement, and every value that SQL would convert or
-reject, goes the usual way.
+reject, runs the usual way.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _WHOLE_DIGITS, _SCALE = 28, 10
 
 
 class NotSmall(Exception):  # noqa: N818 - no error
-    """A value needs the conversions or the errors of SQL, so the statement goes the usual way."""
+    """A value needs the conversions or the errors of SQL, so the statement runs the usual way."""
 
 
 def shape_of(text: str) -> tuple[str, list[object]] | None:
@@ -251,7 +251,7 @@ class LookupPlan:
     """SELECT of columns of the rows in which a column has a value.
 
     select: DuckDB's SQL without the values; its first column is the one that is looked up. columns, origins: those of
-    the result. is_wide: whether it once found many rows, so that it goes the usual way.
+    the result. is_wide: whether it once found many rows; it then runs the usual way.
     """
 
     catalog: Catalog
@@ -429,7 +429,7 @@ def _plan_of(session: Session, statement: Statement, sources: _Constants | _Mark
         if isinstance(statement, Select) and isinstance(sources, _Constants):
             return _lookup_plan(session, statement, sources)
     except Error:
-        pass  # which the statement raises again
+        pass  # the statement raises it again
     return None
 
 
@@ -559,7 +559,7 @@ def _lookup(
 
 @dataclass(eq=False)
 class Lookup:
-    """A look-up of a value. outdated: whether it was not done, and must go the usual way."""
+    """A look-up of a value. outdated: whether it was not done, and must run the usual way."""
 
     session: Session
     plan: LookupPlan
@@ -578,7 +578,7 @@ class Found:
 
 
 def look_up(database: OpenDatabase, lookups: Sequence[Lookup]) -> list[Found]:
-    """The rows of look-ups, as of one moment for those of one plan."""
+    """The rows of look-ups; those of one plan are as of one moment."""
     groups: dict[tuple[str, str], list[Lookup]] = {}
     catalog = database.catalog
     failed = database.log.progress().failed
