@@ -30,6 +30,7 @@ from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.kernel.evaluation.isolated import Budget, run_isolated
 from watersmeet.store.changes import quoted
 from watersmeet.unparsing import QuerySql, map_duckdb_error, needs_isolation, to_duckdb
+from watersmeet.unparsing.pushdown import key_reads
 from watersmeet.values.types import NUMERIC, Field, Schema, SqlType, arrow_schema
 
 #: The name under which DuckDB reads Watersmeet's own rows.
@@ -358,6 +359,7 @@ def rows_with_keys(session: Session, relation: Relation, rows: pa.Table) -> pa.T
         relation.columns,
         session.catalog,
         depends_on=(relation.id,),
+        reads=lambda: key_reads(relation, rows),
     )
     return conformed(rows_beside(session, query, rows, relation, _INCOMING), schema)
 

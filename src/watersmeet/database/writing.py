@@ -532,7 +532,8 @@ def known_keys(session: Session, relation: Relation) -> KeyHashes | None:
     if known is None or not (known.fits(relation) and known.catch_up(database.log, database.segments)):
         names = ", ".join(map(quoted, relation.primary_key))
         sql = f"SELECT {names} FROM {quoted(relation.shown)} LIMIT {MOST_KEYS + 1}"
-        query = BatchQuery(sql, (), session.catalog, depends_on=(relation.id,))
+        needed = {relation.id: Needed(frozenset(relation.primary_key))}
+        query = BatchQuery(sql, (), session.catalog, depends_on=(relation.id,), reads=lambda: needed)
         rows = rows_read(session, lambda: reading(session, query, newest=True), sql, "")
         schema = arrow_schema(tuple(map(relation.column, relation.primary_key)), positional=False)
         known = database.key_hashes[relation.id] = KeyHashes(relation, conformed(rows, schema), head)

@@ -375,11 +375,11 @@ class _Decoded:
         low, high = bounds[name]
         kind = condition.column.type.arrow
         try:
-            values = pa.array(condition.values, kind).view(_NUMBERS[kind.bit_width]).to_pylist()
-        except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            return True
+            values = pa.array(condition.values, kind).view(_NUMBERS[kind.bit_width]).to_numpy()
+        except (pa.ArrowException, KeyError, OverflowError, TypeError, ValueError):
+            return True  # such as a column whose type was an integer and is wider now
         if condition.operator in ("=", "IN"):
-            return any(low <= v <= high for v in values)
+            return bool(((low <= values) & (values <= high)).any())
         if condition.operator in ("<", "<="):
             return bool(low <= values[0])
         return condition.operator not in (">", ">=") or bool(high >= values[0])
@@ -398,7 +398,7 @@ class _HashSet:
     """A set of hashes, with a coarse test that few others pass."""
 
     def __init__(self, parts: Sequence[Hashes]) -> None:
-        self._sorted = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.uint64)
+        self._sorted = np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.uint64)
         bits = min(_MOST_BITS, (len(self._sorted) * _PLACES).bit_length())
         self._low = np.uint64((1 << bits) - 1)
         self._known = np.zeros(1 << bits, np.bool_)
@@ -418,11 +418,11 @@ class _HashSet:
 def _mask(array: pa.Array, condition: Condition) -> pa.Array | None:
     """Whether each value satisfies a condition; None if that is left to DuckDB."""
     try:
-        values = [pa.scalar(v, array.type) for v in condition.values]
+        values = pa.array(condition.values, array.type)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return None  # such as a number beyond the type of the column
     if condition.operator == "IN":
-        found = pc.is_in(array, pa.array(condition.values, array.type))
+        found = pc.is_in(array, values)
     elif condition.operator in _COMPARED:
         found = _COMPARED[condition.operator](array, values[0])
     else:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import Named
@@ -21,7 +23,7 @@ from watersmeet.algebra.nodes import Arrivals, Filter, Node, Project, Scan
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import walk, with_inputs
-from watersmeet.catalog import Catalog, ExternalTable
+from watersmeet.catalog import Catalog, ExternalTable, Relation
 from watersmeet.connectors.base.sources import Condition, Constant, Operator, Pushdown
 from watersmeet.store.inplace import Needed
 from watersmeet.unparsing.texts import quoted
@@ -82,6 +84,28 @@ def stored_reads(tree: Node, sql: str, catalog: Catalog) -> dict[str, Needed]:
             other = found.get(scan.relation_id)
             found[scan.relation_id] = one if other is None else one.joined(other)
     return found
+
+
+def key_reads(relation: Relation, rows: pa.Table) -> dict[str, Needed]:
+    """What a query for the rows of a relation that have one of the keys of `rows` needs, by id: all columns, and as
+    conditions the values of each key column, or their bounds.
+    """
+    conditions: list[Condition] = []
+    for name in relation.primary_key:
+        column = relation.column(name)
+        if _class(column.type) is None or not rows.num_rows:
+            continue
+        stored = replace(column, name=relation.stored.get(name, name))
+        values = pc.drop_null(rows.column(name).cast(column.type.arrow))
+        try:
+            if len(values) <= _MOST_VALUES:
+                conditions.append(Condition(stored, "IN", tuple(pc.unique(values).to_pylist())))
+            else:
+                low, high = pc.min_max(values).as_py().values()
+                conditions += [Condition(stored, ">=", (low,)), Condition(stored, "<=", (high,))]
+        except (OverflowError, ValueError):
+            pass  # a time that Python does not have
+    return {relation.id: Needed(conditions=tuple(conditions))}
 
 
 def looked_up(tree: Node, catalog: Catalog) -> tuple[tuple[str, str], ...]:
