@@ -52,10 +52,10 @@ def with_serials(session: Session, relation: Relation, rows: pa.Table, left_out:
     for name in relation.serials:
         if name in left_out and rows.num_rows:
             place = rows.column_names.index(name)
-            values = pa.chunked_array([_numbers(session, relation, name, rows.num_rows)])
             try:
+                values = pa.chunked_array([_numbers(session, relation, name, rows.num_rows)])
                 values = values.cast(rows.schema.field(place).type)
-            except pa.ArrowInvalid:
+            except (pa.ArrowInvalid, OverflowError):
                 raise error("INVALID_VALUE", f'column "{name}" of {relation.title} has no more numbers') from None
             rows = rows.set_column(place, rows.schema.field(place), values)
     return rows

@@ -516,8 +516,8 @@ def sized(values: pa.Array) -> pa.Array:
 
 _NUMBERS: Final = {"smallint": ">h", "integer": ">i", "bigint": ">q", "real": ">f", "double precision": ">d"}
 _OID_BYTES: Final = 4
-_FLOAT: Final = re.compile(r"-?\d{1,300}(\.\d+)?([eE][-+]?\d{1,2})?")
-_DECIMAL: Final = re.compile(r"-?\d{1,28}(\.\d{1,10})?")
+_FLOAT: Final = re.compile(r"-?\d{1,300}(\.\d+)?([eE][-+]?\d{1,2})?", re.ASCII)
+_DECIMAL: Final = re.compile(r"-?\d{1,28}(\.\d{1,10})?", re.ASCII)
 _BOOLEANS: Final = {"t": True, "f": False, "true": True, "false": False}
 _GROUP_DIGITS: Final = 4
 _NEGATIVE: Final = 0x4000
@@ -665,8 +665,8 @@ def _numeric(body: Body) -> Decimal | str:
     if any(not 0 <= d < 10**_GROUP_DIGITS for d in digits):
         raise ValueError("a digit is out of range")
     whole = int("".join(f"{d:04}" for d in digits) or "0")
-    number = Decimal((0, tuple(map(int, str(whole))), _GROUP_DIGITS * (weight - len(digits) + 1)))
-    return -number if sign == _NEGATIVE else number
+    is_negative = sign == _NEGATIVE and whole != 0
+    return Decimal((int(is_negative), tuple(map(int, str(whole))), _GROUP_DIGITS * (weight - len(digits) + 1)))
 
 
 def _day(days: int) -> dt.date | str:

@@ -288,10 +288,15 @@ def _constant(node: exp.Expression) -> Constant | None:
     node = _within(node)
     if isinstance(node, exp.Neg):
         value = _constant(node.this)
-        return -value if isinstance(value, (int, Decimal)) else None
+        return negated(value) if isinstance(value, (int, Decimal)) else None
     if isinstance(node, exp.Literal):
         return str(node.name) if node.is_string else _number(node.name)
     return _cast(_constant(node.this), node.to) if isinstance(node, exp.Cast) else None
+
+
+def negated(value: int | Decimal) -> int | Decimal:
+    """The negative number with all digits, which a minus would round."""
+    return value.copy_negate() if isinstance(value, Decimal) and value else -value
 
 
 def _cast(value: Constant | None, to: exp.DataType) -> Constant | None:

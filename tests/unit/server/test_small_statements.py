@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from decimal import Decimal
 
 import psycopg
 import pytest
@@ -31,6 +32,9 @@ ROWS = [
     "NULL, 1, 1, 'no key', 1, 1, TRUE, NULL, NULL",
     "10, 1, 1, E'a\\nb', 1e3, 1, TRUE, NULL, NULL",
     "1, 9, 9, 'again', 9.5, 9.25, FALSE, '2024-03-01', NULL",
+    "11, '\u0663', 1, 'no digits', 1, 1, TRUE, NULL, NULL",
+    "12, \u0663, 1, 'no digits', 1, 1, TRUE, NULL, NULL",
+    "13, -1, -1, 'long', -1.5, -1234567890123456789012345678.0123456789, TRUE, NULL, NULL",
 ]
 
 
@@ -175,6 +179,27 @@ def test_rows_of_a_transaction_are_written_before_its_next_statement(serving):
             client.commit()
         other.execute("FLUSH")
         assert other.execute("SELECT id, name FROM items WHERE id >= 400").fetchall() == [(501, "first")]
+
+
+def test_a_transaction_that_only_reads_takes_no_row(serving):
+    served = serving(SHOP)
+    with served.connect(autocommit=True) as client:
+        for number in range(450, 454):
+            client.execute("INSERT INTO items VALUES (%s, 'a', 1)", [number], prepare=True)
+        client.execute("BEGIN READ ONLY")
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            client.execute("INSERT INTO items VALUES (%s, 'a', 1)", [454], prepare=True)
+        client.execute("ROLLBACK")
+        assert client.execute("SELECT id FROM items WHERE id = 454").fetchall() == []
+
+
+@pytest.mark.parametrize("form", ["%b", "%t"])
+def test_parameters_have_all_their_digits(serving, form):
+    served, text = serving("CREATE TABLE t (a numeric)"), "-1234567890123456789012345678.0123456789"
+    with served.connect(autocommit=True) as client:
+        for _ in range(4):
+            client.execute(f"INSERT INTO t VALUES ({form})", [Decimal(text)])
+        assert client.execute("SELECT DISTINCT CAST(a AS varchar) FROM t").fetchall() == [(text,)]
 
 
 def test_transactions_of_a_group_share_a_commit_and_fail_separately(serving):

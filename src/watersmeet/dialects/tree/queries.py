@@ -410,7 +410,7 @@ def _number(value: float | Decimal) -> exp.Expression:
         return exp.cast(exp.Literal.string(repr(value)), exp.DataType.Type.DOUBLE)
     if isinstance(value, Decimal) and not value.is_finite():
         return exp.cast(exp.Literal.string(str(value)), exp.DataType.Type.DOUBLE)
-    digits = format(abs(value), "f") if isinstance(value, Decimal) else str(abs(value))
+    digits = format(value.copy_abs(), "f") if isinstance(value, Decimal) else str(abs(value))  # abs() rounds decimals
     literal = exp.Literal.number(digits)
     return exp.Neg(this=literal) if value < 0 else literal
 

@@ -262,7 +262,7 @@ def literal(value: object, parameter: Parameter) -> exp.Expression:
     if kind is None or kind == VARCHAR:
         made = literal_of(value, "")
         return made if isinstance(value, str) else exp.Cast(this=made, to=data_type(VARCHAR))
-    if kind.is_integer and isinstance(value, (int, str)) and not isinstance(value, bool):
+    if kind.is_integer and isinstance(value, (int, str)) and str(value).isascii() and not isinstance(value, bool):
         try:
             value = int(value)
         except ValueError:

@@ -36,7 +36,7 @@ from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.session.statements.dml import insert_targets, writable
 from watersmeet.session.statements.preparing import seen
 from watersmeet.store.changes import quoted
-from watersmeet.unparsing.pushdown import constant_value
+from watersmeet.unparsing.pushdown import constant_value, negated
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import NUMERIC, Field, Schema, SqlType
@@ -52,14 +52,14 @@ _MOST_ROWS: Final = 10_000
 #: a whole.
 _TOKENS: Final = re.compile(
     r"""(?P<word>[^\W\d][\w]*+|"[^"]*+") | (?<![\w&"])'(?P<text>(?:[^'\\]++|'')*+)'
-      | (?<![\w.])(?P<number>\d++(?:\.\d++)?)(?![\w.]) | (?P<other>--|/\*|[$\\`?@'"]|\d)""",
+      | (?<![\w.])(?P<number>[0-9]++(?:\.[0-9]++)?)(?![\w.]) | (?P<other>--|/\*|[$\\`?@'"]|\d)""",
     re.VERBOSE,
 )
 
-_WHOLE: Final = re.compile(r"-?\d{1,18}")
-_NUMBER: Final = re.compile(r"-?\d{1,15}(\.\d{1,15})?")
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
-_TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?")
+_WHOLE: Final = re.compile(r"-?\d{1,18}", re.ASCII)
+_NUMBER: Final = re.compile(r"-?\d{1,15}(\.\d{1,15})?", re.ASCII)
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?", re.ASCII)
 
 #: The number of digits up to which every reader of a decimal number finds the same double precision number.
 _EXACT_DIGITS: Final = 15
@@ -197,7 +197,7 @@ def assign_to(kind: SqlType) -> Callable[[object], object] | None:
 
 
 def _negated(value: object) -> object:
-    return -value if isinstance(value, (int, Decimal)) else value
+    return negated(value) if isinstance(value, (int, Decimal)) else value
 
 
 @dataclass(frozen=True)
