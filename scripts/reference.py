@@ -98,7 +98,7 @@ def functions_page() -> str:
         + "".join(f"\n## {title}\n{table(heads, rows)}" for title, rows in common)
         + f"\n## Several rows\nIn FROM or in the select list. A semicolon separates rows.\n\n{table(heads, sets)}"
         + f"\n## Aggregates\nOver the rows `{examples.ROWS}` of `t (x int, y varchar)`.\n\n{table(heads, grouped)}"
-        + "\n## Current time\nIn a view only as a bound of a [filter on time]"
+        + "\n## Clock\nIn batch queries; the current time also in views, as a bound of a [filter on time]"
         f"(../SEMANTICS.md#the-clock-now-in-views): {clocks}.\n"
         f"\n## Roles\nThe roles of the session, in batch queries only: {roles}.\n"
         "\n## Timeplus\nTimeplus has these functions, and those above whose names are not in its own groups.\n"
