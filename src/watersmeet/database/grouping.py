@@ -1,8 +1,8 @@
-"""Rows of INSERTs that need no query: of several sessions, in one commit, and of a transaction, in one change.
+"""Group commit: the rows of INSERTs of several sessions, which need no query, in one commit.
 
-A session's INSERT outside of a transaction is a transaction of its own. The group commits all of them in one step, in
-the order in which they arrived, and each is acknowledged once the commit exists. If the group fails, each transaction
-is tried separately, so that it only fails by its own rows.
+An INSERT outside of a transaction is a separate transaction. The group commits all of them in one step, in the order of
+their arrival, and each is acknowledged once the commit exists. If the group fails, each transaction is committed
+separately, so that only those with wrong rows fail.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def _default(field: Field[Any]) -> object:
 class RowInsert:
     """The rows of one transaction for one table, with the values of its columns in order.
 
-    catalog: the one that was read for it. outdated: whether there is a newer one, so that nothing was done. failure:
-    the reason why nothing was written.
+    catalog: the catalog from which the INSERT was planned. outdated: whether a newer one exists, so that nothing was
+    written. failure: the error, after which nothing was written.
     """
 
     session: Session
@@ -68,7 +68,7 @@ def commit_rows(database: OpenDatabase, inserts: Sequence[RowInsert]) -> None:
         try:
             _commit(database, current)
         except Exception as cause:
-            # After an error of the disk, the commit may exist nevertheless.
+            # After a disk error the commit may still exist.
             if len(current) == 1 or not isinstance(cause, Error) or database.log.head() != head:
                 _fail(current, cause)
                 return

@@ -1,6 +1,6 @@
-"""Hashes of all keys that a table ever had, in memory, by which the writer finds that the key of a new row is new.
+"""Hashes in memory of all keys that a table ever had. A hash that is not among them proves that a key is new.
 
-A hash that is known proves nothing, because the row may have been deleted, or another key may have the same hash.
+A known hash proves nothing, because the row may have been deleted, or another key may have the same hash.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from watersmeet.store.segmentfiles import SegmentFiles
 #: The hashes of larger tables would take too much memory.
 MOST_KEYS: Final = 1 << 22
 
-#: The number of hashes in the set of recent ones, from which on they are sorted into the others.
+#: The number of recent hashes from which on they are merged into the sorted ones.
 _RECENT: Final = 1 << 16
 
 #: A table that is behind by more commits is read again.
@@ -48,7 +48,7 @@ class KeyHashes:
         return hash_columns([rows.column(k) for k in self._relation.primary_key], rows.num_rows)
 
     def are_new(self, hashes: Hashes) -> bool:
-        """Whether the keys are different, and no row ever had one of them."""
+        """Whether the keys are distinct, and no row ever had one of them."""
         listed: list[int] = hashes.tolist()
         if len(set(listed)) < len(listed) or not self._recent.isdisjoint(listed):
             return False

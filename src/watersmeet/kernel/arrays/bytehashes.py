@@ -1,4 +1,4 @@
-"""Hash functions of texts, as other systems define them, vectorised over the rows of an Arrow column.
+"""Hash functions of texts, as other systems define them, vectorized over the rows of an Arrow column.
 
 Each function computes all rows at once: rows are grouped by the length classes of the algorithm, and long texts are
 read block by block over the rows that still have blocks. Unlike `hashing`, nothing that is stored depends on them.
@@ -635,7 +635,7 @@ def int32(x: Words) -> Words:
 
 
 def java(t: Texts) -> Words:
-    """Java's hash over the bytes of a text, which have a sign there, as 32 bits without a sign."""
+    """Java's hash over the signed bytes of a text, as 32 unsigned bits."""
     value = np.zeros(len(t.sizes), np.uint64)
     for place, rows in _blocks(t.sizes):
         byte = t.take(rows).byte(place)

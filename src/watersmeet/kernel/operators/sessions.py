@@ -4,10 +4,10 @@ that expire.
 The state has the rows of open windows. For the keys of an epoch these and the new rows are ordered by arrival, and the
 windows are computed again from the first row of the open one, so no value depends on how rows were cut into epochs.
 
-**Sessions.** Each row that may begin a session has one next row that begins another: the first that opens, from the row
-on that would close it. The rows that do begin one are those that are reached from the first row of the key, found by
-following these links in steps of 1, 2, 4, …. The greatest time of a session is that of its key since the first row,
-unless a session begins with a row that is older than rows before it. From such a row on, the times are compared again.
+**Sessions.** Each row that may begin a session links to the row that would begin the next one: the first opening row
+from the closing row on. The rows that do begin a session are those that these links reach from the first row of the
+key, followed in steps of 1, 2, 4, …. The greatest time of a session is that of its key since the first row, unless a
+session begins with a row older than an earlier one. From such a row on, the greatest time is computed again.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from watersmeet.values.watermarks import NOW
 #: The trace of the rows of open windows.
 ROWS: Final = "rows"
 
-#: The trace of the keys that may expire: each key, the arrival of its newest row that waits, and the time of that
-#: epoch, in whose order it is sorted. Entries of keys with a later one are void.
+#: The trace of the keys that may expire: each key, the arrival of its newest waiting row, and the time of that row's
+#: epoch, which sorts the trace. An entry is void if its key has a later one.
 IDLE: Final = "idle"
 
 
@@ -240,8 +240,8 @@ def _keys(ordered: _Ordered, times: Ints, spec: WindowSpec) -> _Released:
 
 
 def _exceeding(times: Ints, ends: Ints, most: np.uint64) -> Ints:
-    """For each row, the place of the first later one of its key so that the times from one to the other have a span
-    above `most`; the number of rows if there is none. Blocks of 2^k rows are skipped, the largest first.
+    """For each row, the place of the first later row of its key with which the span of the times from the first to the
+    second exceeds `most`; the number of rows if no row does. Blocks of 2^k rows are skipped, the largest first.
     """
     count = len(times)
     blocks = [(times, times)]
@@ -299,8 +299,8 @@ def _first(found: _Released, ordered: _Ordered) -> _Released:
 class _Links:
     """For each row, the place of the row that would close a session that begins with it, or the number of rows.
 
-    Correct for rows from the first one of each key (`pending`) on whose time is the greatest so far. closes: these
-    places. greatest: the greatest time of the key up to each row, from its first one on.
+    It is correct only for rows from the first one of each key (`pending`) on, and only if their time is the greatest so
+    far. closes: these places. greatest: the greatest time of the key up to each row, from its first one on.
     """
 
     def __init__(self, ordered: _Ordered, times: Ints, closes: col.Mask, pending: Ints, spec: WindowSpec) -> None:

@@ -1,7 +1,7 @@
 """ALTER TABLE … ALTER COLUMN: its type, its DEFAULT and NOT NULL.
 
-PostgreSQL 17, "ALTER TABLE". Stored rows stay as they are: a reader casts older values to the new type. So only types
-change that keep each value: other readers of the column would have planned for the old one.
+PostgreSQL 17, "ALTER TABLE". Stored rows are not rewritten: a reader casts older values to the new type. So the new
+type must have all values of the old one, and no other object may read the column: its plan has the old type.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def _with_type(
             f"ALTER COLUMN … TYPE {kind.sql} of a column of type {column.type.sql}",
             statement.text,
             statement.column.span,
-            detail="A column gets a type that has all its values: smallint, integer, bigint and numeric in this order, "
-            "or double precision.",
+            detail="The new type must have all values of the old one: smallint, integer, bigint and numeric in this "
+            "order; smallint, integer and real to double precision.",
             hint="ADD COLUMN with the new type, UPDATE, DROP COLUMN and RENAME COLUMN replace a column.",
         )
     if column.name in relation.primary_key:
