@@ -2,7 +2,8 @@
 types of values lack, as DuckDB SQL.
 
 PostgreSQL 17, 8.3 "Character Types", 8.5 "Date/Time Types", 8.9 "Network Address Types". `char(n)` has no trailing
-blanks, which PostgreSQL ignores in comparisons and conversions; results of SELECT show them.
+blanks, which PostgreSQL ignores in comparisons and conversions (also in a text that is compared with it, which
+Watersmeet does not); results of SELECT show them.
 """
 
 from __future__ import annotations

@@ -109,6 +109,7 @@ def test_bodies_that_are_not_rows(serve):
     assert post(served.url, "t2", b"1")[0] == 404, "other tables are not there"
     assert post(served.url, "t", b'"%s"' % (b"x" * (2 << 20)))[0] == 413
     assert post(served.url, "t", b'"%s"' % (b"x" * ((2 << 20) - 2)))[0] == 200
+    assert post(served.url, "t", b'{"a": 1}', {"Content-Encoding": "gzip"})[0] == 400, "it is not compressed"
     assert served.http("/webhook/dev/public/t").status == 405
     assert post(served.url, "t", b"1", {"Origin": "http://evil.example"})[0] == 403
     assert post(served.url, "t", b"1", {"Host": "evil.example"})[0] == 403

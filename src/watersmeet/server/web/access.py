@@ -225,12 +225,16 @@ def refused(request: web.Request, err: web.HTTPException) -> web.Response:
 
 
 async def read_body(request: web.BaseRequest, most_s: float) -> bytes:
-    """The body of a request. Raises IDLE_TIMEOUT after `most_s` seconds."""
+    """The body of a request. Raises IDLE_TIMEOUT after `most_s` seconds, INVALID_PARAMETER for an encoding that is not
+    that of the body.
+    """
     try:
         async with asyncio.timeout(most_s):
             return await request.read()
     except TimeoutError:
         raise error("IDLE_TIMEOUT", "the body of the request timed out") from None
+    except web.RequestPayloadError:
+        raise error("INVALID_PARAMETER", "the body of the request does not have the encoding of its header") from None
 
 
 async def read_json(request: web.Request, most_s: float) -> dict[str, object]:
