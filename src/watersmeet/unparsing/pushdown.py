@@ -87,8 +87,8 @@ def stored_reads(tree: Node, sql: str, catalog: Catalog) -> dict[str, Needed]:
 
 
 def key_reads(relation: Relation, rows: pa.Table) -> dict[str, Needed]:
-    """What a query for the rows of a relation that have one of the keys of `rows` needs, by id: all columns, and as
-    conditions the values of each key column, or their bounds.
+    """The reads, as in `stored_reads`, of a query for the rows of a relation with the keys of `rows`: all columns, and
+    as conditions the values of each key column, or their bounds.
     """
     conditions: list[Condition] = []
     for name in relation.primary_key:
