@@ -93,10 +93,11 @@ def key_reads(relation: Relation, rows: pa.Table) -> dict[str, Needed]:
     conditions: list[Condition] = []
     for name in relation.primary_key:
         column = relation.column(name)
-        if _class(column.type) is None or not rows.num_rows:
-            continue
+        found = rows.schema.field(name).type if name in rows.schema.names else None
+        if _class(column.type) is None or found != column.type.arrow or not rows.num_rows:
+            continue  # DuckDB casts the keys
         stored = replace(column, name=relation.stored.get(name, name))
-        values = pc.drop_null(rows.column(name).cast(column.type.arrow))
+        values = pc.drop_null(rows.column(name))
         try:
             if len(values) <= _MOST_VALUES:
                 conditions.append(Condition(stored, "IN", tuple(pc.unique(values).to_pylist())))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 import watersmeet
+from watersmeet.database import reading
 from watersmeet.store import content
 from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.unparsing import pushdown
 
 ROWS = 4_000
 
@@ -68,12 +71,24 @@ def test_an_upsert_decodes_the_changes_with_its_keys(connection, decoded, count)
         ("uuid", "CAST('00000000-0000-0000-0000-' || lpad(CAST(i AS varchar), 12, '0') AS uuid)"),
     ],
 )
-def test_keys_of_all_types_replace_rows(connection, kind, key):
+def test_keys_of_all_types_replace_rows(connection, kind, key, monkeypatch):
+    monkeypatch.setattr(pushdown, "_MOST_VALUES", 10)
     connection.execute(f"CREATE TABLE t (k {kind}, part int, v int, PRIMARY KEY (k, part))")
     connection.execute(f"INSERT INTO t SELECT {key}, i, 0 FROM generate_series(0, 20) g(i)")
     connection.execute("ALTER TABLE t RENAME COLUMN k TO renamed")
     connection.execute(f"INSERT INTO t SELECT {key}, i, 1 FROM generate_series(10, 25) g(i)")
     assert connection.execute("SELECT v, count(*) FROM t GROUP BY v ORDER BY v").fetchall() == [(0, 10), (1, 16)]
+
+
+def test_keys_that_are_cast_are_no_conditions(connection):
+    connection.execute("CREATE TABLE t (k varchar, at timestamp, v int, PRIMARY KEY (k, at))")
+    connection.execute("INSERT INTO t VALUES ('1', 'infinity', 0), ('2.0', '2026-01-01', 0)")
+    relation = next(iter(connection.opened.catalog.relations.values()))
+    rows = pa.table({"k": pa.array([2.0, 3.0]), "at": pa.array(["2026-01-01", None])})
+    found = reading.rows_with_keys(connection._session, relation, rows)
+    assert found.column("k").to_pylist() == ["2.0"]
+    connection.execute("INSERT INTO t VALUES ('1', 'infinity', 1)")
+    assert connection.execute("SELECT k, v FROM t ORDER BY k").fetchall() == [("1", 1), ("2.0", 0)]
 
 
 @pytest.mark.parametrize("kind", ["bigint", "numeric", "double precision"])
