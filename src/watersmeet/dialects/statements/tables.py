@@ -98,10 +98,10 @@ def _read_identity(cursor: Cursor) -> Serial | None:
         words = span_of(cursor.rest[:1] or cursor.tokens[-1:])
         if cursor.take("START"):
             cursor.take("WITH")
-            found = replace(found, following=cursor.integer())
+            found = replace(found, following=_number(cursor, "a START below 0", words, 0))
         elif cursor.take("INCREMENT"):
             cursor.take("BY")
-            found = replace(found, step=max(cursor.integer(), 1))
+            found = replace(found, step=_number(cursor, "an INCREMENT below 1", words, 1))
         elif cursor.take("CACHE"):
             cursor.integer()
         elif not cursor.take("MINVALUE", "1") and not any(
@@ -109,6 +109,14 @@ def _read_identity(cursor: Cursor) -> Serial | None:
         ):
             raise not_supported("this option of an identity column", cursor.text, words)
     return found
+
+
+def _number(cursor: Cursor, other: str, words: Span, least: int) -> int:
+    """A number of an identity column, from `least` on; `other` is not supported."""
+    number = -1 if cursor.at("-") else cursor.integer()
+    if number < least:
+        raise not_supported(f"{other} of an identity column", cursor.text, words)
+    return number
 
 
 class Definition:
