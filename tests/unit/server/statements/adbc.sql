@@ -13,7 +13,7 @@ FROM
 ORDER BY
     attrelid, attnum
 
-#? 28 rows of 6
+#? 30 rows of 6
 SELECT oid, typname, typreceive, typbasetype, typrelid, typarray FROM pg_catalog.pg_type WHERE (typreceive != 0 OR typsend != 0) AND typtype != 'r' AND typreceive::TEXT != 'array_recv'
 
 #? 6 rows of 2 ["\"t\""]
