@@ -100,3 +100,18 @@ def test_older_changes_have_the_narrower_type_of_a_column(connection, kind):
         rows = connection.execute(f"SELECT k, v FROM t WHERE {condition} ORDER BY k").fetchall()
         assert [k for k, _ in rows] == keys
         assert all(v == Decimal(10_000_000_000 if k < 0 else k) for k, v in rows)
+
+
+def test_an_open_stream_outlives_its_table(connection):
+    filled(connection, "k int PRIMARY KEY, v int", "i, i % 7")
+    connection.execute("DELETE FROM t WHERE v = 0")
+    database = connection.opened
+    relation = next(iter(database.catalog.relations.values()))
+    with database.content.reader(database.catalog, [relation.id], newest=True) as (reader, _):
+        batches = reader.execute("SELECT k FROM t").to_arrow_reader(1_000)
+        keys = batches.read_next_batch().column(0).to_pylist()
+        connection.execute("DROP TABLE t")
+        connection.flush()
+        database._compactor.run()
+        keys += [k for batch in batches for k in batch.column(0).to_pylist()]
+    assert sorted(keys) == [k for k in range(3 * ROWS) if k % 7]
