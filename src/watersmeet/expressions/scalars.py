@@ -383,6 +383,8 @@ def _anonymous(node: Any, ctx: Context) -> Value:
 
 def _row(node: Any, ctx: Context) -> Value:
     """`(a, b)`, which is `ROW(a, b)`."""
+    if not node.expressions:
+        raise ctx.not_supported("an empty row", node)
     return nestedfunctions.row(node.expressions, ctx, bind_value)
 
 
