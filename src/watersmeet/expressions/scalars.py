@@ -170,6 +170,8 @@ def _comparison(node: Any, ctx: Context) -> Value:
     left, right = node.this, node.expression
     if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
         return _row_comparison(node, ctx)
+    if isinstance(left, exp.Tuple) and isinstance(right, exp.Subquery):
+        raise ctx.not_supported("a comparison of a row with a subquery", node)
     if isinstance(right, exp.Anonymous) and str(right.this).lower() in ("all", "some") and len(right.expressions) == 1:
         node = node.copy()  # sqlglot reads ALL (…) as a function
         right = node.expression

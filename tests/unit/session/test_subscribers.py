@@ -27,6 +27,11 @@ def connection():
         yield made
 
 
+def read(connection):
+    """Reads the newest content, so that the connection itself needs no earlier commit."""
+    connection.execute("SELECT * FROM t")
+
+
 def put(connection, *rows):
     connection.execute("INSERT INTO t VALUES " + ", ".join(f"({k}, {v})" for k, v in rows))
     connection.flush()
@@ -324,6 +329,7 @@ def test_changes_that_are_no_longer_kept(connection):
     connection.execute("ALTER SYSTEM SET retention = 0")
     token = put(connection, (1, 1))
     head = [put(connection, (k, 1)) for k in range(2, 5)][-1]
+    read(connection)
     connection.opened._compactor.run()
     problem = refused(connection.subscribe, "m", after=token)
     assert problem.condition == "HISTORY_GONE"
@@ -346,6 +352,7 @@ def test_a_subscriber_that_reads_late_keeps_what_it_needs(connection):
         numbers = [put(connection, (k, 1)) for k in range(5, 8)]
         connection.opened._compactor.run()
         assert [updates_of.next(60).commit for _ in numbers] == numbers
+    read(connection)
     connection.opened._compactor.run()
     assert refused(connection.subscribe, "m", after=token).condition == "HISTORY_GONE"
 
