@@ -281,7 +281,12 @@ def declared_of_tree(tree: exp.DataType, text: str, span: Span) -> Written:
         key, value = (type_of_tree(part, text, span) for part in tree.expressions)
         return checked_map(key, value, text, span), None
     if kind == exp.DataType.Type.STRUCT:
-        fields = tuple((f.this.name, type_of_tree(f.args["kind"], text, span)) for f in tree.expressions)
+        fields = tuple(
+            (f.this.name, type_of_tree(f.args["kind"], text, span))
+            if isinstance(f, exp.ColumnDef)
+            else (str(number), type_of_tree(f, text, span))  # Timeplus' tuple(int, string)
+            for number, f in enumerate(tree.expressions, 1)
+        )
         return SqlType("struct", fields=fields), None
     unit = ""
     if kind == exp.DataType.Type.USERDEFINED:
