@@ -31,10 +31,7 @@ def check_fed_types(
 ) -> None:
     """Raises FEATURE_NOT_SUPPORTED for a column of a type whose rules a connector's rows would not follow."""
     for column in columns:
-        kind = column.type
-        while kind.element is not None:
-            kind = kind.element
-        if kind in (JSON, UUID) or declared.get(column.name) not in (None, Declared("text")):
+        if column.type.leaf in (JSON, UUID) or declared.get(column.name) not in (None, Declared("text")):
             raise not_supported(
                 f'the declared type of column "{column.name}" of {relation.title}, which a connector fills,',
                 statement.text,
@@ -92,10 +89,7 @@ def _numbers(session: Session, relation: Relation, name: str, count: int) -> pa.
 def check_uuids(relation: Relation, rows: pa.Table) -> None:
     """Raises INVALID_VALUE for a uuid that is not in its stored form, whose equality would be wrong."""
     for column in relation.columns:
-        kind = column.type
-        while kind.element is not None:
-            kind = kind.element
-        if kind == UUID and column.name in rows.column_names:
+        if column.type.leaf == UUID and column.name in rows.column_names:
             leaves = _leaves(rows.column(column.name))
             wrong = pc.invert(pc.match_substring_regex(leaves, _STORED_UUID))
             if pc.any(wrong).as_py():

@@ -20,10 +20,10 @@ from watersmeet.connectors.postgres import target
 from watersmeet.connectors.registry import declared
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns
-from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.context import Session, error_at, located, undefined_column
 from watersmeet.dialects.schemas import find_relation, near_relations
 from watersmeet.dialects.tree.definitions import CreateRelation
-from watersmeet.errors import Span, did_you_mean, error
+from watersmeet.errors import Span, error
 from watersmeet.maintenance.refreshing import refresh
 from watersmeet.store.changes import quoted
 from watersmeet.values.types import Schema
@@ -145,13 +145,7 @@ def columns_of(below: Relation, columns: Schema, statement: CreateRelation, span
     known = {c.name: c for c in below.columns}
     for column in columns:
         if column.name not in known:
-            raise error_at(
-                statement,
-                span,
-                "UNDEFINED_COLUMN",
-                f'column "{column.name}" of relation "{below.shown}" does not exist',
-                hint=did_you_mean(column.name, known),
-            )
+            raise undefined_column(below, column.name, span, statement)
         if known[column.name].type != column.type:
             raise error_at(
                 statement,

@@ -160,6 +160,11 @@ class SqlType:
         return self.name == "map" or any(kind.has_map for kind in inner)
 
     @property
+    def leaf(self) -> SqlType:
+        """The type of the elements of an array of any depth; of others the type itself."""
+        return self if self.element is None else self.element.leaf
+
+    @property
     def entry(self) -> tuple[SqlType, SqlType]:
         """The types of the keys and values of a map."""
         assert self.element is not None

@@ -325,8 +325,7 @@ def exactly(texts: Sequence[pa.Array], columns: Schema, what: str) -> Exact:
 
 def _loses_decimals(texts: pa.Array, kind: SqlType) -> Mask | None:
     """The mask of numbers, or arrays of numbers, with more decimals than the type allows; None if all fit."""
-    while kind.element is not None:
-        kind = kind.element
+    kind = kind.leaf
     if kind.name != "numeric":
         return None
     lost = pc.match_substring_regex(texts, rf"\.[0-9]{{{kind.decimals}}}[0-9]*[1-9]")

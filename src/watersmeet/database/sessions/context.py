@@ -373,6 +373,13 @@ def undefined_relation(
     return error_at(statement, name.span, "UNDEFINED_RELATION", f'{what} "{name.shown}" does not exist', hint=hint)
 
 
+def undefined_column(relation: Relation, name: str, span: Span, statement: Statement) -> Error:
+    """The error UNDEFINED_COLUMN with similar names."""
+    message = f'column "{name}" of relation "{relation.shown}" does not exist'
+    hint = did_you_mean(name, [c.name for c in relation.columns])
+    return error_at(statement, span, "UNDEFINED_COLUMN", message, hint=hint)
+
+
 #: Lists of SHOW that every role may read, restricted to visible relations.
 _LISTS: Final = (*SHOWN, "all", "columns", "databases", "functions", "grants", "relations", "roles", "schemas")
 

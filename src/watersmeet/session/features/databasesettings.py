@@ -13,7 +13,7 @@ from watersmeet.catalog import Index, Relation, Table, View, one
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import is_called
-from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.context import Session, error_at, located, undefined_column
 from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.tree.statements import Accepted, Name, Refused, Statement
@@ -317,15 +317,9 @@ def comment_on(session: Session, statement: Comment) -> Result:
         raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", message)
     made = replace(relation, comment=statement.comment)
     if statement.column is not None:
-        column, known = statement.column, [c.name for c in relation.columns]
-        if column.name not in known or isinstance(relation, Index):
-            raise error_at(
-                statement,
-                column.span,
-                "UNDEFINED_COLUMN",
-                f'column "{column.name}" of relation "{relation.shown}" does not exist',
-                hint=did_you_mean(column.name, known),
-            )
+        column = statement.column
+        if column.name not in [c.name for c in relation.columns] or isinstance(relation, Index):
+            raise undefined_column(relation, column.name, column.span, statement)
         others = {n: c for n, c in relation.comments.items() if n != column.name}
         text = {column.name: statement.comment} if statement.comment else {}
         made = replace(relation, comments={**others, **text})

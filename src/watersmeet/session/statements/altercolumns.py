@@ -13,13 +13,13 @@ from watersmeet.catalog import ARRIVAL, Relation, Table
 from watersmeet.database.assignment import default_value
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import alter_indexes, note_names, with_column_altered
-from watersmeet.database.sessions.context import Session, error_at, sentence
+from watersmeet.database.sessions.context import Session, error_at, sentence, undefined_column
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import AlterColumn
 from watersmeet.dialects.tree.statements import Select
 from watersmeet.dialects.tree.tokens import not_supported, quoted
-from watersmeet.errors import Error, did_you_mean
+from watersmeet.errors import Error
 from watersmeet.session.statements.altering import altered, check_columns_change, readers_of
 from watersmeet.session.statements.select import select
 from watersmeet.values.types import Field, SqlType
@@ -47,15 +47,8 @@ def alter_column(session: Session, statement: AlterColumn) -> Result:
     check_columns_change(session, statement, relation, clause, sources=True)
     assert isinstance(relation, Table)
     name = statement.column.name
-    known = [c.name for c in relation.columns]
-    if name not in known:
-        raise error_at(
-            statement,
-            statement.column.span,
-            "UNDEFINED_COLUMN",
-            f'column "{name}" of relation "{relation.shown}" does not exist',
-            hint=did_you_mean(name, known),
-        )
+    if name not in [c.name for c in relation.columns]:
+        raise undefined_column(relation, name, statement.column.span, statement)
     column = relation.column(name)
     if name in relation.generated or relation.defaults.get(name) == ARRIVAL:
         raise not_supported(f'{clause} of the generated column "{name}"', statement.text, statement.column.span)

@@ -52,7 +52,7 @@ from watersmeet.database.definitions import (
 )
 from watersmeet.database.reading import lending, rows_read
 from watersmeet.database.secrets import kept_options, with_secrets
-from watersmeet.database.sessions.context import Session, error_at, located, sentence
+from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_column
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.registry import language_named
@@ -78,7 +78,7 @@ from watersmeet.dialects.tree.definitions import (
 )
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import not_supported
-from watersmeet.errors import Span, did_you_mean
+from watersmeet.errors import Span
 from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.clauses import with_schema_columns
 from watersmeet.session.features.sqlfunctions import drop_functions
@@ -217,13 +217,7 @@ def _drop_column(session: Session, statement: DropColumn, relation: Relation) ->
         if statement.if_column_exists:
             session.notice(f'column "{name}" of {relation.title} does not exist, skipping')
             return
-        raise error_at(
-            statement,
-            span,
-            "UNDEFINED_COLUMN",
-            f'column "{name}" of relation "{relation.shown}" does not exist',
-            hint=did_you_mean(name, names),
-        )
+        raise undefined_column(relation, name, span, statement)
     assert isinstance(relation, Input)
     generated = [g for g, made in relation.generated.items() if g != name and name in [c.name for c in made.reads]]
     event_time = relation.event_time is not None and relation.event_time.column == name
@@ -338,13 +332,7 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
     old, new = statement.column, statement.new
     names = [c.name for c in relation.columns]
     if old.name not in names:
-        raise error_at(
-            statement,
-            old.span,
-            "UNDEFINED_COLUMN",
-            f'column "{old.name}" of relation "{relation.shown}" does not exist',
-            hint=did_you_mean(old.name, names),
-        )
+        raise undefined_column(relation, old.name, old.span, statement)
     if any(n.lower() == new.name.lower() for n in names if n != old.name):
         raise error_at(
             statement, new.span, "DUPLICATE_COLUMN", f'column "{new.name}" of {relation.title} already exists'
