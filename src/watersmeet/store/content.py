@@ -187,11 +187,10 @@ class Content:
             overlaid = [one for one in past if one.relation_id not in large]
             undoing = Undoing(self._changes, moment_at(self._log, catalog), catalog, overlaid) if overlaid else None
             with self._lock:
-                moment = moment_at(self._log, catalog) if large else self._moment
-                if loaded and not (not newest and self._shows(catalog, loaded)):
+                if loaded and (newest or not self._shows(catalog, loaded)):
                     moment = self.refresh(catalog, loaded, newest=newest, owner=owner)
-                elif loaded:
-                    moment = self._moment
+                else:
+                    moment = moment_at(self._log, catalog) if large and not loaded else self._moment
                 covered = [self._overlays[i].upto for i in loaded if newest and i in self._overlays]
                 head = covered[0] if covered else self._log.head() if large else 0
                 own = {i: list(self._own.get((i, id(owner)), ())) for i in large if newest}
