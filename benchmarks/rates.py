@@ -52,7 +52,7 @@ class Served:
 
     @property
     def url(self) -> str:
-        """What libpq connects to."""
+        """The connection string for libpq."""
         return f"postgresql://{self.user}:{PASSWORD}@127.0.0.1:{self.port}/{self.database}"
 
 

@@ -9,10 +9,7 @@ processor time is that of the server's process.
 from __future__ import annotations
 
 import argparse
-import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +20,7 @@ import psycopg
 from scripts.servers.postgres import Postgres
 
 from benchmarks.processes import cpu_seconds
+from benchmarks.rates import watersmeet
 
 MADE = "CREATE TABLE t (id bigint PRIMARY KEY, note varchar, amount double precision);"
 ROWS = "INSERT INTO t SELECT i, 'row ' || i, i / 7.0::double precision FROM generate_series(1, {rows}) AS g(i);"
@@ -38,18 +36,12 @@ CREATE MATERIALIZED VIEW v AS SELECT id, note, amount FROM big;
 @contextmanager
 def served(folder: Path, statements: str, *options: str) -> Iterator[psycopg.Connection]:
     """A connection to a server of Watersmeet that has run statements."""
-    script = folder / "fill.sql"
-    script.write_text(statements + "FLUSH;")
-    command = [sys.executable, "-m", "watersmeet", "serve", "--path", str(folder / "db"), "--port", "0"]
-    command += ["--runtime", "inprocess", *options, str(script)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            found = next(m for line in process.stderr or () if (m := re.match(r"listening on \S+:(\d+)", line)))
-            with psycopg.connect(host="127.0.0.1", port=int(found[1]), user="bench", autocommit=True) as client:
-                PROCESSES[client] = process.pid
-                yield client
-        finally:
-            process.terminate()
+    with (
+        watersmeet(folder, statements, *options) as server,
+        psycopg.connect(host="127.0.0.1", port=server.port, user=server.user, autocommit=True) as client,
+    ):
+        PROCESSES[client] = server.pid
+        yield client
 
 
 #: Of each client of Watersmeet, the process of its server; PostgreSQL has one for each client.
