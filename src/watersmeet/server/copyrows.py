@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from watersmeet.errors import Error, error
-from watersmeet.server.valuebytes import EPOCH_DAYS, EPOCH_US
+from watersmeet.server.valuebytes import EPOCH_DAYS, EPOCH_US, UUID_DIGITS
 from watersmeet.values.types import Field, Schema, SqlType
 
 #: Characters and their escapes in the text format; the backslash is first in both directions.
@@ -214,9 +214,8 @@ _VARIABLE: Final = ("varchar", "bytea", "jsonb", "json", "numeric")
 _INTERVAL: Final = np.dtype([("microseconds", ">i8"), ("days", ">i4"), ("months", ">i4")])
 _MONTH_DAY_NANO: Final = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])
 
-#: The two digits of each byte, and the positions of the digits in the text of a uuid.
+#: The two digits of each byte.
 _UUID_TEXTS: Final = np.array([[b"%x" % (n >> 4), b"%x" % (n & 15)] for n in range(256)], "S1")
-_UUID_DIGITS: Final = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 
 #: The digits of each group of four, as text.
 _DIGITS: Final = np.array([b"%04d" % n for n in range(10_000)], "S4")
@@ -383,7 +382,7 @@ def _fixed_column(data: np.ndarray, missing: np.ndarray, kind: SqlType) -> pa.Ar
     if kind.name == "uuid":
         digits = _UUID_TEXTS[data].reshape(len(data), 32)
         texts = np.full((len(data), 36), b"-", "S1")
-        texts[:, _UUID_DIGITS] = digits
+        texts[:, UUID_DIGITS] = digits
         return pa.array(texts.view("S36")[:, 0].astype("U36"), pa.string(), mask=missing)
     values = data.view(_FIXED[kind.name])[:, 0]
     native = values.astype(values.dtype.newbyteorder("="))

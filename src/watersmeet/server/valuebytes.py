@@ -313,13 +313,13 @@ def fixed_values(values: pa.Array, kind: SqlType) -> np.ndarray | None:
 
 
 #: The positions of digits in the text of a uuid, and the values of digits by their bytes.
-_UUID_DIGITS: Final = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
+UUID_DIGITS: Final = np.array([i for i in range(36) if i not in (8, 13, 18, 23)])
 _DIGITS: Final = np.array([int(chr(i), 16) if chr(i) in "0123456789abcdef" else 0 for i in range(256)], np.uint8)
 
 
 def _binary_uuids(values: pa.Array) -> np.ndarray:
     texts = pa.concat_arrays([pc.fill_null(values, "0" * 36)]).cast(_STRING)
-    digits = _DIGITS[np.frombuffer(contents(texts.cast(BINARY)), np.uint8).reshape(-1, 36)[:, _UUID_DIGITS]]
+    digits = _DIGITS[np.frombuffer(contents(texts.cast(BINARY)), np.uint8).reshape(-1, 36)[:, UUID_DIGITS]]
     found: np.ndarray = np.ascontiguousarray(digits[:, ::2] << 4 | digits[:, 1::2]).view("V16")[:, 0]
     return found
 
