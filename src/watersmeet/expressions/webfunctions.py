@@ -104,7 +104,7 @@ _NUMBER: Final = " + ".join(
 )  # fmt: skip
 #: A cast that fails with the text in its message.
 _FAILS: Final = "CAST(a0 AS BIGINT)"
-_ISFOUR: Final = f"coalesce({_four('true', 'false')}, false)"
+_IS_FOUR: Final = f"coalesce({_four('true', 'false')}, false)"
 
 
 def _dotted(number: str, last: str | None = None) -> str:
@@ -186,8 +186,8 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
                                  f"ELSE {_shown('_d')} END")),
     "to_ipv6_or_default": _text(_six(f"CASE WHEN _d IS NULL THEN '::' ELSE {_shown('_d')} END")),
     "to_ipv6_or_null": _text(_six(f"CASE WHEN _d IS NOT NULL THEN {_shown('_d')} END")),
-    "is_ipv4_string": [signature("text", "bool", _ISFOUR)],
-    "is_ipv6_string": [signature("text", "bool", f"({address_sql('a0')}) IS NOT NULL AND NOT {_ISFOUR}")],
+    "is_ipv4_string": [signature("text", "bool", _IS_FOUR)],
+    "is_ipv6_string": [signature("text", "bool", f"({address_sql('a0')}) IS NOT NULL AND NOT {_IS_FOUR}")],
     "base64_decode": _text("decode(from_base64(a0))"),
     "try_base64_decode": _text("coalesce(TRY(decode(from_base64(a0))), '')"),
     "base64_encode": [signature("text", "text", "to_base64(encode(a0))"), signature("bytea", "text", "to_base64(a0)")],

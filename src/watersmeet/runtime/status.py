@@ -92,9 +92,8 @@ class ViewStatus:
 
     ready: whether its history was read. rows_in: the rows that its scans read since it was created. late: rows dropped
     as late. watermark: the lowest watermark of its inputs with an event time, as text; None while one has none.
-    held_back_by: the name of the input with that watermark. error: why the view was stopped. paused: whether it
-    stands still until it is resumed. writing: why the stream of
-    INTO rejects its rows.
+    held_back_by: the name of the input with that watermark. error: why the view was stopped. paused: whether it stands
+    still until it is resumed. writing: why the stream of INTO rejects its rows.
     """
 
     id: str

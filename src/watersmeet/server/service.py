@@ -70,9 +70,8 @@ class Endpoint:
     """The address and options of the server.
 
     port, http_port: 0 for any free port; http_port: None for no HTTP. worker: the place among the workers that share
-    the port, if any. certificate, key: those of TLS, in PEM. dialect:
-    the default of clients. allow_files: whether clients' statements may read local files. While the database has no
-    users, all clients on this machine are admitted.
+    the port, if any. certificate, key: those of TLS, in PEM. dialect: the default of clients. allow_files: whether
+    clients' statements may read local files. While the database has no users, all clients on this machine are admitted.
     """
 
     host: str = "127.0.0.1"
