@@ -40,7 +40,7 @@ _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 5.0
 #: The longest wait of a FLUSH for a broker.
 _ANSWER_S: Final = 30.0
 #: The errors of `deliver` that a row causes, which then becomes a dead letter.
-_OF_ROWS: Final = ("INVALID_VALUE", "NOT_NULL_VIOLATION")
+_OF_ROWS: Final = ("INVALID_VALUE", "NOT_NULL_VIOLATION", "VALUE_TOO_LONG")
 
 
 class ReceivingStatus(NamedTuple):

@@ -104,29 +104,32 @@ class Stream(Table):
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookTable(Table):
-    """A table whose rows also arrive as HTTP requests. options: those of its connector; the generated ones have the
-    conditions that requests must meet.
-    """
+class PushedTable(Table):
+    """A table whose rows another system sends, and no source of the circuit reads. options: those of its connector."""
 
-    words: ClassVar[Words] = Words("table", show=("tables",), show_create=("table", "stream"), drop=("table", "topic"))
-    entry: ClassVar[str] = "webhook table"
     can_alter_columns: ClassVar[bool] = False
 
     options: dict[str, str] = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ReceivedTable(Table):
-    """A table whose rows are messages of a broker that keeps no log. options: those of its connector."""
+class WebhookTable(PushedTable):
+    """A table whose rows also arrive as HTTP requests. The generated options have the conditions that requests must
+    meet.
+    """
+
+    words: ClassVar[Words] = Words("table", show=("tables",), show_create=("table", "stream"), drop=("table", "topic"))
+    entry: ClassVar[str] = "webhook table"
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedTable(PushedTable):
+    """A table whose rows are messages of a broker that keeps no log."""
 
     words: ClassVar[Words] = Words(
         "table", show=("tables", "sources"), show_create=("table", "stream"), drop=("table", "topic")
     )
     entry: ClassVar[str] = "received table"
-    can_alter_columns: ClassVar[bool] = False
-
-    options: dict[str, str] = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

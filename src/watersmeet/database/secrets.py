@@ -11,10 +11,9 @@ from watersmeet.catalog import (
     External,
     MaterializedView,
     MessageFormat,
-    ReceivedTable,
+    PushedTable,
     Relation,
     View,
-    WebhookTable,
 )
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.parsing import without_secrets
@@ -110,7 +109,7 @@ def uses_secret(relation: Relation, name: str) -> bool:
     if isinstance(relation, Connection):
         return any(referred(value) == name for value in relation.options.values())
     options = [*relation.connector.values(), *(relation.format.options.values() if relation.format else ())]
-    if isinstance(relation, ReceivedTable | WebhookTable):
+    if isinstance(relation, PushedTable):
         options += relation.options.values()
     return any(referred(value) == name for value in options)
 

@@ -15,7 +15,7 @@ from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, has_months, 
 from watersmeet.catalog import ARRIVAL, Connection, EventTime, Input
 from watersmeet.catalog.rowless import ConnectionType
 from watersmeet.connectors.registry import SOURCES, check_connector, check_options
-from watersmeet.database.assignment import default_values
+from watersmeet.database.assignment import default_values, generated_columns
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.dialects.tree.definitions import (
@@ -42,6 +42,49 @@ def column_defaults(statement: CreateRelation) -> dict[str, str]:
             hint="Write a generated column: other type AS (coalesce(column, …)).",
         )
     return {**dict.fromkeys(statement.arrivals, ARRIVAL), **default_values(statement)}
+
+
+def input_fields(session: Session, statement: CreateRelation) -> dict[str, Any]:
+    """The fields of the catalog entry of a source or table, for `new_relation`, apart from keys, conflicts, limits of
+    types and the connector. Raises the errors of its clauses.
+    """
+    generated, functions = generated_columns(session, statement)
+    return {
+        "format": statement.format,
+        "message_parts": dict(statement.message_parts),
+        "event_time": event_time(statement),
+        "defaults": column_defaults(statement),
+        "generated": generated,
+        "functions": functions,
+    }
+
+
+def table_fields(session: Session, statement: CreateTable) -> dict[str, Any]:
+    """As `input_fields`, for a table: all but the connector."""
+    return {
+        **input_fields(session, statement),
+        **limit_fields(statement),
+        "primary_key": statement.primary_key,
+        "append_only": statement.append_only,
+        "conflict": statement.conflict,
+    }
+
+
+def limit_fields(statement: CreateRelation) -> dict[str, Any]:
+    """The limits of the types of written rows, and the columns with numbers in sequence."""
+    return {
+        "ranges": dict(statement.ranges),
+        "lengths": dict(statement.lengths),
+        "declared": dict(statement.declared_types),
+        "serials": dict(statement.serials),
+    }
+
+
+def refuse_serials(statement: CreateRelation) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for columns with numbers in sequence, whose rows a connector fills."""
+    if statement.serials:
+        feature = "serial or identity of a column that a connector fills"
+        raise not_supported(feature, statement.text, statement.name_span)
 
 
 #: Options of WITH about event time, which are not passed to the connector.

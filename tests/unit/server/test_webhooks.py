@@ -116,6 +116,18 @@ def test_bodies_that_are_not_rows(serve):
     assert served.python.execute("SELECT count(*) FROM t").fetchone() == (1,)
 
 
+def test_columns_keep_their_declared_types(serve):
+    served = serve("CREATE TABLE t (id uuid, name varchar(3), code char(2)) WITH (connector = 'webhook')")
+    known = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    assert post(served.url, "t", f'{{"id": "{known}", "name": "abc   ", "code": "x "}}'.encode())[0] == 200
+    status, answer = post(served.url, "t", b'{"name": "abcd"}')
+    assert (status, json.loads(answer)["error"]["condition"]) == (422, "VALUE_TOO_LONG")
+    assert rows(served, "SELECT id::varchar, name FROM t") == [(known, "abc")]
+    with pytest.raises(watersmeet.Error) as refused:
+        served.python.execute("CREATE TABLE n (id serial, a int) WITH (connector = 'webhook')")
+    assert refused.value.condition == "FEATURE_NOT_SUPPORTED"
+
+
 def test_fields_headers_lines_and_generated_columns(serve):
     served = serve("""CREATE TABLE orders (id int PRIMARY KEY, price numeric, at timestamptz, twice int AS (id * 2))
         INCLUDE header 'X-Event' AS event WITH (connector = 'webhook', is_batched = true)

@@ -113,6 +113,17 @@ def test_parts_of_messages_and_those_that_are_no_rows(topic, connect):
         assert refused.value.condition == condition
 
 
+@pytest.mark.parametrize("kind", ["TABLE", "SOURCE"])
+def test_a_text_that_is_too_long_becomes_a_dead_letter(topic, connect, kind):
+    connection = connect()
+    connection.execute(f"CREATE {kind} s (n int, text varchar(3)) WITH ({topic.options()}) FORMAT PLAIN ENCODE JSON")
+    topic.send([b'{"n": 1, "text": "abc"}', b'{"n": 2, "text": "abcd"}', b'{"n": 3}'])
+    assert values(connection, "SELECT n FROM s") == [1, 3]
+    assert values(connection, "SELECT reason FROM watersmeet.dead_letters") == [
+        "value too long for type character varying(3)"
+    ]
+
+
 def test_a_join_as_scripts_write_it(topic, connect):
     connection = connect()
     connection.execute(f"""

@@ -81,7 +81,7 @@ _OF_PROGRAMS: Final = ("/metrics", "/subscribe", "/webhook/")
 
 #: Statuses of answers to webhooks that differ from those of other requests: after 503, senders try again.
 _OF_HOOKS: Final = {
-    **dict.fromkeys(("INVALID_VALUE", "NOT_NULL_VIOLATION"), 422),
+    **dict.fromkeys(("INVALID_VALUE", "NOT_NULL_VIOLATION", "VALUE_TOO_LONG"), 422),
     **dict.fromkeys(("DISK_FULL", "READ_ONLY_SESSION", "RUNTIME_UNAVAILABLE", "WRITER_FENCED"), 503),
 }
 

@@ -56,7 +56,13 @@ from watersmeet.dialects.tree.definitions import CreateRelation, CreateSource, C
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported
 from watersmeet.errors import did_you_mean, error
-from watersmeet.session.clauses import column_defaults, event_time, with_schema_columns
+from watersmeet.session.clauses import (
+    input_fields,
+    limit_fields,
+    refuse_serials,
+    table_fields,
+    with_schema_columns,
+)
 from watersmeet.session.handlers import handles
 from watersmeet.values.serialization import to_json
 from watersmeet.values.types import VARCHAR, Field, Schema, SqlType
@@ -468,23 +474,13 @@ def create_received(session: Session, statement: CreateReceivedTable | CreateRec
         )
     statement = with_schema_columns(session, statement)
     check_columns(statement.columns, statement)
-    generated, functions = generated_columns(session, statement)
-    made = new_relation(
-        session,
-        statement,
-        ReceivedTable if is_table else ReceivedSource,
-        statement.columns,
-        primary_key=statement.primary_key,
-        append_only=statement.append_only if isinstance(statement, CreateTable) else True,
-        conflict=statement.conflict if isinstance(statement, CreateTable) else None,
-        options=dict(statement.options),
-        format=statement.format,
-        message_parts=dict(statement.message_parts),
-        event_time=event_time(statement),
-        defaults=column_defaults(statement),
-        generated=generated,
-        functions=functions,
-    )
+    refuse_serials(statement)
+    if isinstance(statement, CreateTable):
+        fields = table_fields(session, statement)
+    else:
+        fields = {**input_fields(session, statement), **limit_fields(statement), "append_only": True}
+    kind = ReceivedTable if is_table else ReceivedSource
+    made = new_relation(session, statement, kind, statement.columns, options=dict(statement.options), **fields)
     with own_transaction(session), located(statement, statement.name_span):
         if made.format is not None:
             session.require_files(made.format.options)

@@ -21,7 +21,7 @@ from sqlglot import exp
 from watersmeet.catalog import GeneratedColumn, MessageFormat, WebhookTable
 from watersmeet.connectors.base.messages import MessageSpec, new_decoder
 from watersmeet.connectors.http import WEBHOOK_OPTIONS
-from watersmeet.database.assignment import bound_value, generated_columns, positional
+from watersmeet.database.assignment import bound_value, positional
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.secrets import kept, with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located
@@ -37,7 +37,7 @@ from watersmeet.formats.jsonscan import is_valid
 from watersmeet.formats.payloads import HEADERS, Messages, as_texts
 from watersmeet.kernel.evaluation.expressions import generated_values
 from watersmeet.kernel.metrics import Counters
-from watersmeet.session.clauses import column_defaults, event_time
+from watersmeet.session.clauses import refuse_serials, table_fields
 from watersmeet.session.handlers import handles
 from watersmeet.system.secretvalues import referred, revealed
 from watersmeet.values.serialization import from_json, to_json
@@ -73,22 +73,9 @@ def create_webhook_table(session: Session, statement: CreateWebhookTable) -> Res
         WEBHOOK_OPTIONS.read(statement.options).check()
     options = {n: v for n, v in statement.options.items() if n != "connector"}
     check_columns(statement.columns, statement)
-    generated, functions = generated_columns(session, statement)
-    table = new_relation(
-        session,
-        statement,
-        WebhookTable,
-        statement.columns,
-        primary_key=statement.primary_key,
-        append_only=statement.append_only,
-        conflict=statement.conflict,
-        options=options,
-        message_parts=dict(statement.message_parts),
-        event_time=event_time(statement),
-        defaults=column_defaults(statement),
-        generated=generated,
-        functions=functions,
-    )
+    refuse_serials(statement)
+    fields = table_fields(session, statement)
+    table = new_relation(session, statement, WebhookTable, statement.columns, options=options, **fields)
     new_decoder(_spec(table))  # raises the errors of columns that can't be read from JSON
     if statement.condition is not None:
         whole = _whole(table)

@@ -29,8 +29,10 @@ from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.clauses import (
     OPTIONS,
-    column_defaults,
     event_time,
+    input_fields,
+    refuse_serials,
+    table_fields,
     with_connections,
     with_connector,
     with_schema_columns,
@@ -66,32 +68,12 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     statement = with_schema_columns(session, statement)
     if statement.query is not None:
         return _create_table_as(session, statement, query or batch_query(session, statement.query, statement.text))
-    generated, functions = generated_columns(session, statement)
-    relation = _checked(
-        session,
-        new_relation(
-            session,
-            statement,
-            Table,
-            statement.columns,
-            primary_key=statement.primary_key,
-            append_only=statement.append_only,
-            conflict=statement.conflict,
-            connector=_connector(session, statement),
-            depends_on=connections,
-            format=statement.format,
-            message_parts=dict(statement.message_parts),
-            event_time=event_time(statement),
-            defaults=column_defaults(statement),
-            generated=generated,
-            functions=functions,
-            ranges=dict(statement.ranges),
-            lengths=dict(statement.lengths),
-            declared=dict(statement.declared_types),
-            serials=dict(statement.serials),
-        ),
-        statement,
+    fields = table_fields(session, statement)
+    connector = _connector(session, statement)
+    relation = new_relation(
+        session, statement, Table, statement.columns, connector=connector, depends_on=connections, **fields
     )
+    relation = _checked(session, relation, statement)
     if relation.connector:
         operators = compile_connector_table(relation)
         fill(session, relation, operators)
@@ -143,29 +125,17 @@ def create_source(session: Session, statement: CreateSource) -> Result:
             hint="CREATE TABLE … WITH (connector = …) keeps the last row of each key.",
         )
     statement = with_schema_columns(session, statement)
-    generated, functions = generated_columns(session, statement)
-    add(
+    source = new_relation(
         session,
-        _checked(
-            session,
-            new_relation(
-                session,
-                statement,
-                Source,
-                statement.columns,
-                append_only=True,
-                connector=_connector(session, statement),
-                depends_on=connections,
-                format=statement.format,
-                message_parts=dict(statement.message_parts),
-                event_time=event_time(statement),
-                defaults=column_defaults(statement),
-                generated=generated,
-                functions=functions,
-            ),
-            statement,
-        ),
+        statement,
+        Source,
+        statement.columns,
+        append_only=True,
+        connector=_connector(session, statement),
+        depends_on=connections,
+        **input_fields(session, statement),
     )
+    add(session, _checked(session, source, statement))
     return Result("CREATE SOURCE")
 
 
@@ -251,11 +221,8 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
         )
     check_columns(relation.columns, statement)
     if relation.connector:
-        declared = statement.declared_types
-        if statement.serials:
-            feature = "serial or identity of a column that a connector fills"
-            raise not_supported(feature, statement.text, statement.name_span)
-        check_fed_types(relation, relation.columns, declared, statement, statement.name_span)
+        refuse_serials(statement)
+        check_fed_types(relation, relation.columns, statement.declared_types, statement, statement.name_span)
         with located(statement, statement.name_span):
             session.require_files(relation.connector)
             if relation.format is not None:
