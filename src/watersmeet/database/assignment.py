@@ -5,8 +5,9 @@ It also handles DEFAULT, generated columns, and the rows that UPDATE, DELETE and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 import duckdb
@@ -23,6 +24,7 @@ from watersmeet.catalog import (
     one,
 )
 from watersmeet.connectors.registry import connector_named
+from watersmeet.database.columntypes import FLAG
 from watersmeet.database.reading import BatchQuery, batch_query, converted, omitted, table_tree
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateStream, MergeClauses
@@ -36,7 +38,7 @@ from watersmeet.expressions.context import Context, Value, columns_of, decimal_l
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.store.changes import quoted
 from watersmeet.values.spans import own_span, set_span
-from watersmeet.values.types import NUMERIC, VARCHAR, Field, Schema, SqlType
+from watersmeet.values.types import BOOLEAN, NUMERIC, VARCHAR, Field, Schema, SqlType
 
 _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
     "boolean": exp.DataType.Type.BOOLEAN,
@@ -62,6 +64,9 @@ _PLAIN_DIGITS: Final = {"real": 8, "double precision": 11, "numeric": 11}
 
 _DATES: Final = ("date", "timestamp", "timestamptz")
 _DOCUMENTS: Final = ("json", "jsonb")
+
+
+NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -125,30 +130,50 @@ def typed_query(tree: exp.Expression, targets: Sequence[Target]) -> exp.Expressi
     return tree
 
 
-def without_defaults(
-    tree: exp.Expression, targets: Sequence[Target], statement: Statement
-) -> tuple[exp.Expression, tuple[Target, ...]]:
-    """The query of an INSERT without the columns that are DEFAULT in each row of VALUES, and the remaining targets.
-    Raises FEATURE_NOT_SUPPORTED if a column is DEFAULT in only some rows, or if no column remains.
+@dataclass(frozen=True)
+class Filled:
+    """The query of an INSERT with NULL in the places of DEFAULT.
+
+    targets: those of its first columns, without columns that are DEFAULT in each row. flagged: the columns of the
+    table that are DEFAULT in some rows; for each the query has a further column, which is true in these rows. rows:
+    whether it has one more column, because each value is DEFAULT.
     """
+
+    tree: exp.Expression
+    targets: tuple[Target, ...]
+    flagged: tuple[str, ...] = ()
+    rows: bool = False
+
+    @property
+    def beside(self) -> int:
+        """The number of the query's columns that are no values."""
+        return len(self.flagged) + self.rows
+
+
+def without_defaults(tree: exp.Expression, targets: Sequence[Target], statement: Statement) -> Filled:
+    """The query of an INSERT without DEFAULT. Raises FEATURE_NOT_SUPPORTED for DEFAULT of a field of a column."""
     listed = tree.expressions if isinstance(tree, exp.Values) else []
     rows = [row.expressions for row in listed if isinstance(row, exp.Tuple)]
-    words = {n: [row[n] for row in rows if n < len(row) and is_default(row[n])] for n in range(len(targets))}
-    left_out = {n for n, found in words.items() if rows and len(found) == len(rows)}
-    for n, found in words.items():
-        if found and (n not in left_out or len(left_out) == min(len(targets), len(rows[0]))):
-            raise not_supported(
-                "DEFAULT in some rows of VALUES only, or in place of all values,",
-                statement.text,
-                node_span(found[0]),
-                hint="Leave the column out of the list of columns.",
-            )
-    if not left_out:
-        return tree, tuple(targets)
+    width = min(len(targets), len(rows[0]) if rows else 0)
+    words = {n: [n < len(row) and is_default(row[n]) for row in rows] for n in range(width)}
+    if not any(any(found) for found in words.values()) or len({len(row) for row in rows}) > 1:
+        return Filled(tree, tuple(targets))
+    left_out = {n for n, found in words.items() if all(found)}
+    flagged = [n for n, found in words.items() if any(found) and n not in left_out]
+    for n in flagged:
+        if targets[n].path:
+            place = node_span(next(row[n] for row in rows if is_default(row[n])))
+            raise not_supported("DEFAULT of a field", statement.text, place, hint="Leave the field out.")
     tree = tree.copy()
-    for row in tree.expressions:
-        row.set("expressions", [v for n, v in enumerate(row.expressions) if n not in left_out])
-    return tree, tuple(t for n, t in enumerate(targets) if n not in left_out)
+    for number, row in enumerate(tree.expressions):
+        values = [exp.null() if n in words and words[n][number] else v for n, v in enumerate(row.expressions)]
+        kept = [v for n, v in enumerate(values) if n not in left_out]
+        flags = [exp.Boolean(this=words[n][number]) for n in flagged]
+        row.set("expressions", [*kept, *flags] or [exp.true()])
+    others = tuple(t for n, t in enumerate(targets) if n not in left_out)
+    return Filled(
+        tree, others, tuple(targets[n].place[0] for n in flagged), rows=len(left_out) == len(rows[0]) and not flagged
+    )
 
 
 def check_types(columns: Schema, targets: Sequence[Target], statement: Statement) -> None:
@@ -165,18 +190,29 @@ def check_types(columns: Schema, targets: Sequence[Target], statement: Statement
             )
 
 
-def assignable(query: BatchQuery, targets: Sequence[Target], relation: Relation, now_us: int) -> BatchQuery:
+def assignable(
+    query: BatchQuery, targets: Sequence[Target], relation: Relation, now_us: int, flagged: Sequence[str] = ()
+) -> BatchQuery:
     """The query for rows of `relation`, in which targets are cast and other columns have their values of `omitted` at
-    the time `now_us`.
+    the time `now_us`. flagged: as in `Filled`; the result has their columns after those of the relation.
     """
-    given = {t.place: t.converted(f"x{i}", c.type) for i, (c, t) in enumerate(zip(query.columns, targets, strict=True))}
+    given = {
+        t.place: t.converted(f"x{i}", c.type) for i, (c, t) in enumerate(zip(query.columns, targets, strict=False))
+    }
     named = {place[0] for place in given}
-    columns = [
-        f"{_packed((c.name,), c.type, given) if c.name in named else omitted(relation, c, now_us)} AS c{i}"
-        for i, c in enumerate(relation.columns)
-    ]
-    sql = f"SELECT {', '.join(columns)} FROM ({query.sql}) AS q({', '.join(f'x{i}' for i in range(len(targets)))})"
-    return replace(query, sql=sql, columns=relation.columns, exact=relation.columns)
+    flags = {name: f"x{len(targets) + i}" for i, name in enumerate(flagged)}
+    columns = []
+    for column in relation.columns:
+        value = _packed((column.name,), column.type, given) if column.name in named else ""
+        if column.name in flags or not value:
+            default = omitted(relation, column, now_us)
+            value = f"CASE WHEN {flags[column.name]} THEN {default} ELSE {value} END" if value else default
+        columns.append(f"{value} AS c{len(columns)}")
+    columns += [f"{flag} AS f{i}" for i, flag in enumerate(flags.values())]
+    names = ", ".join(f"x{i}" for i in range(len(query.columns)))
+    exact = (*relation.columns, *(Field(f"{FLAG}{name}", BOOLEAN) for name in flags))
+    sql = f"SELECT {', '.join(columns)} FROM ({query.sql}) AS q({names})"
+    return replace(query, sql=sql, columns=exact, exact=exact)
 
 
 def _packed(place: tuple[str, ...], kind: SqlType, given: Mapping[tuple[str, ...], str]) -> str:
@@ -442,7 +478,7 @@ def positional(value: Value, given: Schema) -> GeneratedColumn:
     return GeneratedColumn(value.finish().substitute(places).sql(), reads)
 
 
-def check_given(relation: Relation, targets: Sequence[Target], statement: Statement) -> None:
+def check_given(relation: Relation, targets: Iterable[Target], statement: Statement) -> None:
     """Raises READ_ONLY_RELATION if a statement assigns a generated column."""
     for target in targets:
         if target.column.name in relation.always_generated:
@@ -455,12 +491,24 @@ def check_given(relation: Relation, targets: Sequence[Target], statement: Statem
             )
 
 
-def assigned(relation: Relation, statement: Update) -> tuple[Target, ...]:
-    """The columns that an UPDATE sets. Raises UNDEFINED_COLUMN, DUPLICATE_COLUMN, and errors of columns that can't be
-    assigned.
+def assigned(relation: Relation, statement: Update, *, defaults: bool = False) -> tuple[Target, ...]:
+    """The columns that an UPDATE sets. defaults: whether values may be DEFAULT, also those of generated columns.
+
+    Raises UNDEFINED_COLUMN, DUPLICATE_COLUMN, and errors of columns that can't be assigned.
     """
     found = named_targets(relation, tuple(n for n, _ in statement.assignments), statement)
-    check_given(relation, found, statement)
+    pairs = zip(found, statement.assignments, strict=True)
+    check_given(relation, [t for t, (_, v) in pairs if not (defaults and is_default(v))], statement)
+    for target, (_, value) in zip(found, statement.assignments, strict=True):
+        serial = relation.serials.get(target.column.name)
+        if serial is not None and serial.identity == "always" and not is_default(value):
+            raise error_at(
+                statement,
+                target.span or statement.span,
+                "GENERATED_ALWAYS",
+                f'column "{target.column.name}" can only be updated to DEFAULT',
+                detail=f'Column "{target.column.name}" is an identity column defined as GENERATED ALWAYS.',
+            )
     return found
 
 
@@ -484,8 +532,13 @@ def matching(
     return batch_query(session, tree, statement.text)
 
 
-def both_images(query: BatchQuery, relation: Relation, targets: tuple[Target, ...]) -> BatchQuery:
-    """The query for the old and the new row in one row, made from a query for the old row and the new values."""
+def both_images(
+    query: BatchQuery, relation: Relation, targets: tuple[Target, ...], defaults: Mapping[str, str] = NO_DEFAULTS
+) -> BatchQuery:
+    """The query for the old and the new row in one row, made from a query for the old row and the new values.
+
+    defaults: DuckDB SQL for the columns that are set to DEFAULT.
+    """
     width = len(relation.columns)
     names = [f"x{i}" for i in range(len(query.columns))]
     old = [f"{names[i]} AS o{i}" for i in range(width)]
@@ -493,6 +546,7 @@ def both_images(query: BatchQuery, relation: Relation, targets: tuple[Target, ..
         t.column.name: converted(names[width + i], query.columns[width + i].type, t.column.type)
         for i, t in enumerate(targets)
     }
+    values |= defaults
     new = [f"{values.get(c.name, names[i])} AS n{i}" for i, c in enumerate(relation.columns)]
     sql = f"SELECT {', '.join(old + new)} FROM ({query.sql}) AS q({', '.join(names)})"
     return replace(query, sql=sql, exact=(*relation.columns, *relation.columns))

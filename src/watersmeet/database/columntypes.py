@@ -43,17 +43,30 @@ def check_fed_types(
 #: The numbers of a serial column that are reserved at once.
 _BLOCK: Final = 32
 
+#: The prefix of a column that is true in the rows in which another column is DEFAULT.
+FLAG: Final = "default of "
+
 
 def with_serials(session: Session, relation: Relation, rows: pa.Table, left_out: Collection[str]) -> pa.Table:
-    """The rows with numbers in the serial columns among those that they omit. The caller holds the guard."""
+    """The rows with numbers in the serial columns among those that they omit, or for which they have a flag. The caller
+    holds the guard.
+    """
+    flags = {n.removeprefix(FLAG): rows.column(n) for n in rows.column_names if n.startswith(FLAG)}
+    rows = rows.drop_columns([f"{FLAG}{name}" for name in flags])
     for name in relation.serials:
-        if name in left_out and rows.num_rows:
+        flag = None if name in left_out else flags.get(name)
+        count = rows.num_rows if flag is None else pc.sum(flag).as_py() or 0
+        if count and (name in left_out or flag is not None):
             place = rows.column_names.index(name)
             try:
-                values = pa.chunked_array([_numbers(session, relation, name, rows.num_rows)])
+                values = pa.chunked_array([_numbers(session, relation, name, count)])
                 values = values.cast(rows.schema.field(place).type)
             except (pa.ArrowInvalid, OverflowError):
                 raise error("INVALID_VALUE", f'column "{name}" of {relation.title} has no more numbers') from None
+            if flag is not None:
+                values = pc.replace_with_mask(
+                    rows.column(place).combine_chunks(), flag.combine_chunks(), values.combine_chunks()
+                )
             rows = rows.set_column(place, rows.schema.field(place), values)
     return rows
 

@@ -66,8 +66,12 @@ def batch_query(session: Session, tree: exp.Expression, text: str) -> BatchQuery
     )
     check_named(session, query.named, text)
     check_running(session, query.depends_on)
+    return BatchQuery(catalog=catalog, text=text, **vars(query) | {"sql": _with_roles(session, query.sql)})
+
+
+def _with_roles(session: Session, sql: str) -> str:
     roles = [OWNER if actor is None else actor.name for actor in (session.role, session.user)]
-    return BatchQuery(catalog=catalog, text=text, **vars(query) | {"sql": with_roles(query.sql, *roles)})
+    return with_roles(sql, *roles) if "getvariable" in sql.lower() else sql
 
 
 def table_tree(relation: Relation, alias: str | None) -> exp.Table:
@@ -92,7 +96,8 @@ def fetch(session: Session, query: BatchQuery, *, newest: bool, most_bytes: int 
 
     Errors of DuckDB become errors of Watersmeet: INVALID_VALUE, DIVISION_BY_ZERO and others.
     """
-    table = rows_read(session, lambda: reading(session, query, newest=newest), query.sql, query.text, most_bytes)
+    sql = _with_roles(session, query.sql)
+    table = rows_read(session, lambda: reading(session, query, newest=newest), sql, query.text, most_bytes)
     if query.exact is not None:
         table = conformed(table, arrow_schema(query.exact, positional=False))
     return table

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from sqlglot import exp
 
 from watersmeet.catalog.roles import ADMIN
-from watersmeet.dialects.tree.queries import is_default, is_folded, name_of, node_span, query_of
+from watersmeet.dialects.tree.queries import is_folded, name_of, node_span, query_of
 from watersmeet.dialects.tree.statements import Delete, Insert, Name, Refused, Select, Statement, Update
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, error
@@ -230,19 +230,41 @@ def _insert(tree: exp.Insert, base: dict[str, Any]) -> Statement:
         columns = tuple(column_name(c, node_span(c) or base["span"]) for c in target.expressions)
         target = target.this
     name, _ = target_name(target, base)
-    if tree.args.get("default") or tree.expression is None:
-        raise not_supported("INSERT … DEFAULT VALUES", base["text"], name.span)
-    return Insert(**base, table=name, columns=columns, query=tree.expression, returning=_returning(tree))
+    query = tree.expression
+    if tree.args.get("default") or query is None:  # DEFAULT VALUES: other columns are omitted
+        if columns:
+            raise error("SYNTAX_ERROR", "DEFAULT VALUES fills all columns", sql=base["text"], span=columns[0].span)
+        query = exp.Values(expressions=[exp.Tuple(expressions=[exp.column("DEFAULT")])])
+    return Insert(**base, table=name, columns=columns, query=query, returning=_returning(tree))
 
 
 def _assigned(item: exp.Expression) -> list[exp.Expression]:
-    """The assignments of `(a, b) = (x, y)`; other items of SET stay."""
+    """The assignments of `(a, b) = (x, y)`, `… = ROW(x, y)` and `… = (SELECT x, y …)`; other items of SET stay."""
     columns, values = item.this, item.args.get("expression")
-    if not isinstance(columns, exp.Tuple) or not isinstance(values, exp.Tuple):
+    if not isinstance(columns, exp.Tuple):
+        if not isinstance(columns, exp.Paren):
+            return [item]
+        columns = exp.Tuple(expressions=[columns.this])
+    if isinstance(values, exp.Subquery) and isinstance(values.this, exp.Select):
+        found = [_only(values, n) for n in range(len(values.this.expressions))]
+    elif isinstance(values, exp.Tuple) or (isinstance(values, exp.Anonymous) and str(values.this).lower() == "row"):
+        found = values.expressions
+    elif isinstance(values, exp.Paren):
+        found = [values.this]
+    else:
         return [item]
-    if len(columns.expressions) != len(values.expressions):
+    if len(columns.expressions) != len(found) or any(v.is_star for v in found):
         return [item]
-    return [exp.EQ(this=c, expression=v) for c, v in zip(columns.expressions, values.expressions, strict=True)]
+    return [exp.EQ(this=c, expression=v) for c, v in zip(columns.expressions, found, strict=True)]
+
+
+def _only(subquery: exp.Subquery, number: int) -> exp.Expression:
+    """The subquery with only one of its columns."""
+    if subquery.this.args.get("distinct"):
+        return subquery
+    made = subquery.copy()
+    made.this.set("expressions", [made.this.expressions[number]])
+    return made
 
 
 def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
@@ -255,8 +277,6 @@ def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
             hint = "Write SET a = x, b = y, or SET (a, b) = (x, y)."
             raise not_supported("this form of SET", base["text"], node_span(item) or name.span, hint=hint)
         span = node_span(target.this) or Span(0, 0)
-        if is_default(item.expression):
-            raise not_supported("DEFAULT in UPDATE", base["text"], node_span(item.expression))
         assignments.append((plain_name(target.this, span), item.expression))
     where = tree.args.get("where")
     return Update(
