@@ -201,7 +201,7 @@ def assignable(
     }
     named = {place[0] for place in given}
     flags = {name: f"x{len(targets) + i}" for i, name in enumerate(flagged)}
-    columns = []
+    columns: list[str] = []
     for column in relation.columns:
         value = _packed((column.name,), column.type, given) if column.name in named else ""
         if column.name in flags or not value:
