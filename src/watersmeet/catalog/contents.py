@@ -210,15 +210,15 @@ class Catalog:
         """The id of the next relation, whose kind is `kind`."""
         return f"{kind.family[0]}{self.next_number}"
 
-    def with_relation(self, relation: Relation) -> Catalog:
-        """A catalog with `relation`, which is added, or replaced if its id exists."""
-        before = self.relations.get(relation.id)
-        version = self.version + 1
-        if relation.is_there:
+    def with_relation(self, *relations: Relation) -> Catalog:
+        """A catalog with relations, which are added, or replaced if their ids exist."""
+        version, number, known = self.version + 1, self.next_number, dict(self.relations)
+        for relation in relations:
+            before = known.get(relation.id)
+            number += before is None
             since = before.since if before is not None and before.is_there else version
-            relation = replace(relation, since=since)
-        number = self.next_number + (before is None)
-        return replace(self, version=version, next_number=number, relations={**self.relations, relation.id: relation})
+            known[relation.id] = replace(relation, since=since) if relation.is_there else relation
+        return replace(self, version=version, next_number=number, relations=known)
 
     def without(self, ids: set[str]) -> Catalog:
         """A catalog without the relations `ids`."""

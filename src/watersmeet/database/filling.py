@@ -6,7 +6,7 @@ Session variables determine the plans of new relations.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
 from watersmeet.catalog import MaterializedView, Relation
 from watersmeet.circuit.operators import Operator
 from watersmeet.database.plans import Plans
-from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.context import JointFill, Session
 from watersmeet.database.sessions.variables import Variables
 from watersmeet.errors import Error
 from watersmeet.objectstores import storage
@@ -43,20 +43,60 @@ class Bound:
 def fill(session: Session, relation: Relation, operators: Sequence[Operator]) -> None:
     """Creates a relation that `operators` maintain. Returns once the relation reflects its inputs.
 
-    On failure nothing remains. Other statements, except those that change the catalog, continue meanwhile.
+    On failure nothing remains. Other statements, except those that change the catalog, continue meanwhile. Within
+    `JointFill`, the relation only joins those that `fill_together` will create.
     """
-    database = session.database
     relation = replace(relation, ready=False, append_only=operators[-1].append_only)
-    database.plans.add(relation.id, operators)
+    if session.joint is None:
+        for what in _fill(session, [relation], {relation.id: operators}).values():
+            session.notice(f"{'the query' if relation.hidden else relation.title} lacks {what}")
+        return
+    seen: Relation | None = relation
+    if session.transaction is not None:
+        seen = session.transaction.definitions.put(relation, session.database.catalog)
+    session.joint.add(relation, replace(seen or relation, ready=True), operators)
+
+
+def fill_together(session: Session, joint: JointFill) -> bool:
+    """Creates and fills the views of several statements in one step. False if that failed and nothing of it remains;
+    also if history of an input is missing, which each view must report.
+    """
+    made = list(joint.relations.values())
     try:
-        session.put(relation)
-        lost = database.engine.install(database.plans.circuit, (relation.id,))
-        session.put(replace(relation, ready=True))
+        lost = _fill(session, made, joint.operators)
+        if lost:
+            undo(session, set(joint.relations))
+    except Error:
+        lost = {"": ""}
     except BaseException:
-        undo(session, {relation.id})
+        forget_joint(session, joint)
         raise
-    for what in lost.values():
-        session.notice(f"{'the query' if relation.hidden else relation.title} lacks {what}")
+    if lost:
+        forget_joint(session, joint)
+    return not lost
+
+
+def forget_joint(session: Session, joint: JointFill) -> None:
+    """Forgets views that were not created in the end."""
+    if session.transaction is not None:
+        session.transaction.definitions.made.difference_update(joint.relations)
+
+
+def _fill(
+    session: Session, relations: Sequence[Relation], operators: Mapping[str, Sequence[Operator]]
+) -> Mapping[str, str]:
+    database = session.database
+    ids = [r.id for r in relations]
+    try:
+        for relation_id in ids:
+            database.plans.add(relation_id, operators[relation_id])
+        session.put(*relations)
+        lost = database.engine.install(database.plans.circuit, ids)
+        session.put(*(replace(r, ready=True) for r in relations))
+    except BaseException:
+        undo(session, set(ids))
+        raise
+    return lost
 
 
 def undo(session: Session, ids: set[str]) -> None:

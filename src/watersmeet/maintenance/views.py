@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from watersmeet.algebra.nodes import Arrivals, Cut
+from watersmeet.algebra.nodes import Arrivals, Cut, Reopened
 from watersmeet.algebra.trees import exactly, walk
 from watersmeet.binder import BoundQuery
 from watersmeet.binder.context.binding import Fill
@@ -69,8 +69,18 @@ def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
         begin(session.database, bound.relation.id, 1, snapshot=True)
 
 
+class FilledAloneError(Exception):
+    """A view can't be filled together with those of other statements."""
+
+
 def make(session: Session, bound: Bound) -> None:
-    """Compiles and fills a view. Raises the error of a stopped view that it reads."""
+    """Compiles and fills a view. Raises the error of a stopped view that it reads; FilledAloneError within `JointFill`
+    for a view that depends on the moment at which it is created, or that is more than one relation.
+    """
+    if session.joint is not None and (
+        bound.fills or any(isinstance(n, (Arrivals, Cut, Reopened)) for n in walk(bound.tree))
+    ):
+        raise FilledAloneError
     check_running(session, bound.relation.depends_on, live=True)
     bound, own = with_own_sources(session, bound)
     try:
@@ -127,11 +137,12 @@ def _check_order(session: Session, bound: Bound) -> None:
 def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
     """The operators of a view, compiled and filled. If this raises LateRowsError, nothing is changed."""
     database = session.database
+    producers = database.plans.producers
     compiling = partial(
         compile_view,
         bound.tree,
         bound.relation,
-        database.plans.producers,
+        producers if session.joint is None else {**producers, **session.joint.operators},
         join_order(session.variables),
         catalog=session.catalog.as_stored,
         share=shares(session.variables),

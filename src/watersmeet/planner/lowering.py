@@ -686,10 +686,9 @@ def assemble(views: Iterable[Sequence[Operator]], buckets: int) -> Circuit:
 def builder_over(producers: Producers) -> tuple[Builder, dict[str, Producer]]:
     """A builder with the operators of `producers`, and the relations that can be read from these."""
     builder = Builder()
+    builder.operators.update({op.id: op for ops in producers.values() for op in ops})
     readable = {}
     for relation_id, ops in producers.items():
-        for op in ops:
-            builder.operators.setdefault(op.id, op)
         sink = ops[-1]
         assert isinstance(sink, operators.Sink)
         assert sink.relation_id == relation_id

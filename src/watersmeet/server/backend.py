@@ -34,7 +34,7 @@ from watersmeet.server.results import Columns, Portal, columns_of, has_rows, por
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
 from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_of, plain
-from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement
+from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement, together
 from watersmeet.session.features.settings import RollbackTo
 from watersmeet.session.statements import preparing
 from watersmeet.system.threads import lock
@@ -187,14 +187,18 @@ class Backend(ClientState):
     def _whole(self, statements: Sequence[st.Statement]) -> Iterator[Result]:
         """Runs statements as one transaction. FLUSH commits the earlier ones."""
         own = False
+
+        def run(statement: st.Statement) -> Iterator[Result]:
+            nonlocal own
+            if isinstance(statement, st.Flush):
+                commit_whole(self.session, self._lock)
+            elif not own or self.session.transaction is None:
+                self.session.transaction = committing.new_transaction(self.session)
+                own = True
+            yield self.run(statement)
+
         try:
-            for statement in statements:
-                if isinstance(statement, st.Flush):
-                    commit_whole(self.session, self._lock)
-                elif not own or self.session.transaction is None:
-                    self.session.transaction = committing.new_transaction(self.session)
-                    own = True
-                yield self.run(statement)
+            yield from together(self.session, statements, self._lock, run)
             commit_whole(self.session, self._lock)
         finally:
             self._roll_back()

@@ -16,6 +16,7 @@ from typing import Final, Literal, Protocol
 from watersmeet.binder.clauses.sources import files_refused
 from watersmeet.catalog import SHOWN, Catalog, Relation, Role, RoleChange, SqlFunction
 from watersmeet.catalog.roles import ADMIN, EVERYTHING, READER, WRITER, Actor, Privilege, Rights, acting_rights
+from watersmeet.circuit.operators import Operator
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.cancellation import Cancellation
 from watersmeet.database.sessions.cursors import Acknowledgements, Cursors, Prepared
@@ -43,6 +44,30 @@ class OwnWrites:
     """The rows that a session has committed. pending: whether queries may not show some of them yet."""
 
     pending: bool = False
+
+
+@dataclass
+class JointFill:
+    """The views that consecutive statements create and that will be filled together (`filling.fill_together`).
+
+    relations, operators: by id; neither is stored before all statements are bound. Other sessions see none of them.
+    """
+
+    relations: dict[str, Relation] = field(default_factory=dict)
+    operators: dict[str, Sequence[Operator]] = field(default_factory=dict)
+    _seen: dict[str, Relation] = field(default_factory=dict)
+
+    def add(self, relation: Relation, seen: Relation, operators: Sequence[Operator]) -> None:
+        """Adds a view. seen: its entry in the catalog that its session sees."""
+        self.relations[relation.id], self.operators[relation.id] = relation, operators
+        self._seen[relation.id] = seen
+
+    def over(self, catalog: Catalog) -> Catalog:
+        """A catalog with the views."""
+        if not self._seen:
+            return catalog
+        number = catalog.next_number + len(self._seen)
+        return replace(catalog, next_number=number, relations={**catalog.relations, **self._seen})
 
 
 @dataclass(frozen=True)
@@ -88,7 +113,8 @@ class Session:
 
     result_bytes: the maximum size of a query's result; 0: unlimited. memory_bytes: the memory of a query in a separate
     process; 0: such processes are not used. cursors, prepared: the open cursors and prepared statements by name.
-    reader: parses texts. handlers: the handlers of statements that only this connection has.
+    reader: parses texts. handlers: the handlers of statements that only this connection has. joint: collects the views
+    of consecutive statements.
     """
 
     database: OpenDatabase
@@ -114,6 +140,7 @@ class Session:
     prepared: dict[str, Prepared] = field(default_factory=dict)
     reader: Callable[[str, str, Parameters], list[Statement]] = parse
     handlers: Mapping[type[Statement], OwnHandler] = field(default_factory=dict)
+    joint: JointFill | None = None
     _rights: tuple[Mapping[str, Role], Actor, Rights] | None = None
     _thread: threading.local = field(default_factory=threading.local)
 
@@ -141,6 +168,8 @@ class Session:
     def catalog(self) -> Catalog:
         """The newest catalog, as seen with the session's search path."""
         catalog = self.database.catalog
+        if self.joint is not None:
+            catalog = self.joint.over(catalog)
         if self.transaction is not None:
             catalog = self.transaction.definitions.seen(catalog)
         if self.view is not None:
@@ -198,17 +227,18 @@ class Session:
             elif changes:
                 database.change_catalog(database.catalog.with_roles(changes))
 
-    def put(self, relation: Relation) -> None:
-        """Adds a relation to the catalog, or replaces the one with its id. In a transaction, others see it after
-        COMMIT.
+    def put(self, *relations: Relation) -> None:
+        """Adds relations to the catalog, or replaces those with their ids, in one step. In a transaction, others see
+        them after COMMIT.
         """
         database = self.database
         with database.guard:
-            seen: Relation | None = relation
+            seen: list[Relation] = list(relations)
             if self.transaction is not None:
-                seen = self.transaction.definitions.put(relation, database.catalog)
-            if seen is not None:
-                database.change_catalog(database.catalog.with_relation(seen))
+                definitions = self.transaction.definitions
+                seen = [r for relation in relations if (r := definitions.put(relation, database.catalog)) is not None]
+            if seen:
+                database.change_catalog(database.catalog.with_relation(*seen))
 
     def put_schemas(self, schemas: tuple[str, ...]) -> None:
         """Replaces the set of schemas, except for the default one."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
@@ -13,8 +14,9 @@ import pyarrow as pa
 
 from watersmeet.database import committing
 from watersmeet.database.definitions import keeping_grants
+from watersmeet.database.filling import fill_together, forget_joint
 from watersmeet.database.reading import failed_query, runs_on
-from watersmeet.database.sessions.context import Nested, Session, check_statement
+from watersmeet.database.sessions.context import JointFill, Nested, Session, check_statement
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.transaction import Transaction
 from watersmeet.database.writing import write_pending
@@ -24,6 +26,7 @@ from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import is_interrupt
+from watersmeet.maintenance.views import FilledAloneError
 from watersmeet.session.connections.scripts import ScriptRun, check_replacing
 from watersmeet.session.features.lakedatabases import take_over_tables
 from watersmeet.session.features.settings import RollbackTo
@@ -38,10 +41,8 @@ def execute(session: Session, text: str, parameters: Sequence[Any], lock: thread
     with session.numbered():
         statements = _parsed(session, text, parameters)
         session.notices.clear()
-        result = Result("")
-        for statement in statements:
-            result = _run(session, statement, lock)
-        return replace(result, notices=tuple(session.notices))
+        results = list(together(session, statements, lock, lambda s: [_run(session, s, lock)]))
+        return replace(results[-1] if results else Result(""), notices=tuple(session.notices))
 
 
 def execute_each(
@@ -53,9 +54,78 @@ def execute_each(
     name, replaces: as in `Connection.execute_script`.
     """
     statements, script = _read(session, text, name, replaces=replaces)
-    for statement in statements:
+    yield from _execute_all(session, statements, lock, script)
+
+
+def _execute_all(
+    session: Session, statements: Sequence[st.Statement], lock: threading.RLock, script: ScriptRun | None
+) -> Iterator[Result]:
+    if script is None:
+        yield from together(session, statements, lock, lambda s: [execute_statement(session, s, lock)])
+        return
+    for statement in statements:  # each is committed with the record that it ran
         yield from _execute_new(session, statement, lock, script)
     yield from _summary(script)
+
+
+#: Views that are filled together: their epoch runs all of them, and if one fails, each is filled again.
+_MOST_TOGETHER: Final = 200
+
+
+def together(
+    session: Session,
+    statements: Sequence[st.Statement],
+    lock: threading.RLock,
+    run: Callable[[st.Statement], Iterable[Result]],
+) -> Iterator[Result]:
+    """The results of `run` for each statement. Views that consecutive statements create are filled in one step; their
+    results follow it. If that fails, each is created by itself, so that errors are those of its statement.
+    """
+    rest = list(statements)
+    while rest:
+        group = list(itertools.takewhile(_joins, rest[:_MOST_TOGETHER]))
+        if len(group) < 2 or session.variables.is_on("continue_after_errors"):
+            yield from run(rest.pop(0))
+            continue
+        _write_pending(session, group[0], lock)
+        done: list[Sequence[Result]] = []
+        failure: Error | None = None
+        with session.database.ddl:
+            joint = session.joint = JointFill()
+            try:
+                for statement in group:
+                    results = list(run(statement))
+                    done.append(results)
+            except FilledAloneError:
+                pass
+            except Error as err:
+                failure = err
+            except BaseException:
+                forget_joint(session, joint)
+                raise
+            finally:
+                session.joint = None
+            if failure is not None and session.transaction is not None:
+                forget_joint(session, joint)  # its transaction is rolled back
+                is_filled = True
+            else:
+                is_filled = not joint.relations or fill_together(session, joint)
+        for made, statement in zip(done, group, strict=False):
+            yield from made if is_filled else run(statement)
+        if failure is not None:
+            raise failure
+        del rest[: len(done)]
+        if len(done) < len(group):
+            yield from run(rest.pop(0))
+
+
+def _joins(statement: st.Statement) -> bool:
+    """Whether a statement creates a view that can be filled together with others."""
+    return (
+        type(statement) is df.CreateMaterializedView
+        and statement.into is None
+        and not (statement.paused or statement.replaces)
+    )
 
 
 def execute_whole(
@@ -69,31 +139,38 @@ def execute_whole(
     """
     statements, script = _read(session, text, name, replaces=replaces)
     if session.transaction is not None or any(isinstance(s, CONTROL) for s in statements):
-        for statement in statements:
-            yield from _execute_new(session, statement, lock, script)
-        yield from _summary(script)
+        yield from _execute_all(session, statements, lock, script)
         return
-    committed: st.Statement | None = None
-    transaction: Transaction | None = None
+    committed: list[st.Statement] = []
+    begun: list[Transaction] = []
+
+    def run(statement: st.Statement) -> Iterator[Result]:
+        if statement.alone:
+            commit_whole(session, lock)
+            committed.append(statement)
+            begun.clear()
+        elif not begun:
+            session.transaction = committing.new_transaction(session)
+            begun.append(session.transaction)
+        yield from _execute_new(session, statement, lock, script)
+
     try:
-        for statement in statements:
-            if statement.alone:
-                commit_whole(session, lock)
-                committed, transaction = statement, None
-            elif transaction is None:
-                transaction = session.transaction = committing.new_transaction(session)
-            yield from _execute_new(session, statement, lock, script)
+        yield from together(session, statements, lock, run)
         commit_whole(session, lock)
         yield from _summary(script)
     except Error as err:
-        if transaction is None or not transaction.committed:
-            left = _left(committed)
+        if not begun or not begun[0].committed:
+            left = _left(committed[-1] if committed else None)
             err.detail = left if err.detail is None else f"{err.detail} {left}"
         raise
     finally:
-        if session.transaction is not None:
-            with lock:
-                committing.rollback(session)
+        _roll_back(session, lock)
+
+
+def _roll_back(session: Session, lock: threading.RLock) -> None:
+    if session.transaction is not None:
+        with lock:
+            committing.rollback(session)
 
 
 def _read(
@@ -139,9 +216,8 @@ def _execute_new(
             commit_whole(session, lock)
         yield result
     finally:
-        if own and session.transaction is not None:
-            with lock:
-                committing.rollback(session)
+        if own:
+            _roll_back(session, lock)
 
 
 def _summary(script: ScriptRun | None) -> Iterator[Result]:
@@ -233,9 +309,8 @@ def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Re
 
 def _run_one(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
     kind = type(statement)
-    if session.transaction is not None and session.transaction.pending and kind is not st.Rollback:
-        with lock, _failing(session, statement):
-            write_pending(session)
+    if kind is not st.Rollback:
+        _write_pending(session, statement, lock)
     if kind in NESTING or kind in session.handlers:
         nested = Nested(lambda inner: _run(session, inner, lock), lock)
         with _failing(session, statement):
@@ -250,6 +325,13 @@ def _run_one(session: Session, statement: st.Statement, lock: threading.RLock) -
         if not runs_on(session, statement.query):
             return _run_locked(session, statement, lock, makes=False)
     return _run_locked(session, statement, lock, makes=True)
+
+
+def _write_pending(session: Session, statement: st.Statement, lock: threading.RLock) -> None:
+    """Adds the rows of earlier INSERTs to the open transaction, if any."""
+    if session.transaction is not None and session.transaction.pending:
+        with lock, _failing(session, statement):
+            write_pending(session)
 
 
 def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock, *, makes: bool) -> Result:
@@ -315,6 +397,8 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
     for notice in statement.notices:
         session.notice(notice)
     replaces = isinstance(statement, (df.Create, df.CreateSchema)) and statement.replaces
+    if replaces and session.joint is not None:
+        raise FilledAloneError
     try:
         with committing.own_transaction(session) if replaces else nullcontext():
             if replaces and isinstance(statement, df.Create):
