@@ -27,7 +27,7 @@ from watersmeet.algebra.nodes import (
     Values,
     Window,
 )
-from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.scalars import Scalar, SortKey, conjuncts
 from watersmeet.values.types import BOOLEAN
 
 
@@ -45,11 +45,25 @@ def is_by_arrival(node: Window) -> bool:
     """Whether all calls order rows as they arrive and read only earlier rows, so that no later row changes a value."""
     if node.in_order or node.delays:
         return True
+    if node.calls and all(_is_by_time(c.order, node.input) and c.looks_back for c in node.calls):
+        return True
     arrivals = arrivals_below(node.input, unnested=True)
     if arrivals is None:
         return False
     age = [(c.id, True) for c in arrivals.age]
     return all([(k.value.column, k.descending) for k in c.order] == age and c.looks_back for c in node.calls)
+
+
+def _is_by_time(order: Sequence[SortKey], node: Node) -> bool:
+    """Whether the first key is the time by which a `TimeFilter` below outputs the rows of `node` once: rows with a
+    later time are output later, those with the same time together.
+    """
+    column = order[0].value.column if order and not order[0].descending else None
+    while isinstance(node, (Filter, Project)) or (isinstance(node, Window) and is_by_arrival(node)):
+        if isinstance(node, Project):
+            column = next((e.column for c, e in zip(node.outputs, node.exprs, strict=True) if c.id == column), None)
+        node = node.input
+    return isinstance(node, TimeFilter) and node.final and node.comparison == "<" and column == node.column
 
 
 def lagging(node: Window) -> int | None:

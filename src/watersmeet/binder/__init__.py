@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.binder.context.binding import BoundQuery
-from watersmeet.binder.emission import as_emitted, bind_view, check_request, request_of
+from watersmeet.binder.emission import bind_view, check_request, request_of
 from watersmeet.binder.query import bind_query
 
-__all__ = ["BoundQuery", "as_emitted", "bind_query", "bind_view", "check_request", "request_of"]
+__all__ = ["BoundQuery", "bind_query", "bind_view", "check_request", "request_of"]

@@ -33,7 +33,6 @@ from watersmeet.binder.context.binding import (
     distinct,
     value_of,
 )
-from watersmeet.binder.context.emissions import Closing
 from watersmeet.binder.context.rules import Binding, BindQuery
 from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.selects import Selecting
@@ -428,13 +427,12 @@ def bind_query(
     column_names: Sequence[str] = (),
     needs_names: bool = True,
     moment: int = 0,
-    closing: Closing | None = None,
     arriving: bool = False,
 ) -> BoundQuery:
     """Binds a view's query.
 
-    text: the text to which spans in `query` refer. column_names: the names in CREATE VIEW v (…). moment, closing:
-    see `Binding`. arriving: whether to add the columns that order the rows by arrival, if that order is known.
+    text: the text to which spans in `query` refer. column_names: the names in CREATE VIEW v (…). moment: see
+    `Binding`. arriving: whether to add the columns that order the rows by arrival, if that order is known.
     needs_names: False if output columns may be named `?column?` and names may repeat.
 
     Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
@@ -442,7 +440,7 @@ def bind_query(
     """
     rules = rules_of(dialect)
     reading = rules.reading(query)
-    binding = Binding(catalog, rules, rules_of, moment, part=reading.part, still=reading.still, closing=closing)
+    binding = Binding(catalog, rules, rules_of, moment, part=reading.part, still=reading.still)
     found = binding.collected
     with depth_checked(text):
         query, functions = inlined(query, catalog, dialect, text)
@@ -469,8 +467,6 @@ def bind_query(
         rowtime,
         hidden=len(own) < len(bound.outputs),
         fills=tuple(binding.fills),
-        delayed=found.delayed,
-        closed=found.closed,
         functions=functions,
         age=() if aged is None else aged[1],
     )
@@ -495,7 +491,7 @@ def _of_kind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     if not isinstance(node, exp.Select):
         check_arguments(node, _parts(node), env.text, "a query")
     if isinstance(node, exp.Select):
-        return Selecting(node, env, binding, bind).bound()
+        return binding.rules.emitted(node, env, binding, lambda own, b: Selecting(own, env, b, bind).bound())
     if isinstance(node, (exp.Subquery, exp.Paren)):
         return ended(bind(node.this, env, binding), node, env, binding)
     if isinstance(node, exp.SetOperation):

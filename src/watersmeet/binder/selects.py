@@ -33,6 +33,7 @@ from watersmeet.binder.clauses.sources import (
     star_of,
 )
 from watersmeet.binder.clauses.subqueries import Subqueries
+from watersmeet.binder.clauses.substreams import FinalOrder, final_groups, final_rows
 from watersmeet.binder.clauses.timewindows import (
     StreamOrder,
     bind_window_call,
@@ -483,7 +484,8 @@ class Selecting:
         )
         sorting = ordered_items(self.node)
         grouping = self.node.args.get("group") or self.node.args.get("having")
-        if grouping or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting]):
+        grouped = bool(grouping) or any(has_aggregate(e, below) for e in [*self.node.expressions, *sorting])
+        if grouped:
             groups = self.rules.groups(self.node, rows.relation, scope, self.env, self.binding)
             self.node, self.hidden = groups.node, groups.hidden
             relation, listed, order_limit = self._grouped(rows, below, windows)
@@ -500,6 +502,8 @@ class Selecting:
             found = Bound(order_limit.above(relation, listed.items, below), outputs)
         else:
             found = Bound(*self._project(order_limit.below(relation), listed.items))
+        if not grouped:
+            found = replace(found, relation=final_rows(found.relation, self.binding))
         return groups.finish(listed.finish(found))
 
     def _listed(
@@ -520,6 +524,7 @@ class Selecting:
         """The groups that pass HAVING, and the select list over them."""
         having = self.node.args.get("having")
         ctx = self._grouping(self.node.args.get("group"), below, below.scope)
+        ctx.order = FinalOrder(rows, ctx, self.binding)
         inside = replace(below.scope, from_inside=ctx.grouped)
         ctx.subqueries = in_items = self._subqueries(inside)
         listed, order_limit = self._listed(ctx, rows.relation, below.scope, windows)
@@ -529,7 +534,7 @@ class Selecting:
         # computed after binding, which finds more aggregate calls
         having_parts = in_having.bound(parts, ctx, "HAVING")
         assert isinstance(below.subqueries, Subqueries)
-        grouped = ctx.tree(below.subqueries.applied(rows.relation))
+        grouped = final_groups(ctx.tree(below.subqueries.applied(rows.relation)), self.binding)
         return in_items.applied(having_parts(grouped)), listed, order_limit
 
     def items(self, ctx: Context, scope: Scope) -> list[Item]:

@@ -12,8 +12,8 @@ from watersmeet.algebra.nodes import Arrivals, LateRowFilter, Node, Reopened, Sc
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, transform_up, walk
 from watersmeet.algebra.watermarks import Watermarks, clocks, watermarks
-from watersmeet.binder import BoundQuery, as_emitted, bind_query, bind_view, check_request
-from watersmeet.binder.context.emissions import Closing, Request
+from watersmeet.binder import BoundQuery, bind_query, bind_view, check_request
+from watersmeet.binder.context.emissions import Request
 from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.emission import request_of
 from watersmeet.catalog import (
@@ -187,13 +187,9 @@ def bound(
 
 def requested(request: Request, catalog: Catalog, text: str, dialect: str, moment: int) -> BoundQuery:
     """Like `bound`, for a running query."""
-
-    def bind(closing: Closing | None) -> BoundQuery:
-        found = bind_query(request.query, catalog, text, dialect, moment=moment, closing=closing)
-        check_request(request, found.tree, text)
-        return found
-
-    return as_emitted(bind, request.emission, text)
+    found = bind_query(request.query, catalog, text, dialect, moment=moment)
+    check_request(request, found.tree, text)
+    return found
 
 
 def distributions_of(circuit: Circuit, catalog: Catalog) -> dict[str, dict[str, StateDistribution]]:

@@ -285,8 +285,8 @@ class RowOrder:
             raise ctx.not_supported(
                 f"{name} of rows that have no order",
                 node,
-                detail="It depends on the order of arrival. That order is known for an "
-                "append-only stream, but not for groups, rows that change, the output of a view, or after a join.",
+                detail="It depends on the order of arrival. That order is known for an append-only stream and for "
+                "groups that are output once, but not for other groups, rows that change, or after a join.",
                 hint="Specify the order: ORDER BY in OVER, or in an aggregate (FIRST_VALUE(x ORDER BY t), "
                 "arg_min(x, t)).",
             )

@@ -90,7 +90,7 @@ class WindowLowering:
         stage, null_safe = self.builder.placement.arrival(op.id), (True,) * len(keys)
         last = lagging(node) if op.append_only else None
         if last is not None:
-            newest_first = tuple(replace(k, descending=False) for k in below.order(node.calls[0].order))
+            newest_first = tuple(replace(k, descending=not k.descending) for k in below.order(node.calls[0].order))
             return self.builder.arrange(op, keys, null_safe, stage, depth=last, order=newest_first)
         newest = of_order(node)
         if newest is not None:

@@ -42,7 +42,7 @@ from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import exactly, transform_up, walk
 from watersmeet.algebra.watermarks import of_partition, watermarks
-from watersmeet.binder.emission import paddings
+from watersmeet.binder.clauses.closing import paddings
 from watersmeet.circuit.operators import KINDS, Exchange, Map, PairJoin, Scan, Sink, SlidingWindow
 from watersmeet.circuit.sessions import SessionWindow
 from watersmeet.errors import NotSupportedError

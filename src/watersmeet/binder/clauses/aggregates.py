@@ -138,8 +138,11 @@ def bare(expression: exp.Expression) -> exp.Expression:
 class Grouping(Context):
     """The context of expressions over the groups of a GROUP BY. Binding them collects group keys and aggregate calls.
 
-    `below` binds the arguments of aggregate functions. sets: the grouping sets, as positions in `keys`.
+    `below` binds the arguments of aggregate functions. sets: the grouping sets, as positions in `keys`. order: the
+    order in which the groups are output.
     """
+
+    order: RowOrder = UNORDERED
 
     def __init__(
         self,
@@ -167,7 +170,7 @@ class Grouping(Context):
 
     @property
     def row_order(self) -> RowOrder | None:
-        return None if self.below.row_order is None else UNORDERED
+        return None if self.below.row_order is None else self.order
 
     def tree(self, relation: Node) -> Aggregate:
         """The node that computes all keys and the calls collected so far."""

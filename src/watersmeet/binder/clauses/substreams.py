@@ -13,12 +13,15 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.arrivals import Window, WindowCall, WindowFrame
-from watersmeet.algebra.nodes import Aggregate, Column, Filter, Node, Project, SortKey
+from watersmeet.algebra.nodes import Aggregate, Column, Filter, Node, Project, SortKey, TimeFilter
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read, with_inputs
-from watersmeet.binder.clauses.timewindows import arrivals
+from watersmeet.binder.clauses import closing
+from watersmeet.binder.clauses.aggregates import Grouping
+from watersmeet.binder.clauses.timewindows import StreamOrder, arrivals
 from watersmeet.binder.context.binding import Environment
 from watersmeet.binder.context.rules import Binding
+from watersmeet.expressions.context import RowOrder
 from watersmeet.values.types import BIGINT, BOOLEAN, SqlType
 
 #: The functions of sessions with the names of the columns that they become.
@@ -166,7 +169,7 @@ def with_whole_groups(node: Node, binding: Binding) -> Node:
     these groups have the arrival of their first row as a further key.
     """
     node = with_inputs(node, [with_whole_groups(i, binding) for i in node.inputs])
-    if not isinstance(node, Aggregate) or not node.keys or node.spread:
+    if not isinstance(node, Aggregate) or not node.keys or node.spread or node.whole:
         return node
     path, below = [], node.input
     while isinstance(below, (Filter, Project)):
@@ -189,6 +192,54 @@ def with_whole_groups(node: Node, binding: Binding) -> Node:
     if not wanted <= keys or (starts and not keys & starts):
         return node
     return _numbered(node, below.outputs[-2:], binding)
+
+
+def final_groups(groups: Aggregate, binding: Binding) -> Node:
+    """The groups of a SELECT, each output once if `binding.closing` requires it. Raises EMIT_NOT_POSSIBLE."""
+    collected, ended = binding.collected, binding.closing
+    if collected.closed:
+        found = with_whole_groups(groups, binding)
+        assert isinstance(found, Aggregate)
+        groups = found
+    if ended is None or not ended.final or _delays(groups.input):
+        return groups
+    return closing.final_groups(groups, 0 if collected.delayed else ended.delay_us)
+
+
+def final_rows(rows: Node, binding: Binding) -> Node:
+    """The rows of a SELECT without groups, each output once if `binding.closing` requires it. Raises
+    EMIT_NOT_POSSIBLE.
+    """
+    collected, ended = binding.collected, binding.closing
+    if ended is None or not ended.final or _delays(rows):
+        return rows
+    found, notices = closing.once_final(rows, 0 if collected.delayed else ended.delay_us)
+    for text in notices:
+        binding.notice(text)
+    return found
+
+
+def _delays(node: Node) -> bool:
+    """Whether the rows are output when a later row of their substream closes their window."""
+    if isinstance(node, Window) and node.delays:
+        return True
+    return not isinstance(node, (Aggregate, TimeFilter)) and any(map(_delays, node.inputs))
+
+
+class FinalOrder(RowOrder):
+    """The order in which the groups of a SELECT are output, if each is output once: by time, then by the other keys."""
+
+    def __init__(self, rows: StreamOrder, groups: Grouping, binding: Binding) -> None:
+        self._rows, self._groups, self._binding = rows, groups, binding
+
+    @property
+    def known(self) -> tuple[SortKey, ...] | None:
+        ended, groups = self._binding.closing, self._groups
+        if ended is None or not ended.final or groups.flags or _delays(self._rows.relation):
+            return None
+        keys = groups.key_columns
+        time = closing.time_of_groups(Aggregate(self._rows.relation, groups.keys, (), keys))
+        return None if time is None else tuple(SortKey(read(c)) for c in (time, *keys) if c is time or c != time)
 
 
 def _numbered(node: Aggregate, number: tuple[Column, ...], binding: Binding) -> Aggregate:

@@ -46,6 +46,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import TimeWindow, duration_us
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import time_bounds, watermarks
+from watersmeet.binder.clauses.closing import in_order_of_time
 from watersmeet.binder.clauses.sources import alias_of, bind_derived, bind_table, check_arguments
 from watersmeet.binder.context.binding import Environment, check_alias_list, condition_parts, value_of
 from watersmeet.binder.context.emissions import change_kind
@@ -56,7 +57,7 @@ from watersmeet.dialects.tree.nodes import RelationArgument, own_parts
 from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import Error
 from watersmeet.expressions.casts import text_of
-from watersmeet.expressions.context import Context, RowOrder, Value, duckdb_cast
+from watersmeet.expressions.context import Context, RowOrder, Value, duckdb_cast, fill, number
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.types import BIGINT, BOOLEAN, INTERVAL, TIMESTAMP, SqlType
 from watersmeet.values.watermarks import Idle, Term, Watermark, both, floored, shifted
@@ -113,6 +114,8 @@ def arrivals(
     if isinstance(node, LateRowFilter) and node.age:
         by_id = {c.id: c for c in node.columns}
         return node, (by_id[node.age[0]], by_id[node.age[1]])
+    if not joined and (final := in_order_of_time(node)) is not None and not isinstance(node, Filter | Project):
+        return _aged(*final, binding)
     if isinstance(node, TimeFilter) and node.final and joined:
         found = arrivals(node.input, binding, unnested=unnested, joined=True)
         return None if found is None else (replace(node, input=found[0]), found[1])
@@ -129,6 +132,14 @@ def arrivals(
     if isinstance(node, Project):
         return replace(node, input=below, outputs=(*node.outputs, *age), exprs=(*node.exprs, *map(read, age))), age
     return replace(node, input=below), age
+
+
+def _aged(rows: Node, order: Sequence[Column], binding: Binding) -> tuple[Node, tuple[Column, Column]]:
+    """The rows, which are output in the order of a time, with columns for this order, the newest first."""
+    age, time = new_age(binding), order[0]
+    newest = fill("-epoch_us(a0)", duckdb_cast(read(time).expression, TIMESTAMP))
+    values = (Scalar(newest, BIGINT, time.nullable), Scalar(number(0), BIGINT, nullable=False))
+    return Project(rows, (*rows.columns, *age), (*map(read, rows.columns), *values)), age
 
 
 class StreamOrder(RowOrder):
@@ -154,11 +165,11 @@ class StreamOrder(RowOrder):
             if rowtime is None:
                 return None
             time = (SortKey(rowtime),)
-        found = (
-            arrivals(self.relation, self._binding, unnested=True, joined=bool(time))
-            if change_kind(self.relation) == "append"
-            else None
-        )
+        appended = change_kind(self.relation) == "append"
+        if appended and not time and (final := in_order_of_time(self.relation)) is not None:
+            self.relation, columns = final
+            return tuple(SortKey(read(c)) for c in columns)
+        found = arrivals(self.relation, self._binding, unnested=True, joined=bool(time)) if appended else None
         if found is None:
             known = self._binding.rules.time_of_rows(self._scope)
             return time or (None if known is None else (SortKey(known),))
@@ -214,10 +225,8 @@ def without_closed(rows: Node, start: Column, relation: Node, time: str, window:
     if closing.idle_us is not None:  # after the rise, all windows with a row have ended
         idle = Idle(closing.idle_us, window.size_us + closing.delay_us)
         clock = (*clock[:2], f"{clock[2]}~{idle.after_us}+{idle.rises_us}")
-    late = shifted(
-        floored(shifted((Term(clock[2]),), -closing.delay_us), window.slide_us, window.offset_us),
-        window.slide_us - window.size_us,
-    )
+    ended_us = closing.delay_us + window.size_us
+    late = shifted(floored(shifted((Term(clock[2]),), -ended_us), window.slide_us, window.offset_us), window.slide_us)
     return LateRowFilter(rows, start.id, late, *clock, idle=idle)
 
 

@@ -124,7 +124,7 @@ class BoundQuery:
     depends_on: ids of the catalog relations that the query names, including views.
     max_buffered_bytes: the memory limit of each join of the view; None: no limit.
     most_join_rows: the limit of rows that each join may output in one epoch; None if the query doesn't set it.
-    fills, delayed: see `rules.Binding` and `Collected`. extension: see `Bound`.
+    fills: see `rules.Binding`. extension: see `Bound`.
     functions: ids of the SQL functions that the query calls.
     """
 
@@ -138,8 +138,6 @@ class BoundQuery:
     rowtime: str | None = None
     hidden: bool = False
     fills: tuple[Fill, ...] = ()
-    delayed: bool = False
-    closed: bool = False
     functions: tuple[str, ...] = ()
     age: tuple[Column, ...] = ()
 

@@ -13,33 +13,32 @@ from watersmeet.algebra.nodes import Arrivals, AsofJoin, Cut, Join, Node, Scan, 
 from watersmeet.algebra.properties import is_by_arrival
 from watersmeet.errors import Span
 
-EmitMode = Literal["stream", "changelog", "updates", "periodic", "window close"]
+EmitMode = Literal["stream", "changelog", "updates", "periodic"]
 
 
 @dataclass(frozen=True)
 class Closing:
     """The end of time windows: the clock of their stream has passed their end by `delay_us`, or no row has arrived for
     `idle_us`; None: only the clock ends them.
+
+    final: whether the rows or groups of the SELECT are output once they are final, and never before.
     """
 
     delay_us: int = 0
     idle_us: int | None = None
+    final: bool = True
 
 
 @dataclass(frozen=True)
 class Emission:
     """An EMIT clause. length_us: the period (0: immediate output).
 
-    is_default: whether it is the dialect's default for a query without the clause; a default only applies where it is
-    possible. closing: the end of windows, after which they accept no more rows; None: they accept all rows. repeats:
-    whether each period outputs the whole result, even if nothing has changed.
+    repeats: whether each period outputs the whole result, even if nothing has changed.
     """
 
     mode: EmitMode = "stream"
     length_us: int = 0
     span: Span | None = None
-    is_default: bool = False
-    closing: Closing | None = None
     repeats: bool = False
 
 
@@ -109,11 +108,13 @@ def change_kind(node: Node) -> ChangeKind:
         return change_kind(node.left)
     if isinstance(node, Arrivals):
         return change_kind(node.scan)
+    if isinstance(node, TimeFilter) and node.final and node.comparison[0] == "<":
+        return "append"
     kinds = {change_kind(i) for i in node.inputs}
     if kinds == {"static"}:
         return "static"
     grows = node.grows or (isinstance(node, Join) and node.kind == "inner")
-    grows = grows or (isinstance(node, Window) and is_by_arrival(node)) or (isinstance(node, TimeFilter) and node.final)
+    grows = grows or (isinstance(node, Window) and is_by_arrival(node))
     return "append" if grows and "changelog" not in kinds else "changelog"
 
 

@@ -85,7 +85,7 @@ class Binding:
     still: whether relations other than streams are read as of `moment` and never change.
     past: in a query that ends, the moment as of which relations are read; None: now.
     settings: the settings of the query.
-    closing: the end of time windows; None: they accept all rows.
+    closing: the end of the time windows of a SELECT; None: they accept all rows.
     depends_on: ids of the catalog relations that the query names.
     fills: rows that look-ups find in the sources of dictionaries and that their cache streams lack.
     """
@@ -469,6 +469,15 @@ class DialectRules:
         Law: the relation has the columns of the given one, and each row is output at most once.
         """
         raise NotImplementedError(f"{self.name} has no substreams: {partition}")
+
+    def emitted(
+        self, node: exp.Select, env: Environment, binding: Binding, plain: Callable[[exp.Select, Binding], Bound]
+    ) -> Bound:
+        """Binds a SELECT, whose rows its clauses or the dialect may delay until they are final (`Binding.closing`).
+
+        Law: a row that is output is a row of plain SQL, over rows that are not late for a window that has ended.
+        """
+        return plain(node, binding)
 
     def select(
         self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding

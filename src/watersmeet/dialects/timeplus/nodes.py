@@ -23,13 +23,13 @@ class EmitClause(exp.Expression):  # type: ignore[misc]
 
     mode: stream, changelog, updates, periodic, window close, key expire, or per event. length_us: the period; 0 without
     one. delay_us: that of WITH DELAY. timeout_us: that of TIMEOUT. last_us: that of LAST. span_us: that of MAXSPAN;
-    only: whether ONLY precedes it; key: the column of IDENTIFIED BY. repeat: whether REPEAT follows the period. All
-    lengths are in microseconds.
+    only: whether ONLY precedes it; key: the column of IDENTIFIED BY. repeat: whether REPEAT follows the period. whole:
+    whether the clause is that of the whole query, whose output it determines. All lengths are in microseconds.
     """
 
     arg_types: ClassVar[dict[str, Any]] = {
         "mode": True, "length_us": True, "delay_us": False, "timeout_us": False, "last_us": False, "span_us": False,
-        "only": False, "key": False, "repeat": False,
+        "only": False, "key": False, "repeat": False, "whole": False,
     }  # fmt: skip
 
     @property

@@ -5,17 +5,28 @@ They have Proton's syntax. Timeplus, "Streaming aggregations", "EMIT".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final, Literal, cast
 
 from sqlglot import exp
 
+from watersmeet.algebra.nodes import LateRowFilter, Node, Window
+from watersmeet.algebra.trees import walk
 from watersmeet.binder.clauses.timewindows import NAMES, window_call
+from watersmeet.binder.context.binding import Bound, Environment, Fill
 from watersmeet.binder.context.emissions import Closing, ComputedColumn, Emission, EmitMode
-from watersmeet.catalog import DELTA_COLUMN
+from watersmeet.binder.context.rules import Binding
+from watersmeet.catalog import DELTA_COLUMN, View
+from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.dialects.timeplus.nodes import Divided, EmitClause, StreamSelect
+from watersmeet.dialects.tree.nodes import retyped
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.tokens import not_supported
+from watersmeet.errors import Error
+from watersmeet.expressions.aggregatecalls import has_aggregate
+from watersmeet.expressions.context import Context
+from watersmeet.values.spans import set_span
 
 #: The setting with the id of a running query.
 _QUERY_ID: Final = "query_id"
@@ -26,93 +37,189 @@ _VERSION: Final = "emit_version"
 _CALLED: Final = "$emit_version"
 
 
-def with_emit(query: exp.Expression, text: str) -> tuple[exp.Expression, Emission | None]:
-    """The query without its EMIT clause, and the clause or its default.
+def with_emit(query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
+    """The query with its EMIT clause as a part of the SELECT whose windows it closes, and the output that it sets.
 
-    Timeplus, "Streaming aggregations", "EMIT": groups by a window of a stream are output after the window closes,
-    unless the clause says PERIODIC, ON UPDATE or CHANGELOG. Other queries have no default. Raises
-    FEATURE_NOT_SUPPORTED.
+    A query without the clause that only filters or computes the rows of another one has the clause of that query.
     """
-    windowed = _groups_by_window(query)
-    clause = _clause_of(query)
-    if clause is None:
-        return query, Emission("window close", is_default=True) if windowed else None
-    if clause.mode in ("key expire", "per event"):  # part of the binding of its SELECT
+    clause: EmitClause | None = query.args.get("emit")
+    if clause is not None and clause.mode in ("key expire", "per event"):  # part of the binding of its SELECT
         return query, None
-    emission = _emission(clause, query, text, windowed=windowed)
     query = query.copy()
-    for node in query.find_all(exp.Select, exp.SetOperation):
-        if node.args.get("emit") == clause:
-            node.set("emit", None)
-    return query, emission
+    ended = _closing_select(query, {})
+    if clause is None:
+        clause = None if ended is None else ended.args.get("emit")
+        if clause is None or clause.mode in ("key expire", "per event"):
+            return query, None
+    else:
+        query.set("emit", None)
+    if isinstance(query, exp.SetOperation):
+        arms = list(_arms(query)) if clause.mode in _FINAL else []
+        places = [n for n in arms if groups_by_window(n, {})] or arms
+    else:
+        places = [] if ended is None else [ended]
+    for place in places:
+        query = _with_clause(query, place, clause)
+    mode = cast("EmitMode", "stream" if clause.mode in _FINAL else clause.mode)
+    repeats = bool(clause.args.get("repeat"))
+    return query, Emission(mode, clause.length("length_us") or 0, node_span(clause), repeats=repeats)
 
 
-def _emission(clause: EmitClause, query: exp.Expression, text: str, *, windowed: bool) -> Emission:
-    """The clause of a query. windowed: whether the query is grouped by windows."""
-    span, mode, delay_us = node_span(clause), cast("EmitMode", clause.mode), clause.length("delay_us")
-    is_default = windowed and clause.mode == "stream" and delay_us is None
-    if windowed and clause.mode == "stream":
-        mode = "window close"
-    if delay_us is not None and not windowed and mode != "window close":
-        raise not_supported(
-            "WITH DELAY in a query without time windows",
-            text,
-            span,
-            hint="Group by window_start of tumble(…), hop(…), or leave the delay out.",
-        )
-    divided = isinstance(query, StreamSelect) and bool(query.args.get("partition_by"))
-    closes = mode == "window close" or (windowed and mode in ("periodic", "updates") and not divided)
-    return Emission(
-        mode,
-        clause.length("length_us") or 0,
-        span,
-        is_default,
-        closing=Closing(delay_us or 0, clause.length("timeout_us")) if closes else None,
-        repeats=bool(clause.args.get("repeat")),
-    )
+#: The modes of clauses that change the output of windows only.
+_FINAL: Final = ("stream", "window close")
 
 
-def _clause_of(query: exp.Expression) -> EmitClause | None:
-    """The EMIT clause of a query; without one, that of the single relation that it reads, if it waits for windows."""
-    found: EmitClause | None = query.args.get("emit")
-    if found is not None or not isinstance(query, exp.Select):
-        return found
-    inner = _only_query(query, {})
-    found = None if inner is None else _clause_of(inner)
-    return found if found is not None and found.mode == "window close" else None
+def _arms(query: exp.Expression) -> Iterator[exp.Select]:
+    """The SELECTs of a set operation."""
+    if isinstance(query, exp.Select):
+        yield query
+    elif isinstance(query, (exp.Subquery, exp.Paren)):
+        yield from _arms(query.this)
+    elif isinstance(query, exp.SetOperation):
+        yield from _arms(query.this)
+        yield from _arms(query.expression)
 
 
-def _groups_by_window(query: exp.Expression, ctes: Mapping[str, exp.Expression] | None = None) -> bool:
-    """Whether a query, or the single relation that it reads, is grouped by `window_start` or `window_end` of a
-    stream.
+def _with_clause(query: exp.Expression, node: exp.Select, clause: EmitClause) -> exp.Expression:
+    """The query with the clause of the whole query in one of its SELECTs, unless that has its own."""
+    own = node.args.get("emit")
+    if own is not None and own is not clause:
+        return query
+    whole = clause.copy()
+    whole.set("whole", value=True)
+    set_span(whole, node_span(clause))
+    made = retyped(node, StreamSelect, emit=whole)
+    return made if node is query else query
+
+
+def _closing_select(query: exp.Expression, ctes: Mapping[str, exp.Expression]) -> exp.Select | None:
+    """The SELECT to which the EMIT clause of a query applies: itself, or the one whose rows it only filters or
+    computes, if that is grouped by windows or has a clause.
     """
     if not isinstance(query, exp.Select):
-        return False
-    ctes = dict(ctes or {}) | {c.alias: c.this for c in query.ctes}
-    items = [i for i in [query.args.get("from_"), *query.args.get("joins", ())] if i is not None]
+        return None
+    ctes = dict(ctes) | {c.alias: c.this for c in query.ctes}
+    if query.args.get("group") is None and not any(_aggregates(e) for e in query.expressions):
+        inner = _only_query(query, ctes)
+        found = None if inner is None else _closing_select(inner, ctes)
+        if found is not None and (found.args.get("emit") is not None or groups_by_window(found, ctes)):
+            return found
+    return query
+
+
+def _aggregates(item: exp.Expression) -> bool:
+    return has_aggregate(item, Context("", "EMIT"))
+
+
+def groups_by_window(query: exp.Select, ctes: Mapping[str, exp.Expression]) -> bool:
+    """Whether a SELECT is grouped by `window_start` or `window_end` of a stream, or of a query in FROM."""
     group = query.args.get("group")
     if group is None:
-        inner = _only_query(query, ctes)
-        return inner is not None and _groups_by_window(inner, ctes)
+        return False
     chosen = {i.alias: i.unalias() for i in query.expressions if i.alias}
     keys = [chosen.get(k.name, k) if isinstance(k, exp.Column) else k for k in group.expressions]
     keys = [query.expressions[int(k.name) - 1].unalias() if _is_place(k, query) else k for k in keys]
-    return any(isinstance(k, exp.Column) and k.name in NAMES for k in keys) and any(
-        (is_session(i.this) or (isinstance(i.this, exp.Table) and window_call(i.this) is not None))
-        and not i.this.args.get("static")
-        for i in items
-    )
+    if not any(isinstance(k, exp.Column) and k.name in NAMES for k in keys):
+        return False
+    items = [i.this for i in [query.args.get("from_"), *query.args.get("joins", ())] if i is not None]
+    return any(_has_windows(i, ctes) for i in items)
+
+
+def _has_windows(item: exp.Expression, ctes: Mapping[str, exp.Expression]) -> bool:
+    """Whether an item of FROM is a time window of a stream, or a query, which may have the columns of one."""
+    if item.args.get("static"):
+        return False
+    called = is_session(item) or (isinstance(item, exp.Table) and window_call(item) is not None)
+    return called or isinstance(item, exp.Subquery) or (isinstance(item, exp.Table) and item.name in ctes)
 
 
 def _only_query(query: exp.Select, ctes: dict[str, exp.Expression]) -> exp.Expression | None:
     """The query in FROM or WITH that is the only relation that a SELECT reads; `ctes` loses it."""
     clause = query.args.get("from_")
-    ctes |= {c.alias: c.this for c in query.ctes}
     if clause is None or query.args.get("joins"):
         return None
     only = clause.this
     inner = ctes.pop(only.name, None) if isinstance(only, exp.Table) else only
     return None if inner is None else inner.unnest()
+
+
+def closing_of(node: exp.Select, env: Environment, binding: Binding) -> tuple[Closing | None, bool]:
+    """The end of the windows of a SELECT, and whether it is only the default, which has no effect where it is
+    impossible.
+
+    Timeplus, "Streaming aggregations", "EMIT": groups by a window of a stream are output after the window closes,
+    unless the clause says PERIODIC, ON UPDATE or CHANGELOG. Raises FEATURE_NOT_SUPPORTED.
+    """
+    clause = node.args.get("emit")
+    mode = "stream" if clause is None else clause.mode
+    windowed = groups_by_window(node, {n: c.query for n, c in env.ctes.items()} | _views(node, env, binding))
+    delay_us, idle_us = (None if clause is None else clause.length(n) for n in ("delay_us", "timeout_us"))
+    if delay_us is not None and not windowed and mode != "window close":
+        raise env.not_supported(
+            "WITH DELAY in a query without time windows",
+            clause,
+            hint="Group by window_start of tumble(…), hop(…), or leave the delay out.",
+        )
+    if mode == "window close" or (windowed and mode == "stream"):
+        return Closing(delay_us or 0, idle_us), mode == "stream" and delay_us is None
+    divided = isinstance(node, StreamSelect) and bool(node.listed("partition_by"))
+    if windowed and mode in ("periodic", "updates") and not divided:
+        return Closing(delay_us or 0, idle_us, final=False), False
+    plain = node.args.get("group") is None and not any(map(_aggregates, node.expressions))
+    around = binding.closing if plain else None
+    return None if around is None else replace(around, final=False), False
+
+
+def _views(node: exp.Select, env: Environment, binding: Binding) -> dict[str, exp.Expression]:
+    """The views that a SELECT reads by name."""
+    items = [i.this for i in [node.args.get("from_"), *node.args.get("joins", ())] if i is not None]
+    tables = [i for i in items if isinstance(i, exp.Table) and isinstance(i.this, exp.Identifier)]
+    tables = [t for t in tables if t.name not in env.ctes]
+    return {t.name: t for t in tables if isinstance(relation_in_from(t, binding.catalog), View)}
+
+
+def emitted(
+    node: exp.Select, env: Environment, binding: Binding, plain: Callable[[exp.Select, Binding], Bound]
+) -> Bound:
+    """Binds a SELECT of any depth, with its own end of windows. Raises EMIT_NOT_POSSIBLE at its clause."""
+    clause = node.args.get("emit")
+    if clause is not None and not isinstance(node, StreamSelect):
+        node = retyped(node.copy(), StreamSelect)
+    ended, is_default = closing_of(node, env, binding)
+    collected, fills = binding.collected, list[Fill]()
+    around, own = collected.delayed, ended is None or ended.final
+    if own:
+        collected.delayed = False
+    try:
+        bound = plain(node, replace(binding, closing=ended, fills=fills))
+    except Error as err:
+        if err.condition != "EMIT_NOT_POSSIBLE" or ended is None:
+            raise
+        if not is_default:
+            err.sql, err.span = env.text, err.span or node_span(clause)
+            raise
+        fills.clear()
+        bound = plain(node, replace(binding, closing=None, fills=fills))
+    finally:
+        collected.delayed = around if own else collected.delayed
+    binding.fills.extend(fills)
+    if (
+        ended is not None
+        and ended.idle_us is not None
+        and clause
+        and not any(map(_closes_if_idle, walk(bound.relation)))
+    ):
+        binding.notice(_NOT_IDLE)
+    return bound
+
+
+def _closes_if_idle(node: Node) -> bool:
+    return (isinstance(node, LateRowFilter) and node.idle is not None) or (
+        isinstance(node, Window) and node.idle_us > 0
+    )
+
+
+_NOT_IDLE: Final = "TIMEOUT: without effect: the time of the windows has a watermark, or a view writes its stream."
 
 
 def is_session(node: exp.Expression) -> bool:

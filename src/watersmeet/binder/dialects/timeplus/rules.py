@@ -35,7 +35,7 @@ from watersmeet.binder.context.rules import (
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, qualified_items
 from watersmeet.binder.dialects.timeplus.dictionaries import computed_once, is_looked_up_column, with_look_ups
-from watersmeet.binder.dialects.timeplus.emissions import with_computed, with_emit, with_id
+from watersmeet.binder.dialects.timeplus.emissions import emitted, with_computed, with_emit, with_id
 from watersmeet.binder.dialects.timeplus.join_kinds import (
     check_kind,
     default_neighbor,
@@ -269,7 +269,7 @@ class TimeplusRules(DialectRules):
         return stops_at_bad_messages(settings)
 
     def emission(self, query: exp.Expression, text: str) -> tuple[exp.Expression, Emission | None]:
-        return with_emit(query, text)
+        return with_emit(query)
 
     def request(self, query: exp.Expression, text: str) -> Request:
         """The request includes the query's id from the settings, and the output columns that no stream has."""
@@ -277,6 +277,17 @@ class TimeplusRules(DialectRules):
         found = super().request(query, text)
         query, computed = with_computed(found.query, text)
         return replace(found, query=query, computed=computed, query_id=query_id)
+
+    def emitted(
+        self, node: exp.Select, env: Environment, binding: Binding, plain: Callable[[exp.Select, Binding], Bound]
+    ) -> Bound:
+        """Groups by a window of a stream are output when the window closes, at any depth of a query."""
+        return emitted(node, env, binding, plain)
+
+    def query_of_view(self, query: exp.Expression, node: exp.Expression) -> exp.Expression:
+        """Its EMIT clause applies to the SELECT whose windows it closes."""
+        del node
+        return with_emit(query)[0]
 
     def item(
         self, node: exp.Expression, select: exp.Select, env: Environment, binding: Binding, plain: Callable[[], Sourced]

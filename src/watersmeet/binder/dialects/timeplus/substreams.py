@@ -244,14 +244,15 @@ def _limited(limit: exp.Limit, node: exp.Select, relation: Node, ctx: ScopeConte
 
 
 def _check_inner(emit: EmitClause, env: Environment, binding: Binding) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for an EMIT clause in a query inside of another that would change its rows."""
-    if emit.mode == "window close":
+    """Adds a notice about a clause in a query inside of another that does not change the rows that the outer one
+    reads. Raises FEATURE_NOT_SUPPORTED for windows of a query that ends.
+    """
+    if emit.mode == "window close" and binding.rules.batch:
         raise env.not_supported(
-            "EMIT AFTER WINDOW CLOSE in a query that is not the only one that the outer query reads",
-            emit,
-            hint="Make it a materialized view, and read that.",
+            "EMIT AFTER WINDOW CLOSE in a query that ends", emit, hint="Make it a materialized view, and read that."
         )
-    binding.notice("EMIT in an inner query: accepted without effect: the outer query follows every change.")
+    if emit.mode not in ("stream", "window close") and not emit.args.get("whole"):
+        binding.notice("EMIT in an inner query: accepted without effect: the outer query follows every change.")
 
 
 def _partitioned(node: exp.Select, partition: Sequence[exp.Expression], ctx: ScopeContext) -> None:
