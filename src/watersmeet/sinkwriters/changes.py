@@ -89,7 +89,7 @@ class Emitter:
     def _due(self, changes: Iterable[Change], now_us: int) -> list[Change]:
         """The changes of periods that have ended, summed up for each period; without a period, all changes."""
         emission = self.request.emission
-        if not emission.length_us or emission.mode == "window close":
+        if not emission.length_us:
             return list(changes)
         self._waiting += changes
         periods: dict[int, list[Change]] = {}
