@@ -20,7 +20,7 @@ from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.expressions.calls import Builder, FunctionCall, at_least, check_count, counted, limited
 from watersmeet.expressions.casts import cast, coerce, text_of, unify
 from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, number, variable
-from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, NUMERIC, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, NUMERIC, VARCHAR, SqlType, map_of
 
 Bind = Callable[[exp.Expression, Context], Value]
 
@@ -113,7 +113,30 @@ def _fixed(kind: SqlType) -> Callable[[SqlType], SqlType]:
 #: The condition that holds for nothing but the array's end; conditions have no NULLs.
 _INDEXES: Final = "list_filter(list_transform(a1, lambda _e, _i: CASE WHEN _e THEN _i END), lambda _n: _n IS NOT NULL)"
 
+#: The number of the last element up to `_i`, or of the first one from it on, for which the condition holds.
+_BEFORE: Final = "coalesce(list_max(list_filter(range(1, _i + 1), lambda _j: list_extract(a1, _j))), 1)"
+_BEHIND: Final = "coalesce(list_min(list_filter(range(_i, len(a0) + 1), lambda _j: list_extract(a1, _j))), len(a0))"
+#: The first elements of pieces, and the one behind the last piece.
+_STARTS: Final = (
+    "list_concat([1], list_filter(list_transform(a1, lambda _e, _i: CASE WHEN _e AND _i > 1 THEN _i END), "
+    "lambda _n: _n IS NOT NULL), [len(a0) + 1])"
+)
+_STARTS_BEHIND: Final = _STARTS.replace("_i > 1 THEN _i END", "_i < len(a0) THEN _i + 1 END")
+_PIECES: Final = (
+    "CASE WHEN len(a0) = 0 THEN [] ELSE list_extract(list_transform([{starts}], lambda _s: list_transform("
+    "range(1, len(_s)), lambda _k: list_slice(a0, list_extract(_s, _k), list_extract(_s, _k + 1) - 1))), 1) END"
+)
+
+
+def _arrays_of(kind: SqlType) -> SqlType:
+    return array_of(array_of(kind))
+
+
 _SELECTING: Final[Mapping[str, Make]] = {
+    "array_split": _select(_PIECES.format(starts=_STARTS), _arrays_of),
+    "array_reverse_split": _select(_PIECES.format(starts=_STARTS_BEHIND), _arrays_of),
+    "array_fill": _select(f"list_transform(a0, lambda _e, _i: list_extract(a0, {_BEFORE}))", array_of),
+    "array_reverse_fill": _select(f"list_transform(a0, lambda _e, _i: list_extract(a0, {_BEHIND}))", array_of),
     "array_all": _select("len(list_filter(a1, lambda _e: NOT _e)) = 0", _fixed(BOOLEAN)),
     "array_exists": _select("len(list_filter(a1, lambda _e: _e)) > 0", _fixed(BOOLEAN)),
     "array_count": _select("len(list_filter(a1, lambda _e: _e))", _fixed(BIGINT)),
@@ -202,7 +225,18 @@ _COMPUTING: Final[Mapping[str, Make]] = {
 _HIGHER: Final[Mapping[str, Make]] = {**_SELECTING, **_COMPUTING}
 
 #: Functions for which the lambda is required.
-_LAMBDA_ONLY: Final = ("array_map", "array_filter")
+_LAMBDA_ONLY: Final = (
+    "array_map", "array_filter", "array_split", "array_reverse_split", "array_fill", "array_reverse_fill",
+)  # fmt: skip
+
+#: The functions whose lambda takes a key and a value of a map, with the template over the map a0 and the values a1.
+_OF_MAPS: Final = {
+    "map_filter": "list_where(a0, a1)",
+    "map_exists": "len(list_filter(a1, lambda _e: _e)) > 0",
+    "map_all": "len(list_filter(a1, lambda _e: NOT _e)) = 0",
+    "map_apply": "list_transform(a0, lambda _e: struct_pack(key := struct_extract_at(_e, 1), "
+    "value := struct_extract_at(_e, 2)))",
+}
 
 
 def _plain_call(make: Make) -> Builder:
@@ -225,6 +259,8 @@ def _applied(node: Any, ctx: Context, bind: Bind) -> Value:
     c = FunctionCall(node.this, [bind(a, ctx) for a in arguments], arguments, node, ctx)
     if c.name == "array_fold":
         return _folded(c, function, bind)
+    if c.name in _OF_MAPS:
+        return _of_entries(c, function, bind)
     if c.name not in _HIGHER:
         raise c.not_supported(f"{c.name} with a lambda", hint="array_map, array_filter and array_fold take one.")
     names = [name_of(p) for p in function.expressions]
@@ -241,6 +277,30 @@ def _applied(node: Any, ctx: Context, bind: Bind) -> Value:
     each = exp.Lambda(this=body.expression, expressions=[item.copy()])
     values = Value(call("list_transform", over, each), array_of(body.type))
     return _HIGHER[c.name](Mapped(c, arrays, values, is_plain=False))
+
+
+def _of_entries(c: FunctionCall, function: exp.Expression, bind: Bind) -> Value:
+    """A function of a map, whose lambda takes a key and a value."""
+    names = [name_of(p) for p in function.expressions]
+    kind = c.arguments[0].type if len(c.arguments) == 1 else VARCHAR
+    if kind.name != "map" or len(names) != 2:
+        raise c.mismatch("It takes a lambda of a key and a value, and a map.")
+    entries, item = c.arguments[0].finish().expression, variable(len(c.ctx.variables))
+    parts = {
+        name: Value(call("struct_extract", item, exp.Literal.string(part)), of)
+        for name, part, of in zip(names, ("key", "value"), kind.entry, strict=True)
+    }
+    body = _body(function.this, parts, c.ctx, bind)
+    values = Value(call("list_transform", entries, exp.Lambda(this=body.expression, expressions=[item.copy()])),
+                   array_of(body.type))  # fmt: skip
+    if c.name != "map_apply":
+        found = kind if c.name == "map_filter" else BOOLEAN
+        conditions = Mapped(c, (values,), values, is_plain=False).conditions
+        return Value(duckdb_cast(fill(_OF_MAPS[c.name], entries, conditions), found), found)
+    if len(body.type.fields) != 2:
+        raise c.mismatch("Its lambda returns a tuple of a key and a value.")
+    made = map_of(*[of for _, of in body.type.fields])
+    return Value(duckdb_cast(fill(_OF_MAPS[c.name], values.expression), made), made)
 
 
 def _body(node: exp.Expression, variables: Mapping[str, Value], ctx: Context, bind: Bind) -> Value:
@@ -328,6 +388,14 @@ _SIZE: Final = limited("abs(a1) * 8")
 _RESIZED: Final = (
     f"CASE WHEN a1 >= 0 THEN list_resize(a0, {_SIZE}, coalesce(a2, a3)) "
     f"ELSE list_reverse(list_resize(list_reverse(a0), -({_SIZE}), coalesce(a2, a3))) END"
+)
+
+
+_TURN: Final = "((_i - 1 + a1) % len(a0) + len(a0)) % len(a0) + 1"
+_ROTATED: Final = f"list_transform(a0, lambda _e, _i: list_extract(a0, {_TURN}))"
+_SHIFTED: Final = (
+    "list_transform(a0, lambda _e, _i: CASE WHEN _i + a1 BETWEEN 1 AND len(a0) THEN list_extract(a0, _i + a1) "
+    "ELSE coalesce(a2, a3) END)"
 )
 
 
@@ -499,6 +567,19 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "array_with_constant": counted(
         lambda c: _repeated(c.over([c.arguments[1], c.arguments[0]], [c.nodes[1], c.nodes[0]])), 2),
     "array_zip": at_least(_zip, 1),
+    "array_enumerate_dense": _shaped("a", _let("list_transform(_m, lambda _e: list_position(list_filter(_m, lambda _o, "
+                                     "_i: list_position(_m, _o) = _i), _e))"), array_of(BIGINT)),
+    "array_enumerate_uniq": _shaped("a", _let("list_transform(_m, lambda _e, _i: len(list_filter(list_slice(_m, 1, "
+                                    "_i), lambda _o: _o IS NOT DISTINCT FROM _e)))"), array_of(BIGINT)),
+    "array_except": _shaped("aa", "list_filter(a0, lambda _e: NOT list_contains(a1, _e))", array_of),
+    "array_jaccard_index": _shaped("aa", "len(list_filter(list_distinct(a0), lambda _e: list_contains(a1, _e))) / "
+                                   "CAST(len(list_distinct(list_concat(a0, a1))) AS DOUBLE)", DOUBLE),
+    "array_rotate_left": _shaped("ai", _ROTATED, array_of),
+    "array_rotate_right": _shaped("ai", _ROTATED.replace("a1", "-a1"), array_of),
+    "array_shift_left": _shaped("aiE", _SHIFTED, array_of),
+    "array_shift_right": _shaped("aiE", _SHIFTED.replace("a1", "(-a1)"), array_of),
+    "array_union": _shaped("aa", _let("list_filter(_m, lambda _e, _i: list_position(_m, _e) = _i)").replace(
+        "[a0]", "[list_concat(a0, a1)]"), array_of),
     "assume_not_null": counted(_not_null, 1),
     "count_equal": _shaped("ae", "len(list_filter(a0, lambda _e: _e IS NOT DISTINCT FROM a1))", BIGINT),
     "has": _shaped("ae", "coalesce(list_contains(a0, a1), false)", BOOLEAN),

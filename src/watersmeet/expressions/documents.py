@@ -18,7 +18,7 @@ from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, number, string
 from watersmeet.expressions.jsonfunctions import made_of
 from watersmeet.expressions.jsonpaths import matches
-from watersmeet.expressions.nestedfunctions import MAP_FUNCTIONS, map_literal, map_of_arrays
+from watersmeet.expressions.nestedfunctions import ENTRY_FUNCTIONS, MAP_FUNCTIONS, map_literal, map_of_arrays
 from watersmeet.expressions.regexpatterns import checked, groups
 from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, JSONB, VARCHAR, SqlType, map_of
 
@@ -46,6 +46,11 @@ def _path(c: FunctionCall) -> exp.Expression:
 def _document(c: FunctionCall) -> exp.Expression:
     """The document as JSON; NULL for a text that is not JSON."""
     return fill("CASE WHEN json_valid(a0) THEN a0 END", c.cast(0, VARCHAR).expression)
+
+
+def document_and_path(c: FunctionCall) -> tuple[exp.Expression, exp.Expression]:
+    """The document of the first argument, NULL if it is not JSON, and the path in the others."""
+    return _document(c), _path(c)
 
 
 def _extract(template: str, kind: SqlType) -> Builder:
@@ -334,6 +339,7 @@ DOCUMENT_FUNCTIONS: Final[Mapping[str, Builder]] = {
     **_BY_SIGNATURE, **_EXTRACTING,
     "map_cast": at_least(_map, 0), "map_from_arrays": counted(map_of_arrays, 2),
     **{name: _of_map(name) for name in _OF_JSON},
+    **ENTRY_FUNCTIONS,
     "json_cast": _encoded(JSONB), "json_encode": _encoded(VARCHAR), "json_merge_patch": at_least(_merged, 2),
     "json_elements": counted(_elements, 2), "json_query": counted(_query, 2), "json_value": counted(_value, 2),
     "match": counted(_match, 2), "extract": counted(_extract_one, 2), "extract_all": counted(_extract_all, 2),

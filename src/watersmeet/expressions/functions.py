@@ -43,6 +43,7 @@ from watersmeet.expressions.logparsing import LOG_FUNCTIONS
 from watersmeet.expressions.mathfunctions import MATH_FUNCTIONS
 from watersmeet.expressions.nestedfunctions import ARRAY_FUNCTIONS, MAP_FUNCTIONS
 from watersmeet.expressions.operators import no_operator, quantified
+from watersmeet.expressions.plainfunctions import PLAIN_FUNCTIONS
 from watersmeet.expressions.recordfunctions import RECORD_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
 from watersmeet.expressions.sqljsonpaths import PATH_FUNCTIONS
@@ -73,7 +74,7 @@ _VOLATILE: Final = frozenset({
 
 #: Functions that grammars insert.
 _INSERTED: Final = {
-    **inserted({**LIST_FUNCTIONS, **WEB_FUNCTIONS, **DOCUMENT_FUNCTIONS, **CONVERSIONS}),
+    **inserted({**LIST_FUNCTIONS, **WEB_FUNCTIONS, **DOCUMENT_FUNCTIONS, **CONVERSIONS, **PLAIN_FUNCTIONS}),
     **LENIENT_FUNCTIONS,
     **LOG_FUNCTIONS,
     **RECORD_FUNCTIONS,
@@ -90,23 +91,15 @@ _LACKING: Final = {
                     _OF_VECTORS),
     **dict.fromkeys(("farm_hash64", "kostik_consistent_hash", "metro_hash64", "weak_hash32"),
                     "city_hash64(x), xx_hash64(x), sip_hash64(x) and murmur_hash3_64(x) are supported."),
-    **dict.fromkeys(("random_fixed_string", "random_in_type", "random_string"),
-                    "rand(), rand_uniform(a, b), rand_normal(a, b) and random_printable_ascii(n) are supported."),
-    **dict.fromkeys(("any_heavy", "delta_sum", "kurt_pop", "kurt_samp", "retention",
-                     "sequence_count", "sequence_match", "skew_pop", "skew_samp", "window_funnel"), _AGGREGATE),
-    **dict.fromkeys(("max_map", "min_map", "sum_map"), "Group by the key, too: GROUP BY key."),
-    **dict.fromkeys(("quantile_bfloat16", "quantile_deterministic", "quantile_tdigest", "quantile_timing"),
-                    "quantile(level)(x) is exact."),
+    "random_in_type": "Its types are those of whole numbers, floats, dates and times, bool, uuid and string.",
+    **dict.fromkeys(("any_heavy", "delta_sum", "sequence_count", "sequence_match", "window_funnel"), _AGGREGATE),
+    **dict.fromkeys(("quantile_bfloat16", "quantile_deterministic"), "quantile(level)(x) is exact."),
     **dict.fromkeys(("stochastic_linear_regression_state", "stochastic_logistic_regression"),
                     "Train the model outside, and call it as a function in Python: CREATE FUNCTION."),
-    "map_filter": "unnest(map_entries(m)) gives the entries as rows.",
-    "columns": "Name the columns, or write * EXCEPT (a, b).",
+    "columns": "It can only be an item of a select list. Name the columns here.",
     "distinct": "Write SELECT DISTINCT x, or group_uniq_array(x).",
-    "geo_distance": "Write the distance on a sphere with sin, cos, asin and radians.",
     "sleep": "EMIT PERIODIC sets how often a query outputs rows.",
-    "to_type_name": "DESCRIBE shows the types of columns.",
-    "untuple": "Write t.1, t.2 …",
-    "xirr": _AGGREGATE,
+    "untuple": "It can only be an item of a select list. Write t.1, t.2 … here.",
     **dict.fromkeys(("has_any_column_privilege", "has_function_privilege", "has_schema_privilege",
                      "has_table_privilege"), "SHOW GRANTS lists rights; clients of the server may call it."),
     **dict.fromkeys(("pg_get_functiondef", "pg_get_viewdef", "pg_index_column_has_property", "pg_get_keywords"),

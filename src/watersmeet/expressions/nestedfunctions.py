@@ -218,6 +218,16 @@ _MERGED: Final = (
 _ZIPPED: Final = "list_transform(range(1, len(a0) + 1), lambda _i: struct_pack(key := a0[_i], value := a1[_i]))"
 
 
+def _added(sign: str) -> str:
+    """The map of the sums or differences of the values of equal keys, in the order of the keys."""
+    value = (
+        "coalesce(list_extract(list_transform(list_filter({0}, lambda _q: _q.key = _k), lambda _q: _q.value), 1), 0)"
+    )
+    both = f"{value.format('a0')} {sign} {value.format('a1')}"
+    keys = "list_sort(list_distinct(list_transform(list_concat(a0, a1), lambda _p: _p.key)))"
+    return f"list_transform({keys}, lambda _k: struct_pack(key := _k, value := {both}))"
+
+
 def _mapping(template: str, result: Callable[[SqlType], SqlType], shape: str = "") -> Builder:
     """A function of a map. result: its type by that of the map. shape: a letter for each further argument: `k` key,
     `v` value, `m` another map. The type of the map a0 is that of all maps.
@@ -321,6 +331,14 @@ MAP_FUNCTIONS: Final[dict[str, Builder]] = {
     "map_keys": _mapping(_KEYS, lambda kind: _array_of(kind.entry[0])),
     "map_length": _mapping("len(a0)", lambda _: INTEGER),
     "map_values": _mapping(_VALUES, lambda kind: _array_of(kind.entry[1])),
+}  # fmt: skip
+
+#: Functions of maps that only grammars insert.
+ENTRY_FUNCTIONS: Final[dict[str, Builder]] = {
+    **{name: _mapping(_added(sign), _element, "m") for name, sign in (("map_add", "+"), ("map_subtract", "-"))},
+    "map_contains_key_like": _mapping("len(list_filter(a0, lambda _p: _p.key LIKE a1)) > 0", lambda _: BOOLEAN, "k"),
+    "map_extract_key_like": _mapping("list_filter(a0, lambda _p: _p.key LIKE a1)", _element, "k"),
+    "map_sort": _mapping("list_sort(a0)", _element), "map_reverse_sort": _mapping("list_sort(a0, 'DESC')", _element),
 }  # fmt: skip
 
 _PRESENT: Final = "list_filter(a0, lambda _e: _e IS NOT NULL)"

@@ -207,6 +207,76 @@ MET: Final[Mapping[str, str]] = {
 
 _QUANTILES: Final = ("10", "25", "50", "75", "90", "95", "99")
 
+
+def _paired(name: str, *, parameters: int = 0, most: int = 2) -> _Build:
+    """A function of all pairs of values, of its parameters, or of a third argument."""
+
+    def build(
+        a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+    ) -> exp.Expression | None:
+        if not 2 <= len(a) <= most or len(p) != parameters:
+            return None
+        days = exp.Cast(this=call("date_part", exp.Literal.string("epoch"), a[1]), to=tree_of("float64"))
+        other = exp.Div(this=days, expression=exp.Literal.number(86400)) if name == "xirr" else a[1]
+        rows = _where(call("array_agg", call("$tuple_cast", a[0], other)), c, _present(a[0]), _present(a[1]))
+        more = [*p, *a[2:]] or ([exp.Literal.number("0.1")] if name == "xirr" else [])
+        return call(f"${name}", rows, *more)
+
+    return build
+
+
+def _regression(
+    a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+) -> exp.Expression | None:
+    """`simple_linear_regression(x, y)`: the slope and the intercept."""
+    parts = [_paired(f"regression_{name}")([n.copy() for n in a], p, c and c.copy()) for name in ("slope", "intercept")]
+    return None if None in parts else call("$tuple_cast", *parts)
+
+
+def _retention(
+    a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+) -> exp.Expression | None:
+    """`retention(c1, c2, …)`: 1 for each condition that some row meets, if some row meets the first one."""
+    if not a or p:
+        return None
+
+    def met(condition: exp.Expression) -> exp.Expression:
+        case = exp.Case(ifs=[exp.If(this=condition.copy(), true=exp.Literal.number(1))], default=exp.Literal.number(0))
+        return _where(call("max", case), None if c is None else c.copy())
+
+    first = met(a[0])
+    return exp.Array(expressions=[first, *(exp.Mul(this=first.copy(), expression=met(n)) for n in a[1:])])
+
+
+def _sum_count(
+    a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+) -> exp.Expression | None:
+    if len(a) != 1 or p:
+        return None
+    parts = [_where(call(name, a[0].copy()), None if c is None else c.copy()) for name in ("sum", "count")]
+    return call("$tuple_cast", *parts)
+
+
+def _joined(
+    a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+) -> exp.Expression | None:
+    """`group_concat(', ')(x)`: the texts of all values with a separator."""
+    if len(a) != 1 or len(p) > 1:
+        return None
+    values = _where(call("array_agg", a[0]), c, _present(a[0]))
+    return call("$array_string_concat", values, *p)
+
+
+def _exact_levels(
+    a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+) -> exp.Expression | None:
+    """`quantiles_exact(0.5, 0.9)(x)`: an array of values."""
+    if len(a) != 1 or not p or not all(map(_is_level, p)):
+        return None
+    values = _where(call("array_agg", a[0]), c, _present(a[0]))
+    return exp.Array(expressions=[call("$quantile_exact", values.copy(), level) for level in p])
+
+
 _BUILDERS: Final[Mapping[str, _Build]] = {
     "count": _count, "min": _plain("min"), "max": _plain("max"),
     **{name: _plain("sum", of_numbers=True) for name in ("sum", "sum_kahan", "sum_with_overflow")},
@@ -219,6 +289,20 @@ _BUILDERS: Final[Mapping[str, _Build]] = {
     "arg_max": _extreme(descending=True), "arg_min": _extreme(descending=False),
     **{name: _met(made) for name, made in MET.items()},
     "avg_weighted": _weighted, "median": _quantile(), "quantile": _quantile(), "quantiles": _quantiles,
+    **{name: _plain("stddev_pop", of_floats=True) for name in ("std", "stddev")},
+    **{f"{name}_stable": _plain(name, of_floats=True) for name in ("stddev_pop", "stddev_samp", "var_pop", "var_samp")},
+    **dict.fromkeys(("quantile_tdigest", "quantile_timing", "median_tdigest", "median_timing"), _quantile()),
+    **dict.fromkeys(("quantiles_tdigest", "quantiles_timing"), _quantiles), "quantiles_exact": _exact_levels,
+    "median_exact": _listed(_function("$quantile_exact"), 0),
+    **{name: _paired(name) for name in ("corr", "covar_pop", "covar_samp")},
+    **{f"{name}_stable": _paired(name) for name in ("corr", "covar_pop", "covar_samp")},
+    "exponential_moving_average": _paired("exponential_moving_average", parameters=1),
+    "xirr": _paired("xirr", most=3), "simple_linear_regression": _regression,
+    **{name: _listed(_function(f"${name}"), 0)
+       for name in ("skew_pop", "skew_samp", "kurt_pop", "kurt_samp", "entropy")},
+    **{name: _paired(name) for name in ("sum_map", "min_map", "max_map")},
+    "retention": _retention, "sum_count": _sum_count, "group_concat": _joined, "group_bitmap": _distinct,
+    "any_value": _met(MET["any"]),
     **{f"p{n}": _quantile(f"0.{n}") for n in _QUANTILES},
     "quantile_exact": _listed(_function("$quantile_exact"), 1),
     "group_array": _listed(_first, 1), "group_array_last": _listed(_last, 1, least=1),
@@ -233,7 +317,9 @@ _BUILDERS: Final[Mapping[str, _Build]] = {
 #: The functions that may have parameters in front of their arguments.
 PARAMETRIC: Final = frozenset({
     "group_array", "group_array_last", "group_array_moving_avg", "group_array_moving_sum", "group_array_sorted",
-    "group_uniq_array", "quantile", "quantile_exact", "quantiles", "top_k", "uniq_combined",
+    "exponential_moving_average", "group_concat", "group_uniq_array", "quantile", "quantile_exact", "quantile_tdigest",
+    "quantile_timing", "quantiles", "quantiles_exact", "quantiles_tdigest", "quantiles_timing", "top_k",
+    "uniq_combined",
 })  # fmt: skip
 
 #: The names of aggregate functions, without those of conditions.

@@ -17,47 +17,71 @@ _CONVERTED: Final = (
 #: The functions that `expressions` defines for Timeplus, by family.
 FAMILIES: Final[Mapping[str, str]] = {
     "array": "array_all array_avg array_compact array_concat array_count array_cum_sum array_cum_sum_non_negative "
-    "array_difference array_distinct array_enumerate array_exists array_filter array_first array_first_index "
-    "array_first_or_null array_flatten array_fold array_intersect array_last array_last_index array_last_or_null "
+    "array_difference array_distinct array_dot_product array_enumerate array_enumerate_dense array_enumerate_uniq "
+    "array_except array_exists array_fill array_filter array_first array_first_index array_first_or_null "
+    "array_flatten array_fold array_intersect array_jaccard_index array_last array_last_index array_last_or_null "
     "array_map array_max array_min array_pop_back array_pop_front array_product array_push_back array_push_front "
-    "array_reduce array_resize array_reverse array_reverse_sort array_slice array_sort array_string_concat array_sum "
-    "array_uniq array_with_constant array_zip count_equal has has_all has_any index_of range",
-    "map": "map_cast map_contains map_from_arrays map_keys map_values",
-    "tuple": "tuple_cast tuple_element",
-    "json": "is_valid_json json_array_length json_extract_array json_extract_bool json_extract_float json_extract_int "
-    "json_extract_keys json_extract_raw json_extract_string json_extract_uint json_has json_length json_merge_patch "
-    "json_query json_value",
-    "text": "alpha_tokens count_substrings extract extract_all extract_all_groups extract_all_groups_horizontal "
-    "extract_all_groups_vertical extract_key_value_pairs format format_readable_quantity format_readable_size grok "
-    "match multi_match_any multi_search_any multi_search_any_case_insensitive multi_search_first_index "
-    "multi_search_first_position position_case_insensitive replace_one replace_regex replace_regexp_all "
-    "replace_regexp_one split_by_regexp split_by_string split_by_whitespace",
-    "encoding": "base58_decode base58_encode base64_decode base64_encode bin hex to_fixed_string try_base64_decode "
-    "unhex",
+    "array_reduce array_resize array_reverse array_reverse_fill array_reverse_sort array_reverse_split "
+    "array_rotate_left array_rotate_right array_shift_left array_shift_right array_slice array_sort array_split "
+    "array_string_concat array_sum array_union array_uniq array_with_constant array_zip count_equal has has_all "
+    "has_any index_of range",
+    "map": "map_add map_all map_apply map_cast map_contains map_contains_key_like map_exists map_extract_key_like "
+    "map_filter map_from_arrays map_keys map_reverse_sort map_sort map_subtract map_values",
+    "tuple": "tuple_cast tuple_concat tuple_divide tuple_divide_by_number tuple_element tuple_minus tuple_multiply "
+    "tuple_multiply_by_number tuple_names tuple_plus",
+    "vector": "cosine_distance dot_product l1_distance l1_norm l2_distance l2_norm l2_squared_distance "
+    "l2_squared_norm linf_distance linf_norm",
+    "json": "is_valid_json json_array_length json_extract json_extract_array json_extract_bool json_extract_float "
+    "json_extract_int json_extract_keys json_extract_keys_and_values json_extract_raw json_extract_string "
+    "json_extract_uint json_has json_length json_merge_patch json_query json_value to_json_string",
+    "text": "alpha_tokens byte_hamming_distance count_matches count_matches_case_insensitive count_substrings "
+    "count_substrings_case_insensitive decode_xml_component edit_distance encode_xml_component "
+    "ends_with_case_insensitive ends_with_utf8 extract extract_all extract_all_groups extract_all_groups_horizontal "
+    "extract_all_groups_vertical extract_groups extract_key_value_pairs first_line format format_readable_quantity "
+    "format_readable_size grok has_subsequence has_token has_token_case_insensitive is_valid_utf8 left_pad "
+    "left_pad_utf8 left_utf8 match multi_match_any multi_search_any multi_search_any_case_insensitive "
+    "multi_search_first_index multi_search_first_position ngrams position_case_insensitive regexp_quote_meta "
+    "replace_one replace_regex replace_regexp_all replace_regexp_one right_pad right_pad_utf8 right_utf8 space "
+    "split_by_non_alpha split_by_regexp split_by_string split_by_whitespace starts_with_case_insensitive "
+    "starts_with_utf8 substring_index to_valid_utf8 tokens transform",
+    "encoding": "base58_decode base58_encode base64_decode base64_encode base64_url_decode base64_url_encode bin "
+    "crc32 hex to_fixed_string try_base64_decode unhex",
     "hash": "city_hash64 half_md5 hive_hash int_hash32 int_hash64 java_hash md4 md5 murmur_hash2_32 murmur_hash2_64 "
     "murmur_hash3_128 murmur_hash3_32 murmur_hash3_64 sha1 sha224 sha256 sha384 sha512 sip_hash128 sip_hash64 "
     "xx_hash32 xx_hash64 xxh3",
-    "url": "cut_fragment cut_query_string cut_query_string_and_fragment cut_www decode_url_component domain "
-    "domain_without_www encode_url_component extract_url_parameter extract_url_parameter_names extract_url_parameters "
-    "fragment netloc path path_all path_full port protocol query_string query_string_and_fragment top_level_domain",
+    "url": "cut_fragment cut_query_string cut_query_string_and_fragment cut_to_first_significant_subdomain "
+    "cut_url_parameter cut_www decode_url_component decode_url_form_component domain domain_without_www "
+    "encode_url_component encode_url_form_component extract_url_parameter extract_url_parameter_names "
+    "extract_url_parameters first_significant_subdomain fragment netloc path path_all path_full port protocol "
+    "query_string query_string_and_fragment top_level_domain url_hierarchy url_path_hierarchy",
     "address": "ipv4_cidr_to_range ipv4_num_to_string ipv4_num_to_string_class_c ipv4_string_to_num "
     "ipv4_string_to_num_or_default ipv4_string_to_num_or_null ipv4_to_ipv6 ipv6_cidr_to_range ipv6_num_to_string "
     "ipv6_string_to_num is_ip_address_in_range is_ipv4_string is_ipv6_string to_ipv4 to_ipv4_or_default "
     "to_ipv4_or_null to_ipv6 to_ipv6_or_default to_ipv6_or_null",
-    "geo": "point_in_polygon",
-    "time": "day day_of_month day_of_week day_of_year format_datetime from_unix_timestamp "
-    "from_unix_timestamp64_micro from_unix_timestamp64_milli from_unix_timestamp64_nano hour minute month "
-    "parse_datetime parse_datetime_best_effort parse_datetime_best_effort_or_null parse_datetime_best_effort_or_zero "
-    "parse_datetime64_best_effort parse_datetime64_best_effort_or_null parse_datetime64_best_effort_or_zero "
-    "parse_datetime_in_joda_syntax parse_datetime_in_joda_syntax_or_null parse_datetime_in_joda_syntax_or_zero "
-    "parse_datetime_or_null parse_datetime_or_zero quarter second to_start_of_month to_start_of_quarter "
-    "to_start_of_year to_time to_timezone to_unix_timestamp64_micro to_unix_timestamp64_milli "
-    "to_unix_timestamp64_nano to_yyyymm to_yyyymmdd to_yyyymmddhhmmss weekday year",
-    "math": "bit_count bit_not bit_shift_left bit_shift_right bit_test e exp10 exp2 hypot int_div_or_zero is_finite "
-    "is_infinite is_nan lgamma log2 modulo_or_zero positive_modulo sign tgamma xor",
+    "geo": "geo_distance great_circle_angle great_circle_distance point_in_polygon",
+    "time": "date_name day day_of_month day_of_week day_of_year format_datetime format_datetime_in_joda_syntax "
+    "from_modified_julian_day from_unix_timestamp from_unix_timestamp64_micro from_unix_timestamp64_milli "
+    "from_unix_timestamp64_nano from_unix_timestamp64_second from_unix_timestamp_in_joda_syntax from_utc_timestamp "
+    "hour make_datetime minute month month_name parse_datetime parse_datetime64_best_effort "
+    "parse_datetime64_best_effort_or_null parse_datetime64_best_effort_or_zero parse_datetime_best_effort "
+    "parse_datetime_best_effort_or_null parse_datetime_best_effort_or_zero parse_datetime_in_joda_syntax "
+    "parse_datetime_in_joda_syntax_or_null parse_datetime_in_joda_syntax_or_zero parse_datetime_or_null "
+    "parse_datetime_or_zero quarter second time_diff time_slot timezone_of timezone_offset to_days_since_year_zero "
+    "to_interval_day to_interval_hour to_interval_microsecond to_interval_millisecond to_interval_minute "
+    "to_interval_month to_interval_quarter to_interval_week to_interval_year to_last_day_of_month "
+    "to_last_day_of_week to_microsecond to_millisecond to_modified_julian_day to_relative_day_num "
+    "to_relative_hour_num to_relative_minute_num to_relative_month_num to_relative_quarter_num "
+    "to_relative_second_num to_relative_week_num to_relative_year_num to_start_of_iso_year to_start_of_microsecond "
+    "to_start_of_millisecond to_start_of_month to_start_of_quarter to_start_of_year to_time to_timezone "
+    "to_unix_timestamp64_micro to_unix_timestamp64_milli to_unix_timestamp64_nano to_unix_timestamp64_second "
+    "to_utc_timestamp to_week to_yyyymm to_yyyymmdd to_yyyymmddhhmmss weekday year yyyymmdd_to_date",
+    "math": "bit_count bit_hamming_distance bit_not bit_shift_left bit_shift_right bit_test e erf erfc exp10 exp2 "
+    "hypot int_div_or_zero int_exp10 int_exp2 is_finite is_infinite is_nan lgamma log1p log2 modulo_or_zero "
+    "positive_modulo round_bankers round_down round_to_exp2 sigmoid sign tgamma xor",
     "random": "generate_uuidv4 rand rand32 rand64 rand_bernoulli rand_exponential rand_log_normal rand_normal "
-    "rand_uniform random_printable_ascii uuid",
+    "rand_uniform random_fixed_string random_printable_ascii random_string uuid",
     "null": "assume_not_null",
+    "type": "to_type_name to_uuid to_uuid_or_default to_uuid_or_null to_uuid_or_zero",
     "conversion": " ".join(
         f"to_{name}_or_{what}" for name in _CONVERTED.split() for what in ("zero", "null", "default")
     ),

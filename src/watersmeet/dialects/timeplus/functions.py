@@ -35,7 +35,14 @@ _RENAMED: Final[dict[str, str]] = {
     "position_utf8": "strpos", "locate": "strpos",
     "length": "$length", "empty": "$empty", "not_empty": "$not_empty",
     "concat": "$concat", "map": "$map_cast", "map_update": "map_cat",
-    "split_by_char": "$split_by_string", "simple_json_extract_string": "$json_extract_string",
+    "split_by_char": "$split_by_string",
+    **{f"{prefix}_{name}": f"$json_{name}" for prefix in ("simple_json", "visit_param") for name in (
+        "extract_bool", "extract_float", "extract_int", "extract_raw", "extract_string", "extract_uint", "has")},
+    "json_extract_array_raw": "$json_extract_array", "map_contains_key": "$map_contains", "map_concat": "map_cat",
+    "tuple": "$tuple_cast", "concat_with_separator": "concat_ws", "initcap_utf8": "initcap",
+    "byte_edit_distance": "$edit_distance", "timestamp_diff": "$date_diff",
+    "date_format": "$format_datetime", "make_date32": "make_date",
+    "levenshtein_distance": "levenshtein",
     "emit_version": "$emit_version", "array_join": "unnest", "to_date": "$to_date", "to_date32": "$to_date",
 }  # fmt: skip
 
@@ -87,6 +94,7 @@ _NUMBERS: Final = (
 
 _UNIT_OF_DIGITS: Final = {"0": "second", "3": "milliseconds"}
 _UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
+_SHORT_UNITS: Final = ("millisecond", "microsecond")
 _FIELDS: Final = {
     "year": "year",
     "month": "month",
@@ -136,7 +144,7 @@ def _moved(unit: str, sign: type[exp.Binary]) -> _Build:
 
     def build(time: exp.Expression, n: exp.Expression) -> exp.Expression:
         moved = exp.Paren(this=sign(this=time, expression=exp.Paren(this=exp.Mul(this=n, expression=one.copy()))))
-        return moved if unit in ("second", "minute", "hour") else call("$as_date", time.copy(), moved)
+        return moved if unit in ("second", "minute", "hour", *_SHORT_UNITS) else call("$as_date", time.copy(), moved)
 
     return build
 
@@ -226,6 +234,60 @@ def _clock(unit: str) -> _Build:
     return lambda *_digits: call("date_trunc", _text(unit), call("localtimestamp"))
 
 
+def _typed(name: exp.Expression) -> exp.Expression:
+    """NULL of a type, which is given as a constant."""
+    if not name.is_string:
+        return name
+    return exp.Cast(this=exp.Null(), to=tree_of(name.name))
+
+
+def _json_extract(name: str) -> _Build:
+    """`json_extract(document, path …, 'type')`: the type becomes the type of the last argument."""
+
+    def build(*arguments: exp.Expression) -> exp.Expression | None:
+        return call(f"${name}", *arguments[:-1], _typed(arguments[-1])) if arguments[-1].is_string else None
+
+    return build
+
+
+_LARGEST: Final = {
+    "int8": 127, "int16": 32767, "int32": 2147483647, "int": 2147483647, "int64": 4294967295, "uint8": 255,
+    "uint16": 65535, "uint32": 4294967295, "uint": 4294967295, "uint64": 4294967295, "float32": 1, "float": 1,
+    "float64": 1, "date": 65535, "date32": 65535, "datetime": 4294967295,
+}  # fmt: skip
+
+
+def _random_value(name: exp.Expression, *arguments: exp.Expression) -> exp.Expression | None:
+    """`random_in_type('int', 10, x -> x * 2)`: a random value of a type, below a number, given to a lambda."""
+    kind = name.name.lower() if name.is_string else ""
+    made = arguments[-1] if arguments and isinstance(arguments[-1], exp.Lambda) else None
+    bound = arguments[0] if arguments and not isinstance(arguments[0], exp.Lambda) else None
+    if len(arguments) == 2 and made is None:
+        return None
+    if kind in ("uuid", "string") and not arguments:
+        return call("$uuid") if kind == "uuid" else call("$random_printable_ascii", exp.Literal.number(16))
+    if kind == "bool" and not arguments:
+        return call("$rand_bernoulli", exp.Literal.number("0.5"))
+    if kind not in _LARGEST:
+        return None
+    # a lambda may double it
+    most = exp.Literal.number(_LARGEST[kind] // (2 if made is not None and kind in ("int", "int32") else 1))
+    most = most if bound is None else bound
+    value = call("$rand_uniform", exp.Literal.number(0), most)
+    if not kind.startswith("float"):
+        value = exp.Cast(this=call("floor", value), to=tree_of("int64"))
+    if made is not None:
+        variable = made.expressions[0].name
+        body = exp.Paren(this=made.this.copy())
+        for node in [n for n in body.find_all(exp.Identifier) if n.name == variable]:
+            whole = node.parent if isinstance(node.parent, exp.Column) else node
+            whole.replace(value.copy())
+        return body
+    if kind.startswith("date"):
+        return call("$to_date", value) if kind != "datetime" else call("$to_time", value)
+    return exp.Cast(this=value, to=tree_of(kind))
+
+
 _SPECIAL: Final[dict[str, tuple[Sequence[int] | None, _Build]]] = {
     # # by name: the accepted numbers of arguments (None: odd, at least 3), and the function that makes the tree
     "multi_if": (None, _case),
@@ -253,8 +315,8 @@ _SPECIAL: Final[dict[str, tuple[Sequence[int] | None, _Build]]] = {
         _text("1970-01-01"), exp.DType.TIMESTAMP),)))),
     "date_add": ((2, 3), _date_add(exp.Add)), "date_sub": ((2, 3), _date_add(exp.Sub)),
     "date_trunc": ((2,), lambda unit, time: call("date_trunc", _unit(unit), time)),
-    **{f"add_{u}s": ((2,), _moved(u, exp.Add)) for u in _UNITS}, **{f"subtract_{u}s": ((2,), _moved(u,
-    exp.Sub)) for u in _UNITS},
+    **{f"{name}_{u}s": ((2,), _moved(u, sign))
+       for name, sign in (("add", exp.Add), ("subtract", exp.Sub)) for u in (*_UNITS, *_SHORT_UNITS)},
     **{f"to_start_of_{u}": ((1,), lambda x, u=u: call("date_trunc", _text(u), x)) for u in _UNITS},
     "to_start_of_interval": ((2,), _floored),
     **{f"to_start_of_{name}_minutes": ((1,), lambda x, n=n: _floored(x, exp.cast(_text(f"{n} minutes"),
@@ -274,6 +336,22 @@ _SPECIAL: Final[dict[str, tuple[Sequence[int] | None, _Build]]] = {
     "like": ((2,), lambda x, pattern: exp.Paren(this=exp.Like(this=x, expression=pattern))),
     "ilike": ((2,), lambda x, pattern: exp.Paren(this=exp.ILike(this=x, expression=pattern))),
     "to_nullable": ((1,), lambda x: exp.Paren(this=x)),
+    "array_element": ((2,), lambda a, i: call("$element", a, i)),
+    "array": (range(1000), lambda *values: exp.Array(expressions=list(values))),
+    **dict.fromkeys(("identity", "materialize"), ((1,), lambda x: exp.Paren(this=x))),
+    "not_like": ((2,), lambda x, p: exp.Paren(this=exp.Not(this=exp.Like(this=x, expression=p)))),
+    "not_ilike": ((2,), lambda x, p: exp.Paren(this=exp.Not(this=exp.ILike(this=x, expression=p)))),
+    "clamp": ((3,), lambda x, low, high: call("least", call("greatest", x, low), high)),
+    "is_zero_or_null": ((1,), lambda x: call("coalesce", exp.EQ(this=wrapped(x), expression=exp.Literal.number(0)),
+                                              exp.true())),
+    **dict.fromkeys(("now_in_block", "utc_timestamp"), ((0, 1), _clock("second"))),
+    "now_in_block64": ((0, 1, 2), _clock("milliseconds")),
+    "to_datetime32": ((1, 2), lambda x, *zone: call("date_trunc", _text("second"), call("$to_time", x, *zone))),
+    **{f"{name}_date": ((2,), _date_add(sign)) for name, sign in (("add", exp.Add), ("sub", exp.Sub))},
+    **{name: ((2,), lambda x, digits, n=name: call(f"${n}", x, digits)) for name in ("floor", "ceil", "trunc")},
+    **{name: (range(2, 100), _json_extract(name)) for name in ("json_extract", "json_extract_keys_and_values")},
+    "default_value_of_type_name": ((1,), lambda name: call("$assume_not_null", _typed(name))),
+    "random_in_type": ((1, 2, 3), _random_value),
     "case_with_expression": ((4, 6, 8, 10, 12), _case_of),
     "array_cast": (range(1, 1000), lambda *values: exp.Array(expressions=list(values))),
 }  # fmt: skip
@@ -344,6 +422,9 @@ def _made(node: Any) -> exp.Expression | None:
         )
     if isinstance(node, exp.Bracket):
         return _element(node)
+    if isinstance(node, exp.Interval) and node.this is not None and not isinstance(node.this, (exp.Literal, exp.Neg)):
+        one = exp.cast(_text(f"1 {node.unit.name.lower()}"), exp.DType.INTERVAL)
+        return exp.Paren(this=exp.Mul(this=wrapped(node.this), expression=one))  # INTERVAL n DAY
     if isinstance(node, exp.Struct):  # `{'key': value}` before a subscript
         pairs = ((_text(pair.this.name), pair.expression) for pair in node.expressions)
         return call("$map_cast", *chain.from_iterable(pairs))
@@ -425,7 +506,7 @@ def _called(node: exp.Anonymous, name: str) -> exp.Expression | None:
         return call(f"${name}", *(p for a in node.expressions for p in (_text(a.name), a)))
     if name == "date_trunc" and len(node.expressions) == 3:
         return call("$date_trunc_in", _unit(node.expressions[0]), *node.expressions[1:])
-    if name in OWN or name in _RENAMED:
+    if (name in OWN or name in _RENAMED) and name not in _SPECIAL:
         node.set("this", _RENAMED.get(name, f"${name}"))
         return None
     if name not in _SPECIAL:

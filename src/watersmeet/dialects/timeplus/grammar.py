@@ -375,6 +375,14 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             text = " ".join(self.sql[first.start : self._prev.end + 1].split())
             return ImpliedAlias(this=found, alias=exp.to_identifier(text, quoted=True))
 
+        def _parse_expression(self) -> exp.Expression | None:
+            """Reads an expression with its modifiers: `* APPLY(max)`, `* APPLY(x -> x + 1)`."""
+            found: exp.Expression | None = AnyParser._parse_expression(self)
+            while self._match_pair(TokenType.APPLY, TokenType.L_PAREN):
+                found = exp.Apply(this=found, expression=self._parse_lambda())
+                self._match_r_paren()
+            return found
+
         def _parse_column_ops(self, this: exp.Expression | None) -> exp.Expression | None:
             """Reads `raw:a.b`, the text at a path of a JSON document."""
             found: exp.Expression | None = super()._parse_column_ops(this)

@@ -44,6 +44,7 @@ from watersmeet.binder.dialects.timeplus.join_kinds import (
     with_ranges,
     with_type_defaults,
 )
+from watersmeet.binder.dialects.timeplus.starred import with_items
 from watersmeet.binder.dialects.timeplus.substreams import substream, with_clauses, with_divided
 from watersmeet.catalog import Relation, View
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin, PlainUnion, StreamTable
@@ -358,7 +359,7 @@ class TimeplusRules(DialectRules):
     def batch_select(
         self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
     ) -> tuple[exp.Select, Node, Scope]:
-        return with_clauses(node, relation, scope, env, binding)
+        return with_clauses(with_items(node, scope, env, self), relation, scope, env, binding)
 
     def batch_item(
         self, node: exp.Expression, env: Environment, binding: Binding, plain: Callable[[], Sourced]
@@ -382,7 +383,7 @@ class TimeplusRules(DialectRules):
     def select(
         self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
     ) -> tuple[exp.Select, Node, Scope]:
-        return with_clauses(node, relation, scope, env, binding)
+        return with_clauses(with_items(node, scope, env, self), relation, scope, env, binding)
 
     def select_list(
         self, items: Sequence[Item], node: exp.Select, relation: Node, scope: Scope, ctx: Context
