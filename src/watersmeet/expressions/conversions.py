@@ -21,7 +21,9 @@ from watersmeet.expressions.calls import (
     Signature,
     at_least,
     builders,
+    constant_of,
     counted,
+    limited,
     refuse_volatile,
     signature,
 )
@@ -31,9 +33,11 @@ from watersmeet.expressions.timetexts import java_format
 from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
+    BYTEA,
     DATE,
     DOUBLE,
     INTEGER,
+    INTERVAL,
     REAL,
     SMALLINT,
     TIMESTAMP,
@@ -291,9 +295,123 @@ _RANDOM: Final[dict[str, Builder]] = {
     "uuid": _random("uuid()", VARCHAR, 0, 1), "generate_uuidv4": _random("uuid()", VARCHAR, 0, 1),
 }  # fmt: skip
 
+
+def _of_time(kind: str, template: str) -> list[Signature]:
+    return [signature("timestamp", kind, template)]
+
+
+_SUNDAY: Final = "CAST(date_trunc('week', a0 + INTERVAL 1 DAY) AS DATE) - 1"
+
+_OF_TIMES: Final[dict[str, Builder]] = builders({
+    "from_unix_timestamp64_second": [signature("bigint", "timestamp", "make_timestamp(a0 * 1000000)")],
+    "to_unix_timestamp64_second": _of_time("bigint", "CAST(floor(epoch(a0)) AS BIGINT)"),
+    "month_name": _of_time("text", "strftime(a0, '%B')"),
+    "time_diff": [signature("timestamp timestamp", "bigint", "date_diff('second', a0, a1)")],
+    "time_slot": _of_time("timestamp", "time_bucket(INTERVAL 30 MINUTE, a0, TIMESTAMP '1970-01-01')"),
+    "timezone_of": _of_time("text", "CASE WHEN a0 IS NOT NULL THEN 'UTC' END"),
+    "timezone_offset": _of_time("int", "CASE WHEN a0 IS NOT NULL THEN 0 END"),
+    "to_days_since_year_zero": _of_time("int", "CAST(a0 AS DATE) - DATE '1970-01-01' + 719528"),
+    "to_last_day_of_month": _of_time("date", "last_day(a0)"),
+    "to_last_day_of_week": _of_time("date", f"{_SUNDAY} + 6"),
+    "to_millisecond": _of_time("int", "CAST(floor(date_part('microsecond', a0) / 1000) % 1000 AS INTEGER)"),
+    "to_microsecond": _of_time("int", "CAST(date_part('microsecond', a0) % 1000000 AS INTEGER)"),
+    "to_modified_julian_day": [signature("text", "int", "CAST(a0 AS DATE) - DATE '1858-11-17'")],
+    "from_modified_julian_day": [signature("int", "text", "CAST(DATE '1858-11-17' + a0 AS VARCHAR)")],
+    "to_relative_year_num": _of_time("int", "CAST(date_part('year', a0) AS INTEGER)"),
+    "to_relative_quarter_num": _of_time(
+        "int", "CAST(date_part('year', a0) * 4 + date_part('quarter', a0) - 1 AS INTEGER)"),
+    "to_relative_month_num": _of_time("int", "CAST(date_part('year', a0) * 12 + date_part('month', a0) AS INTEGER)"),
+    "to_relative_week_num": _of_time("int", "CAST(floor((CAST(a0 AS DATE) - DATE '1970-01-01' + 3) / 7) AS INTEGER)"),
+    "to_relative_day_num": _of_time("int", "CAST(a0 AS DATE) - DATE '1970-01-01'"),
+    "to_relative_hour_num": _of_time("bigint", "CAST(floor(epoch(a0) / 3600) AS BIGINT)"),
+    "to_relative_minute_num": _of_time("bigint", "CAST(floor(epoch(a0) / 60) AS BIGINT)"),
+    "to_relative_second_num": _of_time("bigint", "CAST(floor(epoch(a0)) AS BIGINT)"),
+    "to_start_of_iso_year": _of_time("date", "CAST(date_trunc('week', make_date(CAST(date_part('isoyear', a0) "
+                                     "AS BIGINT), 1, 4)) AS DATE)"),
+    "to_start_of_millisecond": _of_time("timestamp", "date_trunc('milliseconds', a0)"),
+    "to_start_of_microsecond": _of_time("timestamp", "date_trunc('microseconds', a0)"),
+    "make_datetime": [signature("bigint bigint bigint bigint bigint bigint", "timestamp",
+                                "make_timestamp(a0, a1, a2, a3, a4, CAST(a5 AS DOUBLE))")],
+    "yyyymmdd_to_date": [signature("bigint", "date", "make_date(a0 // 10000, a0 // 100 % 100, a0 % 100)")],
+})  # fmt: skip
+
+
+def _zoned(c: FunctionCall, *, from_utc: bool) -> Value:
+    """`from_utc_timestamp(t, zone)`: the local time of a time in UTC; `to_utc_timestamp` the other way."""
+    time, zone = cast(c.arguments[0], TIMESTAMP, c.ctx, c.node), cast(c.arguments[1], VARCHAR, c.ctx, c.node)
+    if from_utc:
+        moment = fill("a0 AT TIME ZONE 'UTC'", time.expression)
+        return at_time_zone(zone, Value(moment, SqlType("timestamptz")), c.ctx, c.node)
+    moment = at_time_zone(zone, time, c.ctx, c.node).expression
+    return Value(fill("a0 AT TIME ZONE 'UTC'", moment), TIMESTAMP, time.nullable)
+
+
+def _date_name(c: FunctionCall) -> Value:
+    """`date_name('month', t)`: the name of a month or a weekday, the digits of other parts."""
+    part = c.text(0, example="month", what="a part").lower()
+    time = cast(c.arguments[1], TIMESTAMP, c.ctx, c.node).expression
+    if part in ("month", "weekday"):
+        return Value(call("strftime", time, string("%B" if part == "month" else "%A")), VARCHAR)
+    names = {"dayofyear": "doy", "year": "year", "quarter": "quarter", "day": "day", "week": "week", "hour": "hour",
+             "minute": "minute", "second": "second"}  # fmt: skip
+    if part not in names:
+        raise c.not_supported(f"date_name('{part}', …)", hint=f"Supported: {', '.join(['month', 'weekday', *names])}.")
+    number = f"CAST(CAST(date_part('{names[part]}', a0) AS BIGINT) AS VARCHAR)"
+    return Value(fill(number, time), VARCHAR)
+
+
+#: The number of a week by the mode of `to_week`.
+_WEEKS: Final = {0: "strftime(a0, '%U')", 2: None, 3: "date_part('week', a0)", 5: "strftime(a0, '%W')"}
+
+
+def _to_week(c: FunctionCall) -> Value:
+    mode = 0 if len(c.arguments) < 2 else constant_of(c.arguments[1], BIGINT, c.node, c.ctx, example=0)
+    template = _WEEKS.get(mode)
+    if template is None:
+        raise c.not_supported(f"mode {mode} of to_week", hint="Modes 0, 3 (ISO) and 5 are supported.")
+    time = cast(c.arguments[0], TIMESTAMP, c.ctx, c.node).expression
+    return Value(duckdb_cast(fill(template, time), INTEGER), INTEGER)
+
+
+def _joda(c: FunctionCall) -> Value:
+    time = cast(c.arguments[0], TIMESTAMP, c.ctx, c.node)
+    return Value(call("strftime", time.expression, java_format(c, 1, reading=False)), VARCHAR, time.nullable)
+
+
+def _joda_of_seconds(c: FunctionCall) -> Value:
+    seconds = fill("make_timestamp(a0 * 1000000)", c.cast(0, BIGINT).expression)
+    return _joda(c.over([Value(seconds, TIMESTAMP), *c.arguments[1:]]))
+
+
+def _intervals(unit: str) -> Builder:
+    def build(c: FunctionCall) -> Value:
+        count = c.cast(0, BIGINT).expression
+        return Value(fill(f"a0 * INTERVAL 1 {unit}", count), INTERVAL)
+
+    return counted(build, 1)
+
+
+def _random_bytes(c: FunctionCall) -> Value:
+    """Random bytes, as many as the argument says."""
+    refuse_volatile(c)
+    digits = "lambda _i: format('{:02x}', CAST(floor(random() * 256) AS INTEGER))"
+    size = limited("a0", "a0", "BIGINT")
+    found = fill(f"unhex(array_to_string(list_transform(range({size}), {digits}), ''))", c.cast(0, BIGINT).expression)
+    return Value(found, BYTEA, nullable=False)
+
+
+_EACH_UNIT: Final = ("microsecond", "millisecond", "minute", "hour", "day", "week", "month", "quarter", "year")
+
 #: Names are those of the reference in lower case; grammars insert them with the prefix `$`.
 CONVERSIONS: Final[Mapping[str, Builder]] = {
-    **_BY_SIGNATURE, **_RANDOM,
+    **_BY_SIGNATURE, **_RANDOM, **_OF_TIMES,
+    "from_utc_timestamp": counted(lambda c: _zoned(c, from_utc=True), 2),
+    "to_utc_timestamp": counted(lambda c: _zoned(c, from_utc=False), 2),
+    "date_name": counted(_date_name, 2), "to_week": counted(_to_week, 1, 2),
+    "format_datetime_in_joda_syntax": counted(_joda, 2),
+    "from_unix_timestamp_in_joda_syntax": counted(_joda_of_seconds, 2),
+    **dict.fromkeys(("random_string", "random_fixed_string"), counted(_random_bytes, 1, 2)),
+    **{f"to_interval_{unit}": _intervals(unit) for unit in _EACH_UNIT},
     **{f"to_{name}_or_{what}": _or(name, what)
        for name in (*_KINDS, *_DECIMALS) for what in ("zero", "null", "default")},
     "to_time": counted(_moment, 1, 2, 3), "to_timezone": counted(_to_timezone, 2),

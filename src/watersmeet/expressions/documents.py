@@ -13,8 +13,20 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.errors import did_you_mean
-from watersmeet.expressions.calls import Builder, FunctionCall, at_least, builders, constant_of, counted, signature
-from watersmeet.expressions.casts import cast
+from watersmeet.expressions.arrayfunctions import array_of, default_of
+from watersmeet.expressions.calls import (
+    Builder,
+    FunctionCall,
+    Signature,
+    at_least,
+    builders,
+    constant_of,
+    counted,
+    in_python,
+    limited,
+    signature,
+)
+from watersmeet.expressions.casts import cast, coerce, unify
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, number, string
 from watersmeet.expressions.jsonfunctions import made_of
 from watersmeet.expressions.jsonpaths import matches
@@ -46,11 +58,6 @@ def _path(c: FunctionCall) -> exp.Expression:
 def _document(c: FunctionCall) -> exp.Expression:
     """The document as JSON; NULL for a text that is not JSON."""
     return fill("CASE WHEN json_valid(a0) THEN a0 END", c.cast(0, VARCHAR).expression)
-
-
-def document_and_path(c: FunctionCall) -> tuple[exp.Expression, exp.Expression]:
-    """The document of the first argument, NULL if it is not JSON, and the path in the others."""
-    return _document(c), _path(c)
 
 
 def _extract(template: str, kind: SqlType) -> Builder:
@@ -321,6 +328,27 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "alpha_tokens": [signature("text", "text[]", "regexp_extract_all(a0, '[A-Za-z]+')")],
 })  # fmt: skip
 
+_VALUE: Final = "coalesce(TRY_CAST(json_extract(a0, a1) AS {kind}), a2)"
+_PAIRS: Final = (
+    'coalesce(list_transform(json_keys(a0, a1), lambda _k: struct_pack("1" := _k, "2" := '
+    "TRY_CAST(json_extract(json_extract(a0, a1), '$.\"' || _k || '\"') AS {kind}))), a2)"
+)
+
+
+def _typed(template: str, kind_of: str) -> Builder:
+    """A value of the document of the type of the last argument, or the default of that type."""
+
+    def build(c: FunctionCall) -> Value:
+        kind = c.arguments[-1].type
+        inner = c.over(c.arguments[:-1], c.nodes[:-1])
+        entry = SqlType("struct", fields=(("1", VARCHAR), ("2", kind)))
+        found = array_of(entry) if kind_of == "pairs" else kind
+        filled = fill(template.replace("{kind}", kind.duckdb), _document(inner), _path(inner), default_of(found))
+        return Value(duckdb_cast(filled, found), found)
+
+    return at_least(build, 2)
+
+
 _CONTAINED: Final = "len(list_filter(a1, lambda _n: contains(a0, _n))) > 0"
 _PLACES: Final = "list_transform(a1, lambda _n: strpos(a0, _n))"
 
@@ -334,12 +362,158 @@ _EXTRACTING: Final[dict[str, Builder]] = {
     "json_array_length": _extract("json_array_length(a0, a1)", BIGINT),
 }  # fmt: skip
 
+
+def _of(kind: str, template: str) -> list[Signature]:
+    return [signature("text", kind, template)]
+
+
+def _pair(kind: str, template: str) -> list[Signature]:
+    return [signature("text text", kind, template)]
+
+
+def _padded(name: str) -> list[Signature]:
+    length = limited("a1 * 4")
+    return [
+        signature("text int", "text", f"{name}(a0, {length}, ' ')"),
+        signature("text int text", "text", f"{name}(a0, {length}, a2)"),
+    ]
+
+
+_TOKENS: Final = "'[^\\x00-\\x2f\\x3a-\\x40\\x5b-\\x60\\x7b-\\x7f]+'"
+
+_XML: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("''", "&apos;"))
+
+
+def _replaced(pairs: tuple[tuple[str, str], ...]) -> str:
+    found = "a0"
+    for before, after in pairs:
+        found = f"replace({found}, '{before}', '{after}')"
+    return found
+
+
+#: The host of a URL, its labels, and how many of them are significant: `b.co.uk` has three, `b.com` two.
+_HOST: Final = "regexp_extract(a0, '^(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://)?(?:[^/?#@]*@)?([^/?#:@]*)', 1)"
+
+_SHORT: Final = "list_contains(['com', 'net', 'org', 'co'], list_extract(_l, -2))"
+
+_SIGNIFICANT: Final = f"CASE WHEN len(_l) > 2 AND {_SHORT} THEN 3 ELSE 2 END"
+
+
+def _labels(template: str) -> str:
+    return f"list_extract(list_transform([string_split({_HOST}, '.')], lambda _l: {template}), 1)"
+
+
+_CUT_HOST: Final = _labels(
+    f"CASE WHEN len(_l) < 2 THEN '' ELSE array_to_string(list_slice(_l, -({_SIGNIFICANT}), -1), '.') END"
+)
+
+_FIRST_LABEL: Final = _labels(f"CASE WHEN len(_l) < 2 THEN '' ELSE list_extract(_l, -({_SIGNIFICANT})) END")
+
+_PATH: Final = "regexp_extract(a0, '^(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://)?[^/?#]*(.*)$', 1)"
+
+_START: Final = "left(a0, length(a0) - length(_p))"
+
+
+def _hierarchy(start: str, first: str) -> str:
+    """The parts of a URL up to each sign that ends one."""
+    ends = (
+        "list_filter(range(1, length(_p) + 1), lambda _i: substring(_p, _i, 1) IN ('/', '?', '#') OR _i = length(_p))"
+    )
+    steps = f"list_transform(list_filter({ends}, lambda _i: _i > {first}), lambda _i: {start}left(_p, _i))"
+    return f"list_extract(list_transform([{_PATH}], lambda _p: {steps}), 1)"
+
+
+_OF_TEXTS: Final[dict[str, Builder]] = builders({
+    "byte_hamming_distance": _pair("bigint", "hamming(a0, a1)"),
+    "edit_distance": _pair("bigint", "levenshtein(a0, a1)"),
+    "count_matches": _pair("bigint", "len(list_filter(regexp_extract_all(a0, a1, 0, 's'), lambda _m: _m <> ''))"),
+    "count_matches_case_insensitive": _pair(
+        "bigint", "len(list_filter(regexp_extract_all(a0, a1, 0, 'is'), lambda _m: _m <> ''))"),
+    "count_substrings_case_insensitive": _pair(
+        "bigint", "(length(a0) - length(replace(lower(a0), lower(a1), ''))) // length(a1)"),
+    "cut_to_first_significant_subdomain": _of("text", _CUT_HOST),
+    "first_significant_subdomain": _of("text", _FIRST_LABEL),
+    "cut_url_parameter": _pair("text", "regexp_replace(regexp_replace(a0, '([?&;])' || regexp_escape(a1) || "
+                               "'=[^&#;]*[&;]', '\\1', 'g'), '[?&;]' || regexp_escape(a1) || '=[^&#;]*', '', 'g')"),
+    "decode_url_form_component": _of("text", "url_decode(replace(a0, '+', ' '))"),
+    "encode_url_form_component": _of("text", "replace(url_encode(a0), '%20', '+')"),
+    "decode_xml_component": _of("text", _replaced(tuple((b, a) for a, b in reversed(_XML)))),
+    "encode_xml_component": _of("text", _replaced(_XML)),
+    "ends_with_utf8": _pair("bool", "ends_with(a0, a1)"), "starts_with_utf8": _pair("bool", "starts_with(a0, a1)"),
+    "ends_with_case_insensitive": _pair("bool", "ends_with(lower(a0), lower(a1))"),
+    "starts_with_case_insensitive": _pair("bool", "starts_with(lower(a0), lower(a1))"),
+    "first_line": _of("text", "regexp_extract(a0, '^[^\\r\\n]*')"),
+    "has_subsequence": _pair("bool", "regexp_matches(a0, array_to_string(list_transform(string_split(a1, ''), "
+                             "lambda _c: regexp_escape(_c)), '.*'), 's')"),
+    "has_token": _pair("bool", f"list_contains(regexp_extract_all(a0, {_TOKENS}), a1)"),
+    "has_token_case_insensitive": _pair("bool", f"list_contains(regexp_extract_all(lower(a0), {_TOKENS}), lower(a1))"),
+    "is_valid_utf8": _of("bool", "CASE WHEN a0 IS NOT NULL THEN true END"), "to_valid_utf8": _of("text", "a0"),
+    "left_pad": _padded("lpad"), "left_pad_utf8": _padded("lpad"),
+    "right_pad": _padded("rpad"), "right_pad_utf8": _padded("rpad"),
+    "left_utf8": [signature("text int", "text", "left(a0, a1)")],
+    "right_utf8": [signature("text int", "text", "right(a0, a1)")],
+    "ngrams": [signature("text int", "text[]", "list_transform(range(1, greatest(length(a0) - a1 + 2, 1)), "
+                         "lambda _i: substring(a0, _i, a1))")],
+    "regexp_quote_meta": _of("text", "regexp_replace(a0, '([\\\\|()^$.\\[\\]?*+{:-])', '\\\\\\1', 'g')"),
+    "space": [signature("int", "text", f"repeat(' ', {limited('a0', 'a0')})")],
+    "split_by_non_alpha": _of("text[]", "regexp_extract_all(a0, '[^\\s[:punct:]]+')"),
+    "substring_index": [signature("text text int", "text", "CASE WHEN a2 >= 0 THEN array_to_string(list_slice("
+                                  "string_split(a0, a1), 1, a2), a1) ELSE array_to_string(list_slice("
+                                  "string_split(a0, a1), a2, -1), a1) END")],
+    "tokens": _of("text[]", f"regexp_extract_all(a0, {_TOKENS})"),
+    "url_hierarchy": _of("text[]", _hierarchy(f"{_START} || ", "0")),
+    "url_path_hierarchy": _of("text[]", _hierarchy("", "1")),
+    "base64_url_encode": _of("text", "rtrim(replace(replace(to_base64(encode(a0)), '+', '-'), '/', '_'), '=')"),
+    "base64_url_decode": _of("text", "decode(from_base64(rpad(replace(replace(a0, '-', '+'), '_', '/'), "
+                             "CAST(ceil(length(a0) / 4) * 4 AS INTEGER), '=')))"),
+})  # fmt: skip
+
+
+def _extract_groups(c: FunctionCall) -> Value:
+    """The texts of all groups of the first match; an empty array without one."""
+    count = groups(c.text(1, example="", what="a pattern"))
+    if not count:
+        raise c.error("INVALID_VALUE", f"the pattern of {c.name} has no group")
+    text = c.cast(0, VARCHAR).expression
+    regex = checked(c.cast(1, VARCHAR).expression.name, c.node, c.ctx)
+    parts = [call("regexp_extract", text, regex, exp.Literal.number(i + 1), string("s")) for i in range(count)]
+    template = "CASE WHEN regexp_matches(a0, a1, 's') THEN a2 WHEN a0 IS NOT NULL THEN [] END"
+    return Value(duckdb_cast(fill(template, text, regex, exp.Array(expressions=parts)), _TEXTS), _TEXTS)
+
+
+def _transform(c: FunctionCall) -> Value:
+    """`transform(x, [from …], [to …], default)`: the value at the place of x; the default, or x itself, otherwise."""
+    texts = c.arguments[1].type.element, c.arguments[2].type.element
+    if None in texts:
+        raise c.mismatch("It takes a value, an array of values, an array of results and a default.")
+    found, wanted = texts
+    assert found is not None
+    assert wanted is not None
+    value = coerce(c.arguments[0], found, c.ctx, c.nodes[0]).finish().expression
+    other = c.arguments[3] if len(c.arguments) > 3 else c.arguments[0]
+    results, kind = unify([Value(exp.null(), wanted), other], [c.nodes[2], c.nodes[-1]], c.ctx, c.name)
+    after = duckdb_cast(c.arguments[2].finish().expression, array_of(kind))
+    place = "list_position(a1, a0)"
+    template = f"CASE WHEN {place} IS NULL THEN a3 ELSE list_extract(a2, {place}) END"
+    return Value(fill(template, value, c.arguments[1].finish().expression, after, results[1].expression), kind)
+
+
+def _to_json(c: FunctionCall) -> Value:
+    value = c.arguments[0]
+    known = cast(value, VARCHAR, c.ctx, c.node) if value.unknown else value
+    return Value(duckdb_cast(made_of(known).expression, VARCHAR), VARCHAR, known.nullable)
+
+
 #: Names are those of the reference; grammars insert them with the prefix `$`.
 DOCUMENT_FUNCTIONS: Final[Mapping[str, Builder]] = {
-    **_BY_SIGNATURE, **_EXTRACTING,
+    **_BY_SIGNATURE, **_EXTRACTING, **_OF_TEXTS,
+    "crc32": in_python("import zlib\ndef f(text):\n    return zlib.crc32(text.encode())\n", "text", "bigint"),
+    "extract_groups": counted(_extract_groups, 2), "transform": counted(_transform, 3, 4),
+    "to_json_string": counted(_to_json, 1),
     "map_cast": at_least(_map, 0), "map_from_arrays": counted(map_of_arrays, 2),
     **{name: _of_map(name) for name in _OF_JSON},
     **ENTRY_FUNCTIONS,
+    "json_extract": _typed(_VALUE, "value"), "json_extract_keys_and_values": _typed(_PAIRS, "pairs"),
     "json_cast": _encoded(JSONB), "json_encode": _encoded(VARCHAR), "json_merge_patch": at_least(_merged, 2),
     "json_elements": counted(_elements, 2), "json_query": counted(_query, 2), "json_value": counted(_value, 2),
     "match": counted(_match, 2), "extract": counted(_extract_one, 2), "extract_all": counted(_extract_all, 2),

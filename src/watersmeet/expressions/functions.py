@@ -43,7 +43,6 @@ from watersmeet.expressions.logparsing import LOG_FUNCTIONS
 from watersmeet.expressions.mathfunctions import MATH_FUNCTIONS
 from watersmeet.expressions.nestedfunctions import ARRAY_FUNCTIONS, MAP_FUNCTIONS
 from watersmeet.expressions.operators import no_operator, quantified
-from watersmeet.expressions.plainfunctions import PLAIN_FUNCTIONS
 from watersmeet.expressions.recordfunctions import RECORD_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
 from watersmeet.expressions.sqljsonpaths import PATH_FUNCTIONS
@@ -74,7 +73,7 @@ _VOLATILE: Final = frozenset({
 
 #: Functions that grammars insert.
 _INSERTED: Final = {
-    **inserted({**LIST_FUNCTIONS, **WEB_FUNCTIONS, **DOCUMENT_FUNCTIONS, **CONVERSIONS, **PLAIN_FUNCTIONS}),
+    **inserted({**LIST_FUNCTIONS, **WEB_FUNCTIONS, **DOCUMENT_FUNCTIONS, **CONVERSIONS}),
     **LENIENT_FUNCTIONS,
     **LOG_FUNCTIONS,
     **RECORD_FUNCTIONS,

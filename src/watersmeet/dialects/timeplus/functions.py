@@ -40,7 +40,7 @@ _RENAMED: Final[dict[str, str]] = {
         "extract_bool", "extract_float", "extract_int", "extract_raw", "extract_string", "extract_uint", "has")},
     "json_extract_array_raw": "$json_extract_array", "map_contains_key": "$map_contains", "map_concat": "map_cat",
     "tuple": "$tuple_cast", "concat_with_separator": "concat_ws", "initcap_utf8": "initcap",
-    "byte_edit_distance": "$edit_distance", "timestamp_diff": "$date_diff",
+     "timestamp_diff": "$date_diff",
     "date_format": "$format_datetime", "make_date32": "make_date",
     "levenshtein_distance": "levenshtein",
     "emit_version": "$emit_version", "array_join": "unnest", "to_date": "$to_date", "to_date32": "$to_date",
