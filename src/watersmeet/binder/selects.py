@@ -23,6 +23,7 @@ from watersmeet.binder.clauses.lookups import (
 )
 from watersmeet.binder.clauses.ordering import OrderLimit, Windows, note_order, order_limit_of, ordered_items
 from watersmeet.binder.clauses.sources import (
+    READERS,
     SELECT_PARTS,
     alias_of,
     bind_derived,
@@ -187,6 +188,10 @@ class Chain:
             if call.kinds:
                 found.append(self._records(call, ctx))
                 continue
+            if name in READERS:
+                feature = f"a function that reads files in {self.binding.rules.query_called}"
+                hint = "INSERT … SELECT from it, or create a source or an external table of the files."
+                raise ctx.not_supported(feature, node, hint=hint)
             if not is_set_function(name) and is_function(name, ctx):
                 value = function(FunctionCall(name, [bind_value(a, ctx) for a in arguments], arguments, node, ctx))
                 found.append(Value(exp.Array(expressions=[value.finish().expression]), array_of(value.type)))

@@ -21,7 +21,9 @@ from watersmeet.expressions.context import (
     duckdb_cast,
     family,
     fill,
+    is_object,
     number,
+    of_object,
     string,
     wrap,
 )
@@ -563,6 +565,8 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
     if target.is_integer and _FRACTION.match(written):
         raise _invalid(written, target, ctx, node)
     expression = duckdb_cast(string(source), JSONB if target == JSON else target)
+    if target.name in ("map", "struct") and is_object(written):
+        expression = of_object(written, target)
     if target.name == "array":
         expression = _checked(expression, target)
     if not _is_plain_number(written, target):

@@ -411,6 +411,22 @@ def first_line(err: duckdb.Error) -> str:
     return line.split(": ", 1)[1] if ": " in line else line
 
 
+_OBJECT: Final = re.compile(r'\s*\{\s*("|\}\s*$)')
+
+
+def is_object(text: str) -> bool:
+    """Whether a text begins like an object of JSON."""
+    return _OBJECT.match(text) is not None
+
+
+def of_object(text: str, kind: SqlType) -> exp.Expression:
+    """An object of JSON as a map, or as a struct with the fields of the same names."""
+    if kind.name == "struct":
+        return fill(f"CAST(CAST(a0 AS JSON) AS {kind.duckdb})", string(text))
+    entries = f"map_entries(CAST(CAST(a0 AS JSON) AS MAP(VARCHAR, {kind.entry[1].duckdb})))"
+    return duckdb_cast(fill(entries, string(text)), kind)
+
+
 #: The messages of failing templates (`failing`).
 TOO_LONG: Final = "requested length too large"
 

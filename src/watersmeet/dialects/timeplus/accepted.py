@@ -12,6 +12,7 @@ from sqlglot.tokens import Token
 
 from watersmeet.catalog import SHOWN_CREATED
 from watersmeet.dialects.statements.dml import read_dml
+from watersmeet.dialects.timeplus.inlinedata import FORMATS, read_inline
 from watersmeet.dialects.timeplus.storage import TUNING, TUNING_REASON, no_effect
 from watersmeet.dialects.tree.definitions import PauseView, TruncateStream
 from watersmeet.dialects.tree.statements import Accepted, Exists, Show, Statement
@@ -175,7 +176,7 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
 
 
 def read_insert(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """Reads SETTINGS and FORMAT Values before the rows of an INSERT; returns None for an INSERT without them."""
+    """Reads SETTINGS and FORMAT before the rows of an INSERT; returns None for an INSERT without them."""
     begin, kept, notices = cursor.index, list[Token](), list[str]()
     while not cursor.done:
         kept += cursor.originals(cursor.until("SETTINGS", "FORMAT", *_ROWS))
@@ -188,7 +189,10 @@ def read_insert(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
             notices += [no_effect(f"setting {name}", TUNING_REASON) for name in settings]
         elif cursor.take("FORMAT") and not cursor.take("VALUES"):
             word = cursor.rest[0].text if cursor.rest else ""
-            return refused(cursor, base, f"INSERT … FORMAT {word}", hint="Write VALUES, or COPY … FROM STDIN.")
+            if word.lower() not in FORMATS:
+                hint = "JSONEachRow, CSV, TSV and Values are supported; or COPY … FROM STDIN."
+                return refused(cursor, base, f"INSERT … FORMAT {word}", hint=hint)
+            return read_inline(cursor.over(kept), cursor, {**base, "notices": tuple(notices)})
         elif cursor.tokens[cursor.index - 1].text.upper() == "VALUES":
             kept += cursor.originals(cursor.tokens[cursor.index - 1 : cursor.index])
             break

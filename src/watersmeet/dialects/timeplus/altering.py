@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlglot.tokens import Token
 
 from watersmeet.dialects.statements import alter
-from watersmeet.dialects.timeplus.columns import DIGITS, key_names, only_default, read_column
+from watersmeet.dialects.timeplus.columns import DIGITS, first_choice, key_names, only_default, read_column
 from watersmeet.dialects.timeplus.storage import (
     FOUND,
     KEPT,
@@ -160,7 +160,8 @@ def _read_added(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
     if cursor.take("FIRST") or (cursor.take("AFTER") and cursor.name(reserved=True)):
         notices.append(no_effect("the place of an added column", "it is the last one"))
     field, kind = column.field, column.kind
-    default = None if field.nullable else type_default(field.type)
+    default = first_choice(kind.choices) if kind.choices else type_default(field.type)
+    default = None if field.nullable else default
     digits = kind.digits if kind.digits is not None and kind.digits < DIGITS else None
     limits = {"range": kind.range, "digits": digits}
     return field, {"default": default, "declared": declared, "notices": tuple(notices), **limits}

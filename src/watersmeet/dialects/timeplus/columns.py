@@ -5,7 +5,7 @@ Timeplus, "Multi-JOINs and ASOF JOINs", all listings.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -164,6 +164,11 @@ def _read_choices(cursor: Cursor) -> tuple[str, ...]:
         found[text] = number
     cursor.expect(")")
     return tuple(sorted(found, key=lambda text: found[text]))
+
+
+def first_choice(choices: Sequence[str]) -> str:
+    """The default of an enum, the value with the least number, as SQL."""
+    return exp.Literal.string(choices[0]).sql(dialect="duckdb")
 
 
 #: sqlglot's types in casts, each with the type that the binder reads.

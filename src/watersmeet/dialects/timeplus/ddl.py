@@ -14,7 +14,7 @@ from watersmeet.catalog import ARRIVAL, TIME_COLUMN, DropWord, StreamMode
 from watersmeet.dialects.statements import ddl
 from watersmeet.dialects.statements.functions import function_readers, read_remote
 from watersmeet.dialects.timeplus import accepted
-from watersmeet.dialects.timeplus.columns import DIGITS, key_names, read_column, read_column_type
+from watersmeet.dialects.timeplus.columns import DIGITS, first_choice, key_names, read_column, read_column_type
 from watersmeet.dialects.timeplus.storage import (
     CLAUSE_WORDS,
     PLACED,
@@ -216,6 +216,7 @@ class _Stream:
         defaults = {
             c.name: default for c in columns if not c.nullable and (default := type_default(c.type)) is not None
         }
+        defaults |= {name: first_choice(values) for name, values in self.choices.items() if name in defaults}
         if TIME_COLUMN not in defaults:
             columns.append(Field(TIME_COLUMN, TIMESTAMP, nullable=False))
             self.digits[TIME_COLUMN] = 3

@@ -1,7 +1,7 @@
-"""Functions in FROM that make rows: `numbers(n)`, `zeros(n)` and `values('a int', …)` become parts that all dialects
-have. FORMAT after a query only concerns its client.
+"""Functions in FROM that make rows: `numbers(n)`, `zeros(n)`, `values('a int', …)` and `file('path', 'format')` become
+parts that all dialects have. FORMAT after a query only concerns its client.
 
-Timeplus, "Table Functions"; ClickHouse, "numbers", "zeros", "values".
+Timeplus, "Table Functions"; ClickHouse, "numbers", "zeros", "values", "file".
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from watersmeet.values.spans import own_span, set_span
 
 #: Functions that read what is outside of the database, each with the way round.
 _OUTSIDE: Final = {
-    "file": "CREATE EXTERNAL TABLE t SETTINGS type = 'file', path = '…', format = '…' reads files.",
     "url": "CREATE EXTERNAL TABLE t SETTINGS type = 'http', url = '…', format = '…' reads a document.",
     "s3": "CREATE EXTERNAL TABLE t SETTINGS type = 's3', … reads objects.",
     "mysql": "CREATE EXTERNAL TABLE t SETTINGS type = 'mysql', … reads a table.",
@@ -48,10 +47,11 @@ def read_table_functions(tree: exp.Expression | None, text: str) -> None:
     """Reads all that this module is about in a tree."""
     if tree is None:
         return
+    delimiter = _take_delimiter(tree)
     _read_format(tree)
     _read_tuples(tree)
     for node in [n for n in tree.find_all(exp.Table) if isinstance(n.this, exp.Anonymous)]:
-        _read_table_function(node, text)
+        _read_table_function(node, text, delimiter)
 
 
 def _read_tuples(tree: exp.Expression) -> None:
@@ -74,7 +74,67 @@ def _read_format(tree: exp.Expression) -> None:
     tree.set("settings", [*(tree.args.get("settings") or []), setting])
 
 
-def _read_table_function(node: exp.Table, text: str) -> None:
+def _take_delimiter(tree: exp.Expression) -> str | None:
+    """Takes `format_csv_delimiter` out of the settings of a query."""
+    settings = tree.args.get("settings") or []
+    for setting in settings:
+        if isinstance(setting, exp.EQ) and setting.this.name == "format_csv_delimiter" and setting.expression.is_string:
+            settings.remove(setting)
+            return str(setting.expression.name)
+    return None
+
+
+#: The formats of files by name: the function that reads them, with its options.
+_FILES: Final[dict[str, tuple[str, dict[str, str]]]] = {
+    "csv": ("read_csv", {"header": "false"}), "csvwithnames": ("read_csv", {"header": "true"}),
+    **dict.fromkeys(("tsv", "tabseparated"), ("read_csv", {"header": "false", "delim": "'\t'"})),
+    **dict.fromkeys(("tsvwithnames", "tabseparatedwithnames"), ("read_csv", {"header": "true", "delim": "'\t'"})),
+    **dict.fromkeys(("jsoneachrow", "jsonlines", "ndjson"), ("read_json", {"format": "'newline_delimited'"})),
+    "json": ("read_json", {"format": "'auto'"}), "parquet": ("read_parquet", {}),
+}  # fmt: skip
+
+#: The formats of files whose names end so.
+_ENDINGS: Final = {"csv": "csvwithnames", "tsv": "tsvwithnames", "json": "json", "jsonl": "jsoneachrow",
+                   "ndjson": "jsoneachrow", "parquet": "parquet"}  # fmt: skip
+
+
+def _file(call: exp.Anonymous, delimiter: str | None, text: str) -> exp.Expression:
+    """The query of `file('path', 'format', 'a int, b string')`; by default the format is that of the name's ending.
+    With a structure, the columns are cast to its types; without it they are those of the file.
+    """
+    given = [a.name for a in call.expressions if a.is_string]
+    if len(given) != len(call.expressions) or not 1 <= len(given) <= 3:
+        raise node_error(text, call, "SYNTAX_ERROR", "file takes a path, a format and a structure, as texts")
+    path, written, structure = [*given, "", ""][:3]
+    name = written.lower() if written and written.lower() != "auto" else _ENDINGS.get(path.rpartition(".")[2], "")
+    if name not in _FILES:
+        hint = "CSV, CSVWithNames, TSV, JSONEachRow, JSON and Parquet are supported."
+        raise not_supported(f"the format {written or 'of this file'} in file(…)", text, own_span(call), hint=hint)
+    reader, options = _FILES[name]
+    if delimiter is not None and "delim" not in options and reader == "read_csv":
+        options = {**options, "delim": exp.Literal.string(delimiter).sql()}
+    columns = _structure(structure) if structure else []
+    if not columns and options.get("header") == "false":
+        raise not_supported(f"file(…) of {written} without a structure", text, own_span(call),
+                            hint="Write it as the third argument: 'a int, b string'.")  # fmt: skip
+    arguments: list[exp.Expression] = [exp.Literal.string(path)]
+    arguments += [exp.EQ(this=exp.column(n), expression=exp.maybe_parse(v)) for n, v in options.items()]
+    if columns and reader == "read_csv":
+        arguments.append(exp.EQ(this=exp.column("all_varchar"), expression=exp.true()))
+        if options["header"] == "false":
+            names = exp.Array(expressions=[exp.Literal.string(n.lower()) for n, _ in columns])
+            arguments.append(exp.EQ(this=exp.column("names"), expression=names))
+    source = exp.Anonymous(this=reader, expressions=arguments)
+    set_span(source, own_span(call))
+    items = [
+        exp.alias_(value if kind is None else exp.cast(value, kind), name, quoted=True)
+        for name, kind in columns
+        for value in [exp.column(exp.to_identifier(name.lower(), quoted=True))]
+    ]
+    return exp.select(*(items or [exp.Star()]), copy=False).from_(exp.Table(this=source), copy=False)
+
+
+def _read_table_function(node: exp.Table, text: str, delimiter: str | None) -> None:
     """Replaces a call in FROM by rows. Raises FEATURE_NOT_SUPPORTED for functions that read what is outside, and for
     arguments that are no constants.
     """
@@ -82,7 +142,9 @@ def _read_table_function(node: exp.Table, text: str) -> None:
     name = str(call.this).lower()
     if name in _OUTSIDE:
         raise not_supported(f"{name}(…) in FROM", text, own_span(call), hint=_OUTSIDE[name])
-    if name in ("numbers", "numbers_mt") and len(call.expressions) in (1, 2):
+    if name == "file":
+        node.replace(exp.Subquery(this=_file(call, delimiter, text), alias=node.args.get("alias") or _alias("file")))
+    elif name in ("numbers", "numbers_mt") and len(call.expressions) in (1, 2):
         start, count = [exp.Literal.number(0), *call.expressions][-2:]
         last = exp.Paren(this=exp.Sub(this=exp.Add(this=start.copy(), expression=count), expression=_one()))
         _replace(node, exp.Anonymous(this="generate_series", expressions=[start, last]), "number")

@@ -29,10 +29,11 @@ from watersmeet.database.sessions.context import Session, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.timeplus.columns import read_columns
+from watersmeet.dialects.timeplus.storage import take_clause
 from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.dialects.tree.statements import Statement
-from watersmeet.dialects.tree.tokens import Cursor, read_new_name, read_setting
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_setting, span_of
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.session.clauses import with_connector
 from watersmeet.session.externalcontent import (
@@ -86,14 +87,28 @@ def read_external_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     )
 
 
+@reads("CREATE STREAM", own="external stream")
+def read_stream_with_engine(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """`CREATE STREAM … ENGINE = ExternalStream`, as SHOW CREATE of Timeplus writes an external stream."""
+    texts = [token.text.upper() for token in cursor.rest]
+    is_external = any(texts[i : i + 3] == ["ENGINE", "=", "EXTERNALSTREAM"] for i in range(len(texts)))
+    return read_external_stream(cursor, base) if is_external else None
+
+
 def _settings(cursor: Cursor, what: str) -> dict[str, str]:
     """`SETTINGS type = '…', …` up to the end. Raises CONNECTOR_OPTION."""
+    cursor.take("ENGINE", "=", "EXTERNALSTREAM")
+    if cursor.at("AS"):
+        hint = "CREATE FUNCTION … LANGUAGE python runs over rows; write its rows into a topic, or INSERT them."
+        raise not_supported(f"AS (code in Python) of {what}", cursor.text, span_of(cursor.rest[:1]), hint=hint)
     if not cursor.take("SETTINGS"):
         raise cursor.error(detail=f"SETTINGS type = '…' of {what} were expected here.")
     options: dict[str, str] = {}
     read_setting(cursor, options)
     while cursor.take(","):
         read_setting(cursor, options)
+    while not cursor.done and take_clause(cursor) is not None:
+        pass
     cursor.end()
     if "type" not in options:
         raise cursor.error(detail=f"{what[0].upper()}{what[1:]} needs the setting type.")
