@@ -480,6 +480,7 @@ def _range(c: FunctionCall) -> Value:
 _REDUCING: Final[Mapping[str, str]] = {
     "sum": "array_sum", "avg": "array_avg", "min": "array_min", "max": "array_max", "count": "length",
     "uniq": "array_uniq", "uniq_exact": "array_uniq", "unique": "array_uniq", "unique_exact": "array_uniq",
+    **{name: f"list_{name}" for name in ("median", "stddev_pop", "stddev_samp", "var_pop", "var_samp")},
     "any": "array_element_1", "group_array": "array", "group_uniq_array": "array_distinct",
 }  # fmt: skip
 
@@ -492,6 +493,10 @@ def _reduced(c: FunctionCall) -> Value:
         )
     inner = c.over(c.arguments[1:], c.nodes[1:])
     made = _REDUCING[name]
+    if made.startswith("list_"):
+        (array,) = _arrays(c, inner.arguments)
+        numbers = duckdb_cast(array.expression, array_of(DOUBLE))
+        return Value(call(made, numbers), DOUBLE)
     if made == "array":
         return _arrays(c, inner.arguments)[0]
     if made == "length":

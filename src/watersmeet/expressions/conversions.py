@@ -282,6 +282,13 @@ _CHARACTERS: Final = (
 )
 _UINT32: Final = "floor(random() * 4294967296)"
 
+#: How many products of random numbers are above exp(-mean): Knuth's method, as a sum of exponential times below 1.
+_POISSON: Final = (
+    "len(list_filter(list_reduce(list_transform(range(CAST(a0 + 10 * sqrt(a0) + 20 AS BIGINT)), "
+    "lambda _i: [-ln(1 - random()) / a0]), lambda _s, _x: list_append(_s, list_extract(_s, -1) + _x[1])), "
+    "lambda _t: _t < 1))"
+)
+
 _RANDOM: Final[dict[str, Builder]] = {
     "rand": _random(_UINT32, BIGINT, 0, 1), "rand32": _random(_UINT32, BIGINT, 0, 1),
     "rand64": _random(f"CAST({_UINT32} AS HUGEINT) * 4294967296 + CAST({_UINT32} AS HUGEINT)",
@@ -291,6 +298,10 @@ _RANDOM: Final[dict[str, Builder]] = {
     "rand_log_normal": _random(f"exp(a0 + sqrt(a1) * {_NORMAL})", DOUBLE, 2, 3, numbers=2),
     "rand_exponential": _random("-ln(1 - random()) / a0", DOUBLE, 1, 2, numbers=1),
     "rand_bernoulli": _random("CASE WHEN random() < a0 THEN 1 ELSE 0 END", INTEGER, 1, 2, numbers=1),
+    "rand_canonical": _random("random()", DOUBLE, 0, 1),
+    "rand_poisson": _random(_POISSON, BIGINT, 1, 2, numbers=1),
+    "rand_binomial": _random("len(list_filter(range(CAST(a0 AS BIGINT)), lambda _i: random() < a1))", BIGINT, 2, 3,
+                             numbers=2),
     "random_printable_ascii": _random(_CHARACTERS, VARCHAR, 1, 2, numbers=1),
     "uuid": _random("uuid()", VARCHAR, 0, 1), "generate_uuidv4": _random("uuid()", VARCHAR, 0, 1),
 }  # fmt: skip

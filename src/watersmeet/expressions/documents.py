@@ -513,6 +513,9 @@ DOCUMENT_FUNCTIONS: Final[Mapping[str, Builder]] = {
     "map_cast": at_least(_map, 0), "map_from_arrays": counted(map_of_arrays, 2),
     **{name: _of_map(name) for name in _OF_JSON},
     **ENTRY_FUNCTIONS,
+    "json_extract_keys_and_values_raw": _extract(
+        _PAIRS.replace("TRY_CAST(", "CAST(").replace("AS {kind})", "AS VARCHAR)").replace(", a2)", ", [])"),
+        array_of(SqlType("struct", fields=(("1", VARCHAR), ("2", VARCHAR))))),
     "json_extract": _typed(_VALUE, "value"), "json_extract_keys_and_values": _typed(_PAIRS, "pairs"),
     "json_cast": _encoded(JSONB), "json_encode": _encoded(VARCHAR), "json_merge_patch": at_least(_merged, 2),
     "json_elements": counted(_elements, 2), "json_query": counted(_query, 2), "json_value": counted(_value, 2),

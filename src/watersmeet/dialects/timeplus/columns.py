@@ -168,7 +168,7 @@ def _read_choices(cursor: Cursor) -> tuple[str, ...]:
 
 def first_choice(choices: Sequence[str]) -> str:
     """The default of an enum, the value with the least number, as SQL."""
-    return exp.Literal.string(choices[0]).sql(dialect="duckdb")
+    return str(exp.Literal.string(choices[0]).sql(dialect="duckdb"))
 
 
 #: sqlglot's types in casts, each with the type that the binder reads.

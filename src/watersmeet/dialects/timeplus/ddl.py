@@ -76,8 +76,32 @@ def _read_view(cursor: Cursor, base: dict[str, Any], *, materialized: bool) -> S
     if isinstance(made, CreateView) and any(types):
         _cast_items(made.query, types, cursor)
     if isinstance(made, CreateMaterializedView):
+        if into is not None and _without_clock(made.query):
+            made = replace(made, notices=(*made.notices, _WRITTEN_AT))
         return replace(made, into=into, paused=_is_paused(made.query))
     return made
+
+
+_WRITTEN_AT: Final = f"{TIME_COLUMN} is the time at which a row is written, as now64() says"
+
+
+def _without_clock(query: exp.Expression) -> bool:
+    """Removes `now64() AS _tp_time` from a query, because rows without a time have the time at which they are written.
+    Returns whether it was there.
+    """
+    items = query.expressions if isinstance(query, exp.Select) else []
+    clocks = [
+        item
+        for item in items
+        if isinstance(item, exp.Alias)
+        and item.alias == TIME_COLUMN
+        and item.this.find(exp.Column) is None
+        and any(str(call.this).lower() == "localtimestamp" for call in item.this.find_all(exp.Anonymous))
+    ]
+    if not clocks or len(clocks) == len(items):
+        return False
+    query.set("expressions", [item for item in items if item not in clocks])
+    return True
 
 
 def _is_paused(query: exp.Expression) -> bool:

@@ -32,8 +32,9 @@ FAMILIES: Final[Mapping[str, str]] = {
     "vector": "cosine_distance dot_product l1_distance l1_norm l2_distance l2_norm l2_squared_distance "
     "l2_squared_norm linf_distance linf_norm",
     "json": "is_valid_json json_array_length json_extract json_extract_array json_extract_bool json_extract_float "
-    "json_extract_int json_extract_keys json_extract_keys_and_values json_extract_raw json_extract_string "
-    "json_extract_uint json_has json_length json_merge_patch json_query json_value to_json_string",
+    "json_extract_int json_extract_keys json_extract_keys_and_values json_extract_keys_and_values_raw "
+    "json_extract_raw json_extract_string json_extract_uint json_has json_length json_merge_patch json_query "
+    "json_value to_json_string",
     "text": "alpha_tokens byte_hamming_distance count_matches count_matches_case_insensitive count_substrings "
     "count_substrings_case_insensitive decode_xml_component edit_distance encode_xml_component "
     "ends_with_case_insensitive ends_with_utf8 extract extract_all extract_all_groups extract_all_groups_horizontal "
@@ -78,8 +79,9 @@ FAMILIES: Final[Mapping[str, str]] = {
     "math": "bit_count bit_hamming_distance bit_not bit_shift_left bit_shift_right bit_test e erf erfc exp10 exp2 "
     "hypot int_div_or_zero int_exp10 int_exp2 is_finite is_infinite is_nan lgamma log1p log2 modulo_or_zero "
     "positive_modulo round_bankers round_down round_to_exp2 sigmoid sign tgamma xor",
-    "random": "generate_uuidv4 rand rand32 rand64 rand_bernoulli rand_exponential rand_log_normal rand_normal "
-    "rand_uniform random_fixed_string random_printable_ascii random_string uuid",
+    "random": "generate_uuidv4 rand rand32 rand64 rand_bernoulli rand_binomial rand_canonical rand_exponential "
+    "rand_log_normal rand_normal rand_poisson rand_uniform random_fixed_string random_printable_ascii random_string "
+    "uuid",
     "null": "assume_not_null",
     "type": "to_type_name to_uuid to_uuid_or_default to_uuid_or_null to_uuid_or_zero",
     "conversion": " ".join(

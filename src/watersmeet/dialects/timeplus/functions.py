@@ -253,19 +253,21 @@ def _json_extract(name: str) -> _Build:
 _LARGEST: Final = {
     "int8": 127, "int16": 32767, "int32": 2147483647, "int": 2147483647, "int64": 4294967295, "uint8": 255,
     "uint16": 65535, "uint32": 4294967295, "uint": 4294967295, "uint64": 4294967295, "float32": 1, "float": 1,
-    "float64": 1, "date": 65535, "date32": 65535, "datetime": 4294967295,
+    "float64": 1, "date": 65535, "date32": 65535, "datetime": 4294967295, "datetime64": 4294967295,
 }  # fmt: skip
 
 
 def _random_value(name: exp.Expression, *arguments: exp.Expression) -> exp.Expression | None:
     """`random_in_type('int', 10, x -> x * 2)`: a random value of a type, below a number, given to a lambda."""
-    kind = name.name.lower() if name.is_string else ""
+    kind = name.name.lower().partition("(")[0] if name.is_string else ""
     made = arguments[-1] if arguments and isinstance(arguments[-1], exp.Lambda) else None
     bound = arguments[0] if arguments and not isinstance(arguments[0], exp.Lambda) else None
     if len(arguments) == 2 and made is None:
         return None
     if kind in ("uuid", "string") and not arguments:
         return call("$uuid") if kind == "uuid" else call("$random_printable_ascii", exp.Literal.number(16))
+    if kind == "ipv4" and not arguments:
+        return call("$ipv4_num_to_string", call("$rand"))
     if kind == "bool" and not arguments:
         return call("$rand_bernoulli", exp.Literal.number("0.5"))
     if kind not in _LARGEST:
@@ -284,7 +286,7 @@ def _random_value(name: exp.Expression, *arguments: exp.Expression) -> exp.Expre
             whole.replace(value.copy())
         return body
     if kind.startswith("date"):
-        return call("$to_date", value) if kind != "datetime" else call("$to_time", value)
+        return call("$to_time" if kind.startswith("datetime") else "$to_date", value)
     return exp.Cast(this=value, to=tree_of(kind))
 
 
