@@ -29,7 +29,6 @@ from watersmeet.database.sessions.context import Session, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.timeplus.columns import read_columns
-from watersmeet.dialects.timeplus.storage import take_clause
 from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.dialects.tree.statements import Statement
@@ -107,8 +106,8 @@ def _settings(cursor: Cursor, what: str) -> dict[str, str]:
     read_setting(cursor, options)
     while cursor.take(","):
         read_setting(cursor, options)
-    while not cursor.done and take_clause(cursor) is not None:
-        pass
+    if cursor.take("COMMENT"):  # SHOW CREATE shows it
+        cursor.string()
     cursor.end()
     if "type" not in options:
         raise cursor.error(detail=f"{what[0].upper()}{what[1:]} needs the setting type.")
