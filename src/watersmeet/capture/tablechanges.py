@@ -34,9 +34,10 @@ from watersmeet.connectors.databases.tables import TableColumn, exactly, typed
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import alter_indexes, note_names, with_column, written
 from watersmeet.database.reading import BatchQuery, fetch, rows_with_keys
+from watersmeet.database.rowchecks import check_rows
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change
-from watersmeet.database.writing import as_kept, check_rows, replacement, with_generated
+from watersmeet.database.writing import as_kept, replacement, with_generated
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.errors import error

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
-from watersmeet.values import ConflictAction
+from watersmeet.values import ConflictAction, ReferenceAction
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field, Schema
 
@@ -132,6 +133,81 @@ class GeneratedColumn:
     sql: str
     reads: Schema
     yields: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """`UNIQUE (columns)`: no two rows have the same values, where NULL differs from NULL.
+
+    deferrable, deferred: whether SET CONSTRAINTS changes when it is checked, and whether that is at COMMIT. index: the
+    id of the index, if CREATE UNIQUE INDEX created it.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    deferrable: bool = False
+    deferred: bool = False
+    index: str = ""
+
+    def renamed(self, names: Mapping[str, str]) -> Unique | None:
+        """A copy with renamed columns; None without one of them."""
+        return _over(self, names)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`CHECK (expression)`: the expression is not false in any row. text: the expression as it was written."""
+
+    name: str
+    condition: GeneratedColumn
+    text: str
+
+    def renamed(self, names: Mapping[str, str]) -> Check | None:
+        """A copy with renamed columns; None without one of them."""
+        reads = self.condition.reads
+        if any(c.name not in names for c in reads):
+            return None
+        text = self.text
+        for column in reads:
+            if names[column.name] != column.name:
+                text = re.sub(rf"(?<![\w\"']){re.escape(column.name)}(?![\w\"'])", names[column.name], text)
+        reads = tuple(replace(c, name=names[c.name]) for c in reads)
+        return replace(self, condition=replace(self.condition, reads=reads), text=text)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """`FOREIGN KEY (columns) REFERENCES table (referenced)`: a row without NULL in its columns has the key of a row of
+    the table.
+
+    table: its id. referenced: its columns by their names in the stored data. on_delete, on_update: what happens to the
+    rows that reference a row. deferrable, deferred: as of `Unique`.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    table: str
+    referenced: tuple[str, ...]
+    on_delete: ReferenceAction = "no action"
+    on_update: ReferenceAction = "no action"
+    deferrable: bool = False
+    deferred: bool = False
+
+    def renamed(self, names: Mapping[str, str]) -> ForeignKey | None:
+        """A copy with renamed columns; None without one of them."""
+        return _over(self, names)
+
+
+Constraint = Unique | Check | ForeignKey
+"""A constraint of a table besides its primary key."""
+
+K = TypeVar("K", Unique, ForeignKey)
+
+
+def _over(key: K, names: Mapping[str, str]) -> K | None:
+    if any(c not in names for c in key.columns):
+        return None
+    return replace(key, columns=tuple(names[c] for c in key.columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,20 @@ from watersmeet.catalog.parts import (
     RECORD_PARTITION,
     TOMBSTONE,
     VALUE_COLUMN,
+    Check,
     ComputedPart,
     Conflict,
     Dictionary,
     EventTime,
     External,
+    ForeignKey,
     GeneratedColumn,
     Known,
     MessageFormat,
     Serial,
     StreamMode,
     Topic,
+    Unique,
 )
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.declaredtypes import Declared
@@ -249,6 +252,31 @@ class Relation:
         return None
 
     @property
+    def key_name(self) -> str:
+        """The name of the constraint that is the primary key."""
+        return f"{self.name}_pkey"
+
+    @property
+    def rejects_duplicates(self) -> bool:
+        """Whether INSERT raises an error for a row with the primary key of an existing one."""
+        return False
+
+    @property
+    def uniques(self) -> tuple[Unique, ...]:
+        """The keys of a table besides its primary key."""
+        return ()
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The conditions that each row of a table meets."""
+        return ()
+
+    @property
+    def foreign_keys(self) -> tuple[ForeignKey, ...]:
+        """The references of a table's rows to those of other tables."""
+        return ()
+
+    @property
     def topic(self) -> Topic | None:
         """The properties of a topic, whose rows are records in order of arrival."""
         return None
@@ -467,7 +495,8 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, str):
         return names.get(value, "")
     if isinstance(value, tuple):
-        return tuple(names[c] for c in value if c in names)
+        parts = (names.get(c) if isinstance(c, str) else c.renamed(names) for c in value)
+        return tuple(p for p in parts if p is not None)
     if isinstance(value, dict):
         return {names[c]: v for c, v in value.items() if c in names}
     return value.renamed(names)

@@ -8,16 +8,19 @@ from typing import ClassVar, Final
 from watersmeet.catalog.parts import (
     KEY_COLUMN,
     RECORD_NUMBER,
+    Check,
     ComputedPart,
     Conflict,
     Dictionary,
     EventTime,
     External,
+    ForeignKey,
     GeneratedColumn,
     MessageFormat,
     Serial,
     StreamMode,
     Topic,
+    Unique,
 )
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation, Words
 from watersmeet.values.declaredtypes import Declared
@@ -59,7 +62,7 @@ class Input(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Table(Input):
-    """A table."""
+    """A table. key: the name of the constraint that is its primary key; empty: derived from its own."""
 
     words: ClassVar[Words] = Words("table", show=("tables",), show_create=("table", "stream"), drop=("table", "topic"))
     family: ClassVar[str] = "table"
@@ -67,6 +70,16 @@ class Table(Input):
     is_stored: ClassVar[bool] = True
 
     conflict: Conflict | None = field(default=None, kw_only=True, metadata=NAMES_COLUMNS)
+    key: str = field(default="", kw_only=True)
+    rejects_duplicates: bool = field(default=False, kw_only=True)
+    uniques: tuple[Unique, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
+    checks: tuple[Check, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
+    foreign_keys: tuple[ForeignKey, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
+
+    @property
+    def key_name(self) -> str:
+        """The name of the constraint that is the primary key."""
+        return self.key or f"{self.name}_pkey"
 
     @property
     def is_fed_by_circuit(self) -> bool:

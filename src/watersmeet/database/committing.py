@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 from watersmeet.catalog import Stream
+from watersmeet.database.constraints import check_at_commit
 from watersmeet.database.filling import clear_away, install_remaining, undo
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Savepoint, Transaction, check_definitions, check_writers, joined, merged
@@ -111,6 +112,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
             detail=f"{len(missing)} of its tables no longer exist.",
         )
     check_writers(transaction, database.catalog, database.log)
+    check_at_commit(session)
     catalog = None
     if transaction.definitions or transaction.ran:
         check_definitions(transaction, database.catalog)

@@ -22,7 +22,10 @@ from watersmeet.catalog import (
     COMMON_SCHEMA,
     FAMILIES,
     AddressRanges,
+    Check,
+    Constraint,
     DropWord,
+    ForeignKey,
     Index,
     Known,
     MaterializedView,
@@ -31,10 +34,12 @@ from watersmeet.catalog import (
     StoppedPump,
     Table,
     TopicWriter,
+    Unique,
     View,
     one,
 )
 from watersmeet.catalog.roles import PassGrants
+from watersmeet.database.constraints import referenced_columns, references_to
 from watersmeet.database.filling import clear_away, most_join_rows
 from watersmeet.database.secrets import kept
 from watersmeet.database.sessions.context import Session, error_at, sentence, undefined_relation
@@ -44,7 +49,16 @@ from watersmeet.dialects.schemas import schema_meant, schema_shown
 from watersmeet.dialects.script import read_script, tokenize
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.tree import definitions as df
-from watersmeet.dialects.tree.definitions import Alter, Create, CreateSchema, CreateTable, CreateView, Drop, DropSchema
+from watersmeet.dialects.tree.definitions import (
+    Alter,
+    ConstraintClause,
+    Create,
+    CreateSchema,
+    CreateTable,
+    CreateView,
+    Drop,
+    DropSchema,
+)
 from watersmeet.dialects.tree.statements import Name, SetVariable, Statement
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Span, did_you_mean
@@ -382,6 +396,9 @@ def remove(session: Session, ids: set[str]) -> None:
     database = session.database
     with database.guard:
         ids = ids | {r.id for r in session.catalog.relations.values() if r.owner in ids}
+        for table in list(session.catalog.relations.values()):
+            if isinstance(table, Table) and table.id not in ids and any(u.index in ids for u in table.uniques):
+                session.put(replace(table, uniques=tuple(u for u in table.uniques if u.index not in ids)))
         if session.transaction is not None:
             for relation_id in ids:
                 database.content.drop(relation_id)
@@ -422,7 +439,51 @@ def with_dependents(
         for other in above:
             session.notice(f"drop cascades to {other.title}")
         ids |= {r.id for r in above}
+    _drop_references(session, ids, statement, cascade=cascade, verb=verb)
     return ids
+
+
+def _drop_references(session: Session, ids: set[str], statement: Statement, *, cascade: bool, verb: str) -> None:
+    """Drops the foreign keys of other tables that reference dropped ones. Raises DEPENDENT_OBJECTS unless `cascade` is
+    set.
+    """
+    known = session.catalog.relations
+    found = [(r, k) for i in ids for r, k in references_to(session.catalog, i) if r.id not in ids]
+    for index in (r for i in ids if isinstance(r := known.get(i), Index) and r.depends_on[0] not in ids):
+        key = next((u.columns for u in known[index.depends_on[0]].uniques if u.index == index.id), None)
+        found += [
+            (r, k)
+            for r, k in references_to(session.catalog, index.depends_on[0])
+            if key is not None and {*referenced_columns(known[index.depends_on[0]], k)} == {*key}
+        ]
+    if found and not cascade:
+        parent = known[found[0][1].table]
+        raise error_at(
+            statement,
+            statement.span,
+            "DEPENDENT_OBJECTS",
+            f"cannot {verb} {parent.title} because other objects depend on it",
+            detail=sentence(f'constraint "{k.name}" of {r.title} depends on it' for r, k in found),
+            hint="Use DROP … CASCADE to drop the dependent objects too.",
+        )
+    for child, reference in found:
+        drop_reference(session, child.id, reference)
+
+
+def reference_to_column(session: Session, relation: Relation, name: str) -> str | None:
+    """The name of a foreign key that references a column; None if there is none."""
+    found = references_to(session.catalog, relation.id)
+    return next((k.name for _, k in found if name in referenced_columns(relation, k)), None)
+
+
+def drop_reference(session: Session, relation_id: str, key: ForeignKey) -> None:
+    """Drops a foreign key with the key that it references, with a notice."""
+    child = session.catalog.relations[relation_id]
+    assert isinstance(child, Table)
+    session.notice(f'drop cascades to constraint "{key.name}" of {child.title}')
+    own = next(k for k in child.foreign_keys if k.name == key.name)
+    left = tuple(k for k in child.foreign_keys if k is not own)
+    session.put(replace(child, sql=without_constraint(child, own), foreign_keys=left))
 
 
 def _serves(relation: Relation, other: Relation, verb: str) -> bool:
@@ -454,7 +515,9 @@ def kind_word(statement: Drop | Alter) -> str:
 
 
 #: Items of a column list other than columns.
-_NO_COLUMNS: Final = ("PRIMARY", "PRIMARY KEY", "WATERMARK", "INDEX", "CONSTRAINT")
+_NO_COLUMNS: Final = (
+    "PRIMARY", "PRIMARY KEY", "WATERMARK", "INDEX", "CONSTRAINT", "UNIQUE", "CHECK", "FOREIGN", "FOREIGN KEY",
+)  # fmt: skip
 
 
 def note_names(session: Session, relation: Relation) -> None:
@@ -485,7 +548,7 @@ def with_name(relation: Relation, name: str, schema: str | None = None) -> str:
 
 
 def with_column(relation: Relation, definition: str) -> str:
-    """The CREATE statement with an additional column. For CREATE TABLE … AS the columns replace the query."""
+    """The CREATE statement with another column or constraint. For CREATE TABLE … AS the columns replace the query."""
     made = _created(relation)
     if made is None:
         return relation.sql
@@ -494,6 +557,39 @@ def with_column(relation: Relation, definition: str) -> str:
         return f"{relation.sql[: made.name_span.end]} ({', '.join([*columns, definition])})"
     _, closing, _ = _list(relation, made)
     return f"{relation.sql[: closing.start].rstrip()}, {definition}{relation.sql[closing.start :]}"
+
+
+def without_constraint(relation: Table, constraint: Constraint | None, name: str = "") -> str:
+    """The CREATE statement without a constraint, or with another name of it. None is the primary key."""
+    made = _created(relation)
+    clauses = made.constraints if isinstance(made, CreateTable) else ()
+    clause = next((c for c in clauses if _writes(relation, c, constraint)), None)
+    if made is None or clause is None:
+        return relation.sql
+    start, end = clause.span.start, clause.span.end
+    if name:
+        body = relation.sql[start:end]
+        if clause.name:
+            words = tokenize(body, language_named(relation.dialect))
+            body = body[words[2].start :]
+        return f"{relation.sql[:start]}CONSTRAINT {written(name, relation)} {body}{relation.sql[end:]}"
+    if clause.is_column:
+        return f"{relation.sql[:start].rstrip()}{relation.sql[end:]}"
+    items, closing, _ = _list(relation, made)
+    kept = ", ".join(relation.sql[i[0].start : i[-1].end + 1] for i in items if i[0].start != start)
+    return f"{relation.sql[: items[0][0].start]}{kept}{relation.sql[closing.start :]}"
+
+
+def _writes(relation: Table, clause: ConstraintClause, constraint: Constraint | None) -> bool:
+    """Whether a clause of the CREATE statement is that of a constraint."""
+    if clause.name:
+        return clause.name == (relation.key_name if constraint is None else constraint.name)
+    if constraint is None:
+        return clause.kind == "primary key"
+    if isinstance(constraint, Check):
+        return clause.text == constraint.text
+    kind = "unique" if isinstance(constraint, Unique) else "foreign key"
+    return clause.kind == kind and tuple(c.name for c in clause.columns) == constraint.columns
 
 
 def without_column(relation: Relation, name: str) -> str:

@@ -11,19 +11,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Final
 
+import pyarrow as pa
+
 from watersmeet.catalog import Catalog, Relation, Table
+from watersmeet.database.constraints import keyed, keys_of, known_keys, with_values
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.rowchecks import check_rows
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change, Row
-from watersmeet.database.writing import check_rows, in_stored_form, known_keys, table_of, upserted
-from watersmeet.errors import Error
+from watersmeet.database.writing import apply, in_stored_form, table_of, upserted
+from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.store.commits import Commit
 
 #: Properties that don't change how rows are written.
 _HARMLESS: Final = frozenset(
     {"id", "name", "columns", "primary_key", "append_only", "sql", "depends_on", "dialect", "schema", "path", "ready"}
-    | {"known", "functions", "since", "fills", "dropped", "defaults", "declared", "comment", "comments"}
+    | {"known", "functions", "since", "fills", "dropped", "defaults", "declared", "comment", "comments", "key"}
+    | {"uniques", "rejects_duplicates"}
 )
 
 
@@ -93,15 +98,19 @@ def _commit(database: OpenDatabase, inserts: Sequence[RowInsert]) -> None:
     for one in inserts:
         by_relation.setdefault(one.relation.id, []).append(one)
     changes: dict[str, Change] = {}
-    written: dict[str, Hashes] = {}
+    written: dict[tuple[str, tuple[str, ...]], Hashes] = {}
     for relation_id, group in by_relation.items():
         session, relation = group[0].session, group[0].relation
         rows = table_of(relation, [row for one in group for row in one.rows])
         check_rows(relation, rows, None)
-        known = known_keys(session, relation) if relation.primary_key else None
-        if known is not None:
-            written[relation_id] = known.hashes(rows)
-        is_new = known is not None and known.are_new(written[relation_id])
+        is_new = bool(relation.primary_key)
+        for columns in dict.fromkeys(filter(None, (relation.primary_key, *(k.columns for k in keys_of(relation))))):
+            known = known_keys(session, keyed(relation, columns))
+            if known is not None:
+                written[relation_id, columns] = known.hashes(with_values(rows, columns))
+            is_new = is_new and known is not None and known.are_new(written[relation_id, columns])
+            if keys_of(relation) and (known is None or not known.are_new(written[relation_id, columns])):
+                return _commit_checked(inserts, rows)
         change = Change(rows) if is_new else upserted(session, relation, rows)
         changes[relation_id] = in_stored_form(relation, change)
     changes = {i: c for i, c in changes.items() if c.table.num_rows}
@@ -109,11 +118,22 @@ def _commit(database: OpenDatabase, inserts: Sequence[RowInsert]) -> None:
         _note(database, database.commit(changes), written)
     for one in inserts:
         one.session.writes.pending = True
+    return None
 
 
-def _note(database: OpenDatabase, commit: Commit, written: Mapping[str, Hashes]) -> None:
+def _commit_checked(inserts: Sequence[RowInsert], rows: pa.Table) -> None:
+    """Commits the rows of one transaction whose keys may exist. Raises UNIQUE_VIOLATION, also for several
+    transactions, of which each must then be committed separately.
+    """
+    if len(inserts) > 1:
+        raise error("UNIQUE_VIOLATION", "a key may exist")
+    session, relation = inserts[0].session, inserts[0].relation
+    apply(session, relation, upserted(session, relation, rows))
+
+
+def _note(database: OpenDatabase, commit: Commit, written: Mapping[tuple[str, tuple[str, ...]], Hashes]) -> None:
     """Adds the keys of a commit to the known ones, which are then not read again."""
-    for relation_id, hashes in written.items():
-        known = database.key_hashes[relation_id]
+    for key, hashes in written.items():
+        known = database.key_hashes[key]
         known.add(hashes)
         known.upto = commit.number

@@ -132,7 +132,7 @@ class OpenDatabase:
             raise error("INVALID_PARAMETER", f"tick_seconds can't be {tick_seconds}", hint="It must be above 0.")
         self.clock = Clock(round(tick_seconds * 1e6))
         self.clocks: dict[str, int] = {}
-        self.key_hashes: dict[str, KeyHashes] = {}
+        self.key_hashes: dict[tuple[str, tuple[str, ...]], KeyHashes] = {}
         self.meter = Meter()
         self._closed = False
         with contextlib.ExitStack() as opened:

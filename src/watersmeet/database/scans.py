@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -13,13 +13,13 @@ import pyarrow as pa
 from watersmeet.algebra.bounded import Past, PastScan, TopicScan
 from watersmeet.binder.clauses.sources import DEAD_LETTERS, SYSTEM_RELATIONS
 from watersmeet.catalog import SYSTEM_CATALOGS, Catalog, Relation, Source, catalog_rows
+from watersmeet.catalog.roles import Rights
 from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, stored_dead_letters
 from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.connectors.kafka.client import START
 from watersmeet.connectors.kafka.reading import read_topic
 from watersmeet.connectors.kafka.source import KafkaSource, begun, starting_from
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.sessions.context import Session
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.expressions import with_lengths
 from watersmeet.store.changes import quoted
@@ -107,7 +107,30 @@ def _commit(database: OpenDatabase, past: Past) -> int:
     return number
 
 
-def messages_now(session: Session, relation: Relation, topic: TopicScan) -> pa.Table:
+class Reading(Protocol):
+    """The parts of a session that a read needs."""
+
+    @property
+    def database(self) -> OpenDatabase:
+        """The open database."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog that the session sees."""
+        ...
+
+    @property
+    def rights(self) -> Rights:
+        """The rights of the session."""
+        ...
+
+    def notice(self, text: str) -> None:
+        """Adds a notice for the user."""
+        ...
+
+
+def messages_now(session: Reading, relation: Relation, topic: TopicScan) -> pa.Table:
     """The messages that are committed in a topic now, as rows with the columns of `topic`.
 
     A notice reports the number of undecodable messages. Raises RUNTIME_UNAVAILABLE, CONNECTOR_OPTION, UNDEFINED_OBJECT.
@@ -144,7 +167,7 @@ _STORED: Final = "_watersmeet_system"
 
 
 @contextmanager
-def system_relations(session: Session, connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> Iterator[None]:
+def system_relations(session: Reading, connection: duckdb.DuckDBPyConnection, names: Sequence[str]) -> Iterator[None]:
     """Inside the block, some system relations are views of the connection."""
     made = []
     try:
@@ -165,17 +188,17 @@ def system_relations(session: Session, connection: duckdb.DuckDBPyConnection, na
             connection.unregister(stored)
 
 
-def _dead_letters(session: Session) -> pa.Table:
+def _dead_letters(session: Reading) -> pa.Table:
     layout, rights = session.database.layout, session.rights
     readable = (r for r in session.catalog.relations.values() if rights.may("SELECT", r.id))
     return stored_dead_letters([(r.shown, layout.dead(r.id)) for r in readable])
 
 
-def _catalog(name: str) -> Callable[[Session], pa.Table]:
+def _catalog(name: str) -> Callable[[Reading], pa.Table]:
     """The function that collects the rows of a relation of the system catalogs."""
     schema = arrow_schema(SYSTEM_CATALOGS[name], positional=False)
 
-    def rows(session: Session) -> pa.Table:
+    def rows(session: Reading) -> pa.Table:
         found = catalog_rows(name, session.catalog)
         return pa.table([pa.array([r[i] for r in found], f.type) for i, f in enumerate(schema)], schema=schema)
 
@@ -183,7 +206,7 @@ def _catalog(name: str) -> Callable[[Session], pa.Table]:
 
 
 #: For each system relation, the function that collects its rows, and its computed columns in DuckDB SQL.
-_GATHERED: Final[dict[str, tuple[Callable[[Session], pa.Table], dict[str, str]]]] = {
+_GATHERED: Final[dict[str, tuple[Callable[[Reading], pa.Table], dict[str, str]]]] = {
     **{name: (_catalog(name), {}) for name in SYSTEM_CATALOGS},
     DEAD_LETTERS: (
         _dead_letters,

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, Relation, Role, RoleChange, SqlFunction, Subscription
+from watersmeet.catalog import Catalog, ForeignKey, Relation, Role, RoleChange, SqlFunction, Subscription, Unique
 from watersmeet.catalog.roles import Actor, PutRole, changed
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.columns import has_floats, one_form
@@ -225,6 +225,24 @@ class Transaction:
     """The rows of INSERTs that are not in `changes` yet, by relation id."""
     ran: dict[str, list[str]] = field(default_factory=dict)
     """Digests of statements; see `Catalog.ran`."""
+    key_hashes: dict[tuple[str, tuple[str, ...]], set[int]] = field(default_factory=dict)
+    """The hashes of the keys of inserted rows, by relation id and columns."""
+    unknown_keys: set[str] = field(default_factory=set)
+    """The ids of relations with inserted rows that are not in `key_hashes`."""
+    deferring: dict[str, bool] = field(default_factory=dict)
+    """Whether SET CONSTRAINTS deferred constraints, by name; the name of all is empty."""
+    unchecked: set[str] = field(default_factory=set)
+    """The ids of relations of which COMMIT checks the changes against deferred constraints."""
+    unchecked_tables: set[str] = field(default_factory=set)
+    """The ids of relations with new constraints, of which COMMIT checks all rows."""
+
+    def defers(self, relation_id: str, constraint: Unique | ForeignKey) -> bool:
+        """Whether a change of a relation is checked against a constraint at COMMIT instead of now; notes it."""
+        default = self.deferring.get("", constraint.deferred)
+        deferred = constraint.deferrable and self.deferring.get(constraint.name, default)
+        if deferred:
+            self.unchecked.add(relation_id)
+        return deferred
 
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
         """Drops relations like `Definitions.drop`, and discards rows written to them."""

@@ -32,7 +32,7 @@ from watersmeet.catalog import (
     Table,
 )
 from watersmeet.database.columntypes import check_uuids, kept, with_serials
-from watersmeet.database.keyhashes import MOST_KEYS, KeyHashes
+from watersmeet.database.constraints import check_at_commit, check_constraints, is_constrained, known_keys, new_keys
 from watersmeet.database.reading import (
     BatchQuery,
     by_version,
@@ -41,15 +41,22 @@ from watersmeet.database.reading import (
     converted,
     lending,
     omitted,
-    reading,
     rows_beside,
     rows_read,
     rows_with_keys,
     split_by_key,
 )
+from watersmeet.database.rowchecks import check_rows, refused
 from watersmeet.database.sessions.context import Session
-from watersmeet.database.sessions.result import python_rows
-from watersmeet.database.transaction import Change, Row, Transaction, concurrent, consolidated, in_one_form
+from watersmeet.database.transaction import (
+    Change,
+    Row,
+    Transaction,
+    concurrent,
+    consolidated,
+    in_one_form,
+    merged,
+)
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.errors import Error, error
 from watersmeet.formats.jsonscan import canonical
@@ -62,9 +69,6 @@ from watersmeet.kernel.runs.delta import Delta
 from watersmeet.store.changes import key_sql, quoted
 from watersmeet.store.inplace import Needed
 from watersmeet.values.types import INTEGER, VARCHAR, Field, SqlType, arrow_schema
-
-#: The first and the last microsecond of the years 1 to 9999, since 1970: the range of TIMESTAMP in the SQL standard.
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 def with_generated(
@@ -81,7 +85,7 @@ def with_generated(
         counters = Counters()
         values = generated_values(rows, relation.column(name), made.reads, made.sql, counters)
         if counters.expression_errors:
-            raise _refused(
+            raise refused(
                 statement,
                 "INVALID_VALUE",
                 f'generated column "{name}" of {relation.title} can\'t be computed',
@@ -134,96 +138,6 @@ def _with_documents(array: pa.Array, kind: SqlType) -> pa.Array:
         return pa.ListArray.from_arrays(array.offsets, values, type=array.type, mask=array.is_null())
     parts = [_with_documents(array.field(i), t) for i, (_, t) in enumerate(kind.fields)]
     return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=array.is_null())
-
-
-def refused_rows(table: Relation, rows: pa.Table) -> npt.NDArray[np.bool_]:
-    """The mask of rows that `check_rows` rejects, for a table without ordered times."""
-    refused = np.zeros(rows.num_rows, bool)
-    for column in table.columns:
-        values = rows.column(column.name)
-        if not column.nullable and values.null_count:
-            refused |= pc.is_null(values).to_numpy()
-        if column.name in table.ranges:
-            least, greatest = table.ranges[column.name]
-            outside = pc.or_(pc.less(values, least), pc.greater(values, greatest))
-            refused |= pc.fill_null(outside, fill_value=False).to_numpy()
-        if column.name in table.choices:
-            refused |= _not_chosen(values, table.choices[column.name])
-    return refused
-
-
-def _not_chosen(values: pa.ChunkedArray, choices: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """The mask of values that are neither NULL nor one of an enum's."""
-    allowed = pc.is_in(values, value_set=pa.array([*choices, None], pa.string()))
-    found: npt.NDArray[np.bool_] = pc.invert(allowed).to_numpy()
-    return found
-
-
-def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    """Raises NOT_NULL_VIOLATION for NULL in a NOT NULL column, INVALID_VALUE for a number, or a time of an ordered
-    stream, that is out of range.
-    """
-    _check_not_null(relation, rows, statement)
-    _check_rowtimes(relation, rows, statement)
-    for name, (least, greatest) in relation.ranges.items():
-        found = pc.min_max(rows.column(name)).as_py()
-        value = next((v for v in (found["min"], found["max"]) if v is not None and not least <= v <= greatest), None)
-        if value is not None:
-            raise _refused(
-                statement,
-                "INVALID_VALUE",
-                f'value {value} is out of range for column "{name}" of relation "{relation.name}"',
-                detail=f"It takes numbers from {least} to {greatest}.",
-            )
-    for name, choices in relation.choices.items():
-        wrong = _not_chosen(rows.column(name), choices)
-        if wrong.any():
-            value = rows.column(name)[int(np.argmax(wrong))].as_py()
-            raise _refused(
-                statement,
-                "INVALID_VALUE",
-                f'\'{value}\' is not a value of the enum column "{name}" of relation "{relation.name}"',
-                detail=f"Its values are {', '.join(repr(c) for c in choices)}.",
-            )
-
-
-def _refused(statement: Statement | None, condition: str, message: str, detail: str) -> Error:
-    """The error for rejected rows, with its position if a statement wrote them."""
-    if statement is None:
-        return error(condition, message, detail=detail)
-    return error(condition, message, detail=detail, sql=statement.text, span=statement.span)
-
-
-def _check_rowtimes(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    """Rejects infinite rowtimes, because an infinite clock of the stream would reject every later row."""
-    if relation.event_time is None or not relation.event_time.ordered:
-        return
-    times, _ = microseconds(rows.column(relation.event_time.column))
-    if bool(np.any((times < _FIRST_US) | (times > _LAST_US))):
-        raise _refused(
-            statement,
-            "INVALID_VALUE",
-            f'a time is out of range for column "{relation.event_time.column}" of relation "{relation.name}"',
-            detail="It takes times of the years 1 to 9999.",
-        )
-
-
-def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    own = rows.select([c.name for c in relation.columns])  # rows of a changelog also have a sign
-    for i, column in enumerate(relation.columns):
-        if column.nullable or not own.column(i).null_count:
-            continue
-        first = pc.index(pc.is_null(own.column(i)), value=True).as_py()
-        row = python_rows(own.slice(first, 1), tuple(c.type for c in relation.columns))[0]
-        shown = ", ".join("null" if v is None else str(v) for v in row)
-        found = _refused(
-            statement,
-            "NOT_NULL_VIOLATION",
-            f'null value in column "{column.name}" of relation "{relation.name}" violates not-null constraint',
-            detail=f"Failing row contains ({shown}).",
-        )
-        found.place = (relation.schema, relation.name, column.name)
-        raise found
 
 
 def settled(relation: Relation, incoming: pa.Table, statement: Statement | None) -> pa.Table:
@@ -373,28 +287,78 @@ _Flags = npt.NDArray[np.bool_]
 
 
 def apply(
-    session: Session, relation: Relation, change: Change, copied: Mapping[str, int] | None = None, *, rejected: int = 0
+    session: Session,
+    relation: Relation,
+    change: Change,
+    copied: Mapping[str, int] | None = None,
+    *,
+    rejected: int = 0,
+    updated: tuple[pa.Table, pa.Table] | None = None,
 ) -> None:
-    """Applies a change of a table: commits it, or adds it to the open transaction. The caller holds the guard.
+    """Applies a change of a table: commits it, or adds it to the open transaction, with the changes of rows that
+    reference its rows. The caller holds the guard.
 
     copied: see `store.manifests.Commit`. rejected: the number of rejected rows (`in_order`), counted even if nothing
-    else changes.
+    else changes. updated: the old and the new rows of an UPDATE.
 
     This consolidates changes with deleted rows, but not changes of a stream, in which every row and the order count.
+    Raises UNIQUE_VIOLATION, FOREIGN_KEY_VIOLATION.
     """
     change = in_stored_form(relation, change)
-    rows = change.table.num_rows
-    if session.writes_at_once(relation):
+    rows, database = change.table.num_rows, session.database
+    changes = {relation.id: change} if rows else {}
+    at_once = session.writes_at_once(relation)
+    if rows and is_constrained(session.catalog, relation):
+        if session.transaction is None:
+            changes = _checked(session, relation, change, updated)
+        elif at_once:
+            database.content.overlay(relation.id, change.table, change.diffs, session.transaction)
+            try:
+                _check(session, relation, change, updated)
+            finally:
+                database.content.clear_overlay([relation.id], session.transaction)
+    if at_once:
         if rows or rejected or copied:
-            session.database.commit({relation.id: change} if rows else {}, copied, {relation.id: rejected})
+            database.commit(changes, copied, {relation.id: rejected})
             session.writes.pending = True
         return
     assert session.transaction is not None
     session.transaction.add(relation.id, change, rejected)
     session.transaction.copied.update(copied or {})
     if rows:
-        session.transaction.begun.setdefault(relation.id, session.database.log.head())
-        session.database.content.overlay(relation.id, change.table, change.diffs, session.transaction)
+        session.transaction.begun.setdefault(relation.id, database.log.head())
+        database.content.overlay(relation.id, change.table, change.diffs, session.transaction)
+        _check(session, relation, change, updated)
+
+
+def _check(session: Session, relation: Relation, change: Change, updated: tuple[pa.Table, pa.Table] | None) -> None:
+    """Checks a change that the open transaction shows, and applies those that follow from it."""
+    if not is_constrained(session.catalog, relation):
+        return
+    for cascade in check_constraints(session, relation, change, updated):
+        old, new = cascade.old, cascade.new
+        if new is None:
+            apply(session, cascade.relation, Change(old, np.full(old.num_rows, -1, np.int64)))
+        else:
+            check_rows(cascade.relation, new, None)
+            apply(session, cascade.relation, replacement(old, new), updated=(old, new))
+
+
+def _checked(
+    session: Session, relation: Relation, change: Change, updated: tuple[pa.Table, pa.Table] | None
+) -> dict[str, Change]:
+    """The changes by relation id to commit for a change outside of a transaction, after its checks."""
+    is_plain = change.diff is None and not relation.foreign_keys
+    if is_plain and new_keys(session, relation, change.table) is not None:
+        return {relation.id: change}
+    session.transaction = transaction = Transaction()
+    try:
+        apply(session, relation, change, updated=updated)
+        check_at_commit(session)
+        return {i: merged(c) for i, c in transaction.changes.items()}
+    finally:
+        session.transaction = None
+        session.database.content.clear_overlay(transaction.changes, transaction)
 
 
 def table_of(relation: Relation, rows: Sequence[Row]) -> pa.Table:
@@ -489,7 +453,7 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
     """
     if relation.mode == "changelog" and DELTA_COLUMN in incoming.column_names:
         return taken_back(session, relation, incoming)
-    if not relation.primary_key or not incoming.num_rows:
+    if not relation.primary_key or not incoming.num_rows or relation.rejects_duplicates:
         return Change(incoming)
     if relation.version:
         incoming = by_version(session, relation, incoming)
@@ -519,25 +483,6 @@ def _have_new_keys(session: Session, relation: Relation, incoming: pa.Table) -> 
         return False
     found = known_keys(session, relation)
     return found is not None and found.are_new(found.hashes(incoming))
-
-
-def known_keys(session: Session, relation: Relation) -> KeyHashes | None:
-    """The hashes of the keys of a table as of the newest commit. None for a large table, and for one whose stored
-    names differ. The caller holds the guard.
-    """
-    database = session.database
-    if relation.stored or type(relation) is not Table or relation.connector:
-        return None
-    known, head = database.key_hashes.get(relation.id), database.log.head()
-    if known is None or not (known.fits(relation) and known.catch_up(database.log, database.segments)):
-        names = ", ".join(map(quoted, relation.primary_key))
-        sql = f"SELECT {names} FROM {quoted(relation.shown)} LIMIT {MOST_KEYS + 1}"
-        needed = {relation.id: Needed(frozenset(relation.primary_key))}
-        query = BatchQuery(sql, (), session.catalog, depends_on=(relation.id,), reads=lambda: needed)
-        rows = rows_read(session, lambda: reading(session, query, newest=True), sql, "")
-        schema = arrow_schema(tuple(map(relation.column, relation.primary_key)), positional=False)
-        known = database.key_hashes[relation.id] = KeyHashes(relation, conformed(rows, schema), head)
-    return None if known.is_too_large else known
 
 
 def _by_rule(session: Session, relation: Relation, rule: Conflict, incoming: pa.Table) -> Change:

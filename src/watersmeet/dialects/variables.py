@@ -193,6 +193,14 @@ RISINGWAVE: Final = (
     flag("implicit_flush", False, "INSERT, UPDATE and DELETE wait until all views show their rows.", effect=True),
     _without_effect("query_mode", "auto", "How batch queries run.", ("auto", "local", "distributed")),
     Variable(
+        "primary_key_conflict",
+        "text",
+        "overwrite",
+        "Effect of INSERT on an existing primary key of a new table: overwrite, or error as in PostgreSQL.",
+        effect=True,
+        choices=("overwrite", "error"),
+    ),
+    Variable(
         "sink_rate_limit",
         "text",
         "default",

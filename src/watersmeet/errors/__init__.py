@@ -37,8 +37,10 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "AUTHENTICATION_FAILED": Condition("28P01", "OperationalError"),
     "BAD_COPY_FORMAT": Condition("22P04", "DataError"),
     "BUFFER_LIMIT": Condition("54000", "OperationalError"),
+    "CARDINALITY_VIOLATION": Condition("21000", "ProgrammingError"),
     "CATALOG_TYPE_MISMATCH": Condition("42809"),
     "CHARACTER_NOT_IN_REPERTOIRE": Condition("22021", "DataError"),
+    "CHECK_VIOLATION": Condition("23514", "IntegrityError"),
     "COLUMN_NOT_GROUPED": Condition("42803"),
     "CONNECTION_CLOSED": Condition("08003", "InterfaceError"),
     "CONNECTOR_OPTION": Condition("22023"),
@@ -56,6 +58,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "DIRECT_RIGHT_SIDE": Condition("42809"),
     "DISK_FULL": Condition("53100", "OperationalError"),
     "DUPLICATE_COLUMN": Condition("42701"),
+    "DUPLICATE_CONSTRAINT": Condition("42710"),
     "DUPLICATE_CURSOR": Condition("42P03"),
     "DUPLICATE_OBJECT": Condition("42P07"),
     "DUPLICATE_PREPARED_STATEMENT": Condition("42P05"),
@@ -65,6 +68,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "FEATURE_NOT_SUPPORTED": Condition("0A000", "NotSupportedError"),
     "FILES_NOT_ALLOWED": Condition("42501"),
     "FILE_SYSTEM_UNSUITABLE": Condition("0A000", "NotSupportedError"),
+    "FOREIGN_KEY_VIOLATION": Condition("23503", "IntegrityError"),
     "FUNCTION_STOPPED": Condition("38000", "OperationalError"),
     "GENERATED_ALWAYS": Condition("428C9"),
     "HISTORY_GONE": Condition("72000", "OperationalError"),
@@ -72,6 +76,8 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "INTERNAL_ERROR": Condition("XX000", "InternalError"),
     "INVALID_AUTHORIZATION": Condition("28000", "OperationalError"),
     "INVALID_BINARY_VALUE": Condition("22P03", "DataError"),
+    "INVALID_COLUMN_REFERENCE": Condition("42P10"),
+    "INVALID_FOREIGN_KEY": Condition("42830"),
     "INVALID_FUNCTION": Condition("42P13"),
     "INVALID_NAME": Condition("42602"),
     "INVALID_PARAMETER": Condition("22023"),
@@ -163,13 +169,15 @@ class Error(Exception):
     condition: a name in `CONDITIONS`. sql, span: the statement, and the position of the error in it. code: the number
     of the error in the statement's dialect. file: the script with the text `sql`. source: the id of the only unreadable
     relation, while others continue (SOURCE_STOPPED, SOURCE_UNAVAILABLE). lacks_right: whether a right on a server is
-    missing, which may be granted later. place: schema, relation and column, which clients read as fields.
+    missing, which may be granted later. place, constraint: schema, relation and column, and the name of the violated
+    constraint, which clients read as fields.
     """
 
     file: str | None = None
     source: str | None = None
     lacks_right: bool = False
-    place: tuple[str, str, str] | None = None
+    place: tuple[str, str, str | None] | None = None
+    constraint: str | None = None
 
     def __init__(
         self,

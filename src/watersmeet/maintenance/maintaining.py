@@ -31,22 +31,12 @@ from watersmeet.catalog import (
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.database.reading import computed, converted, last_of_each_key, omitted, rows_with_keys, rows_without
+from watersmeet.database.rowchecks import check_rows, refused_rows
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import python_rows
 from watersmeet.database.transaction import Change as Written
 from watersmeet.database.transaction import consolidated
-from watersmeet.database.writing import (
-    accepting,
-    apply,
-    as_kept,
-    by_time,
-    check_rows,
-    deliver,
-    in_order,
-    refused_rows,
-    upserted,
-    with_generated,
-)
+from watersmeet.database.writing import accepting, apply, as_kept, by_time, deliver, in_order, upserted, with_generated
 from watersmeet.errors import Error
 from watersmeet.maintenance.refreshing import is_due, refresh
 from watersmeet.objectstores import storage

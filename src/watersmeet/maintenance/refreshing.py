@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from watersmeet.catalog import AddressRanges, ExternalTable, Relation, View
 from watersmeet.connectors.base.sources import Condition, Pushdown
 from watersmeet.database.reading import BatchQuery, fetch, last_of_each_key
+from watersmeet.database.rowchecks import check_rows
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change, consolidated
-from watersmeet.database.writing import check_rows
 from watersmeet.errors import Error, error
 from watersmeet.expressions.webfunctions import DIGITS, address_sql, network_sql, rest_sql
 from watersmeet.formats.valuetexts import evaluate

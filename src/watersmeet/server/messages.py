@@ -281,6 +281,7 @@ def error_response(err: Error, *, severity: str = "ERROR") -> bytes:
             "s": schema,
             "t": table,
             "c": column,
+            "n": err.constraint,
             "R": _ROUTINES.get(err.condition, err.condition),
         },
     )

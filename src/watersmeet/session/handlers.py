@@ -11,6 +11,7 @@ from watersmeet.database.sessions.context import Nested, Session
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import plug_in
 from watersmeet.dialects.statements.alter import LimitSink
+from watersmeet.dialects.statements.constraints import AddConstraint, DropConstraint, RenameConstraint, SetConstraints
 from watersmeet.dialects.statements.dml import CopyFrom, CopyIn, CopyOut, CopyTo
 from watersmeet.dialects.statements.explaining import ExplainAnalyze, ExplainRow
 from watersmeet.dialects.statements.preparing import Deallocate, Execute, Prepare
@@ -25,15 +26,19 @@ NestedHandler = Callable[[Session, Any, Nested], Result]
 
 #: Most handlers are named by module and function, so that unused modules are not imported; features register functions.
 HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
+    AddConstraint: "constraints.add_constraint",
+    DropConstraint: "constraints.drop_constraint",
+    RenameConstraint: "constraints.rename_constraint",
+    SetConstraints: "constraints.set_constraints",
     CopyIn: "copying.refuse_stream",
     CopyOut: "copying.refuse_stream",
     CopyFrom: "copying.copy_from",
     CopyTo: "copying.copy_to",
     Deallocate: "preparing.deallocate",
     Prepare: "preparing.prepare_statement",
-    df.CreateIndex: "tables.create_index",
+    df.CreateIndex: "constraints.create_index",
     df.CreateMaterializedView: "views.create_materialized_view",
-    df.AddColumn: "altering.alter",
+    df.AddColumn: "constraints.add_column",
     df.AlterColumn: "altercolumns.alter_column",
     df.AlterConnector: "altering.alter_connector",
     df.AlterFormat: "altering.refresh_schema",

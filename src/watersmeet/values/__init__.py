@@ -11,3 +11,6 @@ DEFAULT_DIALECT: Final = "risingwave"
 
 #: What a new row does to the row of its key: it replaces it, is ignored, or only sets its values that are not NULL.
 ConflictAction = Literal["overwrite", "ignore", "fill"]
+
+#: What happens to the rows that reference a row which is deleted, or whose key changes.
+ReferenceAction = Literal["no action", "restrict", "cascade", "set null", "set default"]

@@ -158,7 +158,7 @@ def test_nesting_has_a_limit():
         ("LISTEN a", "LISTEN"),
         ("CREATE VIEW v AS SELECT 1 AS a EMIT ON ARRIVAL", "EMIT in a view that is not materialized"),
         ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + 1))", "GENERATED … AS"),
-        ("CREATE TABLE t (a int UNIQUE)", "UNIQUE on a column"),
+        ("CREATE TABLE t (a int, EXCLUDE USING gist (a WITH =))", "EXCLUDE in a table"),
         ("CREATE TABLE t (a int) WITH (connector = 'file') FORMAT DEBEZIUM ENCODE JSON", "FORMAT DEBEZIUM"),
         (
             "CREATE TABLE t (a int PRIMARY KEY, b int) ON CONFLICT IGNORE WITH VERSION COLUMN(b)",

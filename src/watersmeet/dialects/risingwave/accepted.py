@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from watersmeet.catalog import DropWord
+from watersmeet.dialects.statements.constraints import read_set_constraints
 from watersmeet.dialects.tree.definitions import AlterWithoutEffect
 from watersmeet.dialects.tree.statements import Accepted, KillQuery, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, read_value, span_of
@@ -74,8 +75,10 @@ def read_use(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
-    """Reads `SET DATABASE TO name`; returns None for other variables. The cursor stands after SET."""
+    """Reads `SET DATABASE TO name` and SET CONSTRAINTS; returns None for variables. The cursor stands after SET."""
     start = cursor.index
+    if cursor.take("CONSTRAINTS"):
+        return read_set_constraints(cursor, base)
     if cursor.take("DATABASE") and (cursor.take("TO") or cursor.take("=")):
         return _accepted(cursor, base, "SET DATABASE", _ONE_DATABASE)
     cursor.index = start

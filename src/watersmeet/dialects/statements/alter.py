@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import DropWord
+from watersmeet.dialects.statements.constraints import OF_COLUMNS, read_altered_constraint, read_column_constraint
 from watersmeet.dialects.statements.sourceclauses import message_format, read_encoded
 from watersmeet.dialects.tree.definitions import (
     AddColumn,
@@ -62,6 +63,9 @@ COMMON_CLAUSES: Final = ("ADD COLUMN", "DROP COLUMN", "RENAME COLUMN", "RENAME T
 _CLAUSES: Final = (
     *COMMON_CLAUSES,
     "ALTER COLUMN",
+    "ADD CONSTRAINT",
+    "DROP CONSTRAINT",
+    "RENAME CONSTRAINT",
     "CONNECTOR WITH",
     "FORMAT",
     "REFRESH SCHEMA",
@@ -86,18 +90,21 @@ class LimitSink(Statement):
 
 
 def read_plain_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
-    """`name type [NULL | NOT NULL] [DEFAULT expression]`."""
+    """`name type [NULL | NOT NULL] [DEFAULT expression] [constraint …]`."""
     name = cursor.name()
     kind, declared = read_declared(cursor)
-    nullable, more = True, dict[str, Any]() if declared is None else {"declared_type": declared}
+    nullable, more = True, dict[str, Any](() if declared is None else {"declared_type": declared})
     while not cursor.done:
         if cursor.take("NOT", "NULL"):
             nullable = False
         elif cursor.take("DEFAULT"):
             first = cursor.index
             cursor.index += not cursor.at("(")  # NULL is allowed
-            cursor.until("NOT", "NULL")
+            cursor.until("NOT", "NULL", "PRIMARY", *OF_COLUMNS)
             more["declared"] = expression_of(cursor, cursor.tokens[first : cursor.index])
+        elif cursor.at("PRIMARY", "KEY") or any(map(cursor.at, OF_COLUMNS)):
+            constraint = read_column_constraint(cursor, name)
+            more["constraints"] = (*more.get("constraints", ()), *filter(None, [constraint]))
         elif not cursor.take("NULL"):
             word = cursor.tokens[cursor.index]
             raise not_supported(f"{word.text.upper()} on a column", cursor.text, span_of([word]))
@@ -158,8 +165,14 @@ def read_rename(cursor: Cursor, base: dict[str, Any]) -> Statement:
 def altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, read_column: ColumnReader) -> Statement | None:
     """The statement after the kind; None, with the cursor at it, for another clause."""
     if_exists = cursor.take("IF", "EXISTS")
+    if kind == "table" and cursor.at("ONLY") and len(cursor.rest) > 2:
+        cursor.take("ONLY")
     name = cursor.relation_name()
     base = {**base, "kind": kind, "name": name, "if_exists": if_exists}
+    if kind == "table" and read_column is read_plain_column:
+        constraint = read_altered_constraint(cursor, base)
+        if constraint is not None:
+            return constraint
     if cursor.take("RENAME", "TO"):
         return _renamed(cursor, base)
     if cursor.take("RENAME"):

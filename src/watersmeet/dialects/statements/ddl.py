@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeVar
 
 from sqlglot.tokens import Token
@@ -40,6 +41,9 @@ from watersmeet.dialects.tree.tokens import (
     take_cascade,
 )
 
+#: Classes of operators of PostgreSQL's indexes, which change no result.
+OPERATOR_CLASSES: Final = ("TEXT_PATTERN_OPS", "VARCHAR_PATTERN_OPS", "BPCHAR_PATTERN_OPS")
+
 #: Reads a statement; the cursor stands after its words.
 Reader = Callable[[Cursor, dict[str, Any]], Statement]
 #: Unsupported statements of a dialect's system. Maps their words to the hint, or to a function that makes it from the
@@ -72,7 +76,7 @@ LACKING: Final[Lacking] = {
         for verb in ("CREATE", "DROP")
         for word in ("SINK", "FUNCTION", "AGGREGATE", "DATABASE", "TYPE", "SEQUENCE")
     ),
-    **dict.fromkeys(f"CREATE {word}" for word in ("UNIQUE", "EXTENSION", "TRIGGER", "RULE", "POLICY")),
+    **dict.fromkeys(f"CREATE {word}" for word in ("EXTENSION", "TRIGGER", "RULE", "POLICY")),
     **dict.fromkeys(("CREATE TEMPORARY", "CREATE TEMP"), _instead_of_temporary),
 }
 _SUPPORTED: Final = "TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported."
@@ -160,13 +164,23 @@ def read_table(
         return Refused(**base, error=definition.refusal)
     rule = definition.conflict if definition.primary_key and definition.conflict != Conflict() else None
     made |= {**definition.fields(), "append_only": definition.append_only, "conflict": rule}
+    checked = [c for c in definition.constraints if c.kind != "primary key"]
+    if checked and (definition.origin is not None or "connector" in definition.options):
+        what = f"{checked[0].kind.upper()} in a table that a connector fills"
+        return Refused(**base, error=not_supported(what, cursor.text, checked[0].span))
     if definition.origin is not None:
         return CreateCapturedTable(**made, origin=definition.origin)
     if query is None and definition.options.get("connector", "").lower() == WEBHOOK:
         return CreateWebhookTable(**made, condition=definition.condition)
     if query is None and definition.options.get("connector", "").lower() in RECEIVING:
         return CreateReceivedTable(**made)
-    return CreateTable(**made, query=query, column_names=tuple(definition.bare_names))
+    return CreateTable(
+        **made,
+        query=query,
+        column_names=tuple(definition.bare_names),
+        constraints=tuple(definition.constraints),
+        rejects_duplicates=definition.rejects_duplicates,
+    )
 
 
 def _read_source(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -177,6 +191,9 @@ def _read_source(cursor: Cursor, base: dict[str, Any]) -> Statement:
     cursor.end()
     if definition.bare_names:
         raise definition.no_type()
+    for constraint in definition.constraints:
+        if constraint.kind != "primary key":
+            definition.refuse(f"{constraint.kind.upper()} in a source", constraint.span)
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
     if definition.options.get("connector", "").lower() in RECEIVING:
@@ -228,10 +245,20 @@ def skip_description(cursor: Cursor) -> None:
         cursor.string()
 
 
+def _read_unique_index(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads CREATE UNIQUE INDEX; the cursor stands after INDEX."""
+    found = _read_index(cursor, base)
+    return replace(found, is_unique=True) if isinstance(found, CreateIndex) else found
+
+
 def _read_index(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    cursor.take("CONCURRENTLY")
     made = read_new_name(cursor, base)
     cursor.expect("ON")
+    cursor.take("ONLY")
     table = cursor.relation_name()
+    if not cursor.take("USING", "BTREE"):
+        cursor.take("USING", "HASH")
     first = cursor.index
     cursor.take("(")
     listed = cursor.until(")")
@@ -242,11 +269,13 @@ def _read_index(cursor: Cursor, base: dict[str, Any]) -> Statement:
         return Refused(
             **base, error=not_supported("an index of expressions or with USING", cursor.text, span, hint=hint)
         )
-    columns = cursor.names()
+    columns = cursor.names(OPERATOR_CLASSES)
     include = cursor.names() if cursor.take("INCLUDE") else ()
     distributed = cursor.names() if cursor.take("DISTRIBUTED", "BY") else ()
     if cursor.take("WITH"):
         read_options(cursor)
+    if cursor.at("WHERE"):
+        return Refused(**base, error=not_supported("a partial index", cursor.text, span_of(cursor.rest[:1])))
     cursor.end()
     return CreateIndex(
         **made,
@@ -285,6 +314,7 @@ CREATES: Final[Mapping[str, Reader]] = {
     "VIEW": _read_view,
     "MATERIALIZED VIEW": read_materialized_view,
     "INDEX": _read_index,
+    "UNIQUE INDEX": _read_unique_index,
     "SCHEMA": read_create_schema,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.queries import is_folded, name_of, node_span, query_of
-from watersmeet.dialects.tree.statements import Delete, Insert, Name, Refused, Select, Statement, Update
+from watersmeet.dialects.tree.statements import Delete, Insert, Name, OnConflict, Refused, Select, Statement, Update
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, error
 
@@ -223,19 +223,64 @@ def _returning(tree: exp.Expression) -> tuple[exp.Expression, ...] | None:
 
 
 def _insert(tree: exp.Insert, base: dict[str, Any]) -> Statement:
-    allow(tree, base, "this", "expression", "returning", "default")
+    allow(tree, base, "this", "expression", "returning", "default", "conflict")
     columns: tuple[Name, ...] = ()
     target = tree.this
     if isinstance(target, exp.Schema):
         columns = tuple(column_name(c, node_span(c) or base["span"]) for c in target.expressions)
         target = target.this
-    name, _ = target_name(target, base)
+    name, alias = target_name(target, base)
     query = tree.expression
     if tree.args.get("default") or query is None:  # DEFAULT VALUES: other columns are omitted
         if columns:
             raise error("SYNTAX_ERROR", "DEFAULT VALUES fills all columns", sql=base["text"], span=columns[0].span)
         query = exp.Values(expressions=[exp.Tuple(expressions=[exp.column("DEFAULT")])])
-    return Insert(**base, table=name, columns=columns, query=query, returning=_returning(tree))
+    return Insert(
+        **base,
+        table=name,
+        columns=columns,
+        query=query,
+        returning=_returning(tree),
+        conflict=_conflict(tree.args.get("conflict"), name, alias, base),
+    )
+
+
+def _conflict(tree: exp.Expression | None, table: Name, alias: str | None, base: dict[str, Any]) -> OnConflict | None:
+    """The clause ON CONFLICT. Raises FEATURE_NOT_SUPPORTED for a partial index, an expression, and other systems'
+    clauses.
+    """
+    if tree is None:
+        return None
+    text = base["text"]
+    action = tree.args["action"].name.upper() if tree.args.get("action") else ""
+    if tree.args.get("duplicate") or action not in ("DO NOTHING", "DO UPDATE"):
+        raise not_supported("this form of ON CONFLICT", text, node_span(tree) or table.span, hint=_ON_CONFLICT)
+    if (predicate := tree.args.get("index_predicate")) is not None:
+        raise not_supported("ON CONFLICT with WHERE before its action", text, node_span(predicate))
+    columns = []
+    for item in tree.args.get("conflict_keys") or ():
+        column = item.this if isinstance(item, exp.Ordered) else item
+        if not isinstance(column, (exp.Column, exp.Identifier)):
+            raise not_supported("ON CONFLICT of an expression", text, node_span(item))
+        identifier = column.this if isinstance(column, exp.Column) else column
+        columns.append(plain_name(identifier, node_span(identifier) or table.span))
+    named = tree.args.get("constraint")
+    where = tree.args.get("where")
+    if action == "DO UPDATE" and not columns and named is None:
+        detail = "ON CONFLICT DO UPDATE requires inference specification or constraint name"
+        raise error("SYNTAX_ERROR", detail, sql=text, span=node_span(tree) or table.span, hint=_ON_CONFLICT)
+    return OnConflict(
+        span=columns[0].span if columns else table.span,
+        alias=alias,
+        columns=tuple(columns),
+        constraint=None if named is None else plain_name(named, node_span(named) or table.span),
+        assignments=None if action == "DO NOTHING" else tuple(_assignments(tree, table, base)),
+        where=where.this if where else None,
+    )
+
+
+#: A hint with the whole clause.
+_ON_CONFLICT: Final = "Write ON CONFLICT (key) DO NOTHING, or ON CONFLICT (key) DO UPDATE SET a = EXCLUDED.a."
 
 
 def _assigned(item: exp.Expression) -> list[exp.Expression]:
@@ -270,23 +315,26 @@ def _only(subquery: exp.Subquery, number: int) -> exp.Expression:
 def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
     allow(tree, base, "this", "expressions", "where", "returning")
     name, alias = target_name(tree.this, base)
-    assignments = []
+    where = tree.args.get("where")
+    return Update(
+        **base,
+        table=name,
+        alias=alias,
+        assignments=tuple(_assignments(tree, name, base)),
+        where=where.this if where else None,
+        returning=_returning(tree),
+    )
+
+
+def _assignments(tree: exp.Expression, name: Name, base: dict[str, Any]) -> Iterator[tuple[Name, exp.Expression]]:
+    """The assignments of SET. Raises FEATURE_NOT_SUPPORTED for DEFAULT and for other forms."""
     for item in (one for written in tree.expressions for one in _assigned(written)):
         target = item.this
         if not isinstance(item, exp.EQ) or not isinstance(target, exp.Column):
             hint = "Write SET a = x, b = y, or SET (a, b) = (x, y)."
             raise not_supported("this form of SET", base["text"], node_span(item) or name.span, hint=hint)
         span = node_span(target.this) or Span(0, 0)
-        assignments.append((plain_name(target.this, span), item.expression))
-    where = tree.args.get("where")
-    return Update(
-        **base,
-        table=name,
-        alias=alias,
-        assignments=tuple(assignments),
-        where=where.this if where else None,
-        returning=_returning(tree),
-    )
+        yield plain_name(target.this, span), item.expression
 
 
 def _delete(tree: exp.Delete, base: dict[str, Any]) -> Statement:

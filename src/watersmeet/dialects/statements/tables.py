@@ -15,6 +15,12 @@ from watersmeet.catalog import (
     MessageFormat,
     Serial,
 )
+from watersmeet.dialects.statements.constraints import (
+    OF_COLUMNS,
+    at_constraint,
+    read_column_constraint,
+    read_constraint,
+)
 from watersmeet.dialects.statements.sourceclauses import (
     CAPTURE_CONNECTORS,
     CHANGE_FORMATS,
@@ -37,7 +43,7 @@ from watersmeet.dialects.statements.sourceclauses import (
     read_included,
     read_origin,
 )
-from watersmeet.dialects.tree.definitions import Watermark
+from watersmeet.dialects.tree.definitions import ConstraintClause, Watermark
 from watersmeet.dialects.tree.queries import expression_of
 from watersmeet.dialects.tree.sqltypes import read_declared
 from watersmeet.dialects.tree.statements import Name
@@ -155,6 +161,8 @@ class Definition:
         self.versions: tuple[Name, ...] = ()
         self.append_only = False
         self.conflict = Conflict()
+        self.constraints: list[ConstraintClause] = []
+        self.rejects_duplicates: bool | None = None
         self.refusal: Error | None = None
 
     def refuse(self, feature: str, span: Span, hint: str | None = None) -> None:
@@ -186,6 +194,8 @@ class Definition:
                     "WATERMARK … WITH TTL", span, "A view with WHERE ts > now() - INTERVAL '1 day' lets rows go."
                 )
             self.watermarks.append(Watermark(column.name, tree, span))
+        elif self.read_type is None and at_constraint(cursor):
+            self._add_constraint(read_constraint(cursor))
         elif cursor.take("PRIMARY", "KEY"):
             self._set_key(tuple(n.name for n in cursor.names()), span_of(cursor.tokens[start : cursor.index]))
         elif cursor.at("*"):
@@ -216,8 +226,16 @@ class Definition:
                 continue
             if cursor.take("NOT", "NULL"):
                 nullable = False
+            elif self.read_type is None and any(map(cursor.at, OF_COLUMNS)):
+                constraint = read_column_constraint(cursor, name)
+                if constraint is not None:
+                    self._add_constraint(constraint)
             elif cursor.take("PRIMARY", "KEY"):
                 self._set_key((name.name,), name.span)
+                clause = ConstraintClause(
+                    "primary key", span_of(cursor.tokens[start : cursor.index]), columns=(name,), is_column=True
+                )
+                self.constraints.append(clause)
             elif cursor.take("AS", "PROCTIME", "(", ")"):
                 if kind not in (TIMESTAMP, TIMESTAMPTZ):
                     raise cursor.error_at(
@@ -236,7 +254,7 @@ class Definition:
             elif cursor.take("DEFAULT"):
                 first = cursor.index
                 cursor.index += not cursor.at("(")  # NULL is allowed
-                cursor.until(",", ")", "NOT", "NULL", "PRIMARY", *self.own)
+                cursor.until(",", ")", "NOT", "NULL", "PRIMARY", *self._after_default, *self.own)
                 self.declared[name.name] = self._read_value(cursor.tokens[first : cursor.index])
             elif self.read_type is None and (serial := _read_identity(cursor)) is not None:
                 if not kind.is_integer:
@@ -256,6 +274,16 @@ class Definition:
         if name.name in self.generated and not nullable:
             self.refuse("NOT NULL on a generated column", name.span)
         self.columns.append(Field(name.name, kind, nullable and name.name not in self.serials))
+
+    def _add_constraint(self, constraint: ConstraintClause) -> None:
+        if constraint.kind == "primary key":
+            self._set_key(tuple(n.name for n in constraint.columns), constraint.span)
+        self.constraints.append(constraint)
+
+    @property
+    def _after_default(self) -> tuple[str, ...]:
+        """The first words of clauses that end a DEFAULT."""
+        return (*OF_COLUMNS, "GENERATED", "COLLATE") if self.read_type is None else ()
 
     #: The first words of clauses that only a dialect's columns have.
     own: ClassVar[tuple[str, ...]] = ()
@@ -353,9 +381,15 @@ class Definition:
             elif cursor.take("FORMAT"):
                 self.encoded = read_encoded(cursor)
             elif cursor.take("ON", "CONFLICT"):
+                if self.read_type is None and cursor.take("ERROR"):
+                    self.rejects_duplicates = True
+                    continue
                 action = next((a for words, a in _ACTIONS.items() if cursor.take(*words.split())), None)
                 if action is None:
-                    raise cursor.error(detail="An action was expected here.", hint=f"{', '.join(_ACTIONS)} exist.")
+                    raise cursor.error(
+                        detail="An action was expected here.", hint=f"{', '.join(_ACTIONS)} and ERROR exist."
+                    )
+                self.rejects_duplicates = False
                 self.conflict = replace(self.conflict, action=action)
             elif cursor.take("ENGINE"):
                 cursor.take("=")

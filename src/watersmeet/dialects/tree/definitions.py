@@ -29,6 +29,7 @@ from watersmeet.catalog import (
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.statements import Insert, Name, Statement
 from watersmeet.errors import Span
+from watersmeet.values import ReferenceAction
 from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import Field, Schema, SqlType
 
@@ -40,6 +41,30 @@ class Watermark:
     column: str
     expression: exp.Expression
     span: Span
+
+
+@dataclass(frozen=True)
+class ConstraintClause:
+    """A constraint of a table as it is written.
+
+    span: the whole clause. name: empty without one. columns: those of a key, in the table. condition, text: the
+    expression of CHECK. table, referenced, on_delete, on_update: the parts of FOREIGN KEY. is_column: whether it is
+    among the clauses of a column.
+    """
+
+    kind: Literal["primary key", "unique", "check", "foreign key"]
+    span: Span
+    name: str = ""
+    columns: tuple[Name, ...] = ()
+    condition: exp.Expression | None = None
+    text: str = ""
+    table: Name | None = None
+    referenced: tuple[Name, ...] = ()
+    on_delete: ReferenceAction = "no action"
+    on_update: ReferenceAction = "no action"
+    deferrable: bool = False
+    deferred: bool = False
+    is_column: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +120,8 @@ class CreateTable(CreateRelation):
 
     append_only: whether UPDATE and DELETE are rejected. conflict: the rule of ON CONFLICT. query: the query of CREATE
     TABLE … AS; `columns` is then empty, and `column_names` has the declared names (empty: the names from the query).
+    constraints: all but NOT NULL, with the primary key. rejects_duplicates: a field of the catalog; None: the session's
+    default.
     """
 
     makes: ClassVar[type[Relation]] = Table
@@ -103,6 +130,8 @@ class CreateTable(CreateRelation):
     conflict: Conflict | None = None
     query: exp.Expression | None = None
     column_names: tuple[str, ...] = ()
+    constraints: tuple[ConstraintClause, ...] = ()
+    rejects_duplicates: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +364,7 @@ class AddColumn(Alter):
 
     definition: the column as written. default: the value for existing rows, in the form of the catalog. declared: the
     expression of DEFAULT. range, digits, length, declared_type: the limits of its type, as in the catalog.
-    if_not_exists: whether the statement has no effect if the column exists.
+    if_not_exists: whether the statement has no effect if the column exists. constraints: those of the column.
     """
 
     column: Field
@@ -348,6 +377,7 @@ class AddColumn(Alter):
     length: int | None = None
     declared_type: Declared | None = None
     if_not_exists: bool = False
+    constraints: tuple[ConstraintClause, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -446,7 +476,7 @@ class AlterFormat(RefreshSchema):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateIndex(Create):
-    """`CREATE INDEX name ON table (columns) [INCLUDE (include)]`."""
+    """`CREATE [UNIQUE] INDEX name ON table (columns) [INCLUDE (include)]`."""
 
     makes: ClassVar[type[Relation]] = Index
 
@@ -454,6 +484,7 @@ class CreateIndex(Create):
     columns: tuple[str, ...]
     include: tuple[str, ...] = ()
     distributed_by: tuple[str, ...] = ()
+    is_unique: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

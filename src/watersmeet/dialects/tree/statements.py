@@ -125,6 +125,22 @@ def single(statements: Iterable[Statement]) -> Iterator[Statement]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OnConflict:
+    """`ON CONFLICT [(columns) | ON CONSTRAINT constraint] DO {NOTHING | UPDATE SET … [WHERE where]}`.
+
+    alias: the other name of the table in the expressions. assignments: None for DO NOTHING. span: that of the first
+    column, or of the table's name.
+    """
+
+    span: Span
+    alias: str | None
+    columns: tuple[Name, ...]
+    constraint: Name | None
+    assignments: tuple[tuple[Name, exp.Expression], ...] | None
+    where: exp.Expression | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Insert(Statement):
     """`INSERT INTO table [(columns)] query`; VALUES is a query. returning: the select items; None without RETURNING."""
 
@@ -135,6 +151,7 @@ class Insert(Statement):
     columns: tuple[Name, ...]
     query: exp.Expression
     returning: tuple[exp.Expression, ...] | None = None
+    conflict: OnConflict | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

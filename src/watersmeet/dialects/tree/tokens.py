@@ -232,18 +232,19 @@ class Cursor:
         second = self.name(reserved=True)
         return Name(second.name, Span(first.span.start, second.span.end), second.folded, first.name)
 
-    def names(self) -> tuple[Name, ...]:
-        """Reads `(name, …)`. ASC or DESC after a name is allowed and has no effect."""
+    def names(self, ignored: Sequence[str] = ()) -> tuple[Name, ...]:
+        """Reads `(name, …)`. ASC, DESC and the words `ignored` after a name are allowed and have no effect."""
         self.expect("(")
         found = [self.name()]
-        self._skip_order()
+        self._skip_order(ignored)
         while self.take(","):
             found.append(self.name())
-            self._skip_order()
+            self._skip_order(ignored)
         self.expect(")")
         return tuple(found)
 
-    def _skip_order(self) -> None:
+    def _skip_order(self, ignored: Sequence[str]) -> None:
+        any(map(self.take, ignored))
         if not self.take("ASC"):
             self.take("DESC")
         if self.take("NULLS") and not self.take("FIRST"):

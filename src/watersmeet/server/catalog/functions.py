@@ -64,9 +64,7 @@ _MACROS: Final = {
         "m_.matviewname = c_.relname AND m_.schemaname = n_.nspname WHERE c_.oid = CAST(o AS UINTEGER))"
     ),
     "pg_get_constraintdef(o, pretty := false)": (
-        "(SELECT 'PRIMARY KEY (' || (SELECT string_agg(quote_ident(a_.attname), ', ' ORDER BY "
-        "list_position(k_.conkey, a_.attnum)) FROM pg_catalog_.pg_attribute a_ WHERE a_.attrelid = k_.conrelid "
-        "AND list_contains(k_.conkey, a_.attnum)) || ')' FROM pg_catalog_.pg_constraint k_ WHERE k_.oid = o)"
+        "(SELECT k_.conbin FROM pg_catalog_.pg_constraint k_ WHERE k_.oid = CAST(o AS UINTEGER))"
     ),
     "pg_get_indexdef(o, n := 0, pretty := false)": (
         "(SELECT CASE WHEN n > 0 THEN quote_ident(index_column(i_.indrelid, i_.indkey[n])) ELSE 'CREATE ' || "

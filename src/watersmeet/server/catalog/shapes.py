@@ -165,6 +165,7 @@ _INFORMATION: Final[dict[str, str]] = {
     "column_name ordinal_position:int4 position_in_unique_constraint:int4",
     "constraint_column_usage": "table_catalog table_schema table_name column_name constraint_catalog "
     "constraint_schema constraint_name",
+    "check_constraints": "constraint_catalog constraint_schema constraint_name check_clause",
     "referential_constraints": "constraint_catalog constraint_schema constraint_name unique_constraint_catalog "
     "unique_constraint_schema unique_constraint_name match_option update_rule delete_rule",
     "table_privileges": "grantor grantee table_catalog table_schema table_name privilege_type is_grantable=NO "

@@ -19,13 +19,17 @@ from sqlglot.tokens import TokenType
 from watersmeet.catalog import (
     COMMON_SCHEMA,
     Catalog,
+    Check,
+    Constraint,
     ExternalTable,
+    ForeignKey,
     Index,
     MaterializedView,
     Relation,
     Role,
     Source,
     SqlFunction,
+    Unique,
     View,
 )
 from watersmeet.catalog.roles import ADMIN, FIXED, OWNER, PUBLIC, Rights, all_of, rights_of
@@ -62,6 +66,7 @@ _DATA_TYPES: Final = {
     "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone",
     "time": "time without time zone", "name": "name", "oid": "oid", "inet": "inet", "cidr": "cidr",
 }  # fmt: skip
+_ACTIONS: Final = {"no action": "a", "restrict": "r", "cascade": "c", "set null": "n", "set default": "d"}
 _LETTERS: Final = {"INSERT": "a", "SELECT": "r", "UPDATE": "w", "DELETE": "d"}
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
@@ -138,9 +143,15 @@ def _rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
     functions = sorted((f for f in catalog.functions.values() if not f.dropped), key=lambda f: f.id)
     for number, function in enumerate(functions):
         yield ("pg_catalog", "pg_proc"), _function(number, function)
+    with_triggers = _with_triggers(catalog)
     for relation in catalog.shown:
         if not relation.hidden and kind_of(relation) is not None:
-            yield from _relation(relation, catalog, roles)
+            yield from _relation(relation, catalog, roles, has_triggers=relation.id in with_triggers)
+
+
+def _with_triggers(catalog: Catalog) -> set[str]:
+    """The ids of the tables with a foreign key, and of those that one references: PostgreSQL gives them triggers."""
+    return {i for r in catalog.relations.values() for k in r.foreign_keys for i in (r.id, k.table)}
 
 
 def _types() -> _Rows:
@@ -188,11 +199,12 @@ def _function(number: int, function: SqlFunction) -> dict[str, object]:
     }
 
 
-def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role]) -> _Rows:
+def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], *, has_triggers: bool) -> _Rows:
     kind, oid, schema = kind_of(relation) or "r", relation_oid(relation), relation.schema
     columns = [c for c in relation.columns if c.name not in relation.unlisted]
     key = [i for i, c in enumerate(columns, 1) if c.name in relation.primary_key] if kind in "rm" else []
-    row = _class(oid, relation.name, schema, kind, len(columns), bool(key))
+    row = _class(oid, relation.name, schema, kind, len(columns), bool(key or relation.uniques))
+    row |= {"relchecks": len(relation.checks), "relhastriggers": has_triggers}
     yield ("pg_catalog", "pg_class"), {**row, "relacl": _acl(relation.id, roles)}
     for place, name in enumerate(["", *(c.name for c in columns)]):
         text = relation.comments.get(name) if place else relation.comment
@@ -202,10 +214,11 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role]) -> _R
     if isinstance(relation, Index):
         table = catalog.relations[relation.depends_on[0]]
         names = [c.name for c in table.columns]
-        yield (
-            ("pg_catalog", "pg_index"),
-            _index(oid, relation_oid(table), [names.index(n) + 1 for n in relation.index_columns]),
-        )
+        numbers = [names.index(n) + 1 for n in relation.index_columns]
+        is_unique = any(u.index == relation.id for u in table.uniques)
+        row = {**_index(oid, relation_oid(table), numbers), "indisunique": is_unique}
+        yield ("pg_catalog", "pg_index"), row
+        yield from _listed_index(table, relation.name, relation.index_columns, is_unique=is_unique)
         return
     for number, column in enumerate(columns, 1):
         row, default = _attribute(oid, number, column, relation.declared.get(column.name)), _default(relation, column)
@@ -242,6 +255,8 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role]) -> _R
         yield from _rule(relation, catalog)
     if key:
         yield from _key(relation, columns, key)
+    if kind == "r":
+        yield from _constraints(relation, columns, catalog)
 
 
 @lru_cache(_MOST_VIEWS)
@@ -342,22 +357,147 @@ def _column(relation: Relation, number: int, column: Field, *, updatable: bool) 
 
 def _key(relation: Relation, columns: list[Field], key: list[int]) -> _Rows:
     """The rows for a primary key: an index and a constraint."""
-    oid, index, constraint = (relation_oid(relation, part) for part in (0, 2, 3))
-    name = f"{relation.name}_pkey"
     ordered = [next(i for i in key if columns[i - 1].name == k) for k in relation.primary_key]
-    yield ("pg_catalog", "pg_class"), _class(index, name, relation.schema, "i", len(key), has_index=False)
-    yield ("pg_catalog", "pg_index"), {**_index(index, oid, ordered), "indisprimary": True, "indisunique": True}
+    primary = Unique(relation.key_name, relation.primary_key)
+    yield from _unique(relation, columns, primary, ordered, relation_oid(relation, 2), relation_oid(relation, 3))
+
+
+def _unique(
+    relation: Relation, columns: list[Field], key: Unique, ordered: list[int], index: int, constraint: int
+) -> _Rows:
+    """The rows for a key: its index and its constraint. ordered: the numbers of its columns."""
+    is_primary = key.columns == relation.primary_key
+    oid, kind = relation_oid(relation), "p" if is_primary else "u"
+    yield ("pg_catalog", "pg_class"), _class(index, key.name, relation.schema, "i", len(ordered), has_index=False)
+    uses = {"indisprimary": is_primary, "indisunique": True, "indimmediate": not key.deferrable}
+    yield ("pg_catalog", "pg_index"), {**_index(index, oid, ordered), **uses}
+    yield from _listed_index(relation, key.name, key.columns, is_unique=True)
     for number, column in enumerate(ordered, 1):
         part = columns[column - 1]
         yield ("pg_catalog", "pg_attribute"), _attribute(index, number, part, relation.declared.get(part.name))
-    row = {"oid": constraint, "conname": name, "connamespace": schema_oid(relation.schema)}
-    yield ("pg_catalog", "pg_constraint"), {**row, "conrelid": oid, "conindid": index, "conkey": ordered}
+    words = "PRIMARY KEY" if is_primary else "UNIQUE"
+    text = f"{words} ({_listed(key.columns)}){_times(key)}"
+    row = {"oid": constraint, "contype": kind, "conindid": index, "conkey": ordered, "conbin": text}
+    yield from _constraint(relation, key, row, words)
+    own = _table_and_constraint(relation, key.name)
+    for number, name in enumerate(key.columns, 1):
+        yield ("information_schema", "key_column_usage"), {**own, "column_name": name, "ordinal_position": number}
+        yield ("information_schema", "constraint_column_usage"), {**own, "column_name": name}
+
+
+def _constraint(relation: Relation, found: Constraint, row: dict[str, object], words: str) -> _Rows:
+    """The rows of a constraint of any kind."""
+    own: dict[str, object] = {"conname": found.name, "connamespace": schema_oid(relation.schema)}
+    listed = {**_table_and_constraint(relation, found.name), "constraint_type": words}
+    if not isinstance(found, Check):
+        own |= {"condeferrable": found.deferrable, "condeferred": found.deferred}
+        listed["is_deferrable"] = "YES" if found.deferrable else "NO"
+        listed["initially_deferred"] = "YES" if found.deferred else "NO"
+    yield ("pg_catalog", "pg_constraint"), {**own, "conrelid": relation_oid(relation), **row}
+    yield ("information_schema", "table_constraints"), listed
+
+
+def _table_and_constraint(relation: Relation, name: str) -> dict[str, str]:
     own = {"constraint_schema": relation.schema, "constraint_name": name}
-    own |= {"table_schema": relation.schema, "table_name": relation.name}
-    yield ("information_schema", "table_constraints"), {**own, "constraint_type": "PRIMARY KEY"}
-    for number, key_name in enumerate(relation.primary_key, 1):
-        yield ("information_schema", "key_column_usage"), {**own, "column_name": key_name, "ordinal_position": number}
-        yield ("information_schema", "constraint_column_usage"), {**own, "column_name": key_name}
+    return own | {"table_schema": relation.schema, "table_name": relation.name}
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(map(_quoted, columns))
+
+
+def _times(found: Unique | ForeignKey) -> str:
+    return " DEFERRABLE INITIALLY DEFERRED" if found.deferred else " DEFERRABLE" if found.deferrable else ""
+
+
+def _constraint_oid(relation: Relation, name: str, part: str = "") -> int:
+    """The oid of a constraint or, by another part, of its index."""
+    return 3 << 29 | zlib.crc32(f"{relation.id}.{name}.{part}".encode()) >> 3
+
+
+def _constraints(relation: Relation, columns: list[Field], catalog: Catalog) -> _Rows:
+    """The rows for the constraints of a table besides its primary key."""
+    numbers = {c.name: i for i, c in enumerate(columns, 1)}
+    for key in relation.uniques:
+        if not key.index:
+            ordered = [numbers[c] for c in key.columns]
+            index, constraint = (_constraint_oid(relation, key.name, part) for part in ("index", ""))
+            yield from _unique(relation, columns, key, ordered, index, constraint)
+    for check in relation.checks:
+        reads = [c.name for c in check.condition.reads if c.name in numbers]
+        text = f"CHECK (({check.text}))"
+        row: dict[str, object] = {"oid": _constraint_oid(relation, check.name), "contype": "c", "conbin": text}
+        row |= {"conkey": [numbers[c] for c in reads], "connoinherit": False}
+        yield from _constraint(relation, check, row, "CHECK")
+        own = _table_and_constraint(relation, check.name)
+        yield (
+            ("information_schema", "check_constraints"),
+            {
+                "constraint_schema": relation.schema,
+                "constraint_name": check.name,
+                "check_clause": f"(({check.text}))",
+            },
+        )
+        for name in reads:
+            yield ("information_schema", "constraint_column_usage"), {**own, "column_name": name}
+    for reference in relation.foreign_keys:
+        yield from _reference(relation, reference, numbers, catalog)
+
+
+def _reference(relation: Relation, found: ForeignKey, numbers: Mapping[str, int], catalog: Catalog) -> _Rows:
+    """The rows for a foreign key."""
+    parent = catalog.relations[found.table]
+    names = {stored: name for name, stored in parent.stored.items()}
+    referenced = [names.get(c, c) for c in found.referenced]
+    there = {c.name: i for i, c in enumerate((c for c in parent.columns if c.name not in parent.unlisted), 1)}
+    key = next((u for u in parent.uniques if {*u.columns} == {*referenced}), None)
+    if {*parent.primary_key} == {*referenced}:
+        target, index = parent.key_name, relation_oid(parent, 2)
+    else:
+        assert key is not None
+        target = key.name
+        index = relation_oid(catalog.relations[key.index]) if key.index else _constraint_oid(parent, key.name, "index")
+    table = _quoted(parent.name)
+    table = table if parent.schema == COMMON_SCHEMA else f"{_quoted(parent.schema)}.{table}"
+    actions = "".join(
+        f" ON {word} {action.upper()}"
+        for word, action in (("UPDATE", found.on_update), ("DELETE", found.on_delete))
+        if action != "no action"
+    )
+    text = f"FOREIGN KEY ({_listed(found.columns)}) REFERENCES {table}({_listed(referenced)}){actions}{_times(found)}"
+    row: dict[str, object] = {"oid": _constraint_oid(relation, found.name), "contype": "f", "conbin": text}
+    row |= {"confrelid": relation_oid(parent), "conindid": index, "confmatchtype": "s"}
+    row |= {"confupdtype": _ACTIONS[found.on_update], "confdeltype": _ACTIONS[found.on_delete]}
+    row |= {"conkey": [numbers[c] for c in found.columns], "confkey": [there[c] for c in referenced]}
+    yield from _constraint(relation, found, row, "FOREIGN KEY")
+    own = _table_and_constraint(relation, found.name)
+    order = list(parent.primary_key if key is None else key.columns)
+    for number, (name, other) in enumerate(zip(found.columns, referenced, strict=True), 1):
+        place = {"ordinal_position": number, "position_in_unique_constraint": order.index(other) + 1}
+        yield ("information_schema", "key_column_usage"), {**own, "column_name": name, **place}
+        used = {"constraint_schema": relation.schema, "constraint_name": found.name, "column_name": other}
+        used |= {"table_schema": parent.schema, "table_name": parent.name}
+        yield ("information_schema", "constraint_column_usage"), used
+    yield (
+        ("information_schema", "referential_constraints"),
+        {
+            "constraint_schema": relation.schema,
+            "constraint_name": found.name,
+            "unique_constraint_schema": parent.schema,
+            "unique_constraint_name": target,
+            "match_option": "NONE",
+            "update_rule": found.on_update.upper(),
+            "delete_rule": found.on_delete.upper(),
+        },
+    )
+
+
+def _listed_index(relation: Relation, name: str, columns: Sequence[str], *, is_unique: bool) -> _Rows:
+    words = "CREATE UNIQUE INDEX" if is_unique else "CREATE INDEX"
+    table = f"{_quoted(relation.schema)}.{_quoted(relation.name)}"
+    text = f"{words} {_quoted(name)} ON {table} USING btree ({_listed(columns)})"
+    row = {"schemaname": relation.schema, "tablename": relation.name, "indexname": name, "indexdef": text}
+    yield ("pg_catalog", "pg_indexes"), row
 
 
 def _index(oid: int, table: int, columns: list[int]) -> dict[str, object]:

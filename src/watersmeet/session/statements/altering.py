@@ -40,6 +40,7 @@ from watersmeet.database.definitions import (
     make_schema,
     named,
     note_names,
+    reference_to_column,
     remove,
     schemas_of,
     undefined_schema,
@@ -160,6 +161,11 @@ def _rename(session: Session, statement: RenameRelation, relation: Relation) -> 
     check_folded(session, statement, new.name, relation.schema, new.span, relation)
     note_names(session, relation)
     session.put(replace(session.catalog.relations[relation.id], name=new.name, sql=with_name(relation, new.name)))
+    if isinstance(relation, Index):
+        table = session.catalog.relations[relation.depends_on[0]]
+        if isinstance(table, Table) and table.uniques:
+            uniques = (replace(u, name=new.name) if u.index == relation.id else u for u in table.uniques)
+            session.put(replace(table, uniques=tuple(uniques)))
 
 
 def _set_schema(session: Session, statement: SetSchema, relation: Relation) -> None:
@@ -224,6 +230,8 @@ def _drop_column(session: Session, statement: DropColumn, relation: Relation) ->
     used = "the primary key" if name in relation.primary_key else "the watermark" if event_time else ""
     used = "the conflict rule" if relation.conflict and name in relation.conflict.versions else used
     used = used or (f'the generated column "{generated[0]}"' if generated else "")
+    reference = reference_to_column(session, relation, name)
+    used = used or (f'the foreign key "{reference}"' if reference else "")
     used = used or ("every row" if relation.defaults.get(name) == ARRIVAL or len(names) == 1 else "")
     readers = [] if used else readers_of(session, relation, name)
     if used or readers:

@@ -85,7 +85,7 @@ def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> R
     statement = statements[0]
     order = _parameters(statement.query)
     failed = session.transaction is not None and session.transaction.failed
-    if order is None or statement.returning is not None or failed:
+    if order is None or statement.returning is not None or statement.conflict is not None or failed:
         return None
     with session.database.guard:
         relation = writable(session, statement.table, statement, "insert into")

@@ -7,7 +7,7 @@ changes follow the rules of the dialect, and are written in one transaction of i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -47,6 +47,7 @@ from watersmeet.database.assignment import (
     without_defaults,
 )
 from watersmeet.database.columntypes import padded, with_serials
+from watersmeet.database.committing import own_transaction
 from watersmeet.database.producing import produce, unwritten
 from watersmeet.database.reading import (
     BatchQuery,
@@ -63,6 +64,7 @@ from watersmeet.database.reading import (
     split_by_key,
     table_tree,
 )
+from watersmeet.database.rowchecks import check_rows
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result, rows_result
 from watersmeet.database.transaction import Change
@@ -70,7 +72,6 @@ from watersmeet.database.writing import (
     accepting,
     apply,
     as_kept,
-    check_rows,
     in_order,
     replacement,
     settled,
@@ -83,6 +84,7 @@ from watersmeet.dialects.tree.statements import Delete, Insert, Name, Statement,
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import error
 from watersmeet.maintenance.refreshing import refresh_read
+from watersmeet.session.statements.conflicts import resolved
 from watersmeet.values.types import Schema, arrow_schema
 
 
@@ -307,12 +309,30 @@ def insert_rows(
     check_rows(relation, incoming, statement)
     incoming, rejected = in_order(session, relation, incoming)
     rows = incoming.select([c.name for c in relation.columns])
-    if statement.returning is not None and relation.primary_key:
+    if statement.conflict is not None:
+        return _inserted_or_updated(session, relation, rows, statement)
+    if statement.returning is not None and relation.primary_key and not relation.rejects_duplicates:
         rows = last_of_each_key(session, relation, rows)
     result = _result("INSERT", session, relation, None, statement.returning, rows, statement)
     with located(statement, statement.table.span):
         change = upserted(session, relation, incoming)
     apply(session, relation, change, rejected=rejected)
+    return result
+
+
+def _inserted_or_updated(session: Session, relation: Relation, rows: pa.Table, statement: Insert) -> Result:
+    """Runs an INSERT with ON CONFLICT. Its primary key is as in PostgreSQL: a row never replaces another silently."""
+    found = resolved(session, relation, rows, statement)
+    assert isinstance(relation, Table)
+    strict = replace(relation, rejects_duplicates=bool(relation.primary_key))
+    shown = pa.concat_tables([found.inserted, found.new])
+    alias = None if statement.conflict is None else statement.conflict.alias
+    result = _result("INSERT", session, relation, alias, statement.returning, shown, statement)
+    with own_transaction(session) if found.old.num_rows and found.inserted.num_rows else nullcontext():
+        if found.inserted.num_rows:
+            apply(session, strict, Change(found.inserted))
+        if found.old.num_rows:
+            apply(session, strict, replacement(found.old, found.new), updated=(found.old, found.new))
     return result
 
 
@@ -450,7 +470,7 @@ def update(session: Session, statement: Update) -> Result:
         if {*defaults, *(t.column.name for t in targets)} & set(relation.primary_key):
             _check_unique(session, relation, old, new, statement)
         result = _result("UPDATE", session, relation, statement.alias, statement.returning, new, statement)
-        apply(session, relation, replacement(old, new))
+        apply(session, relation, replacement(old, new), updated=(old, new))
         return result
 
 
@@ -489,7 +509,7 @@ def _check_unique(session: Session, relation: Relation, old: pa.Table, new: pa.T
             statement,
             statement.span,
             "UNIQUE_VIOLATION",
-            f'duplicate key value violates unique constraint "{relation.name}_pkey"',
+            f'duplicate key value violates unique constraint "{relation.key_name}"',
             detail=f"Key ({names})=({values}) already exists.",
         )
 

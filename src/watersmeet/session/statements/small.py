@@ -22,6 +22,7 @@ from sqlglot import exp
 
 from watersmeet.catalog import Catalog, MaterializedView, Relation, Table
 from watersmeet.database.assignment import data_type
+from watersmeet.database.constraints import keys_of, references_to
 from watersmeet.database.grouping import takes_rows
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.reading import batch_query, described, readable, runs_on
@@ -239,8 +240,8 @@ class InsertPlan:
             return None
 
     def add(self, session: Session, transaction: Transaction, row: Any) -> bool:
-        """Adds a row to the open transaction. False if the plan is outdated."""
-        if self.catalog is not session.database.catalog:
+        """Adds a row to the open transaction. False if the plan is outdated, or the key must be checked at once."""
+        if self.catalog is not session.database.catalog or keys_of(self.relation):
             return False
         add_row(session, transaction, self.relation, row)
         return True
@@ -442,6 +443,8 @@ def _insert_plan(session: Session, statement: Insert, sources: _Constants | _Mar
         return None
     relation = writable(session, statement.table, statement, "insert into")
     rights = session.rights
+    if references_to(session.catalog, relation.id):
+        return None
     if not (takes_rows(relation) and rights.may("INSERT", relation.id) and rights.may("UPDATE", relation.id)):
         return None
     row = query.expressions[0]

@@ -1,4 +1,4 @@
-"""CREATE TABLE, SOURCE, INDEX and STREAM. A stream is a table written by INSERT, whose rows have times.
+"""CREATE TABLE, SOURCE and STREAM. A stream is a table written by INSERT, whose rows have times.
 
 SQLstream, "JOIN clause"; Timeplus, "Multi-JOINs and ASOF JOINs".
 """
@@ -22,9 +22,8 @@ from watersmeet.database.secrets import with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.statements.sourceclauses import check_rows
-from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateStream, CreateTable
-from watersmeet.dialects.tree.tokens import not_supported, quoted
-from watersmeet.errors import did_you_mean
+from watersmeet.dialects.tree.definitions import CreateRelation, CreateSource, CreateStream, CreateTable
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.clauses import (
@@ -39,6 +38,7 @@ from watersmeet.session.clauses import (
 )
 from watersmeet.session.features.captured import create_captured_database, create_captured_table, is_captured
 from watersmeet.session.features.lakedatabases import create_lake_table, lake_of
+from watersmeet.session.statements.constraints import constrained
 from watersmeet.session.statements.dml import insert_all
 from watersmeet.values.types import Field
 
@@ -74,6 +74,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
         session, statement, Table, statement.columns, connector=connector, depends_on=connections, **fields
     )
     relation = _checked(session, relation, statement)
+    relation = constrained(session, relation, statement)
     if relation.connector:
         operators = compile_connector_table(relation)
         fill(session, relation, operators)
@@ -139,51 +140,10 @@ def create_source(session: Session, statement: CreateSource) -> Result:
     return Result("CREATE SOURCE")
 
 
-def create_index(session: Session, statement: CreateIndex) -> Result:
-    """CREATE INDEX: a catalog entry in the schema of its table."""
-    table = session.relation(statement.table, statement)
-    statement = replace(statement, schema=statement.schema or table.schema)
-    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
-        return Result("CREATE INDEX")
-    if schema_for(session, statement) != table.schema:
-        raise error_at(
-            statement,
-            statement.name_span,
-            "INVALID_NAME",
-            f'an index of "{table.shown}" is in its schema, "{table.schema}"',
-            hint=f"Write CREATE INDEX {quoted(statement.name)} ON {quoted(table.schema)}.{quoted(table.name)}.",
-        )
-    if not table.is_stored:
-        raise error_at(
-            statement, statement.table.span, "CATALOG_TYPE_MISMATCH", f"can't create an index on {table.title}"
-        )
-    known = [c.name for c in table.columns]
-    for name in (*statement.columns, *statement.include, *statement.distributed_by):
-        if name not in known:
-            raise error_at(
-                statement,
-                statement.span,
-                "UNDEFINED_COLUMN",
-                f'column "{name}" of relation "{table.name}" does not exist',
-                hint=did_you_mean(name, known),
-            )
-    add(
-        session,
-        new_relation(
-            session,
-            statement,
-            Index,
-            table.columns,
-            depends_on=(table.id,),
-            index_columns=statement.columns,
-            included=statement.include,
-        ),
-    )
-    return Result("CREATE INDEX")
-
-
-#: Options of tables in RisingWave that no result depends on.
-_WITHOUT_EFFECT: Final = ("dml_rate_limit", "backfill_rate_limit", "streaming_parallelism", "streaming_max_parallelism")
+#: Options of tables in RisingWave and PostgreSQL that no result depends on.
+_WITHOUT_EFFECT: Final = (
+    "dml_rate_limit", "backfill_rate_limit", "streaming_parallelism", "streaming_max_parallelism", "fillfactor",
+)  # fmt: skip
 
 
 def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
