@@ -251,6 +251,7 @@ CREATES: Final[Mapping[str, ddl.Reader]] = {
     **ddl.CREATES,
     **function_readers(read_type, "AGGREGATE"),
     "SINK": read_sink,
+    "UNIQUE INDEX": ddl.read_unique_index,
     "DATABASE": read_create_database,
 }
 DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {**ddl.DROPS, "DATABASE": read_drop_database}

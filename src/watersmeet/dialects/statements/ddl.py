@@ -76,7 +76,7 @@ LACKING: Final[Lacking] = {
         for verb in ("CREATE", "DROP")
         for word in ("SINK", "FUNCTION", "AGGREGATE", "DATABASE", "TYPE", "SEQUENCE")
     ),
-    **dict.fromkeys(f"CREATE {word}" for word in ("EXTENSION", "TRIGGER", "RULE", "POLICY")),
+    **dict.fromkeys(f"CREATE {word}" for word in ("UNIQUE", "EXTENSION", "TRIGGER", "RULE", "POLICY")),
     **dict.fromkeys(("CREATE TEMPORARY", "CREATE TEMP"), _instead_of_temporary),
 }
 _SUPPORTED: Final = "TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported."
@@ -245,7 +245,7 @@ def skip_description(cursor: Cursor) -> None:
         cursor.string()
 
 
-def _read_unique_index(cursor: Cursor, base: dict[str, Any]) -> Statement:
+def read_unique_index(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Reads CREATE UNIQUE INDEX; the cursor stands after INDEX."""
     found = _read_index(cursor, base)
     return replace(found, is_unique=True) if isinstance(found, CreateIndex) else found
@@ -314,7 +314,6 @@ CREATES: Final[Mapping[str, Reader]] = {
     "VIEW": _read_view,
     "MATERIALIZED VIEW": read_materialized_view,
     "INDEX": _read_index,
-    "UNIQUE INDEX": _read_unique_index,
     "SCHEMA": read_create_schema,
 }
 
