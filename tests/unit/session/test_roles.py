@@ -127,6 +127,7 @@ def test_every_statement_has_a_role_that_may_run_it():
     load_features()
     writers = {kind.__name__ for kind in HANDLERS if kind.takes == WRITER}
     assert writers == {
+        "AddConstraint", "DropConstraint", "RenameConstraint",
         "AddColumn", "AlterColumn", "AlterPump", "AlterQuery", "AlterRetention", "AlterWithoutEffect", "CreateFunction",
         "Comment", "CreateIndex",
         "CreateMaterializedView",
