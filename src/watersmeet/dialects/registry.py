@@ -100,6 +100,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
         drops=risingwave.DROPS,
         readers={
             "ALTER": clusters.read_alter,
+            "ANALYZE": clusters.read_analyze,
             "CANCEL": clusters.read_cancel,
             "DESCRIBE": clusters.read_describe,
             "KILL": clusters.read_kill,

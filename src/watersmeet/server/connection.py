@@ -126,8 +126,9 @@ log: Final = logging.getLogger(__name__)
 #: The interval at which the connection is checked while a statement runs.
 _WATCH_S: Final = 0.5
 
-#: The maximum bytes of rows of COPY in memory; further bytes are in a file.
+#: The maximum bytes of rows of COPY in memory, further bytes are in a file; and the bytes that are written together.
 _COPY_BYTES: Final = 1 << 25
+_WRITTEN_BYTES: Final = 1 << 16
 
 #: The name of a client that only shows the rows of a query once it has all of them, but those of COPY as they arrive.
 _PSQL: Final = "psql"
@@ -412,18 +413,23 @@ class Connection:
         cancellation, loop = self._client.session.cancellation, asyncio.get_running_loop()
         cancellation.reset()
         most_ms, began_s = self._client.settings.limit("statement_timeout"), loop.time()
+        rows = bytearray()  # many clients send each row as a message
         with tempfile.SpooledTemporaryFile(_COPY_BYTES) as file:
             while (message := await self._next(idles=False)).kind != b"c":
                 self._timed_out = bool(most_ms) and loop.time() - began_s >= most_ms / 1000
                 if self._timed_out or cancellation.canceled:
                     raise error("QUERY_CANCELED", "the statement was canceled")
                 if message.kind == b"d":
-                    await self._host.work(file.write, message.body)
+                    rows += message.body
+                    if len(rows) >= _WRITTEN_BYTES:
+                        await self._host.work(file.write, rows)
+                        rows = bytearray()
                 elif message.kind == b"f":
                     reason = Body(message.body).text()
                     raise error("QUERY_CANCELED", f"COPY from stdin failed: {reason}")
                 elif message.kind not in (b"H", b"S"):
                     raise violation(f"a message of type {message.kind!r} is not allowed within COPY")
+            await self._host.work(file.write, rows)
             file.seek(0)
             return await self._run(lambda: self._client.guarded(receives, file))
 

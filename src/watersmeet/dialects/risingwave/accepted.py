@@ -208,12 +208,31 @@ def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
 
 
 def read_vacuum(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """Reads `VACUUM [FULL] name`; the cursor stands after VACUUM."""
-    cursor.take("FULL")
-    if not cursor.done:
-        cursor.relation_name()
-    cursor.end()
+    """Reads `VACUUM [(options)] [FULL] [FREEZE] [VERBOSE] [ANALYZE] [names]`; the cursor stands after VACUUM."""
+    _skip_options(cursor, "FULL", "FREEZE", "VERBOSE", "ANALYZE")
     return _accepted(cursor, base, "VACUUM", "files are compacted while the database runs")
+
+
+def read_analyze(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads `ANALYZE [(options)] [VERBOSE] [names]`; the cursor stands after ANALYZE."""
+    _skip_options(cursor, "VERBOSE")
+    return _accepted(cursor, base, "ANALYZE", "queries need no statistics")
+
+
+def _skip_options(cursor: Cursor, *words: str) -> None:
+    """Reads options and names of relations to the end."""
+    if cursor.take("("):
+        cursor.until(")")
+        cursor.expect(")")
+    for word in words:
+        cursor.take(word)
+    while not cursor.done:
+        cursor.relation_name()
+        if cursor.at("("):
+            cursor.names()
+        if not cursor.take(","):
+            break
+    cursor.end()
 
 
 def read_refresh(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
