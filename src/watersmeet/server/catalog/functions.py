@@ -85,6 +85,7 @@ _MACROS: Final = {
     "pg_get_function_identity_arguments(o)": "pg_get_function_arguments(o)",
     "pg_get_functiondef(o)": "(SELECT p_.prosrc FROM pg_catalog_.pg_proc p_ WHERE p_.oid = o)",
     "pg_get_function_sqlbody(o)": "CAST(NULL AS VARCHAR)",
+    "pg_partition_ancestors(o)": "unnest(CAST([] AS UINTEGER[]))",
     "pg_get_partkeydef(o)": "CAST(NULL AS VARCHAR)",
     "pg_get_ruledef(o, pretty := false)": "CAST(NULL AS VARCHAR)",
     "pg_get_triggerdef(o, pretty := false)": "CAST(NULL AS VARCHAR)",

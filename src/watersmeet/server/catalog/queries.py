@@ -273,6 +273,8 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         raise _undefined(node.sql_name(), text)
     if isinstance(node, exp.Table) and (one := _VALUES_IN_FROM.get(_called(node.this))) is not None:
         return _selected(node, one)
+    if isinstance(node, exp.Table) and _called(node.this) == "pg_partition_ancestors":
+        return _no_ancestors(node)
     if isinstance(node, exp.Table):  # a function in FROM; its alias is also the name of its column
         if isinstance(node.this, exp.Anonymous) and str(node.this.this).lower() not in CALLED_IN_FROM:
             raise _undefined(str(node.this.this), text)
@@ -321,6 +323,12 @@ _VALUES_IN_FROM: Final = {
     "pg_current_user": "current_user",
     "pg_session_user": "session_user",
 }
+
+
+def _no_ancestors(node: exp.Table) -> exp.Expression:
+    """The partitioned tables above a table: none."""
+    rows = exp.select("CAST(NULL AS UINTEGER) AS relid", "CAST(NULL AS BIGINT) AS depth", dialect="duckdb")
+    return exp.Subquery(this=rows.where("false"), alias=node.args.get("alias"))
 
 
 def _selected(node: exp.Table, name: str) -> exp.Expression:
