@@ -16,6 +16,7 @@ from watersmeet.algebra.nodes import (
     AsofJoin,
     Join,
     KeyedJoin,
+    LateRowFilter,
     Node,
     TimeFilter,
 )
@@ -28,7 +29,7 @@ from watersmeet.binder.context.binding import BoundQuery
 from watersmeet.binder.context.emissions import Emission, Request, change_kind
 from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.query import bind_query
-from watersmeet.catalog import DELTA_COLUMN, Catalog, Relation
+from watersmeet.catalog import DELTA_COLUMN, Catalog, Period, Relation
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateMergingPump
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, error
@@ -77,24 +78,29 @@ def _noted(query: BoundQuery, said: Emission, text: str, target: Relation | None
     """A view whose query has an EMIT clause, with a notice if the clause has no effect: a view always follows its
     inputs, and its readers choose the form of its changes.
 
-    target: the stream that the view writes, with each new row as soon as its inputs change. Raises
-    FEATURE_NOT_SUPPORTED for periods if the stream keeps all of these rows.
+    target: the stream that the view writes: with each new row as soon as its inputs change, or at the end of each
+    period if the stream has no key. Raises FEATURE_NOT_SUPPORTED.
     """
     if said.mode not in ("periodic", "updates", "changelog") or (target is not None and not said.length_us):
         return query
     words = {"periodic": "EMIT PERIODIC", "updates": "EMIT ON UPDATE", "changelog": "EMIT CHANGELOG"}[said.mode]
     if said.mode == "changelog" and not said.length_us:
         return query
-    if target is not None and not target.primary_key:
+    if target is None or target.primary_key:
+        notice = f"{words}: without effect in a view, which always shows changes of its inputs at once."
+        return replace(query, notices=(*query.notices, notice))
+    if said.repeats or target.is_written_externally:
+        what = f"{words} … REPEAT" if said.repeats else f"{words} with a period"
+        where = "a stream" if said.repeats else f"{target.title}"
         raise not_supported(
-            f"{words} with a period in a materialized view INTO a stream without a key",
+            f"{what} in a materialized view INTO {where}",
             text,
             said.span,
-            detail="A view writes its rows as soon as its inputs change, and such a stream keeps all of them.",
-            hint="Write EMIT ON UPDATE, or write INTO a stream with a primary key.",
+            hint="Leave REPEAT out." if said.repeats else "Write EMIT ON UPDATE, or a stream of the database.",
         )
-    notice = f"{words}: without effect in a view, which always shows changes of its inputs at once."
-    return replace(query, notices=(*query.notices, notice))
+    windowed = any(isinstance(n, LateRowFilter) for n in walk(query.tree))
+    whole = said.mode == "periodic" and not windowed and not target.takes_signs and change_kind(query.tree) != "append"
+    return replace(query, period=Period(said.length_us, whole))
 
 
 def check_request(request: Request, tree: Node, text: str) -> None:

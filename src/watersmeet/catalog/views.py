@@ -73,8 +73,21 @@ class StoppedPump(View):
 
 
 @dataclass(frozen=True, slots=True)
+class Period:
+    """The periods at whose end a view writes its stream; they begin at multiples of their length since 1970.
+
+    whole: whether it writes the whole result of a period in which it changed, instead of its changes.
+    """
+
+    length_us: int
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class MaterializedView(Relation):
-    """A view that the circuit maintains. feeds: the id of the stream or topic into which it writes."""
+    """A view that the circuit maintains. feeds: the id of the stream or topic into which it writes; period: when it
+    does; None: as soon as it changes.
+    """
 
     words: ClassVar[Words] = Words(
         "materialized view",
@@ -91,6 +104,7 @@ class MaterializedView(Relation):
     max_buffered_bytes: int | None = field(default=None, kw_only=True)
     most_join_rows: int = field(default=MOST_JOIN_ROWS, kw_only=True)
     feeds: str = field(default="", kw_only=True)
+    period: Period | None = field(default=None, kw_only=True)
 
     @property
     def is_fed_by_circuit(self) -> bool:

@@ -5,7 +5,7 @@ If epochs run in the background, a thread does this regularly; otherwise it is d
 CREATE MATERIALIZED VIEW … INTO stream writes each row once. A transaction writes the new rows, together with the number
 of the view's commit up to which they are written, so that writing resumes after this commit even after a crash.
 Deletions are not written, because a stream's rows are events, and in keyed streams the next row of a key replaces the
-previous one. A changelog stream receives both.
+previous one. A changelog stream receives both. With EMIT PERIODIC, the rows of a period are written once it is over.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +26,7 @@ from watersmeet.catalog import (
     CacheFill,
     ExternalTable,
     MaterializedView,
+    Period,
     Relation,
     SinkQuery,
     TopicWriter,
@@ -38,10 +41,12 @@ from watersmeet.database.transaction import Change as Written
 from watersmeet.database.transaction import consolidated
 from watersmeet.database.writing import accepting, apply, as_kept, by_time, deliver, in_order, upserted, with_generated
 from watersmeet.errors import Error
+from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.maintenance.refreshing import is_due, refresh
 from watersmeet.objectstores import storage
-from watersmeet.sinkwriters.changes import Change, Changes
+from watersmeet.sinkwriters.changes import Change, Changes, added_up
 from watersmeet.store.changes import quoted
+from watersmeet.store.checkpoints import PastContent
 from watersmeet.system.threads import Worker, lock
 
 _PAUSE_S: Final = 1.0
@@ -246,6 +251,8 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -
     with database.guard:
         since = changes.taken
         found = changes.take(view.id)
+        if isinstance(view, MaterializedView) and view.period is not None:
+            found = _ended(session, view, view.period, changes, found, since)
         if not found:
             return False
         try:
@@ -257,6 +264,39 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -
             changes.back(since)
             raise
     return bool(rows.num_rows)
+
+
+def _ended(
+    session: Session, view: Relation, period: Period, changes: Changes, found: list[Change], since: int
+) -> list[Change]:
+    """The output of the periods that have ended, one change for each. Later changes are taken again by the next call.
+
+    The times of commits decide the period of a change, so that the same periods are written after a restart.
+    """
+    present = session.database.clock.now_us() // period.length_us
+    periods: dict[int, list[Change]] = {}
+    for change in found:
+        periods.setdefault(change.time_us // period.length_us, []).append(change)
+    numbers = [*sorted(periods)]
+    ends = {n: periods[after][0].commit - 1 for n, after in pairwise(numbers)}
+    waiting = [n for n in numbers if n >= present]
+    if waiting:
+        changes.back(max(since, periods[waiting[0]][0].commit - 1))
+    made = []
+    for number in numbers[: len(numbers) - len(waiting)]:
+        change = added_up(periods[number])
+        if period.whole:
+            rows = _content(session, view, ends.get(number, changes.taken))
+            change = replace(change, rows=rows, diff=np.ones(rows.num_rows, np.int64))
+        made.append(replace(change, rows=change.rows.rename_columns([c.name for c in view.columns])))
+    return made
+
+
+def _content(session: Session, view: Relation, upto: int) -> pa.Table:
+    """The rows of a view as of a commit."""
+    past = PastContent("~period", view.id, upto)
+    with session.database.content.reader(session.catalog, [view.id], past=[past]) as (connection, _):
+        return rows_of(connection, f"SELECT * FROM {quoted(past.name)}")
 
 
 def write(session: Session, view: Relation, stream: Relation, rows: pa.Table, upto: int) -> None:

@@ -266,6 +266,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         watermarks=watermarks_of(query.tree),
         max_buffered_bytes=query.max_buffered_bytes,
         most_join_rows=_optional_rows(statement, _most_join_rows(session, query)),
+        period=query.period,
     )
     return Bound(query.tree, relation, fills=query.fills)
 

@@ -14,6 +14,7 @@ from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.algebra.trees import read
 from watersmeet.binder.context.scope import Extension, Scope, ScopeColumn
+from watersmeet.catalog import Period
 from watersmeet.dialects.tree.queries import node_error
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import coerce
@@ -124,7 +125,7 @@ class BoundQuery:
     depends_on: ids of the catalog relations that the query names, including views.
     max_buffered_bytes: the memory limit of each join of the view; None: no limit.
     most_join_rows: the limit of rows that each join may output in one epoch; None if the query doesn't set it.
-    fills: see `rules.Binding`. extension: see `Bound`.
+    fills: see `rules.Binding`. extension: see `Bound`. period: see `MaterializedView`.
     functions: ids of the SQL functions that the query calls.
     """
 
@@ -139,6 +140,7 @@ class BoundQuery:
     hidden: bool = False
     fills: tuple[Fill, ...] = ()
     functions: tuple[str, ...] = ()
+    period: Period | None = None
     age: tuple[Column, ...] = ()
 
     @property
