@@ -17,6 +17,7 @@ from watersmeet.binder.clauses.timewindows import NAMES, window_call
 from watersmeet.binder.context.binding import Bound, Environment, Fill
 from watersmeet.binder.context.emissions import Closing, ComputedColumn, Emission, EmitMode
 from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.dialects.timeplus.substreams import with_numbered_rows
 from watersmeet.catalog import DELTA_COLUMN, View
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.dialects.timeplus.nodes import Divided, EmitClause, StreamSelect
@@ -182,6 +183,7 @@ def emitted(
     node: exp.Select, env: Environment, binding: Binding, plain: Callable[[exp.Select, Binding], Bound]
 ) -> Bound:
     """Binds a SELECT of any depth, with its own end of windows. Raises EMIT_NOT_POSSIBLE at its clause."""
+    node = with_numbered_rows(node, env, Context(env.text, "LIMIT … BY"))
     clause = node.args.get("emit")
     if clause is not None and not isinstance(node, StreamSelect):
         node = retyped(node.copy(), StreamSelect)

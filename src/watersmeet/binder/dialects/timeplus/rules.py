@@ -45,7 +45,7 @@ from watersmeet.binder.dialects.timeplus.join_kinds import (
     with_type_defaults,
 )
 from watersmeet.binder.dialects.timeplus.starred import with_items
-from watersmeet.binder.dialects.timeplus.substreams import substream, with_clauses, with_divided
+from watersmeet.binder.dialects.timeplus.substreams import substream, with_clauses, with_divided, with_numbered_rows
 from watersmeet.catalog import Relation, View
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin, PlainUnion, StreamTable
 from watersmeet.dialects.timeplus.storage import TUNING
@@ -351,6 +351,7 @@ class TimeplusRules(DialectRules):
         return relation, scope
 
     def written(self, node: exp.Select, env: Environment, binding: Binding) -> exp.Select:
+        node = with_numbered_rows(node, env, Context(env.text, "LIMIT … BY"))
         return with_look_ups(node, env, binding)
 
     def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:

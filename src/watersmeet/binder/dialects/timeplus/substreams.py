@@ -30,6 +30,7 @@ from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.timeplus.nodes import Divided, EmitClause, StreamSelect
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.expressions.aggregatecalls import aggregate_name, has_aggregate
+from watersmeet.expressions.context import Context
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.values.spans import set_span
 from watersmeet.values.types import BOOLEAN
@@ -162,7 +163,7 @@ def with_clauses(
         _partitioned(made, partition, ScopeContext(env.text, scope, "PARTITION BY"))
     limit = node.args.get("limit_by")
     if limit is not None:
-        relation = _limited(limit, node, relation, ScopeContext(env.text, scope, "LIMIT … BY"), binding)
+        relation = _limited(limit, relation, ScopeContext(env.text, scope, "LIMIT … BY"), binding)
     for part in node.own_parts:
         made.set(part, None)
     return made, relation, scope
@@ -225,22 +226,82 @@ def _per_event(
     return rows, scope
 
 
-def _limited(limit: exp.Limit, node: exp.Select, relation: Node, ctx: ScopeContext, binding: Binding) -> Node:
-    """The first rows of each key in the order of arrival. Raises FEATURE_NOT_SUPPORTED for groups and other orders."""
-    grouped = node.args.get("group") or node.args.get("having") or node.args.get("distinct")
-    grouped = grouped or any(has_aggregate(e, ctx) for e in node.expressions)
-    if grouped or node.args.get("order") or limit.args.get("offset"):
-        raise ctx.not_supported(
-            "LIMIT … BY with ORDER BY, OFFSET, DISTINCT or groups",
-            limit,
-            hint="Number the rows in a query in FROM: row_number() OVER (PARTITION BY key ORDER BY x), and filter.",
-        )
-    count = limit.expression.name
-    if not count.isdecimal():
-        raise ctx.error("SYNTAX_ERROR", "LIMIT … BY takes a whole number", limit.expression)
+def _limited(limit: exp.Limit, relation: Node, ctx: ScopeContext, binding: Binding) -> Node:
+    """The first rows of each key in the order of arrival."""
     env = Environment(ctx.text)
     keys = tuple(bind_value(k, ctx).finish() for k in limit.expressions)
-    return first_by_arrival(relation, keys, int(count), limit, env, binding)
+    return first_by_arrival(relation, keys, _number(limit.expression, env), limit, env, binding)
+
+
+def _number(node: exp.Expression, env: Environment) -> int:
+    """The number of LIMIT or OFFSET … BY. Raises SYNTAX_ERROR."""
+    if not node.name.isdecimal():
+        raise env.error("SYNTAX_ERROR", "LIMIT … BY takes a whole number", node)
+    return int(node.name)
+
+
+def with_numbered_rows(node: exp.Select, env: Environment, ctx: Context) -> exp.Select:
+    """A SELECT with LIMIT … BY over groups, or in the order of ORDER BY, as a condition on the number of each row.
+
+        SELECT k, count() AS c FROM s GROUP BY k, i ORDER BY c DESC LIMIT 2 BY k
+        SELECT * EXCEPT (n) FROM (SELECT k, …, row_number() OVER (PARTITION BY k ORDER BY c DESC) AS n FROM …)
+        WHERE n <= 2
+
+    Other queries are unchanged. Raises FEATURE_NOT_SUPPORTED for DISTINCT and a further LIMIT, SYNTAX_ERROR.
+    """
+    limit = node.args.get("limit_by")
+    if limit is None:
+        return node
+    order, offset = node.args.get("order"), limit.args.get("offset")
+    grouped = node.args.get("group") or node.args.get("having") or any(has_aggregate(e, ctx) for e in node.expressions)
+    if not (grouped or order or offset or node.args.get("distinct")):
+        return node
+    for part, words in (("distinct", "DISTINCT"), ("limit", "a further LIMIT"), ("offset", "a further OFFSET")):
+        if node.args.get(part):
+            raise env.not_supported(f"LIMIT … BY with {words}", limit, hint="Write a query around this one.")
+    chosen = {e.alias: e.this for e in node.expressions if isinstance(e, exp.Alias)}
+
+    def meant(key: exp.Expression) -> exp.Expression:
+        plain = isinstance(key, exp.Column) and not key.args.get("table")
+        return (chosen.get(key.name, key) if plain else key).copy()
+
+    sorting = [] if order is None else [o.copy() for o in order.expressions]
+    for item in sorting:
+        item.set("this", meant(item.this))
+    window = exp.Window(
+        this=exp.Anonymous(this="row_number"),
+        partition_by=[meant(k) for k in limit.expressions],
+        order=exp.Order(expressions=sorting) if sorting else None,
+        over="OVER",
+    )
+    set_span(window, node_span(limit))
+    hidden = [exp.alias_(window, _ROW_NUMBER, quoted=True)]
+    hidden += [exp.alias_(o.this.copy(), f"{_ROW_NUMBER}{i}", quoted=True) for i, o in enumerate(sorting)]
+    inner: exp.Select = node.copy()
+    for part in ("limit_by", "order", "with_"):
+        inner.set(part, None)
+    inner.set("expressions", [*inner.expressions, *hidden])
+    number, first = _column(_ROW_NUMBER), 0 if offset is None else _number(offset, env)
+    last = exp.LTE(this=number, expression=exp.Literal.number(first + _number(limit.expression, env)))
+    kept = exp.and_(last, exp.GT(this=number.copy(), expression=exp.Literal.number(first))) if first else last
+    star = exp.Star(except_=[exp.to_identifier(h.alias, quoted=True) for h in hidden])
+    rows = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(_ROW_NUMBER, quoted=True)))
+    made = exp.Select(expressions=[star], with_=node.args.get("with_"), where=exp.Where(this=kept))
+    made.set("from_", exp.From(this=rows))
+    for i, item in enumerate(sorting):
+        item.set("this", _column(f"{_ROW_NUMBER}{i}"))
+    if sorting:
+        made.set("order", exp.Order(expressions=sorting))
+    set_span(made, node_span(node))
+    return made
+
+
+#: The name of the number of a row, and the beginning of the names of the values by which rows are ordered.
+_ROW_NUMBER: Final = "$row"
+
+
+def _column(name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True))
 
 
 def _check_inner(emit: EmitClause, env: Environment, binding: Binding) -> None:
