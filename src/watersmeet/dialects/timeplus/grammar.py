@@ -319,6 +319,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             """Reads the clauses of a query; an EMIT clause that was cut out belongs to the query that ends here."""
             found = super()._parse_query_modifiers(this)
             if isinstance(found, exp.Select):
+                _read_offset_by(found)
                 clause = None if self._curr is None else self._inner_emits.pop(self._curr.start, None)
                 if clause is not None or any(found.args.get(p) for p in ("partition_by", "shuffle_by", "limit_by")):
                     return retyped(found, StreamSelect, emit=clause)
@@ -467,6 +468,18 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
 def _limit(limit: exp.Limit) -> tuple[str, exp.Limit]:
     """The part of a query that a LIMIT clause is: `limit`, or `limit_by` with expressions after BY."""
     return ("limit_by" if limit.expressions else "limit"), limit
+
+
+def _read_offset_by(node: exp.Select) -> None:
+    """Reads LIMIT n OFFSET m BY key, whose key is read as a part of OFFSET, like LIMIT m, n BY key."""
+    offset, limit = node.args.get("offset"), node.args.get("limit")
+    if offset is None or not offset.expressions or not isinstance(limit, exp.Limit):
+        return
+    limit.set("offset", offset.expression)
+    limit.set("expressions", offset.expressions)
+    node.set("limit_by", limit)
+    for part in ("limit", "offset"):
+        node.set(part, None)
 
 
 def _with_emit(trees: Iterable[exp.Expression | None]) -> Iterator[tuple[exp.Select, EmitClause | None]]:

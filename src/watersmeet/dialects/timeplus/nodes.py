@@ -58,13 +58,15 @@ class DictionaryJoin(exp.Join):  # type: ignore[misc]
 
 
 class Divided(exp.Expression):  # type: ignore[misc]
-    """`session` or `dedup` of an item of FROM: the name of the function, and its arguments after the stream."""
+    """`session` or `dedup` of an item of FROM, or `changelog` of a query: the name of the function, and its arguments
+    after the stream.
+    """
 
     arg_types: ClassVar[dict[str, Any]] = {"this": True, "expressions": True}
 
 
 class StreamQuery(exp.Subquery):  # type: ignore[misc]
-    """A query as the stream of `session` or `dedup`; divides: see `StreamTable`."""
+    """A query as the stream of `session`, `dedup` or `changelog`; divides: see `StreamTable`."""
 
     arg_types: ClassVar[dict[str, Any]] = {**exp.Subquery.arg_types, "divides": False}
     own_parts: ClassVar[frozenset[str]] = frozenset({"divides"})
@@ -93,17 +95,17 @@ class RangeJoin(exp.Join):  # type: ignore[misc]
 class StreamTable(MarkedTable):
     """A relation in FROM: `stream`, `table(stream)`, `changelog(stream, key, …)`.
 
-    static: whether it stands in `table()`. changelog: the names of the keys in `changelog()`. newest_by: the name of
-    the column in `changelog()` by which a row is late. rewound: whether WHERE sets the time from which rows are read,
-    which may be earlier than the start of the query. divides: the function whose windows or first rows it has
-    (`Divided`).
+    static: whether it stands in `table()`. changelog: the names in `changelog()`, of keys and a version. drops_late:
+    the last argument of `changelog()`, whether it drops rows with an older version. rewound: whether WHERE sets the
+    time from which rows are read, which may be earlier than the start of the query. divides: the function whose windows
+    or first rows it has (`Divided`).
     """
 
     arg_types: ClassVar[dict[str, Any]] = {
-        **exp.Table.arg_types, "static": False, "changelog": False, "newest_by": False, "rewound": False,
+        **exp.Table.arg_types, "static": False, "changelog": False, "drops_late": False, "rewound": False,
         "divides": False,
     }  # fmt: skip
-    own_parts: ClassVar[frozenset[str]] = frozenset({"static", "changelog", "newest_by", "rewound", "divides"})
+    own_parts: ClassVar[frozenset[str]] = frozenset({"static", "changelog", "drops_late", "rewound", "divides"})
     stored_parts: ClassVar[frozenset[str]] = frozenset({"static", "rewound", "divides"})
 
     @property
@@ -118,7 +120,7 @@ class StreamTable(MarkedTable):
 
     @property
     def keys(self) -> list[exp.Expression] | None:
-        """The names of the keys of `changelog()`; None without `changelog()`."""
+        """The names in `changelog()`; None without `changelog()`."""
         found: list[exp.Expression] | None = self.args.get("changelog")
         return found
 

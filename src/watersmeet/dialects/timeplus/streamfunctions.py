@@ -36,6 +36,8 @@ def read_relation_function(node: exp.Table) -> None:
         _read_name(node, arguments[0])
     elif name == "changelog" and arguments and isinstance(arguments[0], exp.Column):
         _read_changelog(node, arguments)
+    elif name == "changelog" and arguments and isinstance(arguments[0].unnest(), exp.Query):
+        _read_divided(node, name, arguments)
 
 
 def _read_divided(node: exp.Table, name: str, arguments: list[exp.Expression]) -> None:
@@ -68,17 +70,12 @@ def _read_name(node: exp.Table, name: exp.Column) -> None:
 
 
 def _read_changelog(node: exp.Table, arguments: list[exp.Expression]) -> None:
-    """Reads `changelog(stream, key, …)`, and `changelog(stream, key, …, version, true)`, which drops late rows."""
-    names, drops = arguments[1:], False
-    if names and isinstance(names[-1], exp.Boolean):
-        drops, names = bool(names[-1].this), names[:-1]
-        if len(names) < 2:  # the version follows the keys
-            return
-        version = names.pop()
-        if drops and isinstance(version, exp.Column):
-            node.set("newest_by", version.this)
+    """Reads `changelog(stream, key, …)`, and `changelog(stream, key, …[, version], true)`, which drops late rows."""
+    names = arguments[1:]
+    drops = bool(names.pop().this) if names and isinstance(names[-1], exp.Boolean) else None
     if all(isinstance(n, exp.Column) for n in names):
         node.set("changelog", [n.this for n in names])
+        node.set("drops_late", drops)
         _read_name(node, arguments[0])
 
 

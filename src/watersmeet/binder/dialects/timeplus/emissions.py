@@ -183,7 +183,7 @@ def emitted(
     node: exp.Select, env: Environment, binding: Binding, plain: Callable[[exp.Select, Binding], Bound]
 ) -> Bound:
     """Binds a SELECT of any depth, with its own end of windows. Raises EMIT_NOT_POSSIBLE at its clause."""
-    node = with_numbered_rows(node, env, Context(env.text, "LIMIT … BY"))
+    node = with_numbered_rows(node, env, ends=False)
     clause = node.args.get("emit")
     if clause is not None and not isinstance(node, StreamSelect):
         node = retyped(node.copy(), StreamSelect)

@@ -46,8 +46,8 @@ from watersmeet.binder.dialects.timeplus.join_kinds import (
 )
 from watersmeet.binder.dialects.timeplus.starred import with_items
 from watersmeet.binder.dialects.timeplus.substreams import substream, with_clauses, with_divided, with_numbered_rows
-from watersmeet.catalog import Relation, View
-from watersmeet.dialects.timeplus.nodes import DictionaryJoin, PlainUnion, StreamTable
+from watersmeet.catalog import TIME_COLUMN, Relation, View
+from watersmeet.dialects.timeplus.nodes import DictionaryJoin, Divided, PlainUnion, StreamTable
 from watersmeet.dialects.timeplus.storage import TUNING
 from watersmeet.dialects.tree.queries import name_of, node_error, node_span
 from watersmeet.dialects.tree.tokens import not_supported
@@ -201,21 +201,27 @@ def check_functions(node: exp.Expression, env: Environment) -> None:
             node,
             hint="table(stream) of a keyed stream has the last row of each key.",
         )
-    named = node.args.get("db") is None and name_of(node.this) in env.ctes
-    if named and (node.is_stored or node.keys is not None):
-        raise env.not_supported(
-            "table() or changelog() of a query of WITH", node, hint="Write it inside the query of WITH."
-        )
+    if node.is_stored and _is_named_query(node, env):
+        raise env.not_supported("table() of a query of WITH", node, hint="Write it inside the query of WITH.")
 
 
-def changelog(
-    tree: Node, node: exp.Expression, places: Sequence[exp.Expression], env: Environment, binding: Binding
-) -> Node:
-    """The last row of each key, whose column nodes are `places`; a stream that already deletes rows stays unchanged."""
-    if isinstance(tree, Scan) and not tree.append_only and not places:
-        return tree
+def _is_named_query(node: StreamTable, env: Environment) -> bool:
+    return node.args.get("db") is None and name_of(node.this) in env.ctes
+
+
+def changelog(tree: Node, node: exp.Expression, relation: Relation | None, env: Environment, binding: Binding) -> Node:
+    """The last row of each key; a stream that already deletes rows by its own key stays unchanged.
+
+    node: the item of FROM, or the call over a query. relation: the stream in the call; None for a query or view. Raises
+    UNDEFINED_COLUMN, FEATURE_NOT_SUPPORTED.
+    """
+    if isinstance(node, StreamTable):
+        places, drops = list(node.keys or ()), node.args.get("drops_late")
+    else:
+        places = [e.this for e in node.expressions if isinstance(e, exp.Column)]
+        drops = next((bool(e.this) for e in node.expressions if isinstance(e, exp.Boolean)), None)
     by_name = {c.name: c for c in tree.columns}
-    for place in [*places, *([node.args["newest_by"]] if node.args.get("newest_by") else [])]:
+    for place in places:
         if name_of(place) not in by_name:
             raise env.error(
                 "UNDEFINED_COLUMN",
@@ -223,14 +229,28 @@ def changelog(
                 place,
                 hint=did_you_mean(name_of(place), by_name),
             )
-    version = node.args.get("newest_by")
-    found = newest(
-        tree,
-        [read(by_name[name_of(p)]) for p in places],
-        binding,
-        value=None if version is None else read(by_name[name_of(version)]),
-    )
-    if not places or found is None:
+    names = [name_of(p) for p in places]
+    own = () if relation is None else relation.primary_key
+    version = None
+    if drops is not None:
+        last = names[-1] if names else TIME_COLUMN
+        is_version = (bool(names) and last not in own) if own else len(names) > 1
+        version = names.pop() if is_version else (relation.version if relation is not None else "") or TIME_COLUMN
+    keys = names or list(own)
+    version = version if drops else None
+    if own and set(keys) == set(own) and relation is not None and version in (None, relation.version):
+        return tree
+    if isinstance(tree, Scan) and not tree.append_only and not places and not drops:
+        return tree
+    if version is not None and (version not in by_name or (own and relation and relation.mode != "versioned_kv")):
+        raise env.not_supported(
+            "changelog() of this relation that drops late rows",
+            node,
+            hint="Write changelog(stream, key, version, true) with an append stream or one of mode versioned_kv.",
+        )
+    value = None if version is None else read(by_name[version])
+    found = newest(tree, [read(by_name[k]) for k in keys], binding, value=value)
+    if not keys or found is None:
         raise env.not_supported(
             "changelog() of this relation", node, hint="Write changelog(stream, key) with an append stream."
         )
@@ -294,7 +314,13 @@ class TimeplusRules(DialectRules):
         self, node: exp.Expression, select: exp.Select, env: Environment, binding: Binding, plain: Callable[[], Sourced]
     ) -> Sourced:
         check_functions(node, env)
-        return with_divided(plain(), node, select, env, binding)
+        tree, scope = plain()
+        if isinstance(node, StreamTable) and node.keys is not None and _is_named_query(node, env):
+            tree = changelog(tree, node, None, env, binding)
+        divided = node.args.get("divides")
+        if isinstance(divided, Divided) and divided.name == "changelog":
+            return changelog(tree, divided, None, env, binding), scope
+        return with_divided((tree, scope), node, select, env, binding)
 
     def relation(
         self,
@@ -320,7 +346,9 @@ class TimeplusRules(DialectRules):
         elif node.is_rewound and not bounded and binding.part == "new" and "seek_to" not in binding.settings:
             part = "all"
         tree, scope = plain(part)
-        return (tree if node.keys is None else changelog(tree, node, node.keys, env, binding)), scope
+        if node.keys is None:
+            return tree, scope
+        return changelog(tree, node, None if isinstance(relation, View) else relation, env, binding), scope
 
     def check_join(self, node: exp.Join, text: str) -> None:
         check_kind(node, text)
@@ -351,7 +379,7 @@ class TimeplusRules(DialectRules):
         return relation, scope
 
     def written(self, node: exp.Select, env: Environment, binding: Binding) -> exp.Select:
-        node = with_numbered_rows(node, env, Context(env.text, "LIMIT … BY"))
+        node = with_numbered_rows(node, env, ends=binding.rules.batch)
         return with_look_ups(node, env, binding)
 
     def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:

@@ -63,7 +63,9 @@ def with_divided(
         return _deduplicated(sourced, divided, env, binding)
     if select is None:
         raise env.not_supported(
-            "session in a query that ends", divided, hint="Make a materialized view of the query, and read that."
+            f"{divided.name} in a query that ends",
+            divided,
+            hint="Make a materialized view of the query, and read that.",
         )
     return _in_sessions(sourced, divided, select, env, binding)
 
@@ -240,19 +242,20 @@ def _number(node: exp.Expression, env: Environment) -> int:
     return int(node.name)
 
 
-def with_numbered_rows(node: exp.Select, env: Environment, ctx: Context) -> exp.Select:
+def with_numbered_rows(node: exp.Select, env: Environment, *, ends: bool) -> exp.Select:
     """A SELECT with LIMIT … BY over groups, or in the order of ORDER BY, as a condition on the number of each row.
 
         SELECT k, count() AS c FROM s GROUP BY k, i ORDER BY c DESC LIMIT 2 BY k
         SELECT * EXCEPT (n) FROM (SELECT k, …, row_number() OVER (PARTITION BY k ORDER BY c DESC) AS n FROM …)
         WHERE n <= 2
 
-    Other queries are unchanged. Raises FEATURE_NOT_SUPPORTED for DISTINCT and a further LIMIT, SYNTAX_ERROR.
+    Other queries are unchanged. ends: whether the query ends, so that its rows have an order. Raises
+    FEATURE_NOT_SUPPORTED for DISTINCT and a further LIMIT, SYNTAX_ERROR.
     """
     limit = node.args.get("limit_by")
     if limit is None:
         return node
-    order, offset = node.args.get("order"), limit.args.get("offset")
+    order, offset, ctx = node.args.get("order"), limit.args.get("offset"), Context(env.text, "LIMIT … BY")
     grouped = node.args.get("group") or node.args.get("having") or any(has_aggregate(e, ctx) for e in node.expressions)
     if not (grouped or order or offset or node.args.get("distinct")):
         return node
@@ -290,7 +293,7 @@ def with_numbered_rows(node: exp.Select, env: Environment, ctx: Context) -> exp.
     made.set("from_", exp.From(this=rows))
     for i, item in enumerate(sorting):
         item.set("this", _column(f"{_ROW_NUMBER}{i}"))
-    if sorting:
+    if sorting and ends:
         made.set("order", exp.Order(expressions=sorting))
     set_span(made, node_span(node))
     return made
