@@ -34,6 +34,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.bounded import PastScan
 from watersmeet.algebra.nodes import (
+    Aggregate,
     Arrivals,
     AsofJoin,
     Column,
@@ -181,6 +182,8 @@ def undecidable_then(tree: Node) -> str | None:
     if isinstance(tree, Scan):
         taken = revision(tree)
         return None if taken is None else f"{taken}, and what it looked up when its rows came is not kept"
+    if isinstance(tree, TimeFilter) and tree.final and isinstance(tree.inputs[0], Aggregate):
+        return "Its groups came out once the clocks of their streams had passed them, and when that was is not kept"
     if isinstance(tree, TemporalJoin) and tree.waits and any(map(_looks_up, walk(tree.left))):
         return "Rows that find nothing wait in it, and what was looked up for them before is not kept"
     if isinstance(tree, TemporalJoin) and tree.ttl_us is not None:
