@@ -49,8 +49,11 @@ def refused(node: exp.Expression, ctx: Context, name: str) -> Error:
     """The error for now() in other parts of a view, in RisingWave's words."""
     if ctx.clause in _CLAUSES:
         return _with_text(not_a_filter(node_span(node)), ctx)
+    span = node_span(node)
+    called, is_call, _ = ("", "", "") if span is None else ctx.text[span.start : span.end].partition("(")
+    shown = called.strip() if is_call and called.strip().isidentifier() else name
     message = (
-        f"For streaming queries, `{name.upper()}()` function is only allowed in `WHERE`, `HAVING` and `ON`. "
+        f"For streaming queries, `{shown.upper()}()` function is only allowed in `WHERE`, `HAVING` and `ON`. "
         f"Found in clause: {ctx.clause}"
     )
     if name == "proctime":

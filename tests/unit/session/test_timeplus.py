@@ -335,3 +335,10 @@ def test_a_direct_join_reads_what_a_row_needs():
         assert kept == [o for o, v in operators.items() if v["kind"] == "arrange"]  # it reads the same rows, kept once
         connection.execute("INSERT INTO l(n, k) VALUES (3, 18); FLUSH")
         assert first.fetchall() == second.fetchall() == [(3, "v18")]
+
+
+def test_the_error_of_a_clock_has_the_name_that_was_written():
+    with connect() as connection:
+        connection.execute("CREATE STREAM s(i int)")
+        with pytest.raises(Error, match=r"`NOW64\(\)` function is only allowed"):
+            connection.execute("CREATE MATERIALIZED VIEW v AS SELECT now64() AS t, i FROM s")
