@@ -11,15 +11,25 @@ from watersmeet.catalog import Stream
 from watersmeet.database.constraints import check_at_commit
 from watersmeet.database.filling import clear_away, install_remaining, undo
 from watersmeet.database.sessions.context import Session
-from watersmeet.database.transaction import Savepoint, Transaction, check_definitions, check_writers, joined, merged
+from watersmeet.database.snapshots import check_reads
+from watersmeet.database.transaction import (
+    Isolation,
+    Savepoint,
+    Transaction,
+    check_definitions,
+    check_writers,
+    joined,
+    merged,
+)
 from watersmeet.database.writing import in_order_at_commit, write_pending
 from watersmeet.errors import Error, again, error
 from watersmeet.store.commits import added
 
 
-def new_transaction(session: Session, *, read_only: bool = False) -> Transaction:
-    """An empty transaction."""
+def new_transaction(session: Session, *, read_only: bool = False, isolation: Isolation | None = None) -> Transaction:
+    """An empty transaction. isolation: its level; None for the session's."""
     return Transaction(
+        isolation=isolation or session.isolation,
         read_only=read_only or session.database.read_only,
         variables=session.variables.saved(),
         role=session.role,
@@ -112,6 +122,8 @@ def _commit(session: Session, transaction: Transaction) -> None:
             detail=f"{len(missing)} of its tables no longer exist.",
         )
     check_writers(transaction, database.catalog, database.log)
+    check_reads(session, transaction)
+    transaction.snapshot = None  # constraints are checked with the rows of all others
     check_at_commit(session)
     catalog = None
     if transaction.definitions or transaction.ran:

@@ -19,11 +19,13 @@ from watersmeet.catalog import ARRIVAL, Catalog, MaterializedView, Relation, Vie
 from watersmeet.catalog.roles import OWNER
 from watersmeet.database.scans import messages_now, pinned_past, system_relations
 from watersmeet.database.sessions.context import Session, check_named
+from watersmeet.database.snapshots import lock_rows, past_content
 from watersmeet.database.transaction import check_writers
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.dialects.tree.nodes import MarkedSelect, MarkedTable
 from watersmeet.dialects.tree.queries import is_marked, name_of
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.expressions.functions import with_roles
 from watersmeet.kernel.evaluation.duck import rows_of
@@ -47,12 +49,13 @@ class BatchQuery(QuerySql):
     """A batch query over the relations of `catalog`, ready to run.
 
     text: the statement that errors show. exact: the types to which the result must be converted; None for a column that
-    already has its type.
+    already has its type. locks: whether it is FOR UPDATE or FOR SHARE.
     """
 
     catalog: Catalog
     text: str = ""
     exact: Schema | None = None
+    locks: bool = False
 
 
 def batch_query(session: Session, tree: exp.Expression, text: str) -> BatchQuery:
@@ -61,12 +64,26 @@ def batch_query(session: Session, tree: exp.Expression, text: str) -> BatchQuery
     Raises errors of the binder with their positions, PERMISSION_DENIED, and errors of stopped views.
     """
     catalog = readable(session.catalog)
+    locks = tree.args.get("locks") or ()
+    if locks:
+        tree = _without_locks(tree, text)
     query = session.cancellation.computing(
         lambda: to_duckdb(tree, catalog, text, session.dialect, files=session.reads_files)
     )
     check_named(session, query.named, text)
     check_running(session, query.depends_on)
-    return BatchQuery(catalog=catalog, text=text, **vars(query) | {"sql": _with_roles(session, query.sql)})
+    return BatchQuery(
+        catalog=catalog, text=text, locks=bool(locks), **vars(query) | {"sql": _with_roles(session, query.sql)}
+    )
+
+
+def _without_locks(tree: exp.Expression, text: str) -> exp.Expression:
+    """A query without FOR UPDATE. Raises FEATURE_NOT_SUPPORTED for SKIP LOCKED, which would omit rows."""
+    if any(lock.args.get("wait") is False for lock in tree.args["locks"]):
+        raise not_supported("SKIP LOCKED", text, None, hint="FOR UPDATE never waits.")
+    tree = tree.copy()
+    tree.set("locks", None)
+    return tree
 
 
 def _with_roles(session: Session, sql: str) -> str:
@@ -173,6 +190,9 @@ def _reader(
     with ExitStack() as entered:
         try:
             past = entered.enter_context(pinned_past(session.database, query.past, query.catalog, query.text))
+            if query.locks:
+                lock_rows(session, query.catalog, stored)
+            past += past_content(session, query.catalog, stored, newest=newest)
             connection, _ = entered.enter_context(
                 session.database.content.reader(
                     query.catalog,

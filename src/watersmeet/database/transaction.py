@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,13 @@ from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.columns import has_floats, one_form
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.store.changes import Diff
+from watersmeet.store.checkpoints import Moment
 from watersmeet.store.commits import CommitLog, added
+
+#: The level of a transaction: what its statements see of concurrent commits. READ UNCOMMITTED is READ COMMITTED.
+Isolation = Literal["read committed", "read uncommitted", "repeatable read", "serializable"]
+
+ISOLATIONS: Final[tuple[Isolation, ...]] = ("read committed", "read uncommitted", "repeatable read", "serializable")
 
 Row = tuple[Any, ...]
 """The values of a relation's columns in order."""
@@ -194,22 +200,30 @@ class Savepoint:
 
 @dataclass
 class Transaction:
-    """An open BEGIN … COMMIT. failed: whether a statement raised an error, so that only ROLLBACK is accepted.
+    """An open BEGIN … COMMIT. isolation: its level. failed: whether a statement raised an error, so that only ROLLBACK
+    is accepted.
 
     variables, role, cursors: the session's at its start, which ROLLBACK restores. local: the values that SET LOCAL
     replaced. savepoints: oldest first. committed: whether its changes are committed, which may be so even if COMMIT
     raises because views could not be updated. begun: by relation id, the newest commit when the relation was first
-    changed. running: queries that began in it. ends: resources released at its end. clocks, rejected: for ordered
+    changed. used: whether a statement has read or written. snapshot: the moment that its queries show (`snapshots`).
+    read: the ids of relations that were read at that moment. locked: like `begun`, for tables of which it has read rows
+    FOR UPDATE. running: queries that began in it. ends: resources released at its end. clocks, rejected: for ordered
     streams, by relation id, the time of the newest written row in microseconds, and the number of rejected rows.
     """
 
     read_only: bool = False
+    isolation: Isolation = "read committed"
     failed: bool = False
     committed: bool = False
     changes: dict[str, list[Change]] = field(default_factory=dict)
     """The changes by relation id."""
     clocks: dict[str, int] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
+    used: bool = False
+    snapshot: Moment | None = None
+    read: set[str] = field(default_factory=set)
+    locked: dict[str, int] = field(default_factory=dict)
     rejected: dict[str, int] = field(default_factory=dict)
     copied: dict[str, int] = field(default_factory=dict)
     """See `store.manifests.Commit`."""
@@ -244,6 +258,15 @@ class Transaction:
             self.unchecked.add(relation_id)
         return deferred
 
+    @property
+    def reads_snapshot(self) -> bool:
+        """Whether all its queries show one moment."""
+        return self.isolation in ("repeatable read", "serializable")
+
+    def note_change(self, relation_id: str, head: int) -> None:
+        """Notes that a relation is changed. head: the newest commit."""
+        self.begun.setdefault(relation_id, head if self.snapshot is None else self.snapshot.transaction)
+
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
         """Drops relations like `Definitions.drop`, and discards rows written to them."""
         for by_id in (self.changes, self.clocks, self.rejected, self.begun, self.pending):
@@ -256,6 +279,17 @@ class Transaction:
         self.rejected = added(self.rejected, {relation_id: rejected})
         if change.table.num_rows:
             self.changes.setdefault(relation_id, []).append(change)
+
+
+def set_modes(transaction: Transaction, isolation: Isolation | None, read_only: bool | None) -> None:
+    """Changes the modes of an open transaction. Raises TRANSACTION_STATE after its first query."""
+    if transaction.used and isolation not in (None, transaction.isolation):
+        raise error("TRANSACTION_STATE", "SET TRANSACTION ISOLATION LEVEL must be called before any query")
+    if transaction.used and transaction.read_only and read_only is False:
+        raise error("TRANSACTION_STATE", "transaction read-write mode must be set before any query")
+    transaction.isolation = isolation or transaction.isolation
+    if read_only is not None:
+        transaction.read_only = read_only
 
 
 def if_committed(transaction: Transaction, action: Callable[[], None]) -> None:
@@ -304,8 +338,8 @@ def consolidated(change: Change) -> Change:
 
 
 def check_writers(transaction: Transaction, catalog: Catalog, log: CommitLog) -> None:
-    """Raises SERIALIZATION_FAILURE if the transaction deletes rows of a table, or replaces them by key, and the table
-    was changed meanwhile: the rows may no longer exist. The first transaction to commit wins.
+    """Raises SERIALIZATION_FAILURE if the transaction deletes rows of a table, replaces them by key or has read them
+    FOR UPDATE, and the table was changed meanwhile: the rows may no longer exist. The first transaction to commit wins.
     """
     known = catalog.relations
     wanted = {
@@ -314,6 +348,9 @@ def check_writers(transaction: Transaction, catalog: Catalog, log: CommitLog) ->
         if i not in transaction.definitions.made
         and (known[i].primary_key or any(c.diff is not None for c in transaction.changes.get(i, ())))
     }
+    for i, number in transaction.locked.items() if transaction.changes or transaction.definitions else ():
+        if i in known:
+            wanted[i] = min(number, wanted.get(i, number))
     for number in range(min(wanted.values(), default=log.head()) + 1, log.head() + 1):
         for relation_id in log.read(number).relations.keys() & wanted.keys():
             if number > wanted[relation_id]:

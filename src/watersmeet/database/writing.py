@@ -326,7 +326,7 @@ def apply(
     session.transaction.add(relation.id, change, rejected)
     session.transaction.copied.update(copied or {})
     if rows:
-        session.transaction.begun.setdefault(relation.id, database.log.head())
+        session.transaction.note_change(relation.id, database.log.head())
         database.content.overlay(relation.id, change.table, change.diffs, session.transaction)
         _check(session, relation, change, updated)
 
@@ -370,7 +370,7 @@ def table_of(relation: Relation, rows: Sequence[Row]) -> pa.Table:
 
 def add_row(session: Session, transaction: Transaction, relation: Relation, row: Row) -> None:
     """Adds a row to the open transaction, which writes it before its next other statement."""
-    transaction.begun.setdefault(relation.id, session.database.log.head())
+    transaction.note_change(relation.id, session.database.log.head())
     transaction.pending.setdefault(relation.id, (relation, []))[1].append(row)
 
 

@@ -146,6 +146,8 @@ class Backend(ClientState):
         transaction, plan = self.session.transaction, portal.plan
         if transaction is None or transaction.failed or portal.result is not None or transaction.definitions:
             return False
+        if transaction.reads_snapshot and transaction.snapshot is None:
+            return False
         if transaction.read_only or plan is None or not plan.add(self.session, transaction, portal.given):
             return False
         portal.result = Result("INSERT", rowcount=1)

@@ -13,6 +13,7 @@ from watersmeet.catalog.roles import ADMIN
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import (
     APPLICATION,
+    ISOLATION,
     LIMITS,
     Variables,
     amount,
@@ -21,6 +22,7 @@ from watersmeet.database.sessions.variables import (
     shown,
     unit,
 )
+from watersmeet.database.transaction import ISOLATIONS, set_modes
 from watersmeet.dialects.variables import Variable
 from watersmeet.errors import error
 
@@ -62,8 +64,8 @@ _SETTINGS: Final = (
     Setting("escape_string_warning", "on", (*_TRUE, *_FALSE)),
     Setting("bytea_output", "hex"),
     Setting("xmloption", "content"),
-    Setting("default_transaction_isolation", "read committed", ("read committed", "read uncommitted")),
-    Setting("transaction_isolation", "read committed", ("read committed", "read uncommitted")),
+    Setting(ISOLATION, "read committed", ISOLATIONS),
+    Setting("transaction_isolation", "read committed", ISOLATIONS),
     Setting("default_transaction_read_only", "off", _FALSE, reported=True),
     Setting("transaction_read_only", "off", (*_TRUE, *_FALSE)),
     Setting("transaction_deferrable", "off", _FALSE),
@@ -133,6 +135,8 @@ class Settings(Variables):
             return "on" if session.role is None or session.rights.has(ADMIN) else "off"
         if lowered in ("default_transaction_read_only", "transaction_read_only") and session.database.read_only:
             return "on"
+        if lowered == "transaction_isolation":
+            return self.isolation if session.transaction is None else session.transaction.isolation
         if lowered == "transaction_read_only" and session.transaction is not None:
             return "on" if session.transaction.read_only else "off"
         return super().get(name)
@@ -149,6 +153,11 @@ class Settings(Variables):
         variable = self.named(name)
         if value is None or value.lower() == "default":
             self.put_back({variable.name: self._begun.get(variable.name)})
+            return variable
+        if variable.name == "transaction_isolation":
+            level = _checked(setting, value)
+            if self.session.transaction is not None:
+                set_modes(self.session.transaction, next(n for n in ISOLATIONS if n == level), None)
             return variable
         if variable.name in LIMITS:
             check_limit(variable.name, value, self._limits.get(variable.name))

@@ -22,7 +22,7 @@ from watersmeet.database.sessions.cancellation import Cancellation
 from watersmeet.database.sessions.cursors import Acknowledgements, Cursors, Prepared
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.variables import DIALECT, Variables
-from watersmeet.database.transaction import Stoppable, Transaction
+from watersmeet.database.transaction import ISOLATIONS, Isolation, Stoppable, Transaction
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import find_relation, listed, near_relations, schema_meant
@@ -263,6 +263,11 @@ class Session:
         sees it.
         """
         return self.transaction is None or relation.id in self.transaction.definitions.made
+
+    @property
+    def isolation(self) -> Isolation:
+        """The level of transactions that name none."""
+        return next(n for n in ISOLATIONS if n == self.variables.isolation)
 
     @property
     def semantics(self) -> Semantics:

@@ -24,6 +24,9 @@ DIALECT: Final = "dialect"
 
 APPLICATION: Final = "application_name"
 
+#: The level of transactions that name none. Only a server shows it as a variable.
+ISOLATION: Final = "default_transaction_isolation"
+
 #: The length to which the name of a program is truncated, as in PostgreSQL. Too long values of other variables are
 #: rejected, because clients are notified of changes, and libpq accepts notifications up to 30,000 bytes.
 _NAME_BYTES: Final = 63
@@ -100,6 +103,15 @@ class Variables:
         else:
             self._values[variable.name] = _checked(variable, value)
         return variable
+
+    @property
+    def isolation(self) -> str:
+        """The level of transactions that name none."""
+        return self._values.get(ISOLATION, "read committed")
+
+    def set_isolation(self, level: str) -> None:
+        """Sets the level of transactions that name none."""
+        self._values[ISOLATION] = level
 
     def saved(self) -> dict[str, str]:
         """The current values, for `restore`."""

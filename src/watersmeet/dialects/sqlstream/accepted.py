@@ -28,7 +28,7 @@ _COMMANDS: Final[dict[str, str]] = {
     **dict.fromkeys(("help", "manual", "list", "typeinfo", "dbinfo", "metadata"), _SHOWN),
     **dict.fromkeys(("connect", "reconnect", "close", "closeall", "go", "nickname", "properties"), _CONNECTED),
     **dict.fromkeys(("quit", "exit"), "the script ends where its text ends"),
-    **dict.fromkeys(("autocommit", "isolation"), "BEGIN and COMMIT delimit transactions; there is one isolation level"),
+    **dict.fromkeys(("autocommit", "isolation"), "BEGIN ISOLATION LEVEL … and COMMIT delimit transactions"),
     **dict.fromkeys(("save", "rehash", "addlisteners"), "it only concerns sqlline itself"),
     "run": "give the other script to watersmeet run before this one",
     "tables": "SHOW TABLES lists them",

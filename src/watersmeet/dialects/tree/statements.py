@@ -281,11 +281,12 @@ class ShowVariable(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Begin(Statement):
-    """`BEGIN` or `START TRANSACTION`."""
+    """`BEGIN` or `START TRANSACTION`. isolation: the level in lower case; None for that of the session."""
 
     takes: ClassVar[str | None] = None
 
     read_only: bool = False
+    isolation: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from watersmeet.maintenance.views import bind_running
 from watersmeet.session.connections.execute import run_statement
 from watersmeet.session.connections.scripts import ScriptRun
 from watersmeet.session.features.cursors import CloseCursor, DeclareCursor, DeclareSubscriptionCursor, Fetch
-from watersmeet.session.features.settings import ReleaseSavepoint, RollbackTo, Savepoint, Truncate
+from watersmeet.session.features.settings import ReleaseSavepoint, RollbackTo, Savepoint, SetTransaction, Truncate
 from watersmeet.session.handlers import bind
 from watersmeet.session.statements.dml import described_change, described_merge
 from watersmeet.session.statements.preparing import prepared_for
@@ -143,7 +143,15 @@ def _check(session: Session, statement: st.Statement) -> None:
             pass  # these need rows or running objects
         case DeclareSubscriptionCursor() | Fetch() | CloseCursor() | ExplainAnalyze() | ExplainRow():
             pass  # so do these
-        case st.Begin() | st.Commit() | st.Rollback() | Savepoint() | ReleaseSavepoint() | RollbackTo():
+        case (
+            st.Begin()
+            | st.Commit()
+            | st.Rollback()
+            | SetTransaction()
+            | Savepoint()
+            | ReleaseSavepoint()
+            | RollbackTo()
+        ):
             pass
         case _:
             run_statement(session, statement)

@@ -18,6 +18,7 @@ from watersmeet.database.filling import fill_together, forget_joint
 from watersmeet.database.reading import failed_query, runs_on
 from watersmeet.database.sessions.context import JointFill, Nested, Session, check_statement
 from watersmeet.database.sessions.result import Result
+from watersmeet.database.snapshots import begin_statement
 from watersmeet.database.transaction import Transaction
 from watersmeet.database.writing import write_pending
 from watersmeet.dialects.statements.dml import CopyFrom
@@ -29,7 +30,7 @@ from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.maintenance.views import FilledAloneError
 from watersmeet.session.connections.scripts import ScriptRun, check_replacing
 from watersmeet.session.features.lakedatabases import take_over_tables
-from watersmeet.session.features.settings import RollbackTo
+from watersmeet.session.features.settings import RollbackTo, Savepoint, SetTransaction
 from watersmeet.session.handlers import NESTING, handler_of, insert_many, nested_handler_of
 
 #: Statements that begin and end transactions.
@@ -282,6 +283,9 @@ def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.S
     return session.parse(text, parameters or ())
 
 
+#: Statements that neither read nor write rows.
+_USE_NOTHING: Final = (*CONTROL, st.SetVariable, st.ShowVariable, st.Accepted, SetTransaction, Savepoint)
+
 #: Within a transaction, the changes of a failed statement are undone up to this savepoint.
 _BEFORE: Final = "before a statement that may fail"
 
@@ -311,6 +315,9 @@ def _run_one(session: Session, statement: st.Statement, lock: threading.RLock) -
     kind = type(statement)
     if kind is not st.Rollback:
         _write_pending(session, statement, lock)
+    if session.transaction is not None and kind not in _USE_NOTHING:
+        with _failing(session, statement):
+            begin_statement(session)
     if kind in NESTING or kind in session.handlers:
         nested = Nested(lambda inner: _run(session, inner, lock), lock)
         with _failing(session, statement):

@@ -23,6 +23,7 @@ from watersmeet.database.definitions import USER_SCHEMA, set_schema
 from watersmeet.database.sessions.context import Nested, Session
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.variables import variables
+from watersmeet.database.transaction import ISOLATIONS, Isolation, set_modes
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import listed, schema_meant
 from watersmeet.dialects.tree.statements import (
@@ -32,7 +33,6 @@ from watersmeet.dialects.tree.statements import (
     Delete,
     Flush,
     Name,
-    Refused,
     Rollback,
     SetVariable,
     ShowVariable,
@@ -115,20 +115,35 @@ def read_begin(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """BEGIN or START."""
     if not cursor.take("TRANSACTION"):
         cursor.take("WORK")
-    read_only = False
-    while not cursor.done:
-        if cursor.take("READ", "ONLY"):
-            read_only = True
-        elif cursor.take("ISOLATION", "LEVEL", "READ", "COMMITTED") or cursor.take("READ", "WRITE"):
-            pass
-        elif cursor.at("ISOLATION"):
-            hint = "There is one level: READ COMMITTED."
-            refused = not_supported("this isolation level", cursor.text, span_of(cursor.rest), hint=hint)
-            return Refused(**base, error=refused)
-        elif not cursor.take(","):
-            break
+    modes = _modes(cursor)
     cursor.end()
-    return Begin(**base, read_only=read_only)
+    return Begin(**base, read_only=bool(modes.read_only), isolation=modes.isolation)
+
+
+@dataclass
+class _Modes:
+    """The modes of a transaction; None for one that is not specified."""
+
+    isolation: Isolation | None = None
+    read_only: bool | None = None
+
+
+def _modes(cursor: Cursor) -> _Modes:
+    """Reads the modes of BEGIN and SET TRANSACTION. DEFERRABLE changes nothing: no transaction waits for others."""
+    found = _Modes()
+    while not cursor.done:
+        if cursor.take("ISOLATION", "LEVEL"):
+            level = next((n for n in ISOLATIONS if cursor.take(*n.upper().split())), None)
+            if level is None:
+                raise cursor.error(detail="The levels: " + ", ".join(n.upper() for n in ISOLATIONS) + ".")
+            found.isolation = level
+        elif cursor.take("READ", "ONLY"):
+            found.read_only = True
+        elif cursor.take("READ", "WRITE"):
+            found.read_only = False
+        elif not (cursor.take("NOT", "DEFERRABLE") or cursor.take("DEFERRABLE") or cursor.take(",")):
+            break
+    return found
 
 
 @reads("COMMIT")
@@ -147,6 +162,17 @@ def read_flush(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """FLUSH or WAIT."""
     cursor.end()
     return Flush(**base)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetTransaction(Statement):
+    """`SET TRANSACTION modes`; whole: `SET SESSION CHARACTERISTICS AS TRANSACTION modes`."""
+
+    takes: ClassVar[str | None] = None
+
+    whole: bool
+    isolation: Isolation | None
+    read_only: bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,27 +303,15 @@ def read_set_mode(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
         cursor.expect("DEFAULT")
         cursor.end()
         return Accepted(**base, command="SET")
-    if not cursor.take("CHARACTERISTICS", "AS", "TRANSACTION") and not cursor.take("TRANSACTION"):
+    whole = cursor.take("CHARACTERISTICS", "AS", "TRANSACTION")
+    if not whole and not cursor.take("TRANSACTION"):
         return None
-    while not cursor.done:
-        if cursor.take("ISOLATION", "LEVEL"):
-            if not cursor.take("READ", "COMMITTED") and not cursor.take("READ", "UNCOMMITTED"):
-                raise error(
-                    "FEATURE_NOT_SUPPORTED",
-                    "this isolation level is not supported",
-                    sql=cursor.text,
-                    hint="There is one level: READ COMMITTED.",
-                )
-        elif cursor.take("READ", "ONLY"):
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "SET TRANSACTION READ ONLY is not supported",
-                sql=cursor.text,
-                hint="Write BEGIN READ ONLY, or serve with --read-only.",
-            )
-        elif not cursor.take("READ", "WRITE") and not cursor.take(",") and not cursor.take("NOT", "DEFERRABLE"):
-            raise cursor.error()
-    return Accepted(**base, command="SET")
+    if cursor.at("SNAPSHOT"):
+        raise not_supported("SET TRANSACTION SNAPSHOT", cursor.text, span_of(cursor.rest))
+    modes = _modes(cursor)
+    if not cursor.done:
+        raise cursor.error()
+    return SetTransaction(**base, whole=whole, isolation=modes.isolation, read_only=modes.read_only)
 
 
 #: Lists of SHOW, for hints.
@@ -348,6 +362,25 @@ def put_variable(session: Session, name: str, value: str | None, *, local: bool)
     elif local:
         session.variables.put_back({known: before})
     return variable
+
+
+@handles(SetTransaction)
+def set_transaction(session: Session, statement: SetTransaction) -> Result:
+    """SET TRANSACTION, SET SESSION CHARACTERISTICS. Raises TRANSACTION_STATE after the first query."""
+    transaction = session.transaction
+    if statement.whole:
+        if statement.read_only:
+            raise not_supported(
+                "a session of read-only transactions", statement.text, statement.span, hint="Write BEGIN READ ONLY."
+            )
+        if statement.isolation is not None:
+            session.variables.set_isolation(statement.isolation)
+        return Result("SET")
+    if transaction is None:
+        session.notice("SET TRANSACTION can only be used in transaction blocks")
+        return Result("SET")
+    set_modes(transaction, statement.isolation, statement.read_only)
+    return Result("SET")
 
 
 @handles(Discard)
@@ -407,6 +440,8 @@ def show_variable(session: Session, statement: ShowVariable) -> Result:
     """SHOW name."""
     try:
         value = session.variables.shown(statement.name)
+        if statement.name == "transaction_isolation":
+            value = session.isolation if session.transaction is None else session.transaction.isolation
     except Error as err:
         err.sql, err.span = statement.text, statement.name_span
         err.hint = did_you_mean(statement.name, (*variables(), *SHOWN)) or err.hint
@@ -420,7 +455,8 @@ def begin_statement(session: Session, statement: Begin) -> Result:
     if session.transaction is not None:
         session.notice("there is already a transaction in progress")
         return Result("BEGIN")
-    session.transaction = new_transaction(session, read_only=statement.read_only)
+    level = next((n for n in ISOLATIONS if n == statement.isolation), None)
+    session.transaction = new_transaction(session, read_only=statement.read_only, isolation=level)
     return Result("BEGIN")
 
 

@@ -1,0 +1,105 @@
+"""Transactions that read one moment: REPEATABLE READ and SERIALIZABLE.
+
+The first statement of such a transaction waits until views reflect all earlier commits, and chooses the moment of the
+newest commit. All queries of the transaction show this moment: later commits are undone, as in queries of the past.
+Of two transactions that change a table, the first to commit wins; "later" then counts from the moment.
+
+SERIALIZABLE checks at COMMIT that no table was changed since the moment that the transaction has read, directly or
+through a view. So it reads what it would read at its COMMIT. A transaction that changes nothing needs no check.
+
+What sources and external systems deliver is not part of transactions: it is shown as of the moment, but not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+
+from watersmeet.catalog import Catalog
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.transaction import Transaction, concurrent
+from watersmeet.errors import error
+from watersmeet.store.checkpoints import PastContent, check_there, moment_at, pin_past
+from watersmeet.store.readers import Reader
+
+
+def begin_statement(session: Session) -> None:
+    """Call it before a statement reads or writes in a transaction. The caller holds no guard."""
+    transaction = session.transaction
+    if transaction is None or transaction.failed:
+        return
+    transaction.used = True
+    if not transaction.reads_snapshot or transaction.snapshot is not None:
+        return
+    database = session.database
+    moment = moment_at(database.log, database.catalog)
+    if not database.read_only and moment.transaction < moment.head:
+        database.flush()
+        session.writes.pending = False
+    reader = transaction.ends.enter_context(closing(Reader(database.layout)))
+    head = database.log.head()
+    transaction.snapshot = pin_past(database.layout, database.log, reader, head)
+
+
+def past_content(session: Session, catalog: Catalog, relation_ids: Iterable[str], *, newest: bool) -> list[PastContent]:
+    """The content of relations as of the moment of the open transaction; empty for READ COMMITTED.
+
+    newest: whether the query includes the transaction's own changes. Raises SERIALIZATION_FAILURE for a relation that
+    both the transaction and a later commit have changed, HISTORY_GONE for one that is newer than the moment.
+    """
+    transaction = session.transaction
+    if transaction is None or transaction.snapshot is None:
+        return []
+    made, snapshot, log = transaction.definitions.made, transaction.snapshot, session.database.log
+    read = [catalog.relations[i] for i in relation_ids if i not in made]
+    transaction.read |= {r.id for r in read}
+    check_there(log, read, snapshot.head)
+    found = []
+    for relation in read:
+        if newest and relation.id in transaction.changes:
+            if changed_since(session, {relation.id}, snapshot.transaction):
+                raise concurrent(f"{relation.title} was changed since the transaction began.")
+        else:
+            found.append(PastContent(relation.shown, relation.id, snapshot.upto(relation)))
+    return found
+
+
+def changed_since(session: Session, tables: Iterable[str], number: int) -> str | None:
+    """The id of a table that a commit after `number` has changed; None if there is none."""
+    log, wanted = session.database.log, set(tables)
+    for later in range(number + 1, log.head() + 1):
+        found = log.read(later).relations.keys() & wanted
+        if found:
+            return min(found)
+    return None
+
+
+def check_reads(session: Session, transaction: Transaction) -> None:
+    """Raises SERIALIZATION_FAILURE if a SERIALIZABLE transaction changes something and has read a table that was
+    changed since. The caller holds the guard.
+    """
+    if transaction.isolation != "serializable" or transaction.snapshot is None:
+        return
+    if not (transaction.changes or transaction.definitions):
+        return
+    known = session.database.catalog
+    tables = {i for i in known.upstream(transaction.read) if not known.relations[i].is_fed_by_circuit}
+    changed = changed_since(session, tables - transaction.definitions.made, transaction.snapshot.transaction)
+    if changed is not None:
+        raise concurrent(f"{known.relations[changed].title} was changed since the transaction read it.")
+
+
+def lock_rows(session: Session, catalog: Catalog, relation_ids: Iterable[str]) -> None:
+    """SELECT … FOR UPDATE: a transaction that changes something can't commit if another one has changed the tables
+    since. Nothing waits.
+
+    Outside of a transaction it has no effect. Raises READ_ONLY_SESSION.
+    """
+    transaction = session.transaction
+    if transaction is None:
+        return
+    if transaction.read_only:
+        raise error("READ_ONLY_SESSION", "SELECT … FOR UPDATE is not possible in a read-only transaction")
+    number = session.database.log.head() if transaction.snapshot is None else transaction.snapshot.transaction
+    for relation_id in catalog.upstream(relation_ids):
+        transaction.locked.setdefault(relation_id, number)
