@@ -10,6 +10,9 @@ and in which order (as Elle does it). What is promised:
 4. What one connection reads never goes back, in its transactions and outside of them, each for itself.
 5. Of two transactions that change the same table, the one whose COMMIT came first wins, and the other fails, if it had
    changed the table before.
+6. All reads of a transaction with REPEATABLE READ or SERIALIZABLE are of one moment, which is at least all that was
+   acknowledged when it began. Promise 5 then counts from this moment.
+7. A SERIALIZABLE transaction that changes something reads what the commits before its own left.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ class Append:
 @dataclass
 class Transaction:
     """What a client did. alone: each of its statements stands outside of a transaction of its own, which is none then.
+    isolation: its level.
 
     committed: None where the answer to COMMIT was lost. began, ended: of COMMIT.
     """
@@ -52,6 +56,12 @@ class Transaction:
     committed: bool | None = False
     began: int = 0
     ended: int = 0
+    isolation: str = "READ COMMITTED"
+
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether all its reads are of one moment."""
+        return self.isolation in ("REPEATABLE READ", "SERIALIZABLE")
 
     @property
     def appends(self) -> list[Append]:
@@ -129,21 +139,24 @@ def _order(history: Sequence[Transaction], final: Mapping[str, tuple[int, ...]])
         for step in transaction.steps:
             if not isinstance(step, Read):
                 continue
-            number += 1
-            node = ("read", number)
+            if not (transaction.has_snapshot and begun):
+                number += 1
+                node = ("read", number)
+                if transaction.isolation == "SERIALIZABLE" and transaction.committed is True and transaction.appends:
+                    node = ("commit", index)
             for key, numbers in step.lists.items():
                 others, _ = _split(transaction, step, key, numbers)
-                if others:
+                if others and commits[others[-1]] != node:
                     edges[commits[others[-1]]].add(node)
                 following = final.get(key, ())[len(others) :]
                 after = next((commits[n] for n in following if commits[n] != ("commit", index)), None)
                 if after is not None:
                     edges[node].add(after)
             before = seen.get((transaction.client, transaction.alone))
-            if before is not None:
+            if before not in (None, node):
                 edges[before].add(node)
             seen[transaction.client, transaction.alone] = node
-            begun.append((step.began, node))
+            begun.append((transaction.steps[0].began if transaction.has_snapshot else step.began, node))
         if not transaction.alone:
             for moment, node in begun:
                 edges["time", moment].add(node)
@@ -186,6 +199,8 @@ def _winners(history: Sequence[Transaction]) -> Iterable[str]:
     for transaction in committed:
         for table in {table_of(a.key) for a in transaction.appends}:
             first = min(a.ended for a in transaction.appends if table_of(a.key) == table)
+            if transaction.has_snapshot:
+                first = transaction.steps[0].ended
             for other in committed:
                 changed = any(table_of(a.key) == table for a in other.appends)
                 if other is not transaction and changed and first < other.began and other.ended < transaction.began:

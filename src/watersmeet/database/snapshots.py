@@ -44,8 +44,8 @@ def begin_statement(session: Session) -> None:
 def past_content(session: Session, catalog: Catalog, relation_ids: Iterable[str], *, newest: bool) -> list[PastContent]:
     """The content of relations as of the moment of the open transaction; empty for READ COMMITTED.
 
-    newest: whether the query includes the transaction's own changes. Raises SERIALIZATION_FAILURE for a relation that
-    both the transaction and a later commit have changed, HISTORY_GONE for one that is newer than the moment.
+    newest: whether the query includes the transaction's own changes. The relations that these changed are read as they
+    are now, see `check_own`. Raises HISTORY_GONE for a relation that is newer than the moment.
     """
     transaction = session.transaction
     if transaction is None or transaction.snapshot is None:
@@ -54,14 +54,23 @@ def past_content(session: Session, catalog: Catalog, relation_ids: Iterable[str]
     read = [catalog.relations[i] for i in relation_ids if i not in made]
     transaction.read |= {r.id for r in read}
     check_there(log, read, snapshot.head)
-    found = []
-    for relation in read:
-        if newest and relation.id in transaction.changes:
-            if changed_since(session, {relation.id}, snapshot.transaction):
-                raise concurrent(f"{relation.title} was changed since the transaction began.")
-        else:
-            found.append(PastContent(relation.shown, relation.id, snapshot.upto(relation)))
-    return found
+    shown = (r for r in read if not (newest and r.id in transaction.changes))
+    return [PastContent(r.shown, r.id, snapshot.upto(r)) for r in shown]
+
+
+def check_own(session: Session, relation_ids: Iterable[str]) -> None:
+    """Raises SERIALIZATION_FAILURE if the transaction and a later commit have both changed one of the relations, so
+    that their newest content is not that of the moment. Call it once the shown content can no longer change.
+    """
+    transaction = session.transaction
+    if transaction is None or transaction.snapshot is None:
+        return
+    own = (transaction.changes.keys() & set(relation_ids)) - transaction.definitions.made
+    changed = changed_since(session, own, transaction.snapshot.transaction) if own else None
+    if changed is not None:
+        raise concurrent(
+            f"{session.database.catalog.relations[changed].title} was changed since the transaction began."
+        )
 
 
 def changed_since(session: Session, tables: Iterable[str], number: int) -> str | None:

@@ -20,6 +20,7 @@ MADE = "".join(
     f"CREATE MATERIALIZED VIEW {t}v AS SELECT id, list FROM {t};"
     for t in TABLES
 )
+LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 ALL = " UNION ALL ".join(f"SELECT '{t}' || id AS k, list FROM {t}" for t in TABLES)
 ALL_OF_VIEWS = " UNION ALL ".join(f"SELECT '{t}' || id AS k, list FROM {t}v" for t in TABLES)
 
@@ -57,11 +58,13 @@ class Clients:
             self._read(client, made, rng.choice((ALL, ALL_OF_VIEWS)))
 
     def _together(self, client: psycopg.Connection, rng: random.Random, made: Transaction) -> None:
-        client.execute("BEGIN")
+        made.isolation = rng.choice(LEVELS)
+        client.execute(f"BEGIN ISOLATION LEVEL {made.isolation}")
         try:
             for _ in range(rng.randint(1, 4)):
                 if rng.random() < 0.4:
-                    self._read(client, made, ALL)
+                    views = made.has_snapshot and not made.appends and rng.random() < 0.5
+                    self._read(client, made, ALL_OF_VIEWS if views else ALL)
                 else:
                     self._append(client, made, rng.choice(KEYS))
             gives_up = rng.random() < 0.15
@@ -117,9 +120,14 @@ def test_random_transactions_of_several_clients(serving, seed):
 
 
 def done(
-    client: int, *steps: Read | Append, committed: bool = True, at: tuple[int, int] = (90, 91), alone: bool = False
+    client: int,
+    *steps: Read | Append,
+    committed: bool = True,
+    at: tuple[int, int] = (90, 91),
+    alone: bool = False,
+    level: str = "READ COMMITTED",
 ):
-    return Transaction(client, list(steps), alone, committed, *at)
+    return Transaction(client, list(steps), alone, committed, *at, level)
 
 
 PLANTED = {
@@ -180,6 +188,38 @@ PLANTED = {
         {"a0": (1,), "a1": (2,)},
         "both were committed",
     ),
+    "a snapshot moved": (
+        [
+            done(1, Append(3, 4, "a0", 1), at=(5, 6)),
+            done(2, Read(1, 2, {"a0": ()}), Read(7, 8, {"a0": (1,)}), level="REPEATABLE READ"),
+        ],
+        {"a0": (1,)},
+        "there is no order",
+    ),
+    "a snapshot missed what was acknowledged": (
+        [
+            done(1, Append(1, 2, "a0", 1), at=(3, 4)),
+            done(2, Read(5, 6, {"a0": ()}), level="SERIALIZABLE"),
+        ],
+        {"a0": (1,)},
+        "there is no order",
+    ),
+    "a change since the snapshot was lost": (
+        [
+            done(1, Read(1, 2, {"b0": ()}), Append(7, 8, "a0", 1), at=(9, 10), level="REPEATABLE READ"),
+            done(2, Append(3, 4, "a1", 2), at=(5, 6)),
+        ],
+        {"a0": (1,), "a1": (2,), "b0": ()},
+        "both were committed",
+    ),
+    "write skew": (
+        [
+            done(1, Read(1, 2, {"b0": ()}), Append(3, 4, "a0", 1), at=(9, 10), level="SERIALIZABLE"),
+            done(2, Read(1, 2, {"a0": ()}), Append(3, 4, "b0", 2), at=(11, 12), level="SERIALIZABLE"),
+        ],
+        {"a0": (1,), "b0": (2,)},
+        "there is no order",
+    ),
 }
 
 
@@ -196,6 +236,16 @@ def test_the_checker_has_nothing_against_what_is_promised():
         done(1, Append(1, 2, "a0", 1), at=(3, 4)),
         done(1, Read(5, 6, {"a0": (), "b0": ()}), alone=True),
         done(2, Append(1, 2, "b0", 2), Read(3, 4, {"a0": (), "b0": (2,)}), at=(7, 8)),
+    ]
+    assert problems(history, {"a0": (1,), "b0": (2,)}) == []
+
+
+def test_the_checker_has_nothing_against_a_snapshot():
+    """Later commits are not read; REPEATABLE READ permits write skew."""
+    history = [
+        done(1, Append(3, 4, "a0", 1), at=(5, 6)),
+        done(2, Read(1, 2, {"a0": ()}), Read(7, 8, {"a0": (), "b0": ()}), level="REPEATABLE READ"),
+        done(3, Read(1, 2, {"a0": ()}), Append(7, 8, "b0", 2), at=(9, 10), level="REPEATABLE READ"),
     ]
     assert problems(history, {"a0": (1,), "b0": (2,)}) == []
 
