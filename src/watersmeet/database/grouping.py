@@ -1,13 +1,16 @@
-"""Group commit: the rows of INSERTs of several sessions, which need no query, in one commit.
+"""Group commit: the rows of INSERTs, and the UPDATEs and DELETEs by key, of several sessions in one commit.
 
 An INSERT outside of a transaction is a separate transaction. The group commits all of them in one step, in the order of
 their arrival, and each is acknowledged once the commit exists. If the group fails, each transaction is committed
 separately, so that only those with wrong rows fail.
+
+UPDATEs and DELETEs of the row with a key are applied in the order of their arrival to the newest rows of their keys,
+which one query looks up; the commit has the difference. If the group fails, each statement runs the usual way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Final
 
@@ -15,14 +18,19 @@ import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation, Table
 from watersmeet.database.constraints import keyed, keys_of, known_keys, with_values
+from watersmeet.database.keyhashes import KeyRows
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.reading import conformed
 from watersmeet.database.rowchecks import check_rows
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import Change, Row
-from watersmeet.database.writing import apply, in_stored_form, table_of, upserted
+from watersmeet.database.writing import apply, in_stored_form, replacement, table_of, upserted
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.hashing import Hashes
+from watersmeet.kernel.evaluation.duck import rows_of
+from watersmeet.store.changes import quoted
 from watersmeet.store.commits import Commit
+from watersmeet.values.types import arrow_schema
 
 #: Properties that don't change how rows are written.
 _HARMLESS: Final = frozenset(
@@ -137,3 +145,143 @@ def _note(database: OpenDatabase, commit: Commit, written: Mapping[tuple[str, tu
         known = database.key_hashes[key]
         known.add(hashes)
         known.upto = commit.number
+
+
+class NotSmall(Exception):  # noqa: N818 - no error
+    """A value needs the conversions or the errors of SQL, so the statement runs the usual way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The new value of a column: `value`, or the column's value plus `sign` times `value` if `sign` is not 0.
+
+    assign: checks that it is a value of the column's type. Raises NotSmall.
+    """
+
+    column: str
+    value: Any
+    sign: int
+    assign: Callable[[object], object]
+
+    def of(self, old: pa.Table) -> object:
+        """The value for a row. Raises NotSmall."""
+        if not self.sign:
+            return self.value
+        before = old.column(self.column)[0].as_py()
+        if before is None or self.value is None:
+            return None
+        return self.assign(before + self.sign * self.value)
+
+
+@dataclass(eq=False)
+class KeyChange:
+    """An UPDATE or DELETE (`assigned` None) of the row with a key, as a transaction.
+
+    catalog: the catalog from which it was planned. outdated: whether it must run the usual way. rows: the number of
+    changed rows.
+    """
+
+    session: Session
+    catalog: Catalog
+    relation: Relation
+    key: object
+    assigned: Sequence[Assigned] | None
+    rows: int = 0
+    outdated: bool = False
+    failure: Exception | None = None
+
+
+def commit_changes(database: OpenDatabase, changes: Sequence[KeyChange]) -> None:
+    """Commits all UPDATEs and DELETEs in one step."""
+    if any(known.is_too_large for known in list(database.key_rows.values())):
+        database.flush()  # tables are then read as of a later moment
+    with database.guard:
+        for one in changes:
+            one.outdated = one.catalog is not database.catalog
+        current = [one for one in changes if not one.outdated]
+        head = database.log.head()
+        try:
+            _commit_changes(database, current)
+        except Exception as cause:
+            for one in current:
+                one.outdated = database.log.head() == head
+                one.failure = None if one.outdated else cause
+
+
+def _commit_changes(database: OpenDatabase, changes: Sequence[KeyChange]) -> None:
+    by_relation: dict[str, list[KeyChange]] = {}
+    for one in changes:
+        by_relation.setdefault(one.relation.id, []).append(one)
+    written: dict[str, Change] = {}
+    for relation_id, group in by_relation.items():
+        known = _newest_rows(database, group)
+        if known is None:
+            for one in group:
+                one.outdated = True
+            continue
+        change = _changed(group, known)
+        if change.table.num_rows:
+            written[relation_id] = in_stored_form(group[0].relation, change)
+    if written:
+        commit = database.commit(written)
+        for relation_id, change in written.items():
+            known = database.key_rows[relation_id]
+            known.note(change.table, change.diffs)
+            known.upto = commit.number
+    for one in changes:
+        one.session.writes.pending = one.session.writes.pending or bool(one.rows)
+
+
+def _newest_rows(database: OpenDatabase, group: Sequence[KeyChange]) -> KeyRows | None:
+    """The newest rows of a table, with those of all keys of a group; None if the statements must run the usual way."""
+    relation, catalog = group[0].relation, database.catalog
+    known = database.key_rows.get(relation.id)
+    if known is not None and (known.is_too_large or known.relation is not relation):
+        known = None
+    if known is not None and not known.catch_up(database.log, database.segments):
+        known = None
+    lacking = dict.fromkeys(one.key for one in group if known is None or one.key not in known.rows)
+    if not lacking:
+        return known
+    key = relation.primary_key[0]
+    texts = (str(k) if isinstance(k, int) else "'" + str(k).replace("'", "''") + "'" for k in lacking)
+    columns = ", ".join(quoted(c.name) for c in relation.columns)
+    sql = f"SELECT {columns} FROM {quoted(relation.shown)} WHERE {quoted(key)} IN ({', '.join(texts)})"
+    with database.content.reader(catalog, [relation.id], lookups=[(relation.id, key)]) as (connection, moment):
+        rows = conformed(rows_of(connection, sql), arrow_schema(relation.columns, positional=False))
+    if known is None:
+        known = database.key_rows[relation.id] = KeyRows(relation, moment.upto(relation))
+        if not known.catch_up(database.log, database.segments):
+            del database.key_rows[relation.id]
+            return None
+    found = {k: rows.slice(i, 1) for i, k in enumerate(rows.column(key).to_pylist())}
+    for value in lacking:
+        known.rows.setdefault(value, found.get(value))
+    return known
+
+
+def _changed(group: Sequence[KeyChange], known: KeyRows) -> Change:
+    """The change by statements in order."""
+    relation = group[0].relation
+    now: dict[object, pa.Table | None] = {}
+    for one in group:
+        old = now.get(one.key, known.rows[one.key])
+        if old is None:
+            continue
+        new: pa.Table | None = None
+        try:
+            for assigned in one.assigned or ():
+                value = assigned.of(old)
+                new = old if new is None else new
+                place = old.column_names.index(assigned.column)
+                new = new.set_column(place, old.schema.field(place), pa.array([value], old.schema.types[place]))
+            if new is not None:
+                check_rows(relation, new, None)
+        except (NotSmall, Error):
+            one.outdated = True
+            continue
+        now[one.key], one.rows = new, 1
+    none = arrow_schema(relation.columns, positional=False).empty_table()
+    old_rows = [row for key in now if (row := known.rows[key]) is not None]
+    new_rows = [row for row in now.values() if row is not None]
+    return replacement(pa.concat_tables([none, *old_rows]), pa.concat_tables([none, *new_rows]))

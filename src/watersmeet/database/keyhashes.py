@@ -1,6 +1,7 @@
-"""Hashes in memory of all keys that a table ever had. A hash that is not among them proves that a key is new.
+"""What is kept in memory of a table's keys: hashes of all keys that it ever had, and the newest rows of some keys.
 
-A known hash proves nothing, because the row may have been deleted, or another key may have the same hash.
+A hash that is not among them proves that a key is new. A known hash proves nothing, because the row may have been
+deleted, or another key may have the same hash.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.values.types import arrow_schema
 
 #: The hashes of larger tables would take too much memory.
 MOST_KEYS: Final = 1 << 22
@@ -83,6 +86,58 @@ class KeyHashes:
                 self.add(self.hashes(segments.read_change(blob, self._relation.primary_key)[0]))
         self.upto = head
         return True
+
+
+#: A table with more known rows, or a commit with more changes, is read again.
+_MOST_ROWS: Final = 1 << 15
+
+
+class KeyRows:
+    """The newest rows of keys of a table: those that commits after its moment of views have changed, up to commit
+    `upto`, and those that were looked up. The caller holds the guard.
+
+    rows: one row or None (deleted) by the value of the only column of the primary key.
+    """
+
+    def __init__(self, relation: Relation, upto: int) -> None:
+        self.upto = upto
+        self.relation = relation
+        self.rows: dict[object, pa.Table | None] = {}
+        self._schema = arrow_schema(relation.columns, positional=False)
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether it should be begun again."""
+        return len(self.rows) > _MOST_ROWS
+
+    def catch_up(self, log: CommitLog, segments: SegmentFiles) -> bool:
+        """Adds the rows of later commits. False if this is not possible: it must be begun again."""
+        head = log.head()
+        if head - self.upto > _MOST_COMMITS:
+            return False
+        for number in range(self.upto + 1, head + 1):
+            commit = log.find(number)
+            if commit is None:
+                return False
+            change = commit.relations.get(self.relation.id)
+            if change is None:
+                continue
+            if change.inserted_rows + change.deleted_rows > _MOST_ROWS:
+                return False
+            found = [segments.read_change(blob) for blob in change.blobs]
+            if any(rows.schema != self._schema for rows, _ in found):
+                return False
+            if found:
+                self.note(pa.concat_tables([rows for rows, _ in found]), np.concatenate([diff for _, diff in found]))
+        self.upto = head
+        return True
+
+    def note(self, rows: pa.Table, diff: npt.NDArray[np.int64]) -> None:
+        """Adds the change of a commit, of few rows: of each key, the inserted row remains."""
+        keys = rows.column(self.relation.primary_key[0]).to_pylist()
+        inserted = diff > 0
+        self.rows.update((keys[i], None) for i in np.flatnonzero(~inserted).tolist())
+        self.rows.update((keys[i], rows.slice(i, 1)) for i in np.flatnonzero(inserted).tolist())
 
 
 def _distinct(hashes: Hashes) -> Hashes:

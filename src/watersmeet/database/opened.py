@@ -14,7 +14,7 @@ import pyarrow as pa
 from watersmeet.catalog import Catalog, Relation, Subscription
 from watersmeet.connectors.base.targets import deliveries
 from watersmeet.database.externalreaders import ExternalReaders, Problems
-from watersmeet.database.keyhashes import KeyHashes
+from watersmeet.database.keyhashes import KeyHashes, KeyRows
 from watersmeet.database.plans import (
     Plans,
     RunningCircuit,
@@ -133,6 +133,7 @@ class OpenDatabase:
         self.clock = Clock(round(tick_seconds * 1e6))
         self.clocks: dict[str, int] = {}
         self.key_hashes: dict[tuple[str, tuple[str, ...]], KeyHashes] = {}
+        self.key_rows: dict[str, KeyRows] = {}
         self.meter = Meter()
         self._closed = False
         with contextlib.ExitStack() as opened:

@@ -29,7 +29,7 @@ from watersmeet.server.catalog.answers import CatalogAnswers, CatalogTables
 from watersmeet.server.catalog.queries import CatalogQuery, read_catalog_query
 from watersmeet.server.clients import Clients, ClientState, Limits, kind_of
 from watersmeet.server.copying import CopyResult, CopyStreams
-from watersmeet.server.grouped import InsertWaiting, LookupWaiting, inserts, lookups, waiting
+from watersmeet.server.grouped import ChangeWaiting, InsertWaiting, SmallWaiting, changes, inserts, lookups, waiting
 from watersmeet.server.results import Columns, Portal, columns_of, has_rows, portal_of
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
@@ -125,7 +125,7 @@ class Backend(ClientState):
         finally:
             self.sync()
 
-    def small_text(self, text: str) -> InsertWaiting | LookupWaiting | None:
+    def small_text(self, text: str) -> SmallWaiting | None:
         """A simple query that consists of a small statement, to run with those of other clients; else None."""
         if self.session.transaction is not None:
             return None
@@ -135,7 +135,7 @@ class Backend(ClientState):
         given = found[0].given(found[1])
         return None if given is None else waiting(self.session, found[0], given)
 
-    def small_portal(self, portal: Portal) -> InsertWaiting | LookupWaiting | None:
+    def small_portal(self, portal: Portal) -> SmallWaiting | None:
         """The statement of a portal, if it is small, to run with those of other clients; else None."""
         if portal.plan is None or portal.result is not None or self.session.transaction is not None:
             return None
@@ -359,7 +359,7 @@ class Host(Clients):
         super().__init__(limits, users)
         self.database, self.dialect, self._files = database, dialect, files
         self._tables = CatalogTables()
-        self.inserts, self.lookups = inserts(database), lookups(database)
+        self.inserts, self.changes, self.lookups = inserts(database), changes(database), lookups(database)
 
     def open(self, options: dict[str, str], login: Login | None) -> Backend:
         """The backend of a client with the options of its startup message. login: None for a trusted client. Blocks.
@@ -385,7 +385,7 @@ class Host(Clients):
         settings.begin()
         return backend
 
-    async def grouped(self, one: InsertWaiting | LookupWaiting, most_ms: int) -> None:
+    async def grouped(self, one: SmallWaiting, most_ms: int) -> None:
         """Runs a small statement with those of other clients. Raises its error. most_ms: how long it may wait; 0: for
         any time.
         """
@@ -393,6 +393,8 @@ class Host(Clients):
         one.until_s = time.monotonic() + most_ms / 1000 if most_ms else None
         if isinstance(one, InsertWaiting):
             await self.inserts.wait(one)
+        elif isinstance(one, ChangeWaiting):
+            await self.changes.wait(one)
         else:
             await self.lookups.wait(one)
 
@@ -400,6 +402,7 @@ class Host(Clients):
         """Stops the threads, after the last client has left."""
         super().close()
         self.inserts.close()
+        self.changes.close()
         self.lookups.close()
         self._tables.close()
 

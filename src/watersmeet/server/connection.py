@@ -24,7 +24,7 @@ from watersmeet.server import messages
 from watersmeet.server.backend import Backend, Host
 from watersmeet.server.clients import Activity, Speaks, State
 from watersmeet.server.copying import CopyForm, CopyResult
-from watersmeet.server.grouped import InsertWaiting, LookupWaiting
+from watersmeet.server.grouped import ChangeWaiting, InsertWaiting, SmallWaiting
 from watersmeet.server.messages import Body, Message, authentication, violation
 from watersmeet.server.results import Encode, Portal, complete_tag, data_rows, follow, has_rows
 from watersmeet.server.users import Login, Users, expired, refused
@@ -335,14 +335,12 @@ class Connection:
             await self._host.work(results.close)
         await self._ready()
 
-    async def _small(
-        self, waiting: InsertWaiting | LookupWaiting, *, described: bool, counts: int | None = None
-    ) -> bool:
+    async def _small(self, waiting: SmallWaiting, *, described: bool, counts: int | None = None) -> bool:
         """Runs a small statement with those of other clients, and sends its result. False if it must run the usual
         way. described: whether the client knows the columns. counts: the number of INSERTs whose results were told.
         """
         traffic = self._host.traffic
-        kind = "insert" if isinstance(waiting, InsertWaiting) else "select"
+        kind = waiting.command.lower()
         most_ms = self._client.settings.limit("statement_timeout")
         self._timed_out = False
         try:
@@ -357,6 +355,9 @@ class Connection:
             traffic.ended(kind)
         if isinstance(waiting, InsertWaiting):
             self._wire.tell(b"" if counts else _INSERTED)
+            return True
+        if isinstance(waiting, ChangeWaiting):
+            self._wire.tell(messages.command_complete(f"{waiting.command} {waiting.rows}"))
             return True
         if not described:
             self._wire.tell(waiting.description)

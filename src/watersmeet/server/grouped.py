@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from watersmeet.catalog import Catalog
 from watersmeet.database import grouping
-from watersmeet.database.grouping import RowInsert
+from watersmeet.database.grouping import KeyChange, RowInsert
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result
@@ -49,6 +49,8 @@ class Waiting:
 class InsertWaiting(Waiting):
     """Rows to insert in one transaction."""
 
+    command: ClassVar[str] = "INSERT"
+
     insert: RowInsert | None = None
 
     def joins(self, other: InsertWaiting) -> bool:
@@ -65,10 +67,29 @@ class InsertWaiting(Waiting):
 
 
 @dataclass(eq=False)
+class ChangeWaiting(Waiting):
+    """An UPDATE or DELETE of the row with a key."""
+
+    change: KeyChange | None = None
+
+    @property
+    def command(self) -> str:
+        """UPDATE or DELETE."""
+        return "DELETE" if self.change is None or self.change.assigned is None else "UPDATE"
+
+    @property
+    def rows(self) -> int:
+        """The number of changed rows."""
+        return 0 if self.change is None else self.change.rows
+
+
+@dataclass(eq=False)
 class LookupWaiting(Waiting):
     """A look-up. formats: those of its columns; empty: all are text. description: RowDescription, with all columns as
     text. messages: the rows as DataRow messages.
     """
+
+    command: ClassVar[str] = "SELECT"
 
     lookup: small.Lookup | None = None
     formats: tuple[int, ...] = ()
@@ -76,15 +97,18 @@ class LookupWaiting(Waiting):
     messages: Sequence[bytes] = field(default=())
 
 
-def waiting(
-    session: Session, plan: small.Plan, given: Any, formats: tuple[int, ...] = ()
-) -> InsertWaiting | LookupWaiting | None:
+SmallWaiting = InsertWaiting | LookupWaiting | ChangeWaiting
+
+
+def waiting(session: Session, plan: small.Plan, given: Any, formats: tuple[int, ...] = ()) -> SmallWaiting | None:
     """A small statement outside of a transaction, to run in a group; None if it must run the usual way. given: its row,
-    or the value that it looks up.
+    the value that it looks up, or its change.
     """
+    if not isinstance(plan, small.LookupPlan) and session.variables.is_on("implicit_flush"):
+        return None
+    if isinstance(plan, small.ChangePlan):
+        return ChangeWaiting(session, change=plan.change(session, given))
     if isinstance(plan, small.InsertPlan):
-        if session.variables.is_on("implicit_flush"):
-            return None
         return InsertWaiting(session, insert=RowInsert(session, plan.catalog, plan.relation, [given]))
     if session.waits and session.writes.pending:
         return None
@@ -157,6 +181,18 @@ def inserts(database: OpenDatabase) -> Group[InsertWaiting]:
                 one.failure, one.outdated = one.insert.failure, one.insert.outdated
 
     return Group(run, "watersmeet-inserts")
+
+
+def changes(database: OpenDatabase) -> Group[ChangeWaiting]:
+    """The group of UPDATEs and DELETEs by key."""
+
+    def run(group: Sequence[ChangeWaiting]) -> None:
+        grouping.commit_changes(database, [one.change for one in group if one.change is not None])
+        for one in group:
+            if one.change is not None:
+                one.failure, one.outdated = one.change.failure, one.change.outdated
+
+    return Group(run, "watersmeet-changes")
 
 
 def lookups(database: OpenDatabase) -> Group[LookupWaiting]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from watersmeet.database.grouping import NotSmall
 from watersmeet.database.sessions.result import Interval
 from watersmeet.dialects.statements.preparing import Parameter
 from watersmeet.dialects.tree.queries import literal_of
@@ -27,7 +28,7 @@ from watersmeet.formats.valuetexts import spaced
 from watersmeet.server.messages import Body, decoded
 from watersmeet.server.oids import TEXT, oid_of, sql_type
 from watersmeet.session.statements.preparing import literal
-from watersmeet.session.statements.small import NotSmall, assign_to
+from watersmeet.session.statements.small import assign_to
 from watersmeet.values.packing import offsets
 from watersmeet.values.types import BIGINT, JSON, NUMERIC, TIMESTAMP, UUID, VARCHAR, SqlType
 

@@ -23,15 +23,15 @@ from sqlglot import exp
 from watersmeet.catalog import Catalog, MaterializedView, Relation, Table
 from watersmeet.database.assignment import data_type
 from watersmeet.database.constraints import keys_of, references_to
-from watersmeet.database.grouping import takes_rows
+from watersmeet.database.grouping import Assigned, KeyChange, NotSmall, takes_rows
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.reading import batch_query, described, readable, runs_on
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.cursors import Prepared
 from watersmeet.database.transaction import Row, Transaction
 from watersmeet.database.writing import add_row
-from watersmeet.dialects.tree.queries import is_holder, parameter_key
-from watersmeet.dialects.tree.statements import Insert, Select, Statement
+from watersmeet.dialects.tree.queries import is_default, is_holder, name_of, parameter_key
+from watersmeet.dialects.tree.statements import Delete, Insert, Select, Statement, Update
 from watersmeet.errors import Error
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.session.statements.dml import insert_targets, writable
@@ -68,10 +68,6 @@ _EXACT_WHOLE: Final = 1 << 53
 
 #: The digits of numeric before and after the point.
 _WHOLE_DIGITS, _SCALE = 28, 10
-
-
-class NotSmall(Exception):  # noqa: N818 - no error
-    """A value needs the conversions or the errors of SQL, so the statement runs the usual way."""
 
 
 def shape_of(text: str) -> tuple[str, list[object]] | None:
@@ -247,8 +243,15 @@ class InsertPlan:
         return True
 
 
+class _AddsNothing:
+    def add(self, session: Session, transaction: Transaction, row: Any) -> bool:
+        """As in InsertPlan: it adds no row."""
+        del session, transaction, row
+        return False
+
+
 @dataclass(eq=False)
-class LookupPlan:
+class LookupPlan(_AddsNothing):
     """SELECT of columns of the rows in which a column has a value.
 
     select: DuckDB's SQL without the values; its first column is the one that is looked up. columns, origins: those of
@@ -271,13 +274,32 @@ class LookupPlan:
         except NotSmall:
             return None
 
-    def add(self, session: Session, transaction: Transaction, row: Any) -> bool:
-        """As in InsertPlan: it adds no row."""
-        del session, transaction, row
-        return False
+
+@dataclass(eq=False)
+class ChangePlan(_AddsNothing):
+    """UPDATE or DELETE of the row with a key. key: the cell of its value. sets: for each column of SET, the cell of the
+    value, and the sign with which it is added to the column's value, or 0; None for DELETE.
+    """
+
+    catalog: Catalog
+    relation: Relation
+    key: _Cell
+    sets: tuple[tuple[str, int, _Cell], ...] | None
+
+    def given(self, values: Sequence[object]) -> tuple[object, Sequence[Assigned] | None] | None:
+        """The key and the values of SET; None if the statement must run the usual way."""
+        try:
+            sets = [Assigned(name, cell.of(values), sign, cell.assign) for name, sign, cell in self.sets or ()]
+            return self.key.of(values), None if self.sets is None else sets
+        except NotSmall:
+            return None
+
+    def change(self, session: Session, given: Any) -> KeyChange:
+        """The change with the result of `given`."""
+        return KeyChange(session, self.catalog, self.relation, *given)
 
 
-Plan = InsertPlan | LookupPlan
+Plan = InsertPlan | LookupPlan | ChangePlan
 
 
 class Plans:
@@ -309,7 +331,7 @@ class Plans:
 
     def note_prepare(self, session: Session, text: str, oids: Hashable, prepared: Prepared) -> None:
         """Keeps a prepared statement for `prepared_before`."""
-        if isinstance(prepared.statement, (Insert, Select)) and len(text) <= _MOST_CHARACTERS:
+        if isinstance(prepared.statement, (Insert, Select, Update, Delete)) and len(text) <= _MOST_CHARACTERS:
             with self._lock:
                 self._prepared[_whole_key(session, (text, oids))] = replace(prepared)
                 if len(self._prepared) > _MOST_PLANS:
@@ -317,13 +339,13 @@ class Plans:
 
     def note_text(self, session: Session, text: str, statement: Statement) -> None:
         """Makes a plan for a statement that ran without one, if it is not the first of its shape."""
-        shape = shape_of(text) if isinstance(statement, (Insert, Select)) else None
+        shape = shape_of(text) if isinstance(statement, (Insert, Select, Update, Delete)) else None
         if shape is not None:
             self._note(session, _text_key(*shape), lambda: _plan_of(session, statement, _Constants(shape[1])))
 
     def note_prepared(self, session: Session, prepared: Prepared) -> None:
         """Makes a plan for a prepared statement that was bound without one, if it was bound before."""
-        if isinstance(prepared.statement, (Insert, Select)):
+        if isinstance(prepared.statement, (Insert, Select, Update, Delete)):
             self._note(session, _prepared_key(prepared), lambda: _plan_of_prepared(session, prepared))
 
     def _find(self, session: Session, key: Hashable) -> Plan | None:
@@ -427,6 +449,8 @@ def _plan_of(session: Session, statement: Statement, sources: _Constants | _Mark
     try:
         if isinstance(statement, Insert):
             return _insert_plan(session, statement, sources)
+        if isinstance(statement, (Update, Delete)):
+            return _change_plan(session, statement, sources)
         if isinstance(statement, Select) and isinstance(sources, _Constants):
             return _lookup_plan(session, statement, sources)
     except Error:
@@ -467,6 +491,57 @@ def _insert_plan(session: Session, statement: Insert, sources: _Constants | _Mar
     if not sources.are_used():
         return None
     return InsertPlan(session.database.catalog, relation, tuple(cells[c.name] for c in relation.columns))
+
+
+def _change_plan(session: Session, statement: Update | Delete, sources: _Constants | _Marks) -> ChangePlan | None:
+    is_update = isinstance(statement, Update)
+    known = ("table", "where", "assignments")
+    if session.dialect != DEFAULT_DIALECT or statement.where is None or _has_more(statement, type(statement), known):
+        return None
+    relation = writable(session, statement.table, statement, "update" if is_update else "delete from", changing=True)
+    may = session.rights.may
+    if not (takes_rows(relation) and may("UPDATE" if is_update else "DELETE", relation.id)):
+        return None
+    others = relation.stored or relation.connector or relation.uniques or references_to(session.catalog, relation.id)
+    if others or not may("SELECT", relation.id) or len(relation.primary_key) != 1:
+        return None
+    sets: list[tuple[str, int, _Cell]] = []
+    for name, value in statement.assignments if isinstance(statement, Update) else ():
+        made = _assigned(relation, name.name, value, sources)
+        if made is None or made[0] in (relation.primary_key[0], *(column for column, _, _ in sets)):
+            return None
+        sets.append(made)
+    where = statement.where.this if isinstance(statement.where, exp.Where) else statement.where
+    key = relation.column(relation.primary_key[0])
+    if not isinstance(where, exp.EQ) or not _is_column(where.this, key.name) or relation.declared.get(key.name):
+        return None
+    if not key.type.is_integer and key.type.name != "varchar":
+        return None
+    cell = _cell_of(where.expression, replace(key, nullable=False), None, sources)
+    if cell is None or not sources.are_used():
+        return None
+    return ChangePlan(session.database.catalog, relation, cell, tuple(sets) if is_update else None)
+
+
+def _assigned(
+    relation: Relation, name: str, value: exp.Expression, sources: _Constants | _Marks
+) -> tuple[str, int, _Cell] | None:
+    """A column of SET, with the value that it gets, or that is added to it."""
+    column = next((c for c in relation.columns if c.name == name and not is_default(value)), None)
+    if column is None:
+        return None
+    sign = {exp.Add: 1, exp.Sub: -1}.get(type(value), 0)
+    if sign:
+        added = column.type.is_integer or column.type.name == "double precision"
+        if not added or not _is_column(value.this, name):
+            return None
+        value = value.expression
+    cell = _cell_of(value, column, relation.declared.get(name), sources)
+    return None if cell is None else (name, sign, cell)
+
+
+def _is_column(node: exp.Expression, name: str) -> bool:
+    return isinstance(node, exp.Column) and not node.args.get("table") and name_of(node.this) == name
 
 
 def _has_more(statement: Statement, kind: type[Statement], known: Sequence[str]) -> bool:
