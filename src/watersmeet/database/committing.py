@@ -11,7 +11,7 @@ from watersmeet.catalog import Stream
 from watersmeet.database.constraints import check_at_commit
 from watersmeet.database.filling import clear_away, install_remaining, undo
 from watersmeet.database.sessions.context import Session
-from watersmeet.database.snapshots import check_reads
+from watersmeet.database.sessions.snapshots import check_reads
 from watersmeet.database.transaction import (
     Isolation,
     Savepoint,

@@ -19,7 +19,7 @@ from watersmeet.catalog import ARRIVAL, Catalog, MaterializedView, Relation, Vie
 from watersmeet.catalog.roles import OWNER
 from watersmeet.database.scans import messages_now, pinned_past, system_relations
 from watersmeet.database.sessions.context import Session, check_named
-from watersmeet.database.snapshots import check_own, lock_rows, past_content
+from watersmeet.database.sessions.snapshots import check_own, lock_rows, past_content
 from watersmeet.database.transaction import check_writers
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_in_from

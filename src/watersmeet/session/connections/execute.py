@@ -18,7 +18,7 @@ from watersmeet.database.filling import fill_together, forget_joint
 from watersmeet.database.reading import failed_query, runs_on
 from watersmeet.database.sessions.context import JointFill, Nested, Session, check_statement
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.snapshots import begin_statement
+from watersmeet.database.sessions.snapshots import begin_statement
 from watersmeet.database.transaction import Transaction
 from watersmeet.database.writing import write_pending
 from watersmeet.dialects.statements.dml import CopyFrom
