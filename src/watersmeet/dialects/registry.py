@@ -101,7 +101,9 @@ _LANGUAGES: Final[dict[str, Language]] = {
         readers={
             "ALTER": clusters.read_alter,
             "ANALYZE": clusters.read_analyze,
+            "BACKUP": clusters.read_backup,
             "CANCEL": clusters.read_cancel,
+            "DELETE": clusters.read_deleted_backup,
             "DESCRIBE": clusters.read_describe,
             "KILL": clusters.read_kill,
             "REASSIGN": clusters.read_owned,

@@ -7,7 +7,16 @@ into one circuit; `explain` prints both. All functions are pure.
 from __future__ import annotations
 
 from watersmeet.planner.display import PlanTree
-from watersmeet.planner.explain import ExplainOptions, explain
+from watersmeet.planner.explain import JSON_VERSION, ExplainOptions, explain
 from watersmeet.planner.lowering import Producers, assemble, compile_connector_table, compile_view
 
-__all__ = ["ExplainOptions", "PlanTree", "Producers", "assemble", "compile_connector_table", "compile_view", "explain"]
+__all__ = [
+    "JSON_VERSION",
+    "ExplainOptions",
+    "PlanTree",
+    "Producers",
+    "assemble",
+    "compile_connector_table",
+    "compile_view",
+    "explain",
+]

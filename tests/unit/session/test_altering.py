@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
 import pytest
 from tests.thorough import mostly_slow
@@ -135,3 +136,19 @@ def test_show_create_shows_what_makes_the_same(connection, run, made, altered, s
         relation.event_time,
     )
     assert [(c.name, c.type) for c in again.columns] == [(c.name, c.type) for c in relation.columns]
+
+
+def test_several_clauses_of_one_alter_take_effect_together():
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        connection.execute("CREATE TABLE t (a int PRIMARY KEY, b numeric(10, 2)); INSERT INTO t VALUES (1, 2.5)")
+        connection.execute(
+            "ALTER TABLE t ADD COLUMN c numeric(10, 2) DEFAULT round(1.25, 1), ADD d varchar, DROP COLUMN b, "
+            "ADD COLUMN e struct<x int, y varchar>"
+        )
+        assert connection.execute("SELECT * FROM t").fetchall() == [(1, Decimal("1.3"), None, None)]
+        with pytest.raises(watersmeet.Error, match='column "d" of table "t" already exists'):
+            connection.execute("ALTER TABLE t DROP COLUMN c, ADD COLUMN d int")
+        assert [d[0] for d in connection.execute("SELECT * FROM t").description] == ["a", "c", "d", "e"]
+        connection.execute("ALTER TABLE t ALTER COLUMN d SET DEFAULT 'x, y', DROP COLUMN c")
+        connection.execute("INSERT INTO t (a) VALUES (2)")
+        assert connection.execute("SELECT a, d FROM t WHERE a = 2").fetchall() == [(2, "x, y")]

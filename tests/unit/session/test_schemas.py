@@ -98,3 +98,71 @@ def test_the_names_of_where_one_is(dialect, query, expected):
 def test_without_a_schema_that_exists_there_is_no_current_one():
     with connected() as connection:
         assert connection.execute("SET search_path TO nowhere; SELECT current_schema()").fetchall() == [(None,)]
+
+
+IN_A_SCHEMA = """
+    CREATE SCHEMA s; CREATE SCHEMA other;
+    CREATE TABLE s.t (a int PRIMARY KEY, b int);
+    CREATE INDEX i ON s.t (b);
+    CREATE VIEW s.w AS SELECT a, b FROM s.t;
+    SET search_path TO s;
+    CREATE MATERIALIZED VIEW m AS SELECT t.a, w.b FROM t JOIN w ON t.a = w.a;
+    SET search_path TO public;
+    CREATE TABLE other.t (a int);
+    INSERT INTO s.t VALUES (1, 10);
+    INSERT INTO other.t VALUES (7);
+    FLUSH;
+"""
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_objects_of_a_renamed_schema_keep_their_rows_and_readers(tmp_path, rebuild):
+    with connected(tmp_path / "db") as connection:
+        connection.execute(IN_A_SCHEMA)
+        connection.execute("ALTER SCHEMA s RENAME TO moved; INSERT INTO moved.t VALUES (2, 20); FLUSH")
+        connection.execute("CREATE SCHEMA s; CREATE TABLE s.t (x varchar)")  # the view does not read this one
+        with pytest.raises(watersmeet.Error, match=r's\.m" does not exist'):
+            connection.execute("SELECT * FROM s.m")
+    with connected(tmp_path / "db", rebuild=rebuild) as connection:
+        connection.execute("INSERT INTO moved.t VALUES (3, 30); DELETE FROM moved.t WHERE a = 1; FLUSH")
+        assert sorted(connection.execute("SELECT * FROM moved.m").fetchall()) == [(2, 20), (3, 30)]
+        assert connection.execute("SHOW INDEXES FROM moved.t").fetchall() == [("i", "moved.t", "b")]
+
+
+def test_two_schemas_exchange_their_names(tmp_path):
+    with connected(tmp_path / "db") as connection:
+        connection.execute(IN_A_SCHEMA + "ALTER SCHEMA s SWAP WITH other")
+    with connected(tmp_path / "db") as connection:
+        assert connection.execute("SELECT * FROM s.t").fetchall() == [(7,)]
+        assert connection.execute("SELECT * FROM other.m").fetchall() == [(1, 10)]
+
+
+def test_a_schema_is_renamed_with_its_transaction_or_not_at_all():
+    with connected() as connection:
+        connection.execute(IN_A_SCHEMA)
+        connection.execute("BEGIN; ALTER SCHEMA s RENAME TO moved")
+        assert connection.execute("SELECT * FROM moved.m").fetchall() == [(1, 10)]
+        connection.execute("ROLLBACK")
+        assert connection.execute("SELECT * FROM s.m").fetchall() == [(1, 10)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "condition"),
+    [
+        ("ALTER SCHEMA nowhere RENAME TO x", "UNDEFINED_OBJECT"),
+        ("ALTER SCHEMA public RENAME TO x", "DEPENDENT_OBJECTS"),
+        ("ALTER SCHEMA s SWAP WITH public", "DEPENDENT_OBJECTS"),
+        ("ALTER SCHEMA s RENAME TO other", "DUPLICATE_OBJECT"),
+        ("ALTER SCHEMA s RENAME TO public", "DUPLICATE_OBJECT"),
+        ("ALTER SCHEMA called RENAME TO x", "DEPENDENT_OBJECTS"),
+    ],
+)
+def test_schemas_that_keep_their_names(sql, condition):
+    with connected() as connection:
+        connection.execute(IN_A_SCHEMA)
+        connection.execute(
+            "CREATE SCHEMA called; CREATE FUNCTION called.f(a int) RETURNS int LANGUAGE sql AS 'SELECT a'"
+        )
+        with pytest.raises(watersmeet.Error) as refused:
+            connection.execute(sql)
+        assert refused.value.condition == condition

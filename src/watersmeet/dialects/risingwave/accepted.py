@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from watersmeet.catalog import DropWord
 from watersmeet.dialects.statements.constraints import read_set_constraints
-from watersmeet.dialects.tree.definitions import AlterWithoutEffect
+from watersmeet.dialects.tree.definitions import AlterWithoutEffect, RenameSchema
 from watersmeet.dialects.tree.statements import Accepted, KillQuery, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, read_value, span_of
 from watersmeet.dialects.variables import ONE_VALUE, WITHOUT_EFFECT
@@ -152,13 +152,15 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
         cursor.name(reserved=True)
         return _accepted(cursor, base, "ALTER DATABASE", _ONE_DATABASE)
     elif cursor.take("SCHEMA"):
-        name = cursor.name(reserved=True).name
+        schema = cursor.name(reserved=True)
         if cursor.at("OWNER", "TO"):
             return _accepted(cursor, base, "ALTER SCHEMA", "objects have no owners; GRANT gives privileges on them")
-        span = span_of([cursor.tokens[0], *cursor.rest[:2]])
-        hint = f"CREATE SCHEMA, and ALTER … SET SCHEMA for each relation of schema {name}."
-        shown = " ".join(t.text.upper() for t in cursor.rest[:2])
-        return Refused(**base, error=not_supported(f"ALTER SCHEMA … {shown}", cursor.text, span, hint=hint))
+        swaps = cursor.take("SWAP", "WITH")
+        if not swaps:
+            cursor.expect("RENAME", "TO")
+        new = cursor.name()
+        cursor.end()
+        return RenameSchema(**base, name=schema, new=new, swaps=swaps)
     else:
         cursor.index = start
         if (found := _read_clause(cursor, base)) is not None:
@@ -196,6 +198,15 @@ def read_kill(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     name = cursor.query_id()
     cursor.end()
     return KillQuery(**base, ids=(name,))
+
+
+def read_deleted_backup(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """Refuses `DELETE META SNAPSHOTS ids`; returns None for DELETE of rows. The cursor stands at DELETE."""
+    if not (cursor.at("DELETE", "META") or cursor.at("DELETE", "BACKUP")):
+        return None
+    span = span_of(cursor.tokens[:2])
+    hint = "Copies by `watersmeet backup` are directories or objects: delete them there."
+    return Refused(**base, error=not_supported("DELETE of a backup", cursor.text, span, hint=hint))
 
 
 def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
@@ -241,6 +252,12 @@ def read_refresh(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
         return None
     hint = "A table with a connector reads new rows by itself."
     return Refused(**base, error=not_supported("REFRESH TABLE", cursor.text, span_of(cursor.tokens[:2]), hint=hint))
+
+
+def read_backup(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Refuses BACKUP META; the cursor stands after BACKUP."""
+    hint = "`watersmeet backup PATH TARGET` copies a database, also while it is in use."
+    return Refused(**base, error=not_supported("BACKUP", cursor.text, span_of(cursor.tokens[:1]), hint=hint))
 
 
 def read_owned(cursor: Cursor, base: dict[str, Any]) -> Statement:

@@ -27,6 +27,11 @@ from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_options, span_of
 from watersmeet.errors import Span, did_you_mean
 
+#: Tokens that may follow a column, but not the word INTERVAL of an interval.
+_AFTER_A_COLUMN: Final = frozenset({
+    TokenType.ASC, TokenType.DASH, TokenType.DESC, TokenType.MOD, TokenType.PLUS, TokenType.SLASH, TokenType.STAR,
+})  # fmt: skip
+
 _FORMS: Final = ("plain", "upsert", "debezium")
 
 #: The encodings that have another name in the catalog.
@@ -196,6 +201,10 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             "TRIM": _read_trim,
             "ARRAY_TRANSFORM": _read_transform,
         }
+        # `if` is a name, as in PostgreSQL
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: reader for name, reader in Base.Parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "IF"
+        }
         # `->` in an argument is the operator of jsonb, never a lambda
         LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
         JSON_OPERATORS: ClassVar[dict[TokenType, Any]] = {
@@ -203,6 +212,9 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             TokenType.ARROW: _arrow(exp.JSONExtract),
             TokenType.DARROW: _arrow(exp.JSONExtractScalar),
         }
+
+        def _parse_constraint(self) -> None:
+            """Reads nothing: lists of columns in INSERT have no constraints, and `exclude` is a name there."""
 
         def _parse_cte(self) -> exp.CTE | None:
             """Reads a query of WITH, also `name AS CHANGELOG FROM relation`."""
@@ -228,8 +240,12 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             return partition, made
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
-            """Reads an interval; sqlglot would cut a text of ISO 8601 into a number and a unit."""
+            """Reads an interval; sqlglot would cut a text of ISO 8601 into a number and a unit, and read the column
+            in `interval + x` and `ORDER BY interval DESC` as an interval.
+            """
             text = self._next
+            if text is not None and text.token_type in _AFTER_A_COLUMN:
+                return None
             found = super()._parse_interval(require_interval, parse_function_unit)
             written = text.text.strip() if text is not None and text.token_type == TokenType.STRING else ""
             if isinstance(found, exp.Interval) and written.startswith("P"):

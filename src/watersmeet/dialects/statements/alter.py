@@ -31,7 +31,7 @@ from watersmeet.dialects.tree.definitions import (
 )
 from watersmeet.dialects.tree.queries import expression_of
 from watersmeet.dialects.tree.sqltypes import read_declared
-from watersmeet.dialects.tree.statements import Name, Refused, Statement
+from watersmeet.dialects.tree.statements import Name, Refused, Statement, Unit
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
 from watersmeet.errors import Span
 from watersmeet.values.types import Field
@@ -72,6 +72,9 @@ _CLAUSES: Final = (
     "SET SOURCE_RATE_LIMIT",
 )
 
+
+#: The first words of the clauses of which one ALTER may have several.
+_FIRST_WORDS: Final = ("ADD", "ALTER", "DROP", "MODIFY", "RENAME")
 
 _ALTERED: Final = "ALTER COLUMN of a table has TYPE, SET DEFAULT, DROP DEFAULT, SET NOT NULL and DROP NOT NULL."
 
@@ -123,6 +126,9 @@ def read_alter(
     """
     if "SINK" in kinds and (found := _read_sink(cursor, base)) is not None:
         return found
+    parts = parts_of(cursor)
+    if len(parts) > 1:
+        return _several(cursor, base, parts, lambda inner, own: read_alter(inner, own, read_column, kinds, clauses))
     of_dialect = {words: kind for words, kind in _KINDS.items() if words[0] in kinds}
     for words, kind in of_dialect.items():
         if cursor.take(*words):
@@ -131,6 +137,40 @@ def read_alter(
                 return _refused(cursor, base, f"ALTER {' '.join(words)} …", _ALTERED)
             return found or _refused(cursor, base, f"ALTER {' '.join(words)} …", _supported("", clauses))
     return _refused(cursor, base, "ALTER", _supported("ALTER ", [" ".join(words) for words in of_dialect]))
+
+
+def parts_of(cursor: Cursor) -> list[list[Token]]:
+    """The tokens of one ALTER for each of its clauses `ADD COLUMN …, DROP COLUMN …`. The cursor stays where it is."""
+    begin = cursor.index
+    cursor.until(*_FIRST_WORDS)
+    head = cursor.originals(cursor.tokens[: cursor.index])
+    parts = []
+    while not cursor.done:
+        start = cursor.index
+        cursor.until(",")
+        while not (cursor.done or any(cursor.at(",", word) for word in _FIRST_WORDS)):
+            cursor.index += 1
+            cursor.until(",")
+        parts.append(head + cursor.originals(cursor.tokens[start : cursor.index]))
+        cursor.take(",")
+    cursor.index = begin
+    return parts or [cursor.originals(cursor.tokens)]
+
+
+def _several(
+    cursor: Cursor,
+    base: dict[str, Any],
+    parts: Sequence[Sequence[Token]],
+    read: Callable[[Cursor, dict[str, Any]], Statement],
+) -> Statement:
+    """Reads each clause of an ALTER with several; they take effect together or not at all."""
+    found = []
+    for part in parts:
+        inner = cursor.over(part)
+        inner.index = cursor.index
+        found.append(read(inner, {**base, "sql": " ".join(cursor.text[t.start : t.end + 1] for t in part)}))
+    refused = next((f for f in found if isinstance(f, Refused)), None)
+    return refused or Unit(**base, statements=tuple(found))
 
 
 def _supported(verb: str, words: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from watersmeet.dialects.tree.statements import (
     Describe,
     KillQuery,
     Name,
+    Refused,
     SetVariable,
     Show,
     ShowVariable,
@@ -34,6 +35,8 @@ def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement:
     for words in _LISTS:
         if cursor.take(*words):
             return _show(cursor, base, " ".join(words).lower())
+    if cursor.at("INDEX", "FROM") and cursor.take("INDEX"):  # MySQL's word for it
+        return _show(cursor, base, "indexes")
     if cursor.take("COLUMNS"):
         cursor.expect("FROM")
         name = cursor.relation_name()
@@ -43,6 +46,11 @@ def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement:
             if cursor.take(*words):
                 name = cursor.relation_name()
                 return _show(cursor, base, "create " + " ".join(words).lower(), name)
+        if len(cursor.rest) > 1:
+            word = cursor.word()
+            hint = "SHOW SECRETS lists the names of secrets." if word.name == "secret" else None
+            feature = f"SHOW CREATE {word.name.upper()}"
+            return Refused(**base, error=not_supported(feature, cursor.text, base["span"], hint=hint))
         raise cursor.error()
     if cursor.take("TIME", "ZONE"):
         variable = Name("timezone", span_of(cursor.tokens[1:3]))

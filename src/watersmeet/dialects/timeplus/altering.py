@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlglot.tokens import Token
-
 from watersmeet.dialects.statements import alter
 from watersmeet.dialects.timeplus.columns import DIGITS, first_choice, key_names, only_default, read_column
 from watersmeet.dialects.timeplus.storage import (
@@ -42,7 +40,7 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
     kinds = ("STREAM", "EXTERNAL", "DICTIONARY", "VIEW", "MATERIALIZED")
     clauses = (*alter.COMMON_CLAUSES, "ADD INDEX", "DROP INDEX", "MODIFY TTL", "MODIFY SETTING", "MODIFY QUERY SETTING")
     begin, texts = cursor.index, []
-    for part in _parts(cursor):
+    for part in alter.parts_of(cursor):
         inner = cursor.over(part)
         inner.index = begin
         texts.append(_as_any_view(alter.read_alter(inner, base, _read_added, kinds, clauses)))
@@ -53,21 +51,6 @@ def _as_any_view(found: Statement) -> Statement:
     if isinstance(found, Alter) and found.kind in ("view", "materialized view"):
         return replace(found, kind="any view")
     return found
-
-
-def _parts(cursor: Cursor) -> list[list[Token]]:
-    """The tokens of one ALTER for each of its clauses `ADD COLUMN …, ADD COLUMN …`. The cursor stays where it is."""
-    begin = cursor.index
-    cursor.until("ADD", "RENAME", "DROP", "MODIFY")
-    head = cursor.originals(cursor.tokens[: cursor.index])
-    clauses = []
-    while not cursor.done:
-        start = cursor.index
-        cursor.until(",")
-        clauses.append(head + cursor.originals(cursor.tokens[start : cursor.index]))
-        cursor.take(",")
-    cursor.index = begin
-    return clauses or [cursor.originals(cursor.tokens)]
 
 
 def _read_clause(cursor: Cursor, base: dict[str, Any]) -> Statement | None:

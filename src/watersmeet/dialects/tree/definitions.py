@@ -499,6 +499,18 @@ class CreateSchema(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RenameSchema(Statement):
+    """`ALTER SCHEMA name {RENAME TO | SWAP WITH} new`. swaps: whether `new` exists and gets the name of the first."""
+
+    defines: ClassVar[bool] = True
+    once: ClassVar[bool] = True
+
+    name: Name
+    new: Name
+    swaps: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class DropSchema(Statement):
     """`DROP SCHEMA names [CASCADE]`."""
 

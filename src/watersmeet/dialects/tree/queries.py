@@ -105,12 +105,71 @@ def node_error(
     return error(condition, message, detail=detail, hint=hint, sql=text, span=node_span(node))
 
 
+#: Words of other statements: in a query they are names.
+_VERBS: Final = frozenset({TokenType.ALTER, TokenType.DROP, TokenType.REVOKE, TokenType.ROLLBACK})
+#: Words of queries that may also be names, as PostgreSQL does not reserve them there.
+_MAYBE_NAMES: Final = frozenset({
+    TokenType.BETWEEN, TokenType.CUBE, TokenType.DISTINCT, TokenType.FUNCTION, TokenType.INSERT, TokenType.LOCK,
+    TokenType.NOT, TokenType.RECURSIVE, TokenType.ROLLUP, TokenType.SELECT, TokenType.VALUES,
+})  # fmt: skip
+#: Tokens after which an operand or a name begins.
+_BEGINNINGS: Final = frozenset({
+    TokenType.ALIAS, TokenType.AND, TokenType.CASE, TokenType.COMMA, TokenType.DOT, TokenType.ELSE, TokenType.EQ,
+    TokenType.FROM, TokenType.GROUP_BY, TokenType.INTO, TokenType.JOIN, TokenType.L_PAREN, TokenType.ON, TokenType.OR,
+    TokenType.ORDER_BY, TokenType.PLUS, TokenType.SELECT, TokenType.SET, TokenType.THEN, TokenType.UPDATE,
+    TokenType.WHEN, TokenType.WHERE, TokenType.WITH,
+})  # fmt: skip
+
+
+def named(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens of a query, where keywords that are names in their places are names.
+
+    PostgreSQL 18, "SQL Key Words".
+    """
+    if not any(t.token_type in _VERBS or t.token_type in _MAYBE_NAMES for t in tokens[1:]):
+        return list(tokens)
+    found = list(tokens)
+    for i, t in enumerate(tokens):
+        after = tokens[i + 1] if i + 1 < len(tokens) else None
+        if i and (t.token_type in _VERBS or (t.token_type in _MAYBE_NAMES and _is_name(tokens, i, after))):
+            found[i] = Token(TokenType.VAR, t.text, t.line, t.col, t.start, t.end, t.comments)
+    return found
+
+
+def _is_name(tokens: Sequence[Token], place: int, after: Token | None) -> bool:
+    """Whether a keyword of `_MAYBE_NAMES` is a name."""
+    kind = tokens[place].token_type
+    before = tokens[place - 1].token_type
+    following = TokenType.END if after is None else after.token_type
+    match kind:
+        case TokenType.BETWEEN:
+            return before in _BEGINNINGS
+        case TokenType.FUNCTION:  # Timeplus has INSERT INTO FUNCTION f(…)
+            return before == TokenType.INTO and following in (TokenType.L_PAREN, TokenType.SELECT, TokenType.VALUES)
+        case TokenType.INSERT:
+            merges = before == TokenType.THEN and following in (TokenType.L_PAREN, TokenType.VALUES)
+            return bool(following != TokenType.INTO and not merges)
+        case TokenType.LOCK:
+            return bool(following != TokenType.IN)
+        case TokenType.RECURSIVE:
+            return bool(before == TokenType.WITH and following == TokenType.ALIAS)
+        case TokenType.DISTINCT | TokenType.NOT | TokenType.SELECT:  # AS NOT MATERIALIZED is a clause of WITH
+            is_clause = after is not None and after.text.upper() == "MATERIALIZED"
+            return before in (TokenType.ALIAS, TokenType.DOT) and not is_clause
+        case TokenType.VALUES:
+            unfinished = after is None and tokens[0].token_type == TokenType.INSERT
+            return bool(following != TokenType.L_PAREN and before != TokenType.DEFAULT and not unfinished)
+        case _:
+            return bool(following != TokenType.L_PAREN and before != TokenType.WITH)
+
+
 def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: Parameters = ()) -> exp.Expression:
     """The tree of a query, INSERT, UPDATE or DELETE. The spans of its nodes are in `text`."""
+    tokens = named(tokens)
     _check_tokens(tokens, text)
     parser = dialect.parser()
     try:
-        trees = parser.parse(numbered(tokens) if parameters else list(tokens), text)
+        trees = parser.parse(numbered(tokens) if parameters else tokens, text)
     except ParseError as found:
         token = found.errors[0].get("token") if found.errors else None
         end = tokens[-1].end + 1
@@ -195,7 +254,8 @@ def _check_tokens(tokens: Sequence[Token], text: str) -> None:
 
 
 def _is_word(token: Token, words: frozenset[str]) -> bool:
-    return token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER) and token.text.upper() in words
+    names = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.VAR)
+    return token.token_type not in names and token.text.upper() in words
 
 
 def _check(tree: exp.Expression, text: str, whole: Span) -> None:

@@ -119,6 +119,8 @@ def _check(session: Session, statement: st.Statement) -> None:
             raise statement.error
         case st.Explain(statement=df.CreateMaterializedView() | df.CreateProcessor() as made):
             bind(session, made)  # without creating it
+        case st.Explain(statement=df.Create()):
+            run_statement(session, statement)
         case st.Explain():
             _check(session, statement.statement)
         case st.Select() | st.Subscribe() if runs_on(session, statement.query):

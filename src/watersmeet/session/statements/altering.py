@@ -1,4 +1,4 @@
-"""ALTER and DROP of relations, also of their connectors (CONNECTOR WITH, REFRESH SCHEMA); CREATE and DROP of schemas.
+"""ALTER and DROP of relations, also of their connectors (CONNECTOR WITH, REFRESH SCHEMA);
 
 Views continue unchanged: their plans and files refer to relations by id, and to columns by their first names. The text
 of a view stays as written. The catalog stores the names that the text uses (`Relation.known`), so that `*` keeps its
@@ -23,7 +23,6 @@ from watersmeet.catalog import (
     QuerySource,
     Relation,
     Source,
-    SqlFunction,
     Table,
     View,
     one,
@@ -37,12 +36,11 @@ from watersmeet.database.definitions import (
     check_folded,
     is_called,
     kind_word,
-    make_schema,
+    move,
     named,
     note_names,
     reference_to_column,
     remove,
-    schemas_of,
     undefined_schema,
     used_instead,
     with_column,
@@ -57,7 +55,7 @@ from watersmeet.database.sessions.context import Session, error_at, located, sen
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.schemas import schema_meant, schema_shown
+from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tree.definitions import (
     AddColumn,
@@ -67,10 +65,8 @@ from watersmeet.dialects.tree.definitions import (
     AlterQuery,
     AlterWithoutEffect,
     CreateRelation,
-    CreateSchema,
     Drop,
     DropColumn,
-    DropSchema,
     RefreshSchema,
     RenameColumn,
     RenameRelation,
@@ -82,7 +78,6 @@ from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Span
 from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.clauses import with_schema_columns
-from watersmeet.session.features.sqlfunctions import drop_functions
 from watersmeet.session.statements.topics import drop_topics
 from watersmeet.values.types import Field, Schema, SqlType
 
@@ -176,7 +171,7 @@ def _set_schema(session: Session, statement: SetSchema, relation: Relation) -> N
         return
     _check_free(session, statement, relation.name, schema, statement.schema.span)
     note_names(session, relation)
-    _move(session, relation, relation.name, schema)
+    move(session, relation, relation.name, schema)
     alter_indexes(session, relation, lambda index: replace(index, schema=schema))
 
 
@@ -186,13 +181,6 @@ def _check_free(session: Session, statement: Alter, name: str, schema: str, span
     if taken is not None:
         raise error_at(statement, span, "DUPLICATE_OBJECT", f"{taken.title} already exists")
     check_folded(session, statement, name, schema, span)
-
-
-def _move(session: Session, relation: Relation, name: str, schema: str) -> None:
-    """Gives a relation another name and schema, also in its text."""
-    now = session.catalog.relations[relation.id]
-    shown = None if schema == relation.schema else schema_shown(schema, session.semantics)
-    session.put(replace(now, name=name, schema=schema, sql=with_name(relation, name, shown)))
 
 
 def _swap(session: Session, statement: SwapNames, relation: Relation) -> None:
@@ -210,8 +198,8 @@ def _swap(session: Session, statement: SwapNames, relation: Relation) -> None:
     between = f"?{relation.id}"  # no statement can write it
     name, schema = relation.name, relation.schema
     session.put(replace(session.catalog.relations[relation.id], name=between))
-    _move(session, other, name, schema)
-    _move(session, relation, other.name, other.schema)
+    move(session, other, name, schema)
+    move(session, relation, other.name, other.schema)
 
 
 def _drop_column(session: Session, statement: DropColumn, relation: Relation) -> None:
@@ -442,55 +430,6 @@ def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
             hint=f"{hint}." if word is None else f"{hint} to remove {one(word)}.",
         )
     return relation
-
-
-def create_schema(session: Session, statement: CreateSchema) -> Result:
-    """CREATE SCHEMA. OR REPLACE first drops the schema's content (SQLstream, "CREATE SCHEMA"), unless relations of
-    other schemas read it.
-    """
-    if not (statement.replaces and statement.name.name in session.catalog.schemas):
-        return make_schema(session, statement)
-    session.require_definer("CREATE")
-    relations, functions = _content(session, [statement.name.name])
-    remove(session, with_dependents(session, relations, statement, cascade=False, verb="replace"))
-    drop_functions(session, functions, statement, cascade=False)
-    return Result(f"CREATE {session.semantics.schema_word.upper()}")
-
-
-def drop_schema(session: Session, statement: DropSchema) -> Result:
-    """DROP SCHEMA: drops all or none. CASCADE also drops their content and its readers."""
-    word = session.semantics.schema_word
-    command = f"DROP {word.upper()}"
-    session.require_definer(command)
-    schemas = schemas_of(session, statement)
-    relations, functions = _content(session, schemas)
-    found: list[Relation | SqlFunction] = [*relations, *functions]
-    if found and not statement.cascade:
-        titles = [r.title for r in relations] + [f"function {f.shown}" for f in functions]
-        raise error_at(
-            statement,
-            statement.span,
-            "DEPENDENT_OBJECTS",
-            f'cannot drop {word} "{found[0].schema}" because it is not empty',
-            detail=sentence(f"{title} is in it" for title in titles),
-            hint=f"Use DROP {word.upper()} … CASCADE to drop its content, too.",
-        )
-    with own_transaction(session):
-        ids = with_dependents(session, relations, statement, cascade=True)
-        if ids:
-            dropped = [session.catalog.relations[i] for i in ids]
-            remove(session, ids)
-            drop_topics(session, dropped)
-        drop_functions(session, functions, statement, cascade=True)
-        session.put_schemas(tuple(s for s in session.catalog.schemas if s not in schemas))
-    return Result(command)
-
-
-def _content(session: Session, schemas: Sequence[str]) -> tuple[list[Relation], list[SqlFunction]]:
-    """The relations and SQL functions in some schemas."""
-    catalog = session.catalog
-    functions = [f for f in catalog.functions.values() if f.schema in schemas and not f.dropped]
-    return [r for r in catalog.relations.values() if r.schema in schemas], functions
 
 
 #: Options that select the messages: they can't be altered, because earlier rows are from the messages selected then.

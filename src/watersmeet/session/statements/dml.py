@@ -516,27 +516,32 @@ def _check_unique(session: Session, relation: Relation, old: pa.Table, new: pa.T
 
 def described_change(session: Session, statement: Insert | Update | Delete) -> Result | None:
     """A result with the columns of RETURNING, without changing anything; None without RETURNING."""
+    relation, alias, _ = planned_change(session, statement)
+    if statement.returning is None:
+        return None
+    with session.database.guard:
+        tree = exp.select(*statement.returning).from_(table_tree(relation, alias), copy=False)
+        query = batch_query(session, tree, statement.text)
+    return Result("", query.columns, origins=query.origins)
+
+
+def planned_change(session: Session, statement: Insert | Update | Delete) -> tuple[Relation, str | None, BatchQuery]:
+    """(the relation that a statement changes, its alias, the query for the inserted, or the changed, rows)."""
     with session.database.guard:
         if isinstance(statement, Insert):
             made = _bound_insert(session, statement)
-            relation, alias = made.relation, None
-        else:
-            there = changed_elsewhere(session, statement.table)
-            alias = statement.alias
-            changing = not _writes_tombstones(session, statement)
-            relation = there or writable(session, statement.table, statement, "change", changing=changing)
-            values: tuple[exp.Expression, ...] = ()
-            if isinstance(statement, Update):
-                statement, _ = _with_defaults(session, relation, statement)
-                targets = assigned(relation, statement)
-                given = (e for _, e in statement.assignments)
-                values = tuple(t.typed(v) for t, v in zip(targets, given, strict=True))
-            matching(session, relation, alias, statement.where, values, statement)
-        if statement.returning is None:
-            return None
-        tree = exp.select(*statement.returning).from_(table_tree(relation, alias), copy=False)
-        query = batch_query(session, tree, statement.text)
-        return Result("", query.columns, origins=query.origins)
+            return made.relation, None, made.query
+        there = changed_elsewhere(session, statement.table)
+        changing = not _writes_tombstones(session, statement)
+        relation = there or writable(session, statement.table, statement, "change", changing=changing)
+        values: tuple[exp.Expression, ...] = ()
+        if isinstance(statement, Update):
+            statement, _ = _with_defaults(session, relation, statement)
+            targets = assigned(relation, statement)
+            given = (e for _, e in statement.assignments)
+            values = tuple(t.typed(v) for t, v in zip(targets, given, strict=True))
+        query = matching(session, relation, statement.alias, statement.where, values, statement)
+        return relation, statement.alias, query
 
 
 def writable(session: Session, name: Name, statement: Statement, what: str, *, changing: bool = False) -> Relation:

@@ -146,7 +146,7 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
     # Created before its query, which has the sink's id as its owner.
     sink = new_relation(session, statement, Sink, (), delivers="", target_id=session.catalog.new_id(Sink), connector={})
     session.put(sink)
-    view = _query_view(session, statement)
+    view = query_view(session, statement)
     found = bind_query(view.query, readable(session.catalog), view.text, session.dialect, needs_names=False)
     if table.id in session.catalog.upstream(found.depends_on, writers=True):
         raise error_at(
@@ -234,13 +234,13 @@ def _delivered(session: Session, statement: CreateSink, sink: Sink) -> tuple[Rel
         relation = session.relation(statement.source, statement)
         if relation.is_stored:
             return relation, (relation.id,)
-    bound = bind_view(session, _query_view(session, statement))
+    bound = bind_view(session, query_view(session, statement))
     hidden = _hidden(statement, sink, bound.relation)
     make(session, replace(bound, relation=hidden))
     return session.catalog.relations[hidden.id], hidden.depends_on
 
 
-def _query_view(session: Session, statement: CreateSink) -> CreateMaterializedView:
+def query_view(session: Session, statement: CreateSink) -> CreateMaterializedView:
     """The view with the content that a sink delivers."""
     if statement.source is not None:
         relation = session.relation(statement.source, statement)
