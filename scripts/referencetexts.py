@@ -254,6 +254,7 @@ STATEMENTS: Final = {
     "EXISTS": ("whether there is a relation or database", _TP),
     **dict.fromkeys(("CALL", "IMPORT"), ("refused with the way round", _WHAT_RUNS_SS)),
     **dict.fromkeys(("CANCEL", "VACUUM"), ("accepted with a notice", _WHAT_RUNS_RW)),
+    "BACKUP": ("refused with the way round", _WHAT_RUNS_RW),
     "REASSIGN": ("refused with the way round", _WHAT_RUNS_RW),
     "CREATE ROLE": ("a role; also USER, GROUP", "../SERVING.md#roles-and-grants"),
     "ALTER": ("change or rename a relation", "../SEMANTICS.md#replacing-and-altering"),

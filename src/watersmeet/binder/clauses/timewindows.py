@@ -59,6 +59,7 @@ from watersmeet.errors import Error
 from watersmeet.expressions.casts import text_of
 from watersmeet.expressions.context import Context, RowOrder, Value, duckdb_cast, fill, number
 from watersmeet.expressions.scalars import bind_value
+from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.types import BIGINT, BOOLEAN, INTERVAL, TIMESTAMP, SqlType
 from watersmeet.values.watermarks import Idle, Term, Watermark, both, floored, shifted
 
@@ -376,6 +377,10 @@ class WindowCall:
 
     def _length(self, node: exp.Expression, ctx: Context) -> tuple[int, str]:
         """A length in microseconds, and as PostgreSQL prints it. Raises INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
+        if isinstance(node, exp.Literal) and node.is_string:  # its type is unknown, as in PostgreSQL
+            span = own_span(node)
+            node = exp.cast(node.copy(), exp.DataType.Type.INTERVAL)
+            set_span(node, span)
         constant = next(node.find_all(exp.Column, exp.Query), None) is None
         value = bind_value(node, Context(ctx.text, "a time window function")) if constant else None
         if value is None or value.type != INTERVAL or value.is_null or _is_nothing(value, ctx):
