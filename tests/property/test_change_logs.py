@@ -22,6 +22,12 @@ SETUP = """
         WITH log AS CHANGELOG FROM t SELECT *, _changelog_row_id AS r FROM log WHERE v < 3;
     CREATE VIEW sums AS SELECT v, count(*) AS n FROM bag GROUP BY v;
     CREATE MATERIALIZED VIEW of_bag AS WITH log AS CHANGELOG FROM bag SELECT *, _changelog_row_id AS r FROM log;
+    CREATE MATERIALIZED VIEW stored AS SELECT v, t.k AS id FROM t WHERE v < 4;
+    CREATE MATERIALIZED VIEW keyless AS SELECT v FROM t;
+    CREATE MATERIALIZED VIEW joined AS SELECT sums.v, t.k, sums.n FROM t JOIN sums ON t.v = sums.v;
+    CREATE MATERIALIZED VIEW of_stored AS WITH log AS CHANGELOG FROM stored SELECT *, _changelog_row_id AS r FROM log;
+    CREATE MATERIALIZED VIEW of_keyless AS WITH log AS CHANGELOG FROM keyless SELECT *, _changelog_row_id AS r FROM log;
+    CREATE MATERIALIZED VIEW of_joined AS WITH log AS CHANGELOG FROM joined SELECT *, _changelog_row_id AS r FROM log;
     CREATE MATERIALIZED VIEW of_sums AS
         WITH log AS CHANGELOG FROM sums SELECT changelog_op AS op, count(*) AS c, sum(n) AS n FROM log GROUP BY 1"""
 
@@ -38,10 +44,21 @@ def changes(before: Counter, now: Counter, key) -> Counter:
     return made
 
 
+#: The key of a row of each relation; None without one.
+KEYS = {
+    "t": lambda r: r[0],
+    "bag": None,
+    "sums": lambda r: r[0],
+    "stored": lambda r: r[1],
+    "keyless": None,
+    "joined": lambda r: (r[0], r[1]),
+}
+
+
 class Model:
     def __init__(self) -> None:
         self.t, self.bag = Counter({(100, 1): 1}), Counter({(100, 1): 2})
-        self.seen = {"t": Counter(), "bag": Counter(), "sums": Counter()}
+        self.seen = {name: Counter() for name in KEYS}
         self.logs = {name: Counter() for name in self.seen}
         self.epoch()
 
@@ -50,7 +67,11 @@ class Model:
         for (_, v), n in self.bag.items():
             sums[v] += n
         now = {"t": +self.t, "bag": +self.bag, "sums": Counter({(v, n): 1 for v, n in (+sums).items()})}
-        for name, key in (("t", lambda r: r[0]), ("bag", None), ("sums", lambda r: r[0])):
+        now["stored"] = Counter({(v, k): 1 for k, v in now["t"] if v < 4})
+        now["keyless"] = Counter(v for _, v in now["t"])
+        now["keyless"] = Counter({(v,): n for v, n in now["keyless"].items()})
+        now["joined"] = Counter({(v, k, sums[v]): 1 for k, v in now["t"] if sums[v] > 0})
+        for name, key in KEYS.items():
             self.logs[name] += changes(self.seen[name], now[name], key)
             self.seen[name] = now[name]
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from watersmeet.algebra.nodes import Arrivals, Cut, Reopened
+from watersmeet.algebra.properties import identity
 from watersmeet.algebra.trees import exactly, walk
 from watersmeet.binder import BoundQuery
 from watersmeet.binder.context.binding import Fill
@@ -256,6 +257,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     query = _current(session, lambda now: bound_query(statement, readable(session.catalog), session.dialect, now))
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
+    key = identity(query.tree) or frozenset()
     relation = new_relation(
         session,
         statement,
@@ -267,6 +269,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         max_buffered_bytes=query.max_buffered_bytes,
         most_join_rows=_optional_rows(statement, _most_join_rows(session, query)),
         period=query.period,
+        row_key=tuple(f.name for f, c in zip(query.columns, query.tree.columns, strict=True) if c.id in key),
     )
     return Bound(query.tree, relation, fills=query.fills)
 

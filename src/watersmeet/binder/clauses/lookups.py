@@ -57,6 +57,10 @@ CHANGE_OP, CHANGE_ROW = "changelog_op", "_changelog_row_id"
 def log_of(tree: Node, binding: Binding) -> ChangeLog:
     """The changes of a relation as rows. RisingWave, "AS CHANGELOG"."""
     key = identity(tree)
+    if key is None and isinstance(tree, Scan):
+        view = binding.catalog.relations[tree.relation_id]
+        names = view.row_key if isinstance(view, MaterializedView) else ()
+        key = frozenset(tree.outputs[i].id for i, c in enumerate(view.columns) if c.name in names) or None
     made = (
         binding.new_column(CHANGE_OP, SMALLINT, nullable=False),
         binding.new_column(CHANGE_ROW, BIGINT, nullable=False),
