@@ -137,7 +137,8 @@ def test_every_statement_has_a_role_that_may_run_it():
         "CreateSubscription",
         "CreateTable", "CreateTopic", "CreateView", "Drop", "DropColumn", "DropFunction", "DropSchema", "Explain",
         "LimitSink", "PauseView",
-        "Merge", "Recover", "RefreshSchema", "RefreshView", "RenameColumn", "RenameRelation", "RenameSchema", "ResetStream",
+        "Merge", "Recover", "RefreshSchema", "RefreshView", "RenameColumn", "RenameRelation", "RenameSchema",
+        "ResetStream", "Show",
         "SetSchema", "StartProcessor", "StartSink", "StopProcessor", "Subscribe", "SwapNames", "TruncateStream",
         "Unsubscribe",
     }  # fmt: skip
