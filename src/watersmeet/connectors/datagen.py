@@ -75,6 +75,11 @@ class PacedSource:
         self._anchor: tuple[int, int] | None = None
         """The segment of events that begins with the first poll of this process."""
 
+    @property
+    def ends(self) -> bool:
+        """Whether it generates a limited number of rows."""
+        return self._limit is not None
+
     def _rows_of(self, begin: int, end: int) -> int:
         """The number of rows that the events [begin, end) generate."""
         return end - begin

@@ -16,9 +16,12 @@ from watersmeet.catalog import SYSTEM_CATALOGS, Catalog, Relation, Source, catal
 from watersmeet.catalog.roles import Rights
 from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, stored_dead_letters
 from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.datagen import PacedSource
 from watersmeet.connectors.kafka.client import START
 from watersmeet.connectors.kafka.reading import read_topic
 from watersmeet.connectors.kafka.source import KafkaSource, begun, starting_from
+from watersmeet.connectors.messages.logs import STARTS, LogSource
+from watersmeet.connectors.registry import read_slice, source_connector
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.expressions import with_lengths
@@ -131,11 +134,13 @@ class Reading(Protocol):
 
 
 def messages_now(session: Reading, relation: Relation, topic: TopicScan) -> pa.Table:
-    """The messages that are committed in a topic now, as rows with the columns of `topic`.
+    """The present content of a source, such as the messages that are committed in a topic, with the columns of `topic`.
 
     A notice reports the number of undecodable messages. Raises RUNTIME_UNAVAILABLE, CONNECTOR_OPTION, UNDEFINED_OBJECT.
     """
     assert isinstance(relation, Source), "the binder reads no other relation so"
+    if relation.connector["connector"].lower() != "kafka":
+        return _rows_now(session, relation, topic)
     names = [c.name for c in topic.outputs]
     given = {n: v for n, v in relation.connector.items() if n != START}
     read = replace(
@@ -158,9 +163,53 @@ def messages_now(session: Reading, relation: Relation, topic: TopicScan) -> pa.T
 def _left_out(aside: DeadLetterWriter) -> str:
     first = aside.first
     assert first is not None
-    place = f"partition {first['partition']}, offset {first['offset']}: {first['reason']}"
-    count = "1 message is" if aside.rows == 1 else f"{aside.rows} messages are"
-    return f"{count} left out (the first: {place})"
+    from_topic = first.get("offset") is not None
+    fields, what = (("partition", "offset"), "message") if from_topic else (("file", "line"), "record")
+    place = ", ".join(f"{name} {first[name]}" for name in fields if first.get(name) is not None)
+    count = f"1 {what} is" if aside.rows == 1 else f"{aside.rows} {what}s are"
+    return f"{count} left out (the first: {place}: {first['reason']})"
+
+
+#: The rows and bytes of a poll, so that a query does not hold all slices of a large source at once.
+_POLL_ROWS, _POLL_BYTES = 1_000_000, 1 << 28
+#: A moment at which all rows of a generator with an end have been generated.
+_END_US: Final = 1 << 60
+
+
+def _rows_now(session: Reading, relation: Source, topic: TopicScan) -> pa.Table:
+    """The present content of a source without a topic, read by a source of its own, from its beginning.
+
+    Raises FEATURE_NOT_SUPPORTED for generated rows without an end.
+    """
+    left_out = (STARTS, "scan.startup.", "source_rate_limit")
+    connector = {n: v for n, v in relation.connector.items() if not n.startswith(left_out)}
+    source = source_connector(connector).open(replace(relation, columns=relation.given, connector=connector))
+    columns = tuple(Field(c.name, c.type, c.nullable) for c in topic.outputs)
+    rows = [arrow_schema(columns, positional=False).empty_table()]
+    aside, position = DeadLetterWriter(None), None
+    generated = isinstance(source, PacedSource)
+    if isinstance(source, PacedSource) and not source.ends:
+        hint = "Set datagen.max.rows, or create a materialized view over it and read that."
+        raise error("FEATURE_NOT_SUPPORTED", f"{relation.title} can't be read by a query: it has no end", hint=hint)
+    try:
+        while True:
+            now_us = _END_US if generated and position is not None else session.database.clock.now_us()
+            found = source.poll(position, _POLL_ROWS, _POLL_BYTES, now_us, fresh=True)
+            if (problem := source.status().get("problem")) is not None:
+                raise error("RUNTIME_UNAVAILABLE", f"{relation.title}: {problem}", hint="Try again.")
+            rows += [read_slice(piece, source.spec(), columns, aside).table for piece in found.slices]
+            source.accept(found.slices)
+            position = found.position
+            if found.finished or not (found.slices or generated):
+                break
+    except (OSError, Unavailable) as cause:
+        raise error("RUNTIME_UNAVAILABLE", str(cause), hint="Try again.") from cause
+    finally:
+        if isinstance(source, LogSource):
+            source.close()
+    if aside.first is not None:
+        session.notice(f"{relation.title}: {_left_out(aside)}")
+    return with_lengths(pa.concat_tables(rows), relation.lengths)
 
 
 _STORED: Final = "_watersmeet_system"

@@ -433,3 +433,23 @@ def test_of_too_many_dead_letters_the_newest_are_kept_and_all_are_counted(connec
     assert [file for _, file, *_ in run("SHOW DEAD LETTERS FROM s")] == ["3.json", "4.json", "5.json"]
     assert run("SELECT count(*) FROM watersmeet.dead_letters") == [(3,)]
     assert job()["errors"] == 6
+
+
+def test_a_query_reads_the_present_files_and_reports_what_is_undecodable(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("id,at\n1,2024-01-01\n2,never\n")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=1) as connection:
+        cursor = connection.cursor()
+        cursor.execute(
+            f"CREATE SOURCE s (id int, at date) WITH (connector = 'file', path = '{tmp_path / 'in'}', format = 'csv')"
+        )
+        cursor.execute("SELECT id FROM s")
+        assert cursor.fetchall() == [(1,)]
+        assert "1 record is left out" in "".join(cursor.notices)
+        assert "line 3" in "".join(cursor.notices)
+        (tmp_path / "in" / "b.csv").write_text("id,at\n3,2024-01-03\n")
+        assert cursor.execute("SELECT id FROM s ORDER BY id").fetchall() == [(1,), (3,)]
+        assert cursor.execute("SHOW TABLES").fetchall() == []
+        cursor.execute("CREATE VIEW w AS SELECT max(id) AS id FROM s; CREATE TABLE t AS SELECT id FROM s")
+        assert cursor.execute("SELECT w.id, (SELECT count(*) FROM t) FROM w").fetchall() == [(3, 2)]
+        assert cursor.execute("SELECT count(*) FROM watersmeet.dead_letters").fetchall() == [(0,)]

@@ -247,3 +247,14 @@ def test_what_fails_between_listing_and_reading_is_planned_again(cursor, bucket,
     assert rows(cursor) == [(0, "x"), (1, "x"), (2, "x")]
     cursor.execute("SHOW ERRORS")
     assert cursor.fetchall() == []
+
+
+def test_a_query_reads_the_present_objects(cursor, bucket):
+    bucket.put("in/1.csv", "1,one\n2,two\n")
+    cursor.execute(
+        f"CREATE SOURCE s (a int, b varchar) WITH (connector = 's3', {bucket.options})"
+        " FORMAT PLAIN ENCODE CSV (without_header = 'true')"
+    )
+    assert rows(cursor, "SELECT * FROM s ORDER BY 1") == [(1, "one"), (2, "two")]
+    bucket.put("in/2.csv", "3,three\n")
+    assert rows(cursor, "SELECT count(*), sum(a) FROM s") == [(3, 6)]

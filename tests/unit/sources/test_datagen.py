@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.thorough import examples
 from tests.unit.sources.helpers import T0, Driver, S, relation, stored
 
+import watersmeet
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.base.sources import Source
 from watersmeet.connectors.datagen import DatagenSpec, duration_us
@@ -251,3 +252,19 @@ def test_durations(text: str, expected: int) -> None:
 def test_random_values_are_spread() -> None:
     made = np.array(values(t.INTEGER, 20000, max="9"))
     assert (np.abs(np.bincount(made) - 2000) < 200).all()
+
+
+def test_a_query_reads_all_rows_of_a_generator_that_ends():
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        connection.execute(
+            "CREATE SOURCE s (id int, v int) WITH (connector = 'datagen', fields.id.kind = 'sequence',"
+            " fields.id.start = '1', fields.id.end = '2500', fields.v.min = '3', fields.v.max = '3',"
+            " datagen.rows.per.second = '1')"
+        )
+        for _ in range(2):
+            assert connection.execute("SELECT count(*), min(id), max(id), avg(v) FROM s").fetchall() == [
+                (2500, 1, 2500, 3)
+            ]
+        connection.execute("CREATE SOURCE endless (id int) WITH (connector = 'datagen')")
+        with pytest.raises(watersmeet.Error, match="it has no end"):
+            connection.execute("SELECT * FROM endless LIMIT 1")

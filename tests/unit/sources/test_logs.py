@@ -356,3 +356,25 @@ def test_a_join_of_a_stream_as_scripts_write_it(stream, tmp_path):
         assert sorted(connection.execute("SELECT * FROM v").fetchall()) == [(1, "t1", "a"), (3, "t3", "c")]
         connection.execute("CREATE MATERIALIZED VIEW later AS SELECT count(*) AS n FROM s; FLUSH")
         assert connection.execute("SELECT n FROM later").fetchall() == [(3,)]
+
+
+@on("nats", "kinesis")
+def test_a_query_reads_the_present_messages_from_the_first_one(stream):
+    stream.send(messages(1, 2))
+    options = ", ".join(f"{name} = '{value}'" for name, value in stream.options.items())
+    with watersmeet.connect(runtime="inprocess") as connection:
+        cursor = connection.cursor()
+        cursor.execute(
+            f"CREATE SOURCE s (n bigint, text varchar) WITH ({options}, scan.startup.mode = 'latest')"
+            " FORMAT PLAIN ENCODE JSON"
+        )
+        assert sorted(cursor.execute("SELECT n, text FROM s").fetchall()) == [(1, "t1"), (2, "t2")]
+        stream.send([*messages(3), b"no json"])
+        assert cursor.execute("SELECT sum(n), count(*) FROM s WHERE n > 1").fetchall() == [(5, 2)]
+        assert "1 message is left out" in "".join(cursor.notices) or "1 record is left out" in "".join(cursor.notices)
+        cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT n FROM s; FLUSH")
+        assert cursor.execute("SELECT * FROM v").fetchall() == [(3,)]
+        stream.delete()
+        with pytest.raises(Error) as gone:
+            cursor.execute("SELECT * FROM s")
+        assert gone.value.condition in ("RUNTIME_UNAVAILABLE", "UNDEFINED_OBJECT")

@@ -442,12 +442,20 @@ def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Bi
     return Reopened(scan(relation, binding), "after", binding.moment, start, _shards(binding), strict)
 
 
+#: The connectors of sources whose present content a query that ends can read.
+_READ_AGAIN: Final = frozenset({"azblob", "datagen", "file", "gcs", "kafka", "kinesis", "nats", "posix_fs", "s3"})
+
+
 def is_read_again(relation: Relation) -> bool:
-    """Whether a query that ends reads the present messages of a source, each time from the first one.
+    """Whether a query that ends reads the present content of a source, each time from its beginning.
 
     RisingWave, "Query Kafka sources". The values of generated columns are only computed for views.
     """
-    return isinstance(relation, Source) and relation.connector.get("connector") == "kafka" and not relation.generated
+    return (
+        isinstance(relation, Source)
+        and relation.connector.get("connector", "").lower() in _READ_AGAIN
+        and not relation.generated
+    )
 
 
 def _topic_now(relation: Relation, node: exp.Table, env: Environment, binding: Binding) -> Node:

@@ -152,6 +152,11 @@ class KinesisSource(LogSource):
                 pieces += self._ahead(client, shard, after.get(shard, ""))
         return Look(self._id, tuple(pieces), {}, dict.fromkeys(self._shards, ""))
 
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
     def _ahead(self, client: _Client, shard: int, after: str) -> list[Piece]:
         """The records after a position that are read ahead."""
         at, iterator = self._iterators.get(shard, ("", ""))

@@ -221,6 +221,10 @@ class LogSource(abc.ABC):
             return later
         return Poll(tuple(found), self._position(len(found)), more, next_us=None if more else now_us + self.idle_us)
 
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Closes the connection; the next poll opens another one."""
+
     def listen(self, notification: Notification) -> None:
         self._inquiry.listen(notification)
 

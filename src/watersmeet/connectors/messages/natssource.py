@@ -86,7 +86,7 @@ class NatsSource(LogSource):
             self._client = client
             info = stream_info(client, self._stream)
         except BaseException:
-            self._forget()
+            self.close()
             raise
         first, last = info.state.first_seq, info.state.last_seq
         known = after.get(0, "")
@@ -102,7 +102,7 @@ class NatsSource(LogSource):
             at = str(upto)
         return Look(_id(info), () if lost else tuple(pieces), lost, {0: str(first - 1) if first > 1 else ""})
 
-    def _forget(self) -> None:
+    def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             client.close()
