@@ -159,11 +159,15 @@ def is_aggregate(name: str, ctx: Context) -> bool:
     return ctx.oracle.functions().get(name, ("", ""))[0] == "aggregate" or name in _AGGREGATES
 
 
+#: The hint for `if(…)`, which RisingWave lacks.
+IF_HINT: Final = "Write CASE WHEN condition THEN value ELSE other END."
+
+
 def _undefined(name: str, node: exp.Expression, ctx: Context) -> Exception:
     scalars = [n for n, (kind, _) in ctx.oracle.functions().items() if kind in ("scalar", "macro", "aggregate")]
     names = {*scalars, *_SPECIAL} - _FORBIDDEN
     words = [n for n in names if n.replace("_", "").isalnum() and not n.startswith(_FORBIDDEN_PREFIXES)]
-    hint = did_you_mean(name, words, nearness=0.7)
+    hint = IF_HINT if name == "if" else did_you_mean(name, words, nearness=0.7)
     return ctx.error("UNDEFINED_FUNCTION", f"function {name} does not exist", node, hint=hint)
 
 

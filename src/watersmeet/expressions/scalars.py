@@ -32,7 +32,7 @@ from watersmeet.expressions.context import (
     null,
     wrap,
 )
-from watersmeet.expressions.functions import check_function, function, is_aggregate, variadic
+from watersmeet.expressions.functions import IF_HINT, check_function, function, is_aggregate, variadic
 from watersmeet.expressions.operators import (
     arithmetic,
     bitwise,
@@ -404,12 +404,7 @@ def _named(name: str) -> Callable[[Any, Context], Value]:
 
 def _if(node: Any, ctx: Context) -> Value:
     """The error for `if(…)`, which sqlglot reads as a CASE with invalid branches."""
-    raise ctx.error(
-        "UNDEFINED_FUNCTION",
-        "function if does not exist",
-        node,
-        hint="Write CASE WHEN condition THEN value ELSE other END.",
-    )
+    raise ctx.error("UNDEFINED_FUNCTION", "function if does not exist", node, hint=IF_HINT)
 
 
 def _over(node: Any, ctx: Context) -> Value:
