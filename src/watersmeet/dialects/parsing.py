@@ -29,7 +29,7 @@ _SET: Final = re.compile(
 )
 
 #: A command of a system's client; `!=` at the beginning of a line is none.
-_COMMAND: Final = re.compile(r"^[ \t]*(![A-Za-z][^\r\n]*?)[ \t]*\r?$", re.MULTILINE)
+_COMMAND: Final = re.compile(r"^[ \t]*([!\\][A-Za-z?][^\r\n]*?)[ \t]*\r?$", re.MULTILINE)
 
 _NOT_LINE_END: Final = re.compile(r"[^\n]")
 
@@ -60,7 +60,8 @@ def read_text(
     for part in parts(text, language):
         if part.line is not None:
             base: dict[str, Any] = {"text": text, "sql": text[part.line.start : part.line.end], "span": part.line}
-            command = part.language.command if base["sql"].startswith("!") else None
+            sign = part.language.command_sign
+            command = part.language.command if sign and base["sql"].startswith(sign) else None
             found.append(command(base) if command else SetVariable(**base, name="dialect", value=part.language.name))
         found += read_script(text, part.language, parameters, part.start, part.end, own_query)
     return found
@@ -74,7 +75,7 @@ def parts(text: str, language: Language) -> list[Part]:
     begin, line = 0, None
     matches = (m for form in (_LINE, _SET, _COMMAND) for m in form.finditer(text))
     for match in sorted(matches, key=lambda m: m.start(1)):
-        if match.start(1) < begin or (match.re is _COMMAND and language.command is None):
+        if match.start(1) < begin or (match.re is _COMMAND and match[1][0] != language.command_sign):
             continue
         before = _before(text, begin, match.start(1), language)
         if before is None or (before and match.re is not _LINE):
@@ -125,7 +126,7 @@ def split_statements(text: str, dialect: str = "risingwave") -> tuple[list[str],
         found = [Part(0, len(text), language_named(dialect))]
     complete: list[str] = []
     for part in found:
-        if part.line is not None and text[part.line.start] == "!":
+        if part.line is not None and text[part.line.start] in "!\\":
             complete.append(text[part.line.start : part.line.end])
         try:
             pieces = cut(tokenize(text, part.language, part.start, part.end))

@@ -51,7 +51,8 @@ class Language:
     codes: its error numbers, by condition. variables: its session variables. columns: reads `(name type, …)` of
     external tables, with the ranges of columns that are narrower than their types. words: keywords of its queries that
     standard SQL lacks, for completion.
-    command: reads a line `!word …` between statements, a command of its client. catalog: its name of the database,
+    command, command_sign: reads a line `!word …` between statements, a command of its client; the sign before the
+    word. catalog: its name of the database,
     with which a name of three parts may begin. functions: the names of the functions of its reference, separated by
     spaces, by family.
     """
@@ -70,6 +71,7 @@ class Language:
     columns: Callable[[Cursor], tuple[Schema, Mapping[str, tuple[int, int]]]] | None = None
     words: tuple[str, ...] = ()
     command: Callable[[dict[str, Any]], Statement] | None = None
+    command_sign: str = ""
     catalog: str = ""
     functions: Mapping[str, str] = field(default_factory=dict)
 
@@ -114,6 +116,8 @@ _LANGUAGES: Final[dict[str, Language]] = {
             "USE": clusters.read_use,
         },
         variables=variables.RISINGWAVE,
+        command=clusters.read_command,
+        command_sign="\\",
         catalog="DEV",
     ),
     "lenses": Language(
@@ -159,6 +163,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
         alter=sqlstream.read_alter,
         variables=variables.SQLSTREAM,
         command=accepted.read_command,
+        command_sign="!",
         catalog=accepted.CATALOG,
     ),
     "timeplus": Language(

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation, SqlFunction
+from watersmeet.catalog import COMMON_SCHEMA, SYSTEM_CATALOGS, Catalog, Relation, SqlFunction
 from watersmeet.dialects.registry import COMMON_NAMES
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.tree.nodes import ImpliedAlias, KnownTable
@@ -82,6 +82,9 @@ def near_relations(catalog: Catalog, name: str, schema: str | None, others: Iter
     same = [r for r in shown if r.name.lower() == name.lower()]
     if same:
         return "Did you mean " + " or ".join(f'"{_named(r, catalog)}"' for r in same[:3]) + "?"
+    system = [known for known in SYSTEM_CATALOGS if schema is not None and known.startswith(f"{schema}.")]
+    if system:
+        return did_you_mean(f"{schema}.{name}", system) or f"There are {', '.join(sorted(system))}."
     if schema is not None and schema_meant(schema, catalog) is None:
         return did_you_mean(schema, [*COMMON_NAMES, *catalog.schemas]) or f'There is no schema "{schema}".'
     return did_you_mean(name, [*others, *[_named(r, catalog) for r in shown]])

@@ -78,3 +78,29 @@ INSERT INTO t VALUES (3, 3);"""
     assert len(notices) == 1
     assert "two" in notices[0]
     assert connection.execute("SELECT n FROM t ORDER BY n").fetchall() == [(1,), (3,)]
+
+
+def test_commands_of_psql_in_scripts_of_risingwave():
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        cursor = connection.cursor()
+        cursor.execute(
+            "\\set ECHO queries\n  \\pset pager off\n\\echo '=== it''s step 1: \"create'\n"
+            "CREATE TABLE t (a int, b varchar);\n"
+            "INSERT INTO t VALUES (1, '\n\\set inside\n');\n\\c dev\n\\timing\nSELECT a, b FROM t;\n\\echo done"
+        )
+        assert [n.split(" ")[0] for n in cursor.notices] == ["\\set", "\\c"]
+        assert cursor.execute("SELECT a, b FROM t").fetchall() == [(1, "\n\\set inside\n")]
+        for line, hint in (
+            ("\\i other.sql", "several files"),
+            ("\\dt", "SHOW TABLES"),
+            ("\\gset", "of psql is not supported"),
+        ):
+            with pytest.raises(watersmeet.Error, match=hint) as refused:
+                cursor.execute(f"INSERT INTO t VALUES (2, 'x');\n{line}\nSELECT 1")
+            assert refused.value.condition == "FEATURE_NOT_SUPPORTED"
+        with pytest.raises(watersmeet.Error, match="syntax error"):
+            cursor.execute("SELECT 1\n\\echo inside a statement\n+ 1")
+
+
+def test_a_shell_runs_commands_of_psql_without_a_semicolon():
+    assert split_statements("\\echo one\nSELECT 1; SELECT", "risingwave") == (["\\echo one", "SELECT 1"], "SELECT")

@@ -442,8 +442,8 @@ def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Bi
     return Reopened(scan(relation, binding), "after", binding.moment, start, _shards(binding), strict)
 
 
-#: The connectors of sources whose present content a query that ends can read.
-_READ_AGAIN: Final = frozenset({"azblob", "datagen", "file", "gcs", "kafka", "kinesis", "nats", "posix_fs", "s3"})
+#: The connectors of sources whose present content a query that ends can read; "" is the source of a checked script.
+_READ_AGAIN: Final = frozenset({"", "azblob", "datagen", "file", "gcs", "kafka", "kinesis", "nats", "posix_fs", "s3"})
 
 
 def is_read_again(relation: Relation) -> bool:

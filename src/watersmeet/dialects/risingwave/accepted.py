@@ -7,6 +7,7 @@ configure system parameters".
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from watersmeet.catalog import DropWord
@@ -258,6 +259,39 @@ def read_backup(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Refuses BACKUP META; the cursor stands after BACKUP."""
     hint = "`watersmeet backup PATH TARGET` copies a database, also while it is in use."
     return Refused(**base, error=not_supported("BACKUP", cursor.text, span_of(cursor.tokens[:1]), hint=hint))
+
+
+#: Commands of psql that only concern its display.
+_DISPLAY: Final = ("a", "echo", "f", "h", "pset", "qecho", "t", "timing", "warn", "x")
+
+#: Other commands of psql that change no rows, with the reasons why they have no effect.
+_COMMANDS: Final = {
+    **dict.fromkeys(("prompt", "set", "unset"), "statements have no variables of psql"),
+    **dict.fromkeys(("c", "connect"), _ONE_DATABASE),
+    "encoding": "texts are UTF-8",
+}
+
+#: Commands of psql that would change what a script does, with the way round.
+_COMMANDS_LACKING: Final = {
+    **dict.fromkeys(("i", "include", "include_relative", "ir"), "`watersmeet run` takes several files."),
+    "copy": "Write COPY … FROM 'path', or COPY … TO 'path'.",
+    "d": "SHOW TABLES, SHOW MATERIALIZED VIEWS and DESCRIBE name show objects.",
+    "q": "End the script there.",
+}
+
+_COMMAND: Final = re.compile(r"\\([A-Za-z_]+|\?)")
+
+
+def read_command(base: dict[str, Any]) -> Statement:
+    """Reads a command of psql, which is a line of its own. Refuses those that would change the effect of a script."""
+    found = _COMMAND.match(base["sql"])
+    name = "" if found is None else found[1]
+    if name in _DISPLAY:
+        return Accepted(**base, command="")
+    if name in _COMMANDS:
+        return Accepted(**base, command="", notice=f"\\{name} has no effect: {_COMMANDS[name]}")
+    hint = _COMMANDS_LACKING.get("d" if name.startswith("d") else name, "Write it as a statement.")
+    return Refused(**base, error=not_supported(f"the command \\{name} of psql", base["text"], base["span"], hint=hint))
 
 
 def read_owned(cursor: Cursor, base: dict[str, Any]) -> Statement:

@@ -358,6 +358,8 @@ def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[s
         if secret is not None and cursor.at("AS", "FILE"):
             key = _as_content(cursor, key, span_of(tokens))
         options[key] = secret or read_value(cursor)
+        while cursor.take("."):  # `connection = schema.name`
+            options[key] += f".{cursor.name(reserved=True).name}"
         if cursor.take("("):  # RisingWave's `backfill_order = FIXED(a -> b)`
             options[key] += f"({' '.join(t.text for t in cursor.until(')'))})"
             cursor.expect(")")
