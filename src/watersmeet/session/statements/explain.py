@@ -61,6 +61,9 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
         statement.verbose, statement.level, statement.format, statement.trace, **_planning(session)
     )
     lines = _running_lines(session, inner, options)
+    if isinstance(inner, df.CreateSink):
+        made = _lines(session, bind(session, query_view(session, inner)), options)
+        lines = [line.replace("StreamMaterialize", "StreamSink") for line in made]
     if lines is None:
         lines = _ending_lines(session, inner, statement.format)
     if lines is None and type(inner) in _DEFINED:
@@ -138,9 +141,6 @@ def _running_lines(session: Session, statement: st.Statement, options: ExplainOp
     if isinstance(statement, (st.Select, st.Subscribe)) and runs_on(session, statement.query):
         request = request_of(statement.query, statement.text, session.dialect)
         return _lines(session, bind_running(session, request, statement, "query"), options)
-    if isinstance(statement, df.CreateSink):
-        lines = _lines(session, bind(session, query_view(session, statement)), options)
-        return [line.replace("StreamMaterialize", "StreamSink") for line in lines]
     return None
 
 
