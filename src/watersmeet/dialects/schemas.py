@@ -83,6 +83,8 @@ def near_relations(catalog: Catalog, name: str, schema: str | None, others: Iter
     if same:
         return "Did you mean " + " or ".join(f'"{_named(r, catalog)}"' for r in same[:3]) + "?"
     system = [known for known in SYSTEM_CATALOGS if schema is not None and known.startswith(f"{schema}.")]
+    if f"{schema}.{name}" in system:
+        return f"Only queries read it: SELECT * FROM {schema}.{name}."
     if system:
         return did_you_mean(f"{schema}.{name}", system) or f"There are {', '.join(sorted(system))}."
     if schema is not None and schema_meant(schema, catalog) is None:

@@ -99,3 +99,19 @@ def test_messages_have_their_place_and_their_bytes(broker, topic, tmp_path):
             ("s", name, 1, 0, b"k\xff", b"\xff\x00", None, 1, None),
             ("s", name, 1, 1, None, b"no json", "no json", 1, None),
         ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("SELECT * FROM rw_catalog.rw_fragments", '"rw_catalog.rw_relations"'),
+        ("SELECT * FROM pg_catalog.pg_clas", '"pg_catalog.pg_class"'),
+        ("DESCRIBE pg_catalog.pg_class", "SELECT * FROM pg_catalog.pg_class"),
+        ("SELECT * FROM nowhere.t", 'There is no schema "nowhere"'),
+    ],
+)
+def test_hints_for_unknown_relations_of_system_schemas(sql, hint):
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        with pytest.raises(watersmeet.Error) as unknown:
+            connection.execute(sql)
+        assert hint in unknown.value.hint

@@ -273,4 +273,5 @@ CREATES: Final[Mapping[str, ddl.Reader]] = {
 DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {**ddl.DROPS, "DATABASE": read_drop_database}
 LACKING: Final[ddl.Lacking] = {
     **ddl.LACKING,
+    "DROP OWNED": "Objects have no owners: DROP names them, and REVOKE takes privileges back.",
 }
