@@ -529,13 +529,6 @@ def note_names(session: Session, relation: Relation) -> None:
             session.put(replace(other, known={**other.known, relation.id: known}))
 
 
-def move(session: Session, relation: Relation, name: str, schema: str) -> None:
-    """Gives a relation another name and schema, also in its text."""
-    now = session.catalog.relations[relation.id]
-    shown = None if schema == relation.schema else schema_shown(schema, session.semantics)
-    session.put(replace(now, name=name, schema=schema, sql=with_name(relation, name, shown)))
-
-
 def alter_indexes(session: Session, relation: Relation, altered: Callable[[Relation], Relation]) -> None:
     """Stores the indexes of a relation after changing them by `altered`."""
     for index in list(session.catalog.relations.values()):

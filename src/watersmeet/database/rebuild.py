@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from watersmeet.algebra.nodes import Arrivals, LateRowFilter, Node, Reopened, Scan
+from watersmeet.algebra.properties import identity
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, transform_up, walk
 from watersmeet.algebra.watermarks import Watermarks, clocks, watermarks
@@ -224,6 +225,12 @@ def _unplaced(op: Operator, circuit: Circuit, catalog: Catalog) -> Error:
 def watermarks_of(tree: Node) -> dict[str, Watermark]:
     """The watermarks of the columns by name, in the form of the plan."""
     return _by_name(tree, watermarks)
+
+
+def row_key_of(tree: Node) -> tuple[str, ...]:
+    """The names of the columns that identify the rows of a view; empty if none are known."""
+    key = identity(tree) or frozenset()
+    return tuple(c.name for c in tree.columns if c.id in key)
 
 
 def clocks_of(tree: Node) -> dict[str, Watermark]:

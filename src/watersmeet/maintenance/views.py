@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final
 
 from watersmeet.algebra.nodes import Arrivals, Cut, Reopened
-from watersmeet.algebra.properties import identity
 from watersmeet.algebra.trees import exactly, walk
 from watersmeet.binder import BoundQuery
 from watersmeet.binder.context.binding import Fill
@@ -23,7 +22,7 @@ from watersmeet.database.definitions import check_columns, is_same, new_relation
 from watersmeet.database.filling import Bound, fill, join_order, joins_many, most_join_rows, shares
 from watersmeet.database.reading import check_running, readable
 from watersmeet.database.rebuild import bound as bound_query
-from watersmeet.database.rebuild import requested, watermarks_of
+from watersmeet.database.rebuild import requested, row_key_of, watermarks_of
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.dialects.tree.statements import Select, Subscribe
@@ -257,7 +256,6 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     query = _current(session, lambda now: bound_query(statement, readable(session.catalog), session.dialect, now))
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
-    key = identity(query.tree) or frozenset()
     relation = new_relation(
         session,
         statement,
@@ -269,7 +267,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         max_buffered_bytes=query.max_buffered_bytes,
         most_join_rows=_optional_rows(statement, _most_join_rows(session, query)),
         period=query.period,
-        row_key=tuple(f.name for f, c in zip(query.columns, query.tree.columns, strict=True) if c.id in key),
+        row_key=row_key_of(query.tree),
     )
     return Bound(query.tree, relation, fills=query.fills)
 

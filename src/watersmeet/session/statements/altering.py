@@ -36,7 +36,6 @@ from watersmeet.database.definitions import (
     check_folded,
     is_called,
     kind_word,
-    move,
     named,
     note_names,
     reference_to_column,
@@ -55,7 +54,7 @@ from watersmeet.database.sessions.context import Session, error_at, located, sen
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.schemas import schema_meant
+from watersmeet.dialects.schemas import schema_meant, schema_shown
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tree.definitions import (
     AddColumn,
@@ -181,6 +180,13 @@ def _check_free(session: Session, statement: Alter, name: str, schema: str, span
     if taken is not None:
         raise error_at(statement, span, "DUPLICATE_OBJECT", f"{taken.title} already exists")
     check_folded(session, statement, name, schema, span)
+
+
+def move(session: Session, relation: Relation, name: str, schema: str) -> None:
+    """Gives a relation another name and schema, also in its text."""
+    now = session.catalog.relations[relation.id]
+    shown = None if schema == relation.schema else schema_shown(schema, session.semantics)
+    session.put(replace(now, name=name, schema=schema, sql=with_name(relation, name, shown)))
 
 
 def _swap(session: Session, statement: SwapNames, relation: Relation) -> None:

@@ -13,7 +13,6 @@ from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import (
     USER_SCHEMA,
     make_schema,
-    move,
     note_names,
     remove,
     schemas_of,
@@ -27,6 +26,7 @@ from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import CreateSchema, DropSchema, RenameSchema
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.session.features.sqlfunctions import drop_functions
+from watersmeet.session.statements.altering import move
 from watersmeet.session.statements.topics import drop_topics
 
 
