@@ -155,7 +155,9 @@ _DESCRIPTION: Final = (_schema("objoid:int classoid objsubid:int description"), 
 
 _MADE: Final[dict[str, _Made]] = {
     "rw_catalog.rw_tables": _objects(_TABLES, "append_only:bool", lambda r: (r.append_only,)),
-    "rw_catalog.rw_materialized_views": _objects(_MATERIALIZED, "append_only:bool", lambda r: (r.append_only,)),
+    "rw_catalog.rw_materialized_views": _objects(
+        _MATERIALIZED, "append_only:bool schema_name", lambda r: (r.append_only, r.schema)
+    ),
     "rw_catalog.rw_views": _objects(_VIEWS),
     "rw_catalog.rw_sources": _objects(
         _of(Source, CapturedDatabase, ReceivedSource),
@@ -174,7 +176,9 @@ _MADE: Final[dict[str, _Made]] = {
     ),
     "rw_catalog.rw_connections": _objects(_of(Connection), "type_", lambda r: (r.type,)),
     "rw_catalog.rw_subscriptions": _objects(
-        _of(NamedSubscription), "retention_seconds:bigint", lambda r: (r.retention_us // 1_000_000,)
+        _of(NamedSubscription),
+        "retention_seconds:bigint schema_name",
+        lambda r: (r.retention_us // 1_000_000, r.schema),
     ),
     "rw_catalog.rw_relations": _objects(_ALL, "relation_type", lambda r: (r.what,)),
     "rw_catalog.rw_schemas": (_schema("id:int name owner:int"), _schemas),

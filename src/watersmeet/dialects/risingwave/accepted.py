@@ -15,7 +15,7 @@ from watersmeet.dialects.statements.constraints import read_set_constraints
 from watersmeet.dialects.tree.definitions import AlterWithoutEffect, RenameSchema
 from watersmeet.dialects.tree.statements import Accepted, KillQuery, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, read_value, span_of
-from watersmeet.dialects.variables import ONE_VALUE, WITHOUT_EFFECT
+from watersmeet.dialects.variables import ONE_VALUE, RISINGWAVE, WITHOUT_EFFECT
 
 _ONE_DATABASE: Final = "a directory is one database, and the objects of all databases are in it"
 
@@ -149,6 +149,9 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
             return _accepted(cursor, base, f"ALTER SYSTEM SET {name}", "it is a parameter of a cluster")
         if known in WITHOUT_EFFECT or known in ONE_VALUE:
             return _accepted(cursor, base, f"ALTER SYSTEM SET {name}", f"SET {known} has none, either")
+        if known in {variable.name for variable in RISINGWAVE if variable.effect}:
+            span, hint = span_of(cursor.tokens[: cursor.index]), f"Write SET {known} in each session."
+            return Refused(**base, error=not_supported(f"ALTER SYSTEM SET {name}", cursor.text, span, hint=hint))
     elif cursor.at("DATABASE") and not cursor.at("DATABASE", "SET") and cursor.take("DATABASE"):
         cursor.name(reserved=True)
         return _accepted(cursor, base, "ALTER DATABASE", _ONE_DATABASE)

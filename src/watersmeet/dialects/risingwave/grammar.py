@@ -186,7 +186,7 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
         COMMANDS: ClassVar[set[TokenType]] = set()
         # operators of vectors, all of which are refused
         KEYWORDS: ClassVar[dict[str, TokenType]] = {
-            **Base.Tokenizer.KEYWORDS,
+            **{word: kind for word, kind in Base.Tokenizer.KEYWORDS.items() if word != "SESSION"},
             "<#>": TokenType.LR_ARROW,
             "<+>": TokenType.LR_ARROW,
         }
