@@ -56,7 +56,7 @@ from watersmeet.binder.context.binding import (
 )
 from watersmeet.binder.context.rules import Binding, BindQuery, Groups, JoinClause, SelectList, SelectWindows, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
-from watersmeet.dialects.tree.nodes import CommaJoin, kind_of, own_parts
+from watersmeet.dialects.tree.nodes import ArrayJoin, CommaJoin, kind_of, own_parts
 from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.dialects.tree.sqltypes import type_of_tree
 from watersmeet.errors import Span, did_you_mean
@@ -130,7 +130,7 @@ class Chain:
         if isinstance(item, TableCall):
             arrays = self._arrays(item, self.left)
             reads = frozenset[str]().union(*[columns_of(a) for a in arrays]) & self.left_ids
-            if reads:
+            if reads or isinstance(node, ArrayJoin):
                 self._lateral(node, item, arrays, reads)
                 return
             item = self._constant(item)

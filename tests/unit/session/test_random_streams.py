@@ -67,6 +67,29 @@ def test_calls_differ_and_a_call_is_the_same_in_all_columns_that_name_it(connect
     assert same < count / 2
 
 
+def test_a_column_reads_the_values_of_earlier_columns(connection):
+    columns = "price float64 DEFAULT round(rand_normal(150, 4), 2), twice float64 DEFAULT price * 2"
+    kinds = (
+        "k enum8('a' = 1, 'b' = 2) DEFAULT multi_if(rand() % 2 = 0, 'a', 'b'), u string DEFAULT if(k = 'a', 'A', 'B')"
+    )
+    number = "n int64 DEFAULT rand_poisson(3)"
+    connection.execute(f"CREATE RANDOM STREAM r ({columns}, {kinds}, {number}) SETTINGS eps = 5000")
+    good = "twice = price * 2 AND u = upper(k)"
+    items = f"count_if({good}) AS good, count() AS c, avg(n) AS mean, uniq(k) AS kinds"
+    connection.execute(f"CREATE MATERIALIZED VIEW v AS SELECT {items} FROM r")
+
+    def shown():
+        connection.flush()
+        found = connection.execute("SELECT good, c, mean, kinds FROM table(v)").fetchall()
+        return found[0] if found and found[0][1] > 2000 else None
+
+    until(shown)
+    right, count, mean, kinds_seen = shown()
+    assert right == count
+    assert 2.5 < mean < 3.5
+    assert kinds_seen == 2
+
+
 @pytest.mark.parametrize(
     ("create", "condition"),
     [

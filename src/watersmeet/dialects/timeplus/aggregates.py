@@ -106,6 +106,8 @@ def _listed(make: Callable[[exp.Expression, Sequence[exp.Expression]], exp.Expre
     def build(
         a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
     ) -> exp.Expression | None:
+        if len(a) == 2 and most and not p and a[1].is_int:  # group_array_last(x, 10)
+            a, p = a[:1], a[1:]
         if len(a) != 1 or not least <= len(p) <= most or not all(n.is_number for n in p):
             return None
         values = call("array_agg", exp.Distinct(expressions=[a[0]]) if distinct else a[0])
@@ -311,7 +313,7 @@ _BUILDERS: Final[Mapping[str, _Build]] = {
     "moving_sum": _listed(_function("$array_cum_sum"), 0),
     "group_array_moving_sum": _listed(_function("$moving_sum"), 1),
     "group_array_moving_avg": _listed(_function("$moving_avg"), 1),
-    "max_k": _most("$greatest"), "min_k": _most("$least"), "top_k": _top,
+    "max_k": _most("$greatest"), "min_k": _most("$least"), "top_k": _top, "top_k_exact": _top,
 }  # fmt: skip
 
 #: The functions that may have parameters in front of their arguments.
@@ -319,7 +321,7 @@ PARAMETRIC: Final = frozenset({
     "group_array", "group_array_last", "group_array_moving_avg", "group_array_moving_sum", "group_array_sorted",
     "exponential_moving_average", "group_concat", "group_uniq_array", "quantile", "quantile_exact", "quantile_tdigest",
     "quantile_timing", "quantiles", "quantiles_exact", "quantiles_tdigest", "quantiles_timing", "top_k",
-    "uniq_combined",
+    "top_k_exact", "uniq_combined",
 })  # fmt: skip
 
 #: The names of aggregate functions, without those of conditions.

@@ -27,7 +27,7 @@ from watersmeet.dialects.timeplus.aggregates import AGGREGATES, PARAMETRIC, aggr
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
 from watersmeet.dialects.timeplus.nodes import EmitClause, PlainUnion, StreamSelect, StreamTable, cut_emit
 from watersmeet.dialects.timeplus.streamfunctions import read_relation_function, with_ranges
-from watersmeet.dialects.timeplus.tablefunctions import read_table_functions, with_called_values
+from watersmeet.dialects.timeplus.tablefunctions import read_array_joins, read_table_functions, with_called_values
 from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, FirstName, ImpliedAlias, Marking, TuplePath, retyped
 from watersmeet.dialects.tree.queries import depth_checked, node_error
 from watersmeet.dialects.tree.tokens import span_of
@@ -245,7 +245,7 @@ _UNITS: Final = {**ABBREVIATED, "M": "month", "y": "year"}
 def _joins_next(parser: Any) -> bool:
     """True if a join's words, up to JOIN, follow at the parser's position."""
     index = parser._index
-    while index < len(parser._tokens) and parser._tokens[index].text.upper() in (*_SIDES, *_KINDS, *_STRICT):
+    while index < len(parser._tokens) and parser._tokens[index].text.upper() in (*_SIDES, *_KINDS, *_STRICT, "ARRAY"):
         index += 1
     return bool(index < len(parser._tokens) and parser._tokens[index].token_type == TokenType.JOIN)
 
@@ -302,6 +302,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             tokens, emit, self._inner_emits = cut_emit(tokens, sql)
             trees: list[exp.Expression | None] = super().parse(tokens, sql)
             for tree in trees:
+                read_array_joins(tree, sql)
                 read_table_functions(tree, sql)
             for node, clause in [(trees[0], emit), *_with_emit(trees)]:
                 if isinstance(node, exp.Select) and clause is not None and clause.length("last_us") is not None:
@@ -337,6 +338,8 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             """
             if not _joins_next(self):
                 return None, None, None
+            if array := _array_join(self):
+                return array
             method = side = kind = None
             while self._curr.token_type != TokenType.JOIN:
                 word = self._curr.text.upper()
@@ -359,7 +362,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
 
         def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.Expression | None:
             """The words of a join are never an alias."""
-            if self._curr is not None and self._curr.text.upper() == "LATEST" and _joins_next(self):
+            if self._curr is not None and self._curr.text.upper() in ("ARRAY", "LATEST") and _joins_next(self):
                 return None
             found: exp.Expression | None = super()._parse_table_alias(*args, **kwargs)
             return found
@@ -541,6 +544,18 @@ def adapted(tree: exp.Expression) -> exp.Expression:
         for node in tables:
             node.set("static", True)
     return with_conditions(with_functions(tree))
+
+
+def _array_join(parser: Any) -> tuple[None, Token | None, Token] | None:
+    """The words of ARRAY JOIN and LEFT ARRAY JOIN."""
+    first, second = parser._curr, parser._next
+    if first.text.upper() == "ARRAY":
+        parser._advance()
+        return None, None, Token(TokenType.ARRAY, "ARRAY", first.line, first.col, first.start, first.end, [])
+    if first.text.upper() in ("LEFT", "INNER") and second is not None and second.text.upper() == "ARRAY":
+        parser._advance(2)
+        return None, first, Token(TokenType.ARRAY, "ARRAY", second.line, second.col, second.start, second.end, [])
+    return None
 
 
 def _is_of_tables(setting: exp.Expression) -> bool:

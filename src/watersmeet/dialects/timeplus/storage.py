@@ -48,7 +48,8 @@ TUNING: Final = frozenset({
     "preferred_exec_node", "priority", "query_id", "recovery_retry_for_same_error", "send_logs_level",
     "asterisk_include_tp_sn_column", "async_insert", "wait_for_async_insert",
     "fetch_buffer_size", "fetch_threads", "log_queries", "log_comment", "allow_independent_shard_processing",
-    "substreams", "enforce_append_only", "limit_hint", "use_approximate_count",
+    "substreams", "logstore_retention_bytes", "logstore_retention_ms", "enforce_append_only", "limit_hint",
+    "use_approximate_count",
 })  # fmt: skip
 TUNING_REASON: Final = "it only tunes how Timeplus runs a query"
 

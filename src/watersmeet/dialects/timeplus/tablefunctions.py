@@ -13,6 +13,7 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.timeplus.columns import cast_type
+from watersmeet.dialects.tree.nodes import ArrayJoin
 from watersmeet.dialects.tree.queries import node_error, node_span
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.values.spans import own_span, set_span
@@ -52,6 +53,27 @@ def read_table_functions(tree: exp.Expression | None, text: str) -> None:
     _read_tuples(tree)
     for node in [n for n in tree.find_all(exp.Table) if isinstance(n.this, exp.Anonymous)]:
         _read_table_function(node, text, delimiter)
+
+
+def read_array_joins(tree: exp.Expression | None, text: str) -> None:
+    """Turns `ARRAY JOIN array AS x` into a join with the elements of the array."""
+    for node in [] if tree is None else list(tree.find_all(exp.Join)):
+        if node.args.get("kind", "").upper() != "ARRAY":
+            continue
+        item = node.this
+        hint = "Write ARRAY JOIN array AS name."
+        if node.expressions:
+            raise not_supported("ARRAY JOIN of several arrays", text, node_span(node.expressions[0]), hint=hint)
+        if not isinstance(item, exp.Alias):
+            raise not_supported("ARRAY JOIN without a name", text, node_span(item), hint=hint)
+        call = exp.Anonymous(this="unnest", expressions=[item.this])
+        set_span(call, node_span(item))
+        name = exp.to_identifier(item.alias, quoted=True)
+        alias = exp.TableAlias(this=name, columns=[name.copy()])
+        words = {"side": "LEFT", "on": exp.true()} if node.side.upper() == "LEFT" else {"kind": "CROSS"}
+        made = ArrayJoin(this=exp.Table(this=call, alias=alias), **words)
+        set_span(made, node_span(item))
+        node.replace(made)
 
 
 def _read_tuples(tree: exp.Expression) -> None:

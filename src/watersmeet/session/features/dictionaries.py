@@ -96,6 +96,10 @@ def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
     )
 
 
+#: Other names of options.
+_SAME: Final = {"database": "db"}
+
+
 def _clause(cursor: Cursor) -> Clause:
     """`(NAME(option value …))` or `(NAME)`."""
     cursor.expect("(")
@@ -111,7 +115,7 @@ def _clause(cursor: Cursor) -> Clause:
             if nested is not None and cursor.take("("):
                 options |= nested(cursor)
                 continue
-            options[option.name.lower()] = read_value(cursor)
+            options[_SAME.get(option.name.lower(), option.name.lower())] = read_value(cursor)
             if cursor.at("("):
                 raise not_supported("a call as the value of an option", cursor.text, option.span)
         cursor.expect(")")

@@ -52,12 +52,20 @@ _RANDOM: Final[dict[str, tuple[SqlType, dict[str, str]]]] = {
 _NORMAL: Final = "sqrt(-2 * log(1 - rand_uniform(0, 1))) * cos(2 * pi() * rand_uniform(0, 1))"
 _UUID: Final = " || '-' || ".join(f"substring(lower(hex(md5(to_string(rand64())))), 1, {n})" for n in (8, 4, 4, 4, 12))
 
+#: The number of a Poisson distribution whose cumulated probability a random number exceeds.
+_POISSON: Final = (
+    "array_count(p -> p < rand_uniform(0, 1), array_cum_sum(array_map(k -> exp(k * log(a0) - a0 - lgamma(k + 1)), "
+    "range(0, to_int64(a0 + 10 * sqrt(a0) + 20)))))"
+)
+
+
 #: Further random functions as expressions over those of `_RANDOM` and their arguments, and the number of these.
 _COMPUTED: Final = {
     "rand_normal": (f"a0 + sqrt(a1) * {_NORMAL}", 2),
     "rand_log_normal": (f"exp(a0 + sqrt(a1) * {_NORMAL})", 2),
     "rand_exponential": ("-log(1 - rand_uniform(0, 1)) / a0", 1),
     "rand_bernoulli": ("if(rand_uniform(0, 1) < a0, 1, 0)", 1),
+    "rand_poisson": (_POISSON, 1),
     **dict.fromkeys(("uuid", "generate_uuidv4"), (_UUID, 0)),
 }
 
@@ -132,13 +140,28 @@ class _RandomStream:
                 self.clocks[name] = default
                 self.digits |= {} if column.kind.digits is None else {name: column.kind.digits}
             else:
-                self.generated[name] = self._held(default)
+                self.generated[name] = self._inlined(self._held(default))
         elif column.kind.choices:
             hint = "Write DEFAULT with an expression, such as ['a', 'b'][1 + rand() % 2]."
             raise not_supported("a random enum", self.cursor.text, span_of(self.cursor.tokens[:1]), hint=hint)
         elif kind.is_integer or kind.name == "numeric":
             least, greatest = column.kind.range or (0, _GREATEST.get(kind.name, _LARGEST))
             self.options |= {f"fields.{name}.min": str(least), f"fields.{name}.max": str(min(greatest, _LARGEST))}
+
+    def _inlined(self, tree: exp.Expression) -> exp.Expression:
+        """The expression with the expressions of earlier columns that it reads; a random value stays the same."""
+        holder = exp.Paren(this=tree)
+        kinds = {c.name: c.type for c in self.columns}
+        for column in [c for c in holder.find_all(exp.Column) if c.name in self.generated and not c.table]:
+            value: exp.Expression = self.generated[column.name].copy()
+            if kinds[column.name].is_numeric:
+                value = exp.Cast(this=value, to=exp.DataType.build(kinds[column.name].duckdb, dialect="duckdb"))
+            made = exp.Paren(this=value)
+            for node in made.walk():
+                set_span(node, own_span(column) or node_span(column))
+            column.replace(made)
+        found: exp.Expression = holder.this
+        return found
 
     def _held(self, tree: exp.Expression) -> exp.Expression:
         """The expression with a column of the source instead of each call of a random function."""
@@ -170,7 +193,7 @@ class _RandomStream:
         made = exp.Paren(this=read_expression(grammar.tokenize(text), text, grammar))
         for node in made.walk():
             set_span(node, span)
-        for column in list(made.find_all(exp.Column)):
+        for column in [c for c in made.find_all(exp.Column) if c.name[1:].isdecimal()]:
             column.replace(exp.Paren(this=call.expressions[int(column.name[1:])].copy()))
         call.replace(made)
 
