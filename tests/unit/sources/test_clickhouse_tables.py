@@ -106,6 +106,18 @@ def test_columns_and_values_are_those_of_the_table(opened, clickhouse):
     assert second[9:13] == ("", "", None, "")
 
 
+def test_maps_are_maps_or_json(opened, clickhouse):
+    columns = "m Map(String, Int64), n Map(UInt8, Array(String)), a Array(Map(String, String))"
+    clickhouse.execute(f"CREATE TABLE t ({columns}) {ENGINE}")
+    clickhouse.execute("INSERT INTO t VALUES ({'k': 5, 'l': 6}, {1: ['x']}, [{'a': 'b'}])")
+    table(opened, clickhouse)
+    assert rows(opened, "SELECT m['k'], m['none'], map_keys(m), n[1] FROM t") == [(5, 0, ["k", "l"], ["x"])]
+    assert rows(opened, "SELECT a[1]['a'] FROM t") == [("b",)]
+    opened.execute("DROP EXTERNAL TABLE t")
+    table(opened, clickhouse, columns="(m json)")
+    assert rows(opened, "SELECT m FROM t") == [({"k": 5, "l": 6},)]
+
+
 def test_types_without_an_equivalent_are_named(opened, clickhouse):
     clickhouse.execute(f"CREATE TABLE t (i Int32, big Int256, t DateTime64(9, 'UTC')) {ENGINE}")
     clickhouse.execute(f"INSERT INTO t VALUES (1, {2**200}, '2024-01-01 00:00:00.123456789')")

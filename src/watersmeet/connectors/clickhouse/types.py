@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from watersmeet.errors import error
-from watersmeet.values.types import BOOLEAN, JSONB, REAL, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import BOOLEAN, JSONB, MAP_KEYS, REAL, TIMESTAMP, VARCHAR, SqlType, map_of
 
 #: The maximum number of digits of a numeric.
 _DIGITS: Final = 38
@@ -97,6 +97,10 @@ class ClickhouseType:
             return None if element is None or element == TIMESTAMP else SqlType("array", element=element)
         if self.name in ("Map", "Tuple") and "DateTime" in self.shown:
             return None
+        if self.name == "Map":
+            key, value = (clickhouse_type(part).read for part in self.parts)
+            if key is not None and value is not None and key.name in MAP_KEYS:
+                return map_of(key, value)
         return _TYPES[self.name].read if self.name in _TYPES else None
 
     def takes(self, kind: SqlType) -> bool:
