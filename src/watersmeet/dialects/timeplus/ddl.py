@@ -121,6 +121,10 @@ def _view_columns(cursor: Cursor, notices: list[str]) -> tuple[list[tuple[int, i
         begin = cursor.index
         if (found := take_element(cursor)) is not None:
             notices += found
+        elif (
+            cursor.tokens[begin].text.strip("`") == NUMBER_COLUMN
+        ):  # SHOW CREATE of Timeplus lists it, though no query has it
+            cursor.until(",", ")")
         else:
             comma = [(begin - 1, begin)] if types else []
             kept += [*comma, (begin, begin + 1)]
@@ -136,6 +140,9 @@ def _view_columns(cursor: Cursor, notices: list[str]) -> tuple[list[tuple[int, i
     cursor.expect(")")
     return kept, types
 
+
+#: The column with the number of a row in a shard, which Watersmeet lacks.
+NUMBER_COLUMN: Final = "_tp_sn"
 
 #: The types of columns to which a view casts its values; those of others are the types of the query.
 _CAST: Final = frozenset({
