@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.nodes import AggregateCall, AggregateFunction, SortKey
 from watersmeet.algebra.scalars import Scalar
+from watersmeet.dialects.tree.nodes import AnyRow
 from watersmeet.errors import Error
 from watersmeet.expressions.calls import FunctionCall, by_duckdb, constant_of
 from watersmeet.expressions.casts import cast, coerce, text_of
@@ -235,7 +236,7 @@ class _Binder:
             extra = (coerce(values[1], kind, self.ctx, self.call.node).finish(),)
         if name == "count" and not self._distinct and not scalar.nullable:
             return self._count_rows()
-        order = (self._order() or self._in_arrival_order()) if name in _ORDERED else ()
+        order = (self._order() or self._in_arrival_order(scalar)) if name in _ORDERED else ()
         if self._distinct and self.call.order:
             self._check_distinct(order, [s.expression for s in (first.finish(), scalar, *extra)])
         return AggregateCall(name, scalar, self.filter, self._distinct, kind, extra, order, constant)
@@ -312,11 +313,13 @@ class _Binder:
             items.append(SortKey(value.finish(), bool(node.args.get("desc")), bool(node.args.get("nulls_first"))))
         return tuple(items)
 
-    def _in_arrival_order(self) -> tuple[SortKey, ...]:
-        """The order of arrival for calls without ORDER BY; lists only use it if it is known."""
+    def _in_arrival_order(self, value: Scalar) -> tuple[SortKey, ...]:
+        """The order of arrival for calls without ORDER BY; lists only use it if it is known. value: the argument."""
         rows, name = self.ctx.row_order, self.name
         if rows is None or self.call.distinct or name not in (*_OF_ONE_ROW, "array_agg", "string_agg"):
             return ()
+        if rows.known is None and self.call.node.find(AnyRow) is not None and value.type.name not in UNORDERED:
+            return (SortKey(value),)
         return rows.keys(self.call.node, self.ctx) if name in _OF_ONE_ROW else rows.known or ()
 
     def _check_distinct(self, order: Sequence[SortKey], arguments: Sequence[exp.Expression]) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.dialects.timeplus.columns import tree_of
+from watersmeet.dialects.tree.nodes import AnyRow
 
 #: The arguments of a call, its parameters, and its condition; None for a wrong number of arguments.
 _Build = Callable[[Sequence[exp.Expression], Sequence[exp.Expression], exp.Expression | None], exp.Expression | None]
@@ -97,6 +98,13 @@ def _met(name: str) -> _Build:
         return _where(call(name, a[0]), c, _present(a[0])) if len(a) == 1 and not p else None
 
     return build
+
+
+def _any(a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None) -> exp.Expression | None:
+    """`any(x)`: the first non-NULL value in order of arrival; the least one of rows that have no order."""
+    if len(a) != 1 or p:
+        return None
+    return _where(AnyRow(this=MET["any"], expressions=[a[0]]), c, _present(a[0]))
 
 
 def _listed(make: Callable[[exp.Expression, Sequence[exp.Expression]], exp.Expression], most: int, *,
@@ -289,7 +297,7 @@ _BUILDERS: Final[Mapping[str, _Build]] = {
     ),
     **{f"group_bit_{sign}": _plain(f"bit_{sign}") for sign in ("and", "or", "xor")},
     "arg_max": _extreme(descending=True), "arg_min": _extreme(descending=False),
-    **{name: _met(made) for name, made in MET.items()},
+    **{name: _met(made) for name, made in MET.items()}, "any": _any,
     "avg_weighted": _weighted, "median": _quantile(), "quantile": _quantile(), "quantiles": _quantiles,
     **{name: _plain("stddev_pop", of_floats=True) for name in ("std", "stddev")},
     **{f"{name}_stable": _plain(name, of_floats=True) for name in ("stddev_pop", "stddev_samp", "var_pop", "var_samp")},
@@ -304,7 +312,7 @@ _BUILDERS: Final[Mapping[str, _Build]] = {
        for name in ("skew_pop", "skew_samp", "kurt_pop", "kurt_samp", "entropy")},
     **{name: _paired(name) for name in ("sum_map", "min_map", "max_map")},
     "retention": _retention, "sum_count": _sum_count, "group_concat": _joined, "group_bitmap": _distinct,
-    "any_value": _met(MET["any"]),
+    "any_value": _any,
     **{f"p{n}": _quantile(f"0.{n}") for n in _QUANTILES},
     "quantile_exact": _listed(_function("$quantile_exact"), 1),
     "group_array": _listed(_first, 1), "group_array_last": _listed(_last, 1, least=1),

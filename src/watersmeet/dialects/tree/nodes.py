@@ -53,6 +53,10 @@ class RelationArgument(exp.Subquery):  # type: ignore[misc]
     """A query as an argument of a function in FROM, of a dialect that allows that."""
 
 
+class AnyRow(exp.Anonymous):  # type: ignore[misc]
+    """A call of `first_value` whose value may be that of any row, if the rows have no order."""
+
+
 class ArrayJoin(exp.Join):  # type: ignore[misc]
     """A join of each row with the elements of an array, which need not read a column."""
 
