@@ -172,7 +172,7 @@ def compare(servers: Sequence[Served], wanted: argparse.Namespace) -> None:
     runs = [("read", READ, c, m, 0) for c in (1, 50) for m in ("simple", "prepared")]
     runs += [("read at 1,000/s", READ, 50, "prepared", 1000)]
     runs += [("insert", WRITE, c, m, 0) for c in (1, 50) for m in ("simple", "prepared")]
-    runs += [("update", UPDATE, 1, "simple", 0)]
+    runs += [("update", UPDATE, c, "simple", 0) for c in (1, 50)]
     for name, script, clients, mode, rate in runs:
         if wanted.only not in f"{name} {mode} {clients}":
             continue
