@@ -122,7 +122,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
             detail=f"{len(missing)} of its tables no longer exist.",
         )
     check_writers(transaction, database.catalog, database.log)
-    check_reads(session, transaction)
+    check_reads(database, transaction)
     transaction.snapshot = None  # constraints are checked with the rows of all others
     check_at_commit(session)
     catalog = None

@@ -191,8 +191,8 @@ def _reader(
         try:
             past = entered.enter_context(pinned_past(session.database, query.past, query.catalog, query.text))
             if query.locks:
-                lock_rows(session, query.catalog, stored)
-            past += past_content(session, query.catalog, stored, newest=newest)
+                lock_rows(session.database, session.transaction, query.catalog, stored)
+            past += past_content(session.database, session.transaction, query.catalog, stored, newest=newest)
             connection, _ = entered.enter_context(
                 session.database.content.reader(
                     query.catalog,
@@ -204,7 +204,7 @@ def _reader(
                     reads=query.reads,
                 )
             )
-            check_own(session, stored)
+            check_own(session.database, session.transaction, stored)
         except Error:
             if session.transaction is not None:
                 check_writers(session.transaction, session.database.catalog, session.database.log)

@@ -317,7 +317,7 @@ def _run_one(session: Session, statement: st.Statement, lock: threading.RLock) -
         _write_pending(session, statement, lock)
     if session.transaction is not None and kind not in _USE_NOTHING:
         with _failing(session, statement):
-            begin_statement(session)
+            begin_statement(session.database, session.transaction)
     if kind in NESTING or kind in session.handlers:
         nested = Nested(lambda inner: _run(session, inner, lock), lock)
         with _failing(session, statement):
