@@ -49,6 +49,8 @@ RELATIONS = [
     c.FormatSchema("s7", "fs", (), type="avro", text='{"type": "int"}'),
     c.NamedCollection("s8", "nc", (), settings={"brokers": "h:1"}, fixed=("brokers",)),
     c.NamedSubscription("s9", "su", (), depends_on=("t1",), retention_us=1_000_000, begun=4),
+    c.NumberSequence("s10", "nu", (), numbers=c.Numbering("integer", 5, -1, greatest=7), owned=("t1", "a")),
+    c.EnumType("t11", "mo", (), labels=("sad", "ok")),
 ]
 
 

@@ -314,6 +314,14 @@ def _readable() -> Iterator[None]:
         raise duckdb.InvalidInputException("Invalid Input Error: a text is malformed") from None
 
 
+#: The types of the functions of sequences, which `database.sessions.sequences` defines where a query runs.
+_SEQUENCES: Final = """
+    CREATE MACRO watersmeet_nextval(s, r) AS CAST(1 AS BIGINT); CREATE MACRO watersmeet_lastval(r) AS CAST(1 AS BIGINT);
+    CREATE MACRO watersmeet_currval(s, r) AS CAST(1 AS BIGINT);
+    CREATE MACRO watersmeet_setval(s, n, c) AS CAST(n AS BIGINT)
+"""
+
+
 class Oracle:
     """An in-memory DuckDB connection with cached answers. It is thread-safe.
 
@@ -330,6 +338,7 @@ class Oracle:
     def _connect(self) -> duckdb.DuckDBPyConnection:
         if self._connection is None:
             self._connection = duckdbs.connect(memory_limit="200MB", external_access=self._external_access)
+            self._connection.execute(_SEQUENCES)
         return self._connection
 
     def type_of(self, sql: str) -> tuple[SqlType | None, str]:

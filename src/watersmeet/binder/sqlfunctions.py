@@ -17,11 +17,12 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.binder.cursors import with_cursors_spelled_out
-from watersmeet.catalog import Catalog, SqlFunction
+from watersmeet.catalog import Catalog, EnumType, SqlFunction
 from watersmeet.catalog.rowless import ANY
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.schemas import schema_meant
+from watersmeet.dialects.schemas import find_relation, schema_meant
 from watersmeet.dialects.script import tokenize
+from watersmeet.dialects.tree.nodes import sql_of
 from watersmeet.dialects.tree.queries import name_of, node_error, node_span, read_tree
 from watersmeet.dialects.tree.tokens import folded, not_supported, quoted
 from watersmeet.errors import Error, Span, error
@@ -30,7 +31,7 @@ from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.functions import check_function
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.calledfunctions import CalledFunction
-from watersmeet.values.spans import set_span
+from watersmeet.values.spans import own_span, set_span
 
 #: A limit on the nodes of a statement, which grows exponentially if functions call each other twice.
 _MOST_NODES: Final = 10_000
@@ -43,6 +44,7 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
     Functions of SQL can only be called in their dialect. The given tree is not changed. Raises UNDEFINED_FUNCTION,
     FEATURE_NOT_SUPPORTED.
     """
+    tree = _with_enums(tree, catalog)
     if not any(_is_of(f, dialect) for f in catalog.functions.values()):
         return tree, ()
     if not any(_called(c, catalog, dialect) for c in tree.find_all(exp.Anonymous)):
@@ -72,6 +74,47 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
                 detail=f"With the functions that it calls it has more than {_MOST_NODES} parts.",
             )
     return tree, tuple(dict.fromkeys(used))
+
+
+def _with_enums(tree: exp.Expression, catalog: Catalog) -> exp.Expression:
+    """The tree with calls of `$enum` instead of casts to enums. The given tree is not changed."""
+    if not any(isinstance(r, EnumType) for r in (catalog.actual or catalog).relations.values()):
+        return tree
+
+    def found(node: exp.Expression) -> EnumType | None:
+        kind = node.args.get("to") if isinstance(node, exp.Cast) else None
+        while isinstance(kind, exp.DataType) and kind.this == exp.DataType.Type.ARRAY and kind.expressions:
+            kind = kind.expressions[0]
+        if not isinstance(kind, exp.DataType) or kind.this != exp.DataType.Type.USERDEFINED:
+            return None
+        written = kind.args.get("kind") or ""
+        parts = (sql_of(written) if isinstance(written, exp.Expression) else str(written)).split(".")
+        schema = parts[0] if len(parts) > 1 else None
+        relation = find_relation(catalog, parts[-1].strip('"'), schema, folded='"' not in parts[-1])
+        return relation if isinstance(relation, EnumType) else None
+
+    if not any(found(c) for c in tree.find_all(exp.Cast)):
+        return tree
+
+    def replaced(node: exp.Expression) -> exp.Expression:
+        enum = found(node)
+        if enum is None:
+            return node
+        value, kind = node.this, node.args["to"]
+        depth = 0
+        while kind.this == exp.DataType.Type.ARRAY:
+            depth, kind = depth + 1, kind.expressions[0]
+        if depth:
+            array = exp.DataType(this=exp.DataType.Type.VARCHAR)
+            for _ in range(depth):
+                array = exp.DataType(this=exp.DataType.Type.ARRAY, expressions=[array], nested=True)
+            value = exp.Cast(this=value, to=array)
+        arguments = [value, *(exp.Literal.string(text) for text in (enum.shown, *enum.labels))]
+        made = exp.Anonymous(this="$enum", expressions=arguments)
+        set_span(made, own_span(node) or node_span(node))
+        return made
+
+    return tree.copy().transform(replaced, copy=False)
 
 
 def can_be_called(name: str, dialect: str) -> bool:

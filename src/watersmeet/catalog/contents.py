@@ -11,9 +11,11 @@ from watersmeet.catalog.relations import Relation
 from watersmeet.catalog.roles import Role, RoleChange, changed, language_of
 from watersmeet.catalog.rowless import (
     Connection,
+    EnumType,
     FormatSchema,
     NamedCollection,
     NamedSubscription,
+    NumberSequence,
     PausedQuery,
     Server,
     Sink,
@@ -234,6 +236,12 @@ class Catalog:
             reached |= nearest
         return [r for r in self.relations.values() if r.id in reached]
 
+    def with_enum(self, enum: Relation) -> list[Relation]:
+        """The relations with columns of an enum; empty for other relations."""
+        if not isinstance(enum, EnumType):
+            return []
+        return [r for r in self.relations.values() if any(c.type.has_enum(enum.shown) for c in r.columns)]
+
     def upstream(self, relation_ids: Iterable[str], *, writers: bool = False) -> set[str]:
         """`relation_ids` and the ids of their direct and indirect inputs.
 
@@ -330,6 +338,8 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     FormatSchema,
     NamedCollection,
     NamedSubscription,
+    NumberSequence,
+    EnumType,
 )
 
 kinds(Relation, {c.entry: c for c in KINDS}, by="entry")

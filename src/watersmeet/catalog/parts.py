@@ -109,16 +109,41 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Serial:
-    """The numbers of a column of type serial, or with GENERATED … AS IDENTITY, in rows that omit it.
-
-    following: the first number that no writer has reserved. Numbers are reserved in the catalog before rows have them,
-    so that none is used twice; those reserved by a writer that ended are skipped. identity: `always` or `by default`;
-    empty for serial.
+class Numbering:
+    """The numbers of a sequence, from `start` in steps of `step`, within `least` and `greatest`. None: PostgreSQL's
+    default for the type (smallint, integer or bigint). cycles: whether it begins again after its last number.
     """
 
-    following: int = 1
+    type: str = "bigint"
+    start: int | None = None
     step: int = 1
+    least: int | None = None
+    greatest: int | None = None
+    cycles: bool = False
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest number."""
+        bits = {"smallint": 15, "integer": 31, "bigint": 63}[self.type]
+        least = (1 if self.step > 0 else -(1 << bits)) if self.least is None else self.least
+        greatest = ((1 << bits) - 1 if self.step > 0 else -1) if self.greatest is None else self.greatest
+        return least, greatest
+
+    @property
+    def first(self) -> int:
+        """The first number."""
+        return self.bounds[self.step < 0] if self.start is None else self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Serial:
+    """A column whose value in rows that omit it is the next number of a sequence: of type serial, with GENERATED … AS
+    IDENTITY, or with DEFAULT nextval(…).
+
+    sequence: the id of the sequence. identity: `always` or `by default`; empty for others.
+    """
+
+    sequence: str
     identity: Literal["", "always", "by default"] = ""
 
 

@@ -56,6 +56,8 @@ DropWord = Literal[
     "format schema",
     "named collection",
     "subscription",
+    "sequence",
+    "type",
 ]
 
 

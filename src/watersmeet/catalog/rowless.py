@@ -1,4 +1,6 @@
-"""Objects without rows: servers, connections, format schemas, named collections and subscriptions, sinks, functions."""
+"""Objects without rows: servers, connections, format schemas, named collections and subscriptions, sequences, sinks,
+functions.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Final, Literal
 
-from watersmeet.catalog.parts import COMMON_SCHEMA, MessageFormat
+from watersmeet.catalog.parts import COMMON_SCHEMA, MessageFormat, Numbering
 from watersmeet.catalog.relations import Relation, Words
 from watersmeet.catalog.views import MaterializedView
 from watersmeet.values.calledfunctions import CalledFunction
@@ -110,6 +112,32 @@ class NamedSubscription(Relation):
 
     retention_us: int = field(kw_only=True)
     begun: int = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSequence(Relation):
+    """A sequence, whose numbers the writer hands out (`database.sessions.sequences`). It has no columns and no rows.
+
+    owned: the table with which it is dropped, and the name of the column in its stored data; or empty.
+    """
+
+    words: ClassVar[Words] = Words("sequence", show=("sequences",), show_create=("sequence",), drop=("sequence",))
+    family: ClassVar[str] = "sequence"
+    entry: ClassVar[str] = "sequence"
+
+    numbers: Numbering = field(kw_only=True)
+    owned: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class EnumType(Relation):
+    """An enum: a type of texts with an order. It has no columns and no rows. Columns have its labels in their types."""
+
+    words: ClassVar[Words] = Words("type", show=("types",), show_create=("type",), drop=("type",))
+    family: ClassVar[str] = "type"
+    entry: ClassVar[str] = "enum"
+
+    labels: tuple[str, ...] = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

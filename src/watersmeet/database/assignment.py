@@ -28,6 +28,7 @@ from watersmeet.database.columntypes import FLAG
 from watersmeet.database.reading import BatchQuery, batch_query, converted, omitted, table_tree
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateStream, MergeClauses
+from watersmeet.dialects.tree.nodes import CommaJoin
 from watersmeet.dialects.tree.queries import is_default, name_of, node_span
 from watersmeet.dialects.tree.statements import Name, Statement, Update
 from watersmeet.dialects.tree.tokens import not_supported
@@ -512,6 +513,10 @@ def assigned(relation: Relation, statement: Update, *, defaults: bool = False) -
     return found
 
 
+#: The column that numbers the rows of a table without a key.
+_ROW: Final = "row of the table"
+
+
 def matching(
     session: Session,
     relation: Relation,
@@ -519,17 +524,48 @@ def matching(
     where: exp.Expression | None,
     values: tuple[exp.Expression, ...],
     statement: Statement,
+    sources: Sequence[exp.Expression] = (),
+    *,
+    repeated: bool = False,
 ) -> BatchQuery:
-    """The query for the rows that `where` selects, with all columns, then `values`."""
-    shown = alias or relation.name
-    columns = [
-        exp.column(exp.to_identifier(c.name, quoted=True), exp.to_identifier(shown, quoted=True))
-        for c in relation.columns
-    ]
-    tree = exp.select(*columns, *values, copy=False).from_(table_tree(relation, alias), copy=False)
+    """The query for the rows that `where` selects, with all columns, then `values`.
+
+    sources: more items of FROM. A row that matches several of their rows occurs once, with any of them, unless
+    `repeated`.
+    """
+    shown = exp.to_identifier(alias or relation.name, quoted=True)
+    columns = [exp.column(exp.to_identifier(c.name, quoted=True), shown.copy()) for c in relation.columns]
+    tree = exp.select(*columns, *(v.copy() for v in values), copy=False)
+    if not sources:
+        tree = tree.from_(table_tree(relation, alias), copy=False)
+    else:
+        target: exp.Expression = table_tree(relation, alias)
+        keys = [exp.column(exp.to_identifier(k, quoted=True), shown.copy()) for k in relation.primary_key]
+        if not keys and not repeated:
+            number = exp.Window(this=exp.Anonymous(this="row_number"), over="OVER")
+            names = [exp.column(exp.to_identifier(c.name, quoted=True)) for c in relation.columns]
+            rows = exp.select(*names, exp.alias_(number, _ROW, quoted=True)).from_(table_tree(relation, None))
+            target = exp.Subquery(this=rows, alias=exp.TableAlias(this=shown.copy()))
+            keys = [exp.column(exp.to_identifier(_ROW, quoted=True), shown.copy())]
+        tree = joined(tree, [*sources, target])
+        if not repeated:
+            tree.set("distinct", exp.Distinct(on=exp.Tuple(expressions=keys)))
     if where is not None:
-        tree = tree.where(where, copy=False)
+        tree = tree.where(where, copy=True)
     return batch_query(session, tree, statement.text)
+
+
+def joined(tree: exp.Select, items: Sequence[exp.Expression]) -> exp.Select:
+    """The query with items of FROM that are separated by commas."""
+    first, *others = [item.copy() for item in items]
+    joins = list(first.args.get("joins") or ())
+    first.set("joins", None)
+    tree = tree.from_(first, copy=False)
+    for other in others:
+        joins += [CommaJoin(this=other), *(other.args.get("joins") or ())]
+        other.set("joins", None)
+    tree.set("joins", joins)
+    return tree
 
 
 def both_images(
@@ -548,8 +584,10 @@ def both_images(
     }
     values |= defaults
     new = [f"{values.get(c.name, names[i])} AS n{i}" for i, c in enumerate(relation.columns)]
-    sql = f"SELECT {', '.join(old + new)} FROM ({query.sql}) AS q({', '.join(names)})"
-    return replace(query, sql=sql, exact=(*relation.columns, *relation.columns))
+    others = query.columns[width + len(targets) :]
+    beside = [f"{names[width + len(targets) + i]} AS r{i}" for i in range(len(others))]
+    sql = f"SELECT {', '.join(old + new + beside)} FROM ({query.sql}) AS q({', '.join(names)})"
+    return replace(query, sql=sql, exact=(*relation.columns, *relation.columns, *others))
 
 
 def merging_of(

@@ -7,14 +7,14 @@ Only a written row fails if its text is too long, and only in characters other t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.catalog import Catalog, Input, Relation
+from watersmeet.catalog import Catalog, Relation
 from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.sequences import take
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Span, error
@@ -40,9 +40,6 @@ def check_fed_types(
             )
 
 
-#: The numbers of a serial column that are reserved at once.
-_BLOCK: Final = 32
-
 #: The prefix of a column that is true in the rows in which another column is DEFAULT.
 FLAG: Final = "default of "
 
@@ -59,44 +56,16 @@ def with_serials(session: Session, relation: Relation, rows: pa.Table, left_out:
         if count and (name in left_out or flag is not None):
             place = rows.column_names.index(name)
             try:
-                values = pa.chunked_array([_numbers(session, relation, name, count)])
-                values = values.cast(rows.schema.field(place).type)
+                taken = take(session, relation.serials[name].sequence, count)
+                values = pa.chunked_array([pa.array(taken, rows.schema.field(place).type)])
             except (pa.ArrowInvalid, OverflowError):
-                raise error("INVALID_VALUE", f'column "{name}" of {relation.title} has no more numbers') from None
+                raise error("VALUE_OUT_OF_RANGE", f"{relation.column(name).type.sql} out of range") from None
             if flag is not None:
                 values = pc.replace_with_mask(
                     rows.column(place).combine_chunks(), flag.combine_chunks(), values.combine_chunks()
                 )
             rows = rows.set_column(place, rows.schema.field(place), values)
     return rows
-
-
-def _numbers(session: Session, relation: Relation, name: str, count: int) -> pa.Array:
-    """The next numbers of a serial column.
-
-    They are reserved by a commit before a row has them, also if the row's transaction is still open; in the transaction
-    that creates the table, by its definition.
-    """
-    database, known = session.database, session.catalog.relations[relation.id]
-    assert isinstance(known, Input)
-    serial = known.serials[name]
-    start, end = database.numbers.get((relation.id, name), (serial.following, serial.following))
-    if end != serial.following:  # reserved for a table that was rolled back and had this id
-        start = end = serial.following
-    lacking = count - (end - start) // serial.step
-    if lacking > 0:
-        end += max(lacking, _BLOCK) * serial.step
-        serials = known.serials | {name: replace(serial, following=end)}
-        staged = session.transaction is not None and relation.id in session.transaction.definitions.own
-        if not staged:
-            newest = database.catalog.relations[relation.id]
-            assert isinstance(newest, Input)
-            database.change_catalog(database.catalog.with_relation(replace(newest, serials=serials)))
-        else:
-            session.put(replace(known, serials=serials))
-    following = start + count * serial.step
-    database.numbers[relation.id, name] = (following, end)
-    return pa.array(range(start, following, serial.step), pa.int64())
 
 
 def check_uuids(relation: Relation, rows: pa.Table) -> None:

@@ -11,6 +11,7 @@ from watersmeet.catalog import Stream
 from watersmeet.database.constraints import check_at_commit
 from watersmeet.database.filling import clear_away, install_remaining, undo
 from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.sequences import put_back
 from watersmeet.database.sessions.snapshots import check_reads
 from watersmeet.database.transaction import (
     Isolation,
@@ -141,6 +142,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
     elif catalog is not None:
         database.change_catalog(catalog)
     session.puts_roles = bool(transaction.definitions.roles)
+    put_back(session, transaction.sequences)
     _end(session, transaction, rolled_back=False)
     transaction.committed = True
     database.content.clear_overlay(transaction.changes, transaction)
@@ -198,6 +200,7 @@ def savepoint(session: Session, name: str) -> None:
         dict(transaction.rejected),
         deepcopy(transaction.definitions),
         session.database.log.head(),
+        dict(transaction.sequences),
     )
     transaction.savepoints.append(point)
 
@@ -245,6 +248,7 @@ def rollback_to(session: Session, name: str) -> None:
         transaction.changes = {i: list(c) for i, c in point.changes.items()}
         transaction.clocks, transaction.begun = dict(point.clocks), dict(point.begun)
         transaction.rejected = dict(point.rejected)
+        transaction.sequences = dict(point.sequences)
         for relation_id, changes in transaction.changes.items():
             for change in changes:
                 content.overlay(relation_id, change.table, change.diffs, transaction)

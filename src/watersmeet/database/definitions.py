@@ -3,9 +3,8 @@
 CREATE OR REPLACE removes the old relation in the commit that creates the new one. A plain view keeps its identity, so
 its readers remain. As in PostgreSQL ("CREATE VIEW"), columns may only be added after the existing ones. All other
 relations are dropped and created again: a table's content is lost (SQLstream, "CREATE STREAM": the history is lost),
-and a materialized view is filled again.
-
-Renaming a relation changes its stored text. Relations that refer to it store its earlier names.
+and a materialized view is filled again. Renaming a relation changes its stored text. Relations that refer to it store
+its earlier names.
 """
 
 from __future__ import annotations
@@ -44,6 +43,7 @@ from watersmeet.database.filling import clear_away, most_join_rows
 from watersmeet.database.secrets import kept
 from watersmeet.database.sessions.context import Session, error_at, sentence, undefined_relation
 from watersmeet.database.sessions.result import Result
+from watersmeet.database.sessions.sequences import released
 from watersmeet.dialects.registry import COMMON_NAMES, language_named
 from watersmeet.dialects.schemas import schema_meant, schema_shown
 from watersmeet.dialects.script import read_script, tokenize
@@ -385,7 +385,7 @@ def named_columns(columns: Schema, statement: CreateView) -> Schema:
 
 
 def add(session: Session, relation: Relation) -> None:
-    """Adds a relation to the catalog."""
+    """Adds a relation."""
     session.put(relation)
 
 
@@ -439,6 +439,7 @@ def with_dependents(
         for other in above:
             session.notice(f"drop cascades to {other.title}")
         ids |= {r.id for r in above}
+    ids |= released(session, found, ids, statement, cascade=cascade, verb=verb)
     _drop_references(session, ids, statement, cascade=cascade, verb=verb)
     return ids
 

@@ -112,6 +112,7 @@ def undo(session: Session, ids: set[str]) -> None:
             for relation_id in ids:
                 database.content.drop(relation_id)
     database.sink_positions.forget(ids)
+    database.sequences.forget(ids)
     with contextlib.suppress(Error):
         _take_out(session, ids, stored=stored)
 
@@ -130,6 +131,7 @@ def clear_away(session: Session, dropped: set[str]) -> None:
     database.follow()
     database.positions.forget(dropped)
     database.sink_positions.forget(dropped)
+    database.sequences.forget(dropped)
     install_remaining(session, dropped)
     for relation_id in dropped:
         storage.remove_directory(database.layout.dead(relation_id))

@@ -36,7 +36,7 @@ from watersmeet.values.types import arrow_schema
 _HARMLESS: Final = frozenset(
     {"id", "name", "columns", "primary_key", "append_only", "sql", "depends_on", "dialect", "schema", "path", "ready"}
     | {"known", "functions", "since", "fills", "dropped", "defaults", "declared", "comment", "comments", "key"}
-    | {"uniques", "rejects_duplicates"}
+    | {"uniques", "rejects_duplicates", "serials"}
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, Relation, Subscription
+from watersmeet.catalog import Catalog, NumberSequence, Relation, Subscription
 from watersmeet.connectors.base.targets import deliveries
 from watersmeet.database.externalreaders import ExternalReaders, Problems
 from watersmeet.database.keyhashes import KeyHashes, KeyRows
@@ -46,6 +46,7 @@ from watersmeet.store.layout import FilePermissions, Layout, WriterLock, check_s
 from watersmeet.store.positions import StatusFile, drop_unused, nameless_secrets, sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start, kept_history
 from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.store.sequences import Sequences
 from watersmeet.system.process import scratch_folder
 from watersmeet.system.threads import Clock, lock
 
@@ -103,6 +104,7 @@ class OpenDatabase:
 
     plans: Plans
     circuit: RunningCircuit
+    sequences: Sequences
 
     def __init__(
         self,
@@ -122,8 +124,6 @@ class OpenDatabase:
         Raises DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH, FILE_SYSTEM_UNSUITABLE.
         """
         self.guard = lock("guard")
-        #: The numbers of serial columns that are reserved and not used: the next one and the end, by relation and name.
-        self.numbers: dict[tuple[str, str], tuple[int, int]] = {}
         self.ddl = lock("ddl")
         self.read_only = read_only
         self.runtime = runtime
@@ -438,6 +438,9 @@ class OpenDatabase:
         subscribed = [r.id for r in self._catalog.relations.values() if isinstance(r, Subscription)]
         self.positions = subscription_positions(self.layout, self.log, subscribed)
         opened.callback(self.positions.close)
+        numbered = [r.id for r in self._catalog.relations.values() if isinstance(r, NumberSequence)]
+        self.sequences = Sequences(self.layout, self.log, numbered)
+        opened.callback(self.sequences.close)
         delivered = [d.id for d in deliveries(self._catalog)]
         self.sink_positions = sink_positions(self.layout, self.log, delivered)
         opened.callback(self.sink_positions.close)

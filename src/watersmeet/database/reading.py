@@ -19,6 +19,7 @@ from watersmeet.catalog import ARRIVAL, Catalog, MaterializedView, Relation, Vie
 from watersmeet.catalog.roles import OWNER
 from watersmeet.database.scans import messages_now, pinned_past, system_relations
 from watersmeet.database.sessions.context import Session, check_named
+from watersmeet.database.sessions.sequences import calls_sequences, sequence_functions, with_sequences
 from watersmeet.database.sessions.snapshots import check_own, lock_rows, past_content
 from watersmeet.database.transaction import check_writers
 from watersmeet.dialects.registry import language_named
@@ -58,15 +59,16 @@ class BatchQuery(QuerySql):
     locks: bool = False
 
 
-def batch_query(session: Session, tree: exp.Expression, text: str) -> BatchQuery:
-    """Binds a query to the relations that can be read now.
+def batch_query(session: Session, tree: exp.Expression, text: str, catalog: Catalog | None = None) -> BatchQuery:
+    """Binds a query to the relations that can be read now. catalog: another one than the session's.
 
     Raises errors of the binder with their positions, PERMISSION_DENIED, and errors of stopped views.
     """
-    catalog = readable(session.catalog)
+    catalog = readable(session.catalog if catalog is None else catalog)
     locks = tree.args.get("locks") or ()
     if locks:
         tree = _without_locks(tree, text)
+    tree = with_sequences(session, tree, text)
     query = session.cancellation.computing(
         lambda: to_duckdb(tree, catalog, text, session.dialect, files=session.reads_files)
     )
@@ -133,6 +135,8 @@ def rows_read(
     A query that DuckDB can't interrupt runs in a separate process if the session has memory for it. So does a query
     that exhausts the memory; other queries that failed for lack of memory run again on new connections.
     """
+    if calls_sequences(sql):
+        return _rows_with_numbers(session, opened, sql, text, most_bytes)
     content, check = session.database.content, session.cancellation.check
     isolated = bool(session.memory_bytes) and session.cancellation.computing(needs_isolation, sql)
     try:
@@ -151,6 +155,21 @@ def rows_read(
         with opened() as connection:
             budget = Budget(session.memory_bytes, most_bytes, session.cancellation.within, check)
             return run_isolated(connection, sql, budget)
+    except duckdb.Error as cause:
+        raise failed_query(cause, text) from cause
+
+
+def _rows_with_numbers(
+    session: Session,
+    opened: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]],
+    sql: str,
+    text: str,
+    most_bytes: int,
+) -> pa.Table:
+    """The rows of a query that calls functions of sequences: it runs once, in this process."""
+    try:
+        with opened() as connection, sequence_functions(session, connection, sql) as known:
+            return rows_of(connection, known, most_bytes)
     except duckdb.Error as cause:
         raise failed_query(cause, text) from cause
 

@@ -16,7 +16,7 @@ from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.evaluation.expressions import generated_values
 from watersmeet.kernel.metrics import Counters
-from watersmeet.values.types import BOOLEAN, Field
+from watersmeet.values.types import BOOLEAN, Field, SqlType
 
 #: The first and the last microsecond of the years 1 to 9999, since 1970: the range of TIMESTAMP in the SQL standard.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -47,6 +47,19 @@ def _not_chosen(values: pa.ChunkedArray, choices: Sequence[str]) -> npt.NDArray[
     return found
 
 
+def _check_labels(values: pa.ChunkedArray, kind: SqlType, statement: Statement | None) -> None:
+    """Raises INVALID_VALUE for a text that is no label of an enum."""
+    while pa.types.is_list(values.type):
+        values = pc.list_flatten(values)
+    wrong = _not_chosen(values, kind.labels)
+    if wrong.any():
+        value = values[int(np.argmax(wrong))].as_py()
+        found = error("INVALID_VALUE", f'invalid input value for enum {kind.enum}: "{value}"')
+        if statement is not None:
+            found.sql, found.span = statement.text, statement.span
+        raise found
+
+
 def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
     """Raises NOT_NULL_VIOLATION for NULL in a NOT NULL column, CHECK_VIOLATION, and INVALID_VALUE for a number, or a
     time of an ordered stream, that is out of range.
@@ -64,6 +77,9 @@ def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) 
                 f'value {value} is out of range for column "{name}" of relation "{relation.name}"',
                 detail=f"It takes numbers from {least} to {greatest}.",
             )
+    for column in relation.columns:
+        if column.type.leaf.labels and column.name in rows.column_names:
+            _check_labels(rows.column(column.name), column.type.leaf, statement)
     for name, choices in relation.choices.items():
         wrong = _not_chosen(rows.column(name), choices)
         if wrong.any():

@@ -27,6 +27,7 @@ from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.store.changes import Diff
 from watersmeet.store.checkpoints import Moment
 from watersmeet.store.commits import CommitLog, added
+from watersmeet.store.sequences import Count
 
 #: The level of a transaction: what its statements see of concurrent commits. READ UNCOMMITTED is READ COMMITTED.
 Isolation = Literal["read committed", "read uncommitted", "repeatable read", "serializable"]
@@ -196,6 +197,7 @@ class Savepoint:
     rejected: Mapping[str, int]
     definitions: Definitions
     head: int
+    sequences: Mapping[str, Count]
 
 
 @dataclass
@@ -237,6 +239,8 @@ class Transaction:
     savepoints: list[Savepoint] = field(default_factory=list)
     pending: dict[str, tuple[Relation, list[Row]]] = field(default_factory=dict)
     """The rows of INSERTs that are not in `changes` yet, by relation id."""
+    sequences: dict[str, Count] = field(default_factory=dict)
+    """The states of the sequences that it has restarted, by id, which others see after COMMIT."""
     ran: dict[str, list[str]] = field(default_factory=dict)
     """Digests of statements; see `Catalog.ran`."""
     key_hashes: dict[tuple[str, tuple[str, ...]], set[int]] = field(default_factory=dict)

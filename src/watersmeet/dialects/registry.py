@@ -108,6 +108,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
             "DELETE": clusters.read_deleted_backup,
             "DESCRIBE": clusters.read_describe,
             "KILL": clusters.read_kill,
+            "MERGE": clusters.read_rows_merge,
             "REASSIGN": clusters.read_owned,
             "RECOVER": clusters.read_recover,
             "REFRESH": clusters.read_refresh,

@@ -57,8 +57,8 @@ class Semantics:
 
 
 RISINGWAVE: Final = Semantics(
-    own_objects=("secret", "connection", "function", "subscription", "comment"),
-    own_words=("connection", "subscription"),
+    own_objects=("secret", "connection", "function", "subscription", "comment", "sequence", "type"),
+    own_words=("connection", "subscription", "sequence", "type"),
 )
 
 #: Timeplus, "Multi-JOINs and ASOF JOINs".

@@ -127,6 +127,8 @@ def result_type(name: str, kind: SqlType, node: exp.Expression, ctx: Context) ->
     if name == "array_agg":
         return SqlType("array", element=kind)
     if name in ("min", "max", "mode", "percentile_disc"):
+        if kind.labels:
+            raise ctx.not_supported(f"{name} of an enum", node, hint="ORDER BY column LIMIT 1 follows its order.")
         if kind.name in UNORDERED or (kind == BOOLEAN and name in ("min", "max")):
             raise _no_function(name, kind, node, ctx)
         return kind

@@ -22,6 +22,7 @@ from watersmeet.expressions.context import (
     family,
     fill,
     is_object,
+    labelled,
     number,
     of_object,
     string,
@@ -275,7 +276,7 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
         infer_open(value.expression, target)
         return Value(duckdb_cast(value.expression, target), target, nullable=True)
     if value.unknown:
-        return literal(value, target, ctx, node)
+        return labelled(literal(value, target, ctx, node), value, target, ctx, node)
     source = value.type
     if target.name == "map" and isinstance(value.expression, exp.Array) and not value.expression.expressions:
         return Value(duckdb_cast(value.expression, target), target, nullable=False)  # `MAP {}`

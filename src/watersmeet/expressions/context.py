@@ -477,3 +477,30 @@ class _Templates(DuckDB):  # type: ignore[misc]
 @lru_cache(maxsize=1024)
 def _parsed(template: str) -> exp.Expression:
     return parse_one(template, dialect=_Templates)
+
+
+def checked_enum(item: str, kind: SqlType, depth: int = 0) -> str:
+    """DuckDB SQL for a text, or an array of texts, which raises an error if one is no label of an enum."""
+    if kind.element is not None:
+        inner = checked_enum(f"_e{depth}", kind.element, depth + 1)
+        return f"list_transform({item}, lambda _e{depth}: {inner})"
+    labels = ", ".join(string(label).sql(dialect="duckdb") for label in kind.labels)
+    message = string(f"invalid input value for enum {kind.enum}: ").sql(dialect="duckdb")
+    wrong = f"CAST(CAST(concat({message}, {item}) AS INTEGER) AS VARCHAR)"
+    return f"CASE WHEN {item} IS NULL OR {item} IN ({labels}) THEN {item} ELSE {wrong} END"
+
+
+def ranked(value: Value) -> Value:
+    """The place of an enum's value in its order, from 1; other values as they are."""
+    if not value.type.labels:
+        return value
+    labels = ", ".join(string(label).sql(dialect="duckdb") for label in value.type.labels)
+    return Value(fill(f"list_position([{labels}], a0)", value.finish().expression), INTEGER, value.nullable)
+
+
+def labelled(made: Value, written: Value, kind: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
+    """A literal of a type, made from one as written. Raises INVALID_VALUE if it is no label of an enum."""
+    text = written.expression.name
+    if kind.labels and text not in kind.labels:
+        raise ctx.error("INVALID_VALUE", f'invalid input value for enum {kind.enum}: "{text}"', node)
+    return replace(made, type=kind)

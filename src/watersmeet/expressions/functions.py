@@ -26,7 +26,7 @@ from watersmeet.expressions.calls import (
     refuse_volatile,
 )
 from watersmeet.expressions.casts import cast, unify
-from watersmeet.expressions.context import Context, Value, boolean, call, duckdb_cast, fill, string, wrap
+from watersmeet.expressions.context import Context, Value, boolean, call, checked_enum, duckdb_cast, fill, string, wrap
 from watersmeet.expressions.conversions import CONVERSIONS
 from watersmeet.expressions.datefunctions import DATE_FUNCTIONS
 from watersmeet.expressions.documents import DOCUMENT_FUNCTIONS
@@ -49,7 +49,7 @@ from watersmeet.expressions.sqljsonpaths import PATH_FUNCTIONS
 from watersmeet.expressions.textfunctions import IN_PYTHON, REGEX_FUNCTIONS, TEXT_FUNCTIONS
 from watersmeet.expressions.timetexts import TIME_FUNCTIONS
 from watersmeet.expressions.webfunctions import DIGESTS, WEB_FUNCTIONS
-from watersmeet.values.types import BOOLEAN, DOUBLE, INTEGER, JSON, JSONB, VARCHAR, SqlType
+from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, JSON, JSONB, VARCHAR, SqlType
 
 #: The functions of DuckDB that must not be callable.
 _FORBIDDEN: Final = frozenset({
@@ -61,7 +61,7 @@ _FORBIDDEN: Final = frozenset({
     "shobj_description",
 })  # fmt: skip
 
-_FORBIDDEN_PREFIXES: Final = ("pg_", "has_", "inet_", "duckdb_", "__internal", "icu_")
+_FORBIDDEN_PREFIXES: Final = ("pg_", "has_", "inet_", "duckdb_", "__internal", "icu_", "watersmeet_")
 
 #: The functions whose value does not depend only on their arguments.
 _VOLATILE: Final = frozenset({
@@ -71,6 +71,40 @@ _VOLATILE: Final = frozenset({
     "current_database", "current_schema", "current_role", "current_catalog",
 })  # fmt: skip
 
+
+def _sequence(c: FunctionCall) -> Value:
+    """A call of a function of sequences, in which `database.sessions.sequences` has put the id of the sequence.
+
+    Another argument of the others differs in each row, so that DuckDB calls the function for each.
+    """
+    if c.name == "setval":
+        called = c.cast(2, BOOLEAN).expression if len(c.arguments) > 2 else exp.true()
+        given = [c.arguments[0].expression, c.cast(1, BIGINT).expression, called]
+    else:
+        given = [*(a.expression for a in c.arguments), call("random")]
+    return Value(call(f"watersmeet_{c.name}", *given), BIGINT)
+
+
+def _enum(c: FunctionCall) -> Value:
+    """`value::enum`. The other arguments are the name of the enum and its labels. Raises INVALID_VALUE for another
+    constant.
+    """
+    value = c.arguments[0]
+    name, *labels = (str(a.expression.name) for a in c.arguments[1:])
+    kind = SqlType("varchar", enum=name, labels=tuple(labels))
+    if value.is_null or value.unknown:
+        return cast(value, kind, c.ctx, c.node)
+    for _ in range(_depth(value.type)):
+        kind = SqlType("array", element=kind)
+    if value.type.leaf.enum == name:
+        return replace(value, type=kind)
+    return Value(fill(checked_enum("a0", kind), c.cast(0, kind).expression), kind, value.nullable)
+
+
+def _depth(kind: SqlType) -> int:
+    return 0 if kind.element is None else 1 + _depth(kind.element)
+
+
 #: Functions that grammars insert.
 _INSERTED: Final = {
     **inserted({**LIST_FUNCTIONS, **WEB_FUNCTIONS, **DOCUMENT_FUNCTIONS, **CONVERSIONS}),
@@ -78,6 +112,7 @@ _INSERTED: Final = {
     **LOG_FUNCTIONS,
     **RECORD_FUNCTIONS,
     **TIME_FUNCTIONS,
+    **inserted({"nextval": _sequence, "currval": _sequence, "setval": _sequence, "lastval": _sequence, "enum": _enum}),
 }
 
 _FILLING: Final = "last_value(x) IGNORE NULLS OVER (ORDER BY t) carries the last value on."
@@ -108,6 +143,8 @@ _LACKING: Final = {
     **dict.fromkeys(("pg_is_in_recovery", "rw_cluster_id", "rw_recovery_status"),
                     "A database is a directory or a URL; SHOW JOBS shows whether its views are running."),
     **dict.fromkeys(("gap_fill", "interpolate", "locf"), _FILLING),
+    **dict.fromkeys(("currval", "lastval", "nextval", "setval", "pg_get_serial_sequence"),
+                    "Write the number into a column when the row is inserted: a DEFAULT of a table can call nextval."),
     "set_config": "Write SET name = value.",
     "version": "Clients of the server may call it, or read SHOW server_version.",
     "openai_embedding": "Call the service outside of the database, or from CREATE FUNCTION … LANGUAGE python.",
@@ -178,6 +215,8 @@ def _coalesce(c: FunctionCall) -> Value:
 
 
 def _extreme(c: FunctionCall) -> Value:
+    if any(a.type.labels for a in c.arguments):
+        raise c.not_supported(f"{c.name} of an enum", hint="Compare them: CASE WHEN a < b THEN a ELSE b END.")
     values, kind = unify(c.arguments, c.nodes, c.ctx, c.name.upper())
     return Value(call(c.name, *[v.expression for v in values]), kind, all(v.nullable for v in values))
 

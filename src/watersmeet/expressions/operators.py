@@ -30,6 +30,7 @@ from watersmeet.expressions.context import (
     fill,
     first_line,
     number,
+    ranked,
     refuse_maps,
     string,
     typed_null,
@@ -109,6 +110,10 @@ def _castable(sign: str, left: SqlType, right: SqlType) -> SqlType | None:
 def compare(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Value:
     """`=`, `<>`, `<`, `<=`, `>`, `>=`, `IS [NOT] DISTINCT FROM`."""
     left, right = comparable(node, left, right, ctx)
+    if isinstance(node, (exp.LT, exp.LTE, exp.GT, exp.GTE)) and (left.type.labels or right.type.labels):
+        if left.type.enum != right.type.enum:
+            raise no_operator(ctx, node, SIGNS[type(node)], left.type, right.type)
+        left, right = ranked(left), ranked(right)
     expression = type(node)(this=wrap(left.expression), expression=wrap(right.expression))
     if isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):
         return Value(expression, BOOLEAN, nullable=False)

@@ -342,7 +342,7 @@ def _cast(node: Any, ctx: Context) -> Value:
     target, declared = declared_of_tree(node.to, ctx.text, node_span(node) or Span(0, 0))
     if target.name == "array" and isinstance(node.this, exp.Array) and not node.this.expressions:
         return Value(duckdb_cast(exp.Array(expressions=[]), target), target, nullable=False)
-    return narrowed(cast(bind_value(node.this, ctx), target, ctx, node), declared, ctx, node)
+    return replace(narrowed(cast(bind_value(node.this, ctx), target, ctx, node), declared, ctx, node), type=target)
 
 
 def _binary(reader: Callable[[Any, Value, Value, Context], Value]) -> Callable[[Any, Context], Value]:

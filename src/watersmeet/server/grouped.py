@@ -19,6 +19,7 @@ from watersmeet.database.grouping import KeyChange, RowInsert
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result
+from watersmeet.database.sessions.sequences import with_numbers
 from watersmeet.errors import error
 from watersmeet.server.messages import row_description
 from watersmeet.server.results import columns_of, row_messages
@@ -109,7 +110,9 @@ def waiting(session: Session, plan: small.Plan, given: Any, formats: tuple[int, 
     if isinstance(plan, small.ChangePlan):
         return ChangeWaiting(session, change=plan.change(session, given))
     if isinstance(plan, small.InsertPlan):
-        return InsertWaiting(session, insert=RowInsert(session, plan.catalog, plan.relation, [given]))
+        row = with_numbers(session, given, plan.numbered)
+        insert = None if row is None else RowInsert(session, plan.catalog, plan.relation, [row])
+        return None if insert is None else InsertWaiting(session, insert=insert)
     if session.waits and session.writes.pending:
         return None
     return LookupWaiting(session, lookup=small.Lookup(session, plan, given), formats=formats)

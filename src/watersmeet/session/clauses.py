@@ -5,6 +5,7 @@ RisingWave, "Joins", "Window joins"; RisingWave, "Understanding streaming joins"
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -12,16 +13,30 @@ from typing import Any, Final, TypeVar
 from sqlglot import exp
 
 from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, has_months, timeout_us
-from watersmeet.catalog import ARRIVAL, Connection, EventTime, Input
+from watersmeet.catalog import (
+    ARRIVAL,
+    COMMON_SCHEMA,
+    Connection,
+    EnumType,
+    EventTime,
+    Input,
+    NumberSequence,
+    Relation,
+    Serial,
+)
 from watersmeet.catalog.rowless import ConnectionType
 from watersmeet.connectors.registry import SOURCES, check_connector, check_options
 from watersmeet.database.assignment import default_values, generated_columns
+from watersmeet.database.committing import own_transaction
+from watersmeet.database.definitions import add, remove, written
 from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.sessions.sequences import default_sequence, owned_by, with_sequences
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.dialects.tree.definitions import (
     CreateRelation,
     CreateSink,
     CreateTable,
+    SerialClause,
     Watermark,
 )
 from watersmeet.dialects.tree.queries import name_of, node_span
@@ -29,7 +44,7 @@ from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.decoders import registered_schema, schema_columns, taken_schema
 from watersmeet.values.times import DAY_US
-from watersmeet.values.types import Field, Schema
+from watersmeet.values.types import Field, Schema, SqlType
 
 
 def column_defaults(statement: CreateRelation) -> dict[str, str]:
@@ -48,6 +63,8 @@ def input_fields(session: Session, statement: CreateRelation) -> dict[str, Any]:
     """The fields of the catalog entry of a source or table, for `new_relation`, apart from keys, conflicts, limits of
     types and the connector. Raises the errors of its clauses.
     """
+    for named in statement.named_types.values():
+        raise named.error
     generated, functions = generated_columns(session, statement)
     return {
         "format": statement.format,
@@ -71,12 +88,11 @@ def table_fields(session: Session, statement: CreateTable) -> dict[str, Any]:
 
 
 def limit_fields(statement: CreateRelation) -> dict[str, Any]:
-    """The limits of the types of written rows, and the columns with numbers in sequence."""
+    """The limits of the types of written rows."""
     return {
         "ranges": dict(statement.ranges),
         "lengths": dict(statement.lengths),
         "declared": dict(statement.declared_types),
-        "serials": dict(statement.serials),
     }
 
 
@@ -336,3 +352,100 @@ def _options(
             hint="Leave it out here.",
         )
     return {**connection.options, **found}, (connection.id,)
+
+
+def sequence_text(sequence: NumberSequence) -> str:
+    """The statement that creates a sequence."""
+    numbers = sequence.numbers
+    schema = "" if sequence.schema == COMMON_SCHEMA else f"{written(sequence.schema, sequence)}."
+    parts = [f"CREATE SEQUENCE {schema}{written(sequence.name, sequence)}", f"AS {numbers.type}"]
+    parts += [] if numbers.start is None else [f"START WITH {numbers.start}"]
+    parts += [] if numbers.step == 1 else [f"INCREMENT BY {numbers.step}"]
+    parts += [] if numbers.least is None else [f"MINVALUE {numbers.least}"]
+    parts += [] if numbers.greatest is None else [f"MAXVALUE {numbers.greatest}"]
+    parts += ["CYCLE"] if numbers.cycles else []
+    return " ".join(parts)
+
+
+D = TypeVar("D", bound=CreateRelation)
+
+
+def remove_sequences(session: Session, relation: Relation, column: str) -> None:
+    """Removes the sequences of a column, by its name in the stored data."""
+    remove(session, {s.id for s in owned_by(session.catalog, [relation.id], column)})
+
+
+def with_named_types(session: Session, statement: D) -> D:
+    """A definition with the enums of its columns. Raises UNDEFINED_OBJECT."""
+    if not statement.named_types:
+        return statement
+    kinds = {}
+    for column, named in statement.named_types.items():
+        found = session.find(named.name)
+        if not isinstance(found, EnumType):
+            raise named.error
+        kind = SqlType("varchar", enum=found.shown, labels=found.labels)
+        for _ in range(named.depth):
+            kind = SqlType("array", element=kind)
+        kinds[column] = kind
+    columns = tuple(replace(c, type=kinds.get(c.name, c.type)) for c in statement.columns)
+    return replace(statement, columns=columns, named_types={})
+
+
+def with_default_sequences(session: Session, statement: D) -> tuple[D, dict[str, NumberSequence]]:
+    """A definition of a table without the columns' DEFAULT nextval(…), whose sequences it returns by column, and with
+    the ids of sequences in other defaults. Raises UNDEFINED_RELATION.
+    """
+    declared, found = dict(statement.declared), {}
+    for name, node in statement.declared.items():
+        kind = next(c.type for c in statement.columns if c.name == name)
+        sequence = default_sequence(session, node, statement.text) if kind.is_integer else None
+        if sequence is not None:
+            found[name] = sequence
+            del declared[name]
+        else:
+            declared[name] = with_sequences(session, node, statement.text)
+    return replace(statement, declared=declared), found
+
+
+def add_table(
+    session: Session, table: Input, clauses: Mapping[str, SerialClause], others: Mapping[str, NumberSequence]
+) -> None:
+    """Adds a table to the catalog, with the sequences of its columns. others: existing sequences by column."""
+    if not clauses and not others:
+        add(session, table)
+        return
+    with own_transaction(session):
+        add(session, table)
+        serials = {name: Serial(s.id) for name, s in others.items()}
+        for column, clause in clauses.items():
+            made = NumberSequence(
+                session.catalog.new_id(NumberSequence),
+                _free_name(session, table, column),
+                (),
+                numbers=clause.numbers,
+                owned=(table.id, column),
+                schema=table.schema,
+                path=table.path,
+                dialect=table.dialect,
+            )
+            made = replace(made, sql=sequence_text(made))
+            session.database.sequences.begin(made)
+            add(session, made)
+            serials[column] = Serial(made.id, clause.identity)
+        session.put(replace(table, serials={c.name: serials[c.name] for c in table.columns if c.name in serials}))
+
+
+#: The characters of a name in PostgreSQL.
+_LONGEST_NAME: Final = 63
+
+
+def _free_name(session: Session, table: Input, column: str) -> str:
+    """A name for the sequence of a column: PostgreSQL's, with a number if it is taken."""
+    stem = (
+        f"{table.name[: 2 * _LONGEST_NAME // 3 - 14]}_{column[: _LONGEST_NAME // 3]}"
+        if (len(table.name) + len(column) + len("__seq") > _LONGEST_NAME)
+        else f"{table.name}_{column}"
+    )
+    names = (f"{stem}_seq{n or ''}" for n in itertools.count())
+    return next(n for n in names if session.catalog.by_name(n, table.schema, folded=True) is None)

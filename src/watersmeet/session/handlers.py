@@ -75,6 +75,7 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     df.ResetStream: "pumps.reset_stream",
     LimitSink: "sinks.limit_sink",
     df.Merge: "dml.merge",
+    st.MergeInto: "merging.merge_into",
     st.Recover: "running.recover_query",
     st.Select: "select.select",
     st.Show: "show.show",

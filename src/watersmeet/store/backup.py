@@ -35,7 +35,8 @@ from watersmeet.system import files
 _MEMORY: Final = "COMMIT-"
 
 #: Folders with files that no commit names.
-_OTHERS: Final = ("plans", "secrets", "low-water")
+#: Sequences come later than the rows: a copy may skip numbers, but has none twice.
+_OTHERS: Final = ("plans", "secrets", "low-water", "sequences")
 
 
 def copy_database(source: Path | str, target: Path | str) -> int:

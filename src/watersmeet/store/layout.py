@@ -37,7 +37,7 @@ from watersmeet.system.secretvalues import serve
 #: id, 2 another form of backfills, 3 one form for all relations of the catalog, 4 other forms of the output of epochs,
 #: 6 a segment for each stage and bucket, 7 snapshots in Parquet; 9 deleted fences, which the writers of this version
 #: need; 14 other names.
-DATABASE_FORMAT_VERSION: Final = 14
+DATABASE_FORMAT_VERSION: Final = 15
 
 #: The permissions of a new database: only for its user, or according to the process's umask.
 FilePermissions = Literal["private", "umask"]
@@ -57,6 +57,7 @@ DIRECTORIES: Final = (
     "secrets",
     "subscriptions",
     "sinks",
+    "sequences",
 )
 
 #: The folders that no other process uses.
@@ -153,6 +154,7 @@ class Layout:
         self.secrets = self.root / "secrets"
         self.subscriptions = self.root / "subscriptions"
         self.sinks = self.root / "sinks"
+        self.sequences = self.root / "sequences"
         serve(found, self._secret_value)
 
     @property

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -72,7 +72,8 @@ class SqlType:
     values are arrays of entries, structs of `key` and `value`, which is its `element`.
 
     Values of type uuid are texts in lower case with hyphens, whose order is that of the numbers; values of json are
-    texts as written.
+    texts as written. Values of an enum are texts: it is varchar with the name of the enum and its `labels` in order,
+    which decide how values are ordered, but not whether types are equal.
     """
 
     name: str
@@ -80,6 +81,8 @@ class SqlType:
     scale: int | None = None
     element: SqlType | None = None
     fields: tuple[tuple[str, SqlType], ...] = ()
+    enum: str = field(default="", compare=False)
+    labels: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def arrow(self) -> pa.DataType:
@@ -116,7 +119,7 @@ class SqlType:
             return f"map({', '.join(kind.sql for kind in self.entry)})"
         if self.name == "struct":
             return "struct<" + ", ".join(f"{name} {kind.sql}" for name, kind in self.fields) + ">"
-        return {
+        return self.enum or {
             "varchar": "character varying",
             "timestamp": "timestamp without time zone",
             "timestamptz": "timestamp with time zone",
@@ -159,6 +162,11 @@ class SqlType:
         inner = (() if self.element is None else (self.element,)) + tuple(kind for _, kind in self.fields)
         return self.name == "map" or any(kind.has_map for kind in inner)
 
+    def has_enum(self, enum: str) -> bool:
+        """Whether it is an enum or contains it."""
+        inner = (() if self.element is None else (self.element,)) + tuple(kind for _, kind in self.fields)
+        return self.enum == enum or any(kind.has_enum(enum) for kind in inner)
+
     @property
     def leaf(self) -> SqlType:
         """The type of the elements of an array of any depth; of others the type itself."""
@@ -179,7 +187,7 @@ class SqlType:
             return [self.name, self.element.to_json()]
         if self.name == "struct":
             return ["struct", [[name, kind.to_json()] for name, kind in self.fields]]
-        return self.name
+        return ["enum", self.enum, list(self.labels)] if self.enum else self.name
 
     @staticmethod
     def from_json(value: Any) -> SqlType:
@@ -188,9 +196,19 @@ class SqlType:
             return SqlType(value)
         if value[0] == "numeric":
             return SqlType("numeric", value[1], value[2])
+        if value[0] == "enum":
+            return SqlType("varchar", enum=value[1], labels=tuple(value[2]))
         if value[0] in ("array", "map"):
             return SqlType(value[0], element=SqlType.from_json(value[1]))
         return SqlType("struct", fields=tuple((name, SqlType.from_json(kind)) for name, kind in value[1]))
+
+
+def with_labels(kind: SqlType, enum: str, labels: tuple[str, ...]) -> SqlType:
+    """The type with other labels of an enum, also in arrays and structs."""
+    if kind.enum == enum:
+        return replace(kind, labels=labels)
+    element = None if kind.element is None else with_labels(kind.element, enum, labels)
+    return replace(kind, element=element, fields=tuple((n, with_labels(t, enum, labels)) for n, t in kind.fields))
 
 
 def map_of(key: SqlType, value: SqlType) -> SqlType:

@@ -227,6 +227,17 @@ def test_rows_of_a_table_with_comments_are_inserted_by_a_plan(serving):
     assert takes_rows(relation)
 
 
+def test_numbers_of_a_sequence_need_no_other_way(serving, monkeypatch):
+    """The plan of an INSERT that omits a serial column is kept while its sequence reserves numbers."""
+    served = serving("CREATE TABLE numbered (id serial PRIMARY KEY, n int);")
+    with planned(monkeypatch) as counts, served.connect(autocommit=True) as client:
+        for n in range(100):
+            client.execute(f"INSERT INTO numbered (n) VALUES ({n})")
+        found = client.execute("SELECT count(*), count(DISTINCT id), currval('numbered_id_seq') FROM numbered")
+        assert found.fetchone() == (100, 100, 100)
+    assert counts["insert"] > 90
+
+
 def test_inserts_of_several_clients_are_all_there(serving):
     served = serving(SHOP)
     failures: list[BaseException] = []

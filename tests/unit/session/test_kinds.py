@@ -22,9 +22,11 @@ from watersmeet.session.features.dictionaries import CreateDictionary
 from watersmeet.session.features.external import CreateExternalStream, CreateExternalTable
 from watersmeet.session.features.foreign import CreateForeignStream, CreateForeignTable, CreateServer
 from watersmeet.session.features.randomstreams import CreateRandomStream
+from watersmeet.session.features.sequences import CreateSequence
 from watersmeet.session.features.sharedoptions import CreateConnection, CreateFormatSchema, CreateNamedCollection
 from watersmeet.session.features.sqlfunctions import CreateFunction
 from watersmeet.session.features.subscriptions import CreateSubscription
+from watersmeet.session.features.types import CreateEnum
 from watersmeet.values import DIALECTS
 from watersmeet.values.types import INTEGER, Field
 
@@ -39,7 +41,9 @@ CREATE MATERIALIZED VIEW "MaterializedView" AS SELECT a FROM "Table";
 CREATE INDEX "Index" ON "Table" (b);
 CREATE SINK "Sink" FROM "Table" WITH (connector = 'blackhole');
 CREATE CONNECTION "Connection" WITH (type = 'schema_registry', schema.registry = 'http://h:1');
-CREATE SUBSCRIPTION "NamedSubscription" FROM "Table" WITH (retention = '1D')""",
+CREATE SUBSCRIPTION "NamedSubscription" FROM "Table" WITH (retention = '1D');
+CREATE SEQUENCE "NumberSequence";
+CREATE TYPE "EnumType" AS ENUM ('a')""",
     "timeplus": """
 CREATE STREAM Stream (a int);
 CREATE MUTABLE STREAM below (a int, b string) PRIMARY KEY a;
@@ -72,6 +76,8 @@ REPLACING = {
         df.CreateIndex: 'INDEX name ON "Table" (a)',
         df.CreateSink: "SINK name FROM \"Table\" WITH (connector = 'blackhole', type = 'upsert')",
         CreateConnection: "CONNECTION name WITH (type = 'kafka', properties.bootstrap.server = 'h:1')",
+        CreateSequence: "SEQUENCE name START 3",
+        CreateEnum: "TYPE name AS ENUM ('b')",
         CreateSubscription: "SUBSCRIPTION name FROM \"Table\" WITH (retention = '2D')",
     },
     "timeplus": {

@@ -128,12 +128,13 @@ def test_every_statement_has_a_role_that_may_run_it():
     writers = {kind.__name__ for kind in HANDLERS if kind.takes == WRITER}
     assert writers == {
         "AddConstraint", "DropConstraint", "RenameConstraint",
-        "AddColumn", "AlterColumn", "AlterPump", "AlterQuery", "AlterRetention", "AlterWithoutEffect", "CreateFunction",
+        "AddColumn", "AlterColumn", "AlterEnum", "AlterPump", "AlterQuery", "AlterRetention", "AlterSequence",
+        "AlterWithoutEffect", "CreateEnum", "CreateFunction",
         "Comment", "CreateIndex",
         "CreateMaterializedView",
         "CreateMergingPump", "CreateProcessor", "CreatePump", "CreateRandomStream", "CreateReceivedSource",
         "CreateReceivedTable", "CreateSchema",
-        "CreateSource", "CreateStream",
+        "CreateSequence", "CreateSource", "CreateStream",
         "CreateSubscription",
         "CreateTable", "CreateTopic", "CreateView", "Drop", "DropColumn", "DropFunction", "DropSchema", "Explain",
         "LimitSink", "PauseView",

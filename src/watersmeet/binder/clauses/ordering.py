@@ -24,7 +24,7 @@ from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
 from watersmeet.expressions.calls import constant_of
 from watersmeet.expressions.casts import cast, unify
-from watersmeet.expressions.context import Context, Value, duckdb_cast, fill, first_line, number, string
+from watersmeet.expressions.context import Context, Value, duckdb_cast, fill, first_line, number, ranked, string
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, INTERVAL, VARCHAR
 
@@ -102,7 +102,7 @@ def sort_key(node: exp.Expression, value: Value, ctx: Context) -> SortKey:
     descending = bool(node.args.get("desc"))
     nulls_first = node.args.get("nulls_first")
     # sqlglot sets `nulls_first` by PostgreSQL's rule if nothing is written.
-    return SortKey(value.finish(), descending, descending if nulls_first is None else bool(nulls_first))
+    return SortKey(ranked(value).finish(), descending, descending if nulls_first is None else bool(nulls_first))
 
 
 def ordered_items(node: exp.Expression) -> list[Any]:
@@ -188,13 +188,13 @@ class OrderLimit:
         """Restricts `relation`, the distinct rows of the select list, to those that LIMIT selects."""
         keys = []
         for key, place in zip(self.keys, ordered_items(self.node), strict=True):
-            same = [i for i, (v, _, _) in enumerate(items) if v.finish().expression == key.value.expression]
+            same = [i for i, (v, _, _) in enumerate(items) if ranked(v).finish().expression == key.value.expression]
             if not same:
                 raise ctx.error(
                     "SYNTAX_ERROR", "for SELECT DISTINCT, ORDER BY expressions must appear in select list", place
                 )
             column = relation.columns[same[0]]
-            keys.append(SortKey(value_of(column).finish(), key.descending, key.nulls_first))
+            keys.append(SortKey(ranked(value_of(column)).finish(), key.descending, key.nulls_first))
         return relation if self.limits is None else limited(relation, keys, self.limits)
 
 
@@ -212,7 +212,7 @@ def order_limit_of(node: exp.Expression, items: Sequence[Item], ctx: Context) ->
     scalars = None
     if on is not None:
         parts = on.expressions if isinstance(on, exp.Tuple) else [on.this if isinstance(on, exp.Paren) else on]
-        scalars = tuple(value(p, "SELECT DISTINCT ON").finish() for p in parts)
+        scalars = tuple(ranked(value(p, "SELECT DISTINCT ON")).finish() for p in parts)
     found = OrderLimit(node, keys, scalars, limits_of(node, ctx))
     found.check(ctx)
     return found

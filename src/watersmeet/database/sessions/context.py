@@ -112,7 +112,8 @@ class Session:
     the session's commits since the last wait.
 
     result_bytes: the maximum size of a query's result; 0: unlimited. memory_bytes: the memory of a query in a separate
-    process; 0: such processes are not used. cursors, prepared: the open cursors and prepared statements by name.
+    process; 0: such processes are not used. sequence_values, last_sequence: the last numbers of sequences by their ids,
+    and the one of the last. cursors, prepared: the open cursors and prepared statements by name.
     reader: parses texts. handlers: the handlers of statements that only this connection has. joint: collects the views
     of consecutive statements.
     """
@@ -136,6 +137,8 @@ class Session:
     writes: OwnWrites = field(default_factory=OwnWrites)
     result_bytes: int = 0
     memory_bytes: int = 0
+    sequence_values: dict[str, int] = field(default_factory=dict)
+    last_sequence: str = ""
     cursors: Cursors = field(default_factory=Cursors)
     prepared: dict[str, Prepared] = field(default_factory=dict)
     reader: Callable[[str, str, Parameters], list[Statement]] = parse

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from watersmeet.catalog import DropWord
 from watersmeet.dialects.statements.constraints import read_set_constraints
+from watersmeet.dialects.statements.dml import read_merge
 from watersmeet.dialects.tree.definitions import AlterWithoutEffect, RenameSchema
 from watersmeet.dialects.tree.statements import Accepted, KillQuery, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, read_value, span_of
@@ -96,6 +97,8 @@ _KINDS: Final[dict[str, DropWord]] = {
     "INDEX": "index",
     "CONNECTION": "connection",
     "SUBSCRIPTION": "subscription",
+    "SEQUENCE": "sequence",
+    "TYPE": "type",
 }
 
 _PARALLELISM: Final = "ALTER DATABASE SET parallelism sets that of all views"
@@ -220,6 +223,11 @@ def read_describe(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     span = span_of(cursor.tokens[:2])
     hint = "EXPLAIN ANALYZE name shows the operators of a view that runs."
     return Refused(**base, error=not_supported("DESCRIBE FRAGMENTS", cursor.text, span, hint=hint))
+
+
+def read_rows_merge(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads MERGE, as PostgreSQL has it; the cursor stands at this word."""
+    return read_merge(cursor, base)
 
 
 def read_vacuum(cursor: Cursor, base: dict[str, Any]) -> Statement:

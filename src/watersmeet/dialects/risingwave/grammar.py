@@ -270,7 +270,10 @@ CREATES: Final[Mapping[str, ddl.Reader]] = {
     "UNIQUE INDEX": ddl.read_unique_index,
     "DATABASE": read_create_database,
 }
-DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {**ddl.DROPS, "DATABASE": read_drop_database}
+DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {
+    **ddl.DROPS,
+    "DATABASE": read_drop_database,
+}
 LACKING: Final[ddl.Lacking] = {
     **ddl.LACKING,
     "DROP OWNED": "Objects have no owners: DROP names them, and REVOKE takes privileges back.",

@@ -52,6 +52,8 @@ _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
     ("SUBSCRIPTION",): "subscription",
     ("SINK",): "sink",
     ("CONNECTION",): "connection",
+    ("SEQUENCE",): "sequence",
+    ("TYPE",): "type",
 }
 
 #: The statement that changes options, for the kinds that no connector reads.
@@ -114,11 +116,17 @@ def read_plain_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
     return Field(name.name, kind, nullable), more
 
 
+#: The first words of the kinds of relations in RisingWave.
+_OF_DIALECT: Final = (
+    "TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX", "SUBSCRIPTION", "SINK", "CONNECTION", "SEQUENCE", "TYPE",
+)  # fmt: skip
+
+
 def read_alter(
     cursor: Cursor,
     base: dict[str, Any],
     read_column: ColumnReader = read_plain_column,
-    kinds: Collection[str] = ("TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX", "SUBSCRIPTION", "SINK", "CONNECTION"),
+    kinds: Collection[str] = _OF_DIALECT,
     clauses: Sequence[str] = _CLAUSES,
 ) -> Statement:
     """Reads ALTER; the cursor stands after ALTER. kinds: the first words of the dialect's kinds of relations. clauses:

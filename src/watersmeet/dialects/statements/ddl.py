@@ -72,11 +72,11 @@ def _instead_of_temporary(text: str) -> str:
 #: Unsupported objects of RisingWave and PostgreSQL.
 LACKING: Final[Lacking] = {
     **dict.fromkeys(
-        f"{verb} {word}"
-        for verb in ("CREATE", "DROP")
-        for word in ("SINK", "FUNCTION", "AGGREGATE", "DATABASE", "TYPE", "SEQUENCE")
+        f"{verb} {word}" for verb in ("CREATE", "DROP") for word in ("SINK", "FUNCTION", "AGGREGATE", "DATABASE")
     ),
-    **dict.fromkeys(f"CREATE {word}" for word in ("UNIQUE", "EXTENSION", "TRIGGER", "RULE", "POLICY")),
+    **dict.fromkeys(
+        f"CREATE {word}" for word in ("TYPE", "SEQUENCE", "UNIQUE", "EXTENSION", "TRIGGER", "RULE", "POLICY")
+    ),
     **dict.fromkeys(("CREATE TEMPORARY", "CREATE TEMP"), _instead_of_temporary),
 }
 _SUPPORTED: Final = "TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported."
@@ -327,5 +327,7 @@ DROPS: Final[Mapping[str, DropWord | Reader]] = {
     "SINK": "sink",
     "CONNECTION": "connection",
     "SUBSCRIPTION": "subscription",
+    "SEQUENCE": "sequence",
+    "TYPE": "type",
     "SCHEMA": read_drop_schema,
 }

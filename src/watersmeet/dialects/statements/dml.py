@@ -10,7 +10,18 @@ from sqlglot import exp
 
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.queries import is_folded, name_of, node_span, query_of
-from watersmeet.dialects.tree.statements import Delete, Insert, Name, OnConflict, Refused, Select, Statement, Update
+from watersmeet.dialects.tree.statements import (
+    Delete,
+    Insert,
+    MergeAction,
+    MergeInto,
+    Name,
+    OnConflict,
+    Refused,
+    Select,
+    Statement,
+    Update,
+)
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, error
 
@@ -313,9 +324,9 @@ def _only(subquery: exp.Subquery, number: int) -> exp.Expression:
 
 
 def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
-    allow(tree, base, "this", "expressions", "where", "returning")
+    allow(tree, base, "this", "expressions", "where", "returning", "from_")
     name, alias = target_name(tree.this, base)
-    where = tree.args.get("where")
+    where, sources = tree.args.get("where"), tree.args.get("from_")
     return Update(
         **base,
         table=name,
@@ -323,22 +334,64 @@ def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
         assignments=tuple(_assignments(tree, name, base)),
         where=where.this if where else None,
         returning=_returning(tree),
+        sources=() if sources is None else (sources.this,),
     )
 
 
 def _assignments(tree: exp.Expression, name: Name, base: dict[str, Any]) -> Iterator[tuple[Name, exp.Expression]]:
-    """The assignments of SET. Raises FEATURE_NOT_SUPPORTED for DEFAULT and for other forms."""
+    """The assignments of SET. Raises FEATURE_NOT_SUPPORTED for other forms."""
     for item in (one for written in tree.expressions for one in _assigned(written)):
         target = item.this
         if not isinstance(item, exp.EQ) or not isinstance(target, exp.Column):
             hint = "Write SET a = x, b = y, or SET (a, b) = (x, y)."
             raise not_supported("this form of SET", base["text"], node_span(item) or name.span, hint=hint)
-        span = node_span(target.this) or Span(0, 0)
-        yield plain_name(target.this, span), item.expression
+        yield plain_name(target.this, node_span(target.this) or Span(0, 0)), item.expression
 
 
 def _delete(tree: exp.Delete, base: dict[str, Any]) -> Statement:
-    allow(tree, base, "this", "where", "returning")
+    allow(tree, base, "this", "where", "returning", "using")
     name, alias = target_name(tree.this, base)
     where = tree.args.get("where")
-    return Delete(**base, table=name, alias=alias, where=where.this if where else None, returning=_returning(tree))
+    return Delete(
+        **base,
+        table=name,
+        alias=alias,
+        where=where.this if where else None,
+        returning=_returning(tree),
+        sources=tuple(tree.args.get("using") or ()),
+    )
+
+
+def read_merge(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads MERGE; the cursor stands at this word."""
+    tree = query_of(cursor)
+    if not isinstance(tree, exp.Merge):
+        raise cursor.error()
+    allow(tree, base, "this", "using", "on", "whens")
+    name, alias = target_name(tree.this, base)
+    actions = tuple(_action(when, name, base) for when in tree.args["whens"].expressions)
+    return MergeInto(**base, table=name, alias=alias, source=tree.args["using"], on=tree.args["on"], actions=actions)
+
+
+def _action(when: exp.When, table: Name, base: dict[str, Any]) -> MergeAction:
+    then, condition = when.args["then"], when.args.get("condition")
+    matched = True if when.args["matched"] else False if when.args.get("source") else None
+    word = then.name.upper() if isinstance(then, exp.Var) else type(then).__name__.upper()
+    wrong = (matched is None and word in ("UPDATE", "DELETE")) or (matched is not None and word == "INSERT")
+    if word not in ("UPDATE", "DELETE", "INSERT", "DO NOTHING") or wrong:
+        message = f"{word} is not possible in this WHEN clause"
+        raise error("SYNTAX_ERROR", message, sql=base["text"], span=node_span(then) or table.span)
+    if isinstance(then, exp.Update):
+        assignments = tuple(_assignments(then, table, base))
+        return MergeAction(matched, "update", condition, assignments)
+    if not isinstance(then, exp.Insert):
+        return MergeAction(matched, "delete" if word == "DELETE" else "nothing", condition)
+    columns, values = then.this, then.expression
+    if values is None:  # INSERT VALUES (…), INSERT DEFAULT VALUES
+        columns, values = None, columns
+    if not isinstance(values, exp.Tuple) or not isinstance(columns, exp.Tuple | None):
+        raise not_supported("this form of INSERT in MERGE", base["text"], node_span(then) or table.span)
+    names = (
+        () if columns is None else tuple(column_name(c.this, node_span(c) or table.span) for c in columns.expressions)
+    )
+    return MergeAction(matched, "insert", condition, columns=names, values=tuple(values.expressions))

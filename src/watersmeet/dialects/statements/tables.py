@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from sqlglot import exp
 from sqlglot.tokens import Token
@@ -13,7 +13,7 @@ from watersmeet.catalog import (
     LAKES,
     Conflict,
     MessageFormat,
-    Serial,
+    Numbering,
 )
 from watersmeet.dialects.statements.constraints import (
     OF_COLUMNS,
@@ -43,12 +43,12 @@ from watersmeet.dialects.statements.sourceclauses import (
     read_included,
     read_origin,
 )
-from watersmeet.dialects.tree.definitions import ConstraintClause, Watermark
+from watersmeet.dialects.tree.definitions import ConstraintClause, NamedType, SerialClause, Watermark
 from watersmeet.dialects.tree.queries import expression_of
 from watersmeet.dialects.tree.sqltypes import read_declared
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
-from watersmeet.errors import Error, Span, did_you_mean
+from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.system.secretvalues import reference
 from watersmeet.values import ConflictAction
 from watersmeet.values.declaredtypes import Declared
@@ -60,6 +60,7 @@ from watersmeet.values.types import (
     SMALLINT,
     TIMESTAMP,
     TIMESTAMPTZ,
+    VARCHAR,
     Field,
     SqlType,
 )
@@ -80,6 +81,12 @@ _UNORDERED: Final = (JSONB, INTERVAL)
 TypeReader = Callable[[Cursor], SqlType]
 
 
+#: The types of sequences by their names.
+_NUMBERED: Final = {
+    "smallint": "smallint", "int2": "smallint", "integer": "integer", "int": "integer", "int4": "integer",
+    "bigint": "bigint", "int8": "bigint",
+}  # fmt: skip
+
 #: The types of columns with numbers in sequence.
 _SERIALS: Final = {
     "SERIAL": INTEGER, "SERIAL4": INTEGER, "BIGSERIAL": BIGINT, "SERIAL8": BIGINT, "SMALLSERIAL": SMALLINT,
@@ -87,42 +94,86 @@ _SERIALS: Final = {
 }  # fmt: skip
 
 
-def _read_identity(cursor: Cursor) -> Serial | None:
-    """Reads `GENERATED {ALWAYS | BY DEFAULT} AS IDENTITY [(options)]`; None at another clause.
-
-    Raises FEATURE_NOT_SUPPORTED for an option that would end or repeat the numbers.
-    """
+def _read_identity(cursor: Cursor, kind: SqlType) -> SerialClause | None:
+    """Reads `GENERATED {ALWAYS | BY DEFAULT} AS IDENTITY [(options)]`; None at another clause."""
     if cursor.take("GENERATED", "ALWAYS", "AS", "IDENTITY"):
-        found = Serial(identity="always")
+        identity: Literal["always", "by default"] = "always"
     elif cursor.take("GENERATED", "BY", "DEFAULT", "AS", "IDENTITY"):
-        found = Serial(identity="by default")
+        identity = "by default"
     else:
         return None
-    if not cursor.take("("):
-        return found
-    while not cursor.take(")"):
-        words = span_of(cursor.rest[:1] or cursor.tokens[-1:])
-        if cursor.take("START"):
-            cursor.take("WITH")
-            found = replace(found, following=_number(cursor, "a START below 0", words, 0))
-        elif cursor.take("INCREMENT"):
-            cursor.take("BY")
-            found = replace(found, step=_number(cursor, "an INCREMENT below 1", words, 1))
-        elif cursor.take("CACHE"):
+    numbers = Numbering(kind.name if kind.is_integer else "bigint")
+    start = cursor.index
+    if cursor.take("("):
+        while not cursor.take(")"):
+            option = read_numbering(cursor)
+            if option is None:
+                raise cursor.error()
+            numbers = replace(numbers, **option)
+        check_numbering(numbers, cursor.text, span_of(cursor.tokens[start : cursor.index]))
+    return SerialClause(numbers, identity)
+
+
+def read_numbering(cursor: Cursor) -> dict[str, Any] | None:
+    """Reads an option of a sequence: the fields of `Numbering` that it sets; None at other words."""
+    if cursor.take("AS"):
+        word = cursor.word()
+        kind = _NUMBERED.get(word.name)
+        if kind is None:
+            message = "sequence type must be smallint, integer, or bigint"
+            raise cursor.error_at(word.span, "INVALID_PARAMETER", message)
+        return {"type": kind}
+    for words, field in (("START WITH", "start"), ("START", "start"), ("INCREMENT BY", "step"), ("INCREMENT", "step")):
+        if cursor.take(*words.split()):
+            return {field: signed_integer(cursor)}
+    for bound, field in (("MINVALUE", "least"), ("MAXVALUE", "greatest")):
+        if cursor.take(bound):
+            return {field: signed_integer(cursor)}
+        if cursor.take("NO", bound):
+            return {field: None}
+    if cursor.take("CACHE"):
+        cursor.integer()
+        return {}
+    if cursor.take("CYCLE"):
+        return {"cycles": True}
+    return {"cycles": False} if cursor.take("NO", "CYCLE") else None
+
+
+def signed_integer(cursor: Cursor) -> int:
+    """Reads an integer with or without a sign."""
+    if cursor.take("-"):
+        return -cursor.integer()
+    cursor.take("+")
+    return cursor.integer()
+
+
+def check_numbering(numbers: Numbering, text: str, span: Span) -> None:
+    """Raises INVALID_PARAMETER for bounds that contain no number, or not the first one."""
+    least, greatest = numbers.bounds
+    lowest, highest = Numbering(numbers.type, step=-1).bounds[0], Numbering(numbers.type).bounds[1]
+    outside = f"is out of range for sequence data type {numbers.type}"
+    wrong = {
+        "INCREMENT must not be zero": numbers.step == 0,
+        f"MINVALUE ({least}) {outside}": not lowest <= least <= highest,
+        f"MAXVALUE ({greatest}) {outside}": not lowest <= greatest <= highest,
+        f"MINVALUE ({least}) must be less than MAXVALUE ({greatest})": least >= greatest,
+        f"START value ({numbers.first}) cannot be less than MINVALUE ({least})": numbers.first < least,
+        f"START value ({numbers.first}) cannot be greater than MAXVALUE ({greatest})": numbers.first > greatest,
+    }
+    message = next((m for m, is_wrong in wrong.items() if is_wrong), None)
+    if message is not None:
+        raise error("INVALID_PARAMETER", message, sql=text, span=span)
+
+
+def _read_depth(cursor: Cursor) -> int:
+    """Reads `[]`, as often as it is there."""
+    depth = 0
+    while cursor.take("["):
+        if not cursor.at("]"):
             cursor.integer()
-        elif not cursor.take("MINVALUE", "1") and not any(
-            cursor.take("NO", word) for word in ("MINVALUE", "MAXVALUE", "CYCLE")
-        ):
-            raise not_supported("this option of an identity column", cursor.text, words)
-    return found
-
-
-def _number(cursor: Cursor, other: str, words: Span, least: int) -> int:
-    """A number of an identity column, from `least` on; `other` is not supported."""
-    number = -1 if cursor.at("-") else cursor.integer()
-    if number < least:
-        raise not_supported(f"{other} of an identity column", cursor.text, words)
-    return number
+        cursor.expect("]")
+        depth += 1
+    return depth
 
 
 class Definition:
@@ -148,7 +199,8 @@ class Definition:
         self.ranges: dict[str, tuple[int, int]] = {}
         self.lengths: dict[str, int] = {}
         self.declared_types: dict[str, Declared] = {}
-        self.serials: dict[str, Serial] = {}
+        self.serials: dict[str, SerialClause] = {}
+        self.named_types: dict[str, NamedType] = {}
         self.options: dict[str, str] = {}
         self.included: list[Included] = []
         self.encoded: Encoded | None = None
@@ -256,7 +308,7 @@ class Definition:
                 cursor.index += not cursor.at("(")  # NULL is allowed
                 cursor.until(",", ")", "NOT", "NULL", "PRIMARY", *self._after_default, *self.own)
                 self.declared[name.name] = self._read_value(cursor.tokens[first : cursor.index])
-            elif self.read_type is None and (serial := _read_identity(cursor)) is not None:
+            elif self.read_type is None and (serial := _read_identity(cursor, kind)) is not None:
                 if not kind.is_integer:
                     message = "identity column type must be smallint, integer, or bigint"
                     raise cursor.error_at(name.span, "INVALID_PARAMETER", message)
@@ -294,9 +346,17 @@ class Definition:
             return self.read_type(self.cursor)
         serial = next((kind for word, kind in _SERIALS.items() if self.cursor.take(word)), None)
         if serial is not None:
-            self.serials[column] = Serial()
+            self.serials[column] = SerialClause(Numbering(serial.name))
             return serial
-        kind, declared = read_declared(self.cursor)
+        start = self.cursor.index
+        try:
+            kind, declared = read_declared(self.cursor)
+        except Error as err:
+            if err.condition != "UNDEFINED_OBJECT":
+                raise
+            self.cursor.index = start
+            self.named_types[column] = NamedType(self.cursor.relation_name(), _read_depth(self.cursor), err)
+            return VARCHAR
         if declared is not None:
             self.declared_types[column] = declared
         return kind
@@ -336,6 +396,7 @@ class Definition:
             "lengths": self.lengths,
             "declared_types": self.declared_types,
             "serials": self.serials,
+            "named_types": self.named_types,
         }
 
     def finish(self) -> None:

@@ -14,10 +14,10 @@ from watersmeet.catalog import (
     Index,
     MaterializedView,
     MessageFormat,
+    Numbering,
     Processor,
     Pump,
     Relation,
-    Serial,
     Sink,
     Source,
     Stream,
@@ -28,7 +28,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.dialects.tree.statements import Insert, Name, Statement
-from watersmeet.errors import Span
+from watersmeet.errors import Error, Span
 from watersmeet.values import ReferenceAction
 from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import Field, Schema, SqlType
@@ -67,6 +67,25 @@ class ConstraintClause:
     is_column: bool = False
 
 
+@dataclass(frozen=True)
+class NamedType:
+    """The type of a column that the parser does not know. depth: of how many dimensions it is an array. error: the
+    error if the catalog does not know it either.
+    """
+
+    name: Name
+    depth: int
+    error: Error
+
+
+@dataclass(frozen=True)
+class SerialClause:
+    """A column of type serial, or with GENERATED … AS IDENTITY; see the catalog's `Serial`."""
+
+    numbers: Numbering
+    identity: Literal["", "always", "by default"] = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Create(Statement):
     """Creates an object. schema: the qualifier of its name as written, or None. name_span: the span of the qualified
@@ -95,7 +114,7 @@ class CreateRelation(Create):
     is the encoding (json, csv, parquet). arrivals: the columns that are `AS PROCTIME()`. generated: the `AS expression`
     by column. declared: the DEFAULT by column. takes_columns: whether the columns of the schema precede the declared
     ones. format, message_parts: the fields of `catalog.Input` for a connector that reads messages. ranges, lengths:
-    the fields of the catalog. declared_types: its field `declared`. serials: its field.
+    the fields of the catalog. declared_types: its field `declared`.
     """
 
     columns: Schema
@@ -111,7 +130,8 @@ class CreateRelation(Create):
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
     declared_types: Mapping[str, Declared] = field(default_factory=dict)
-    serials: Mapping[str, Serial] = field(default_factory=dict)
+    named_types: Mapping[str, NamedType] = field(default_factory=dict)
+    serials: Mapping[str, SerialClause] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

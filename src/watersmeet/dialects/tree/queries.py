@@ -112,6 +112,8 @@ _MAYBE_NAMES: Final = frozenset({
     TokenType.BETWEEN, TokenType.CUBE, TokenType.DISTINCT, TokenType.FUNCTION, TokenType.INSERT, TokenType.LOCK,
     TokenType.NOT, TokenType.RECURSIVE, TokenType.ROLLUP, TokenType.SELECT, TokenType.VALUES,
 })  # fmt: skip
+#: The tokens after THEN INSERT of MERGE.
+_MERGED: Final = (TokenType.DEFAULT, TokenType.L_PAREN, TokenType.VALUES)
 #: Tokens after which an operand or a name begins.
 _BEGINNINGS: Final = frozenset({
     TokenType.ALIAS, TokenType.AND, TokenType.CASE, TokenType.COMMA, TokenType.DOT, TokenType.ELSE, TokenType.EQ,
@@ -147,7 +149,7 @@ def _is_name(tokens: Sequence[Token], place: int, after: Token | None) -> bool:
         case TokenType.FUNCTION:  # Timeplus has INSERT INTO FUNCTION f(…)
             return before == TokenType.INTO and following in (TokenType.L_PAREN, TokenType.SELECT, TokenType.VALUES)
         case TokenType.INSERT:
-            merges = before == TokenType.THEN and following in (TokenType.L_PAREN, TokenType.VALUES)
+            merges = before == TokenType.THEN and following in _MERGED
             return bool(following != TokenType.INTO and not merges)
         case TokenType.LOCK:
             return bool(following != TokenType.IN)

@@ -156,7 +156,7 @@ class Insert(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Update(Statement):
-    """`UPDATE table SET column = expression, … [WHERE where]`."""
+    """`UPDATE table SET column = expression, … [FROM sources] [WHERE where]`."""
 
     takes: ClassVar[str | None] = None
     once: ClassVar[bool] = True
@@ -166,11 +166,12 @@ class Update(Statement):
     assignments: tuple[tuple[Name, exp.Expression], ...]
     where: exp.Expression | None = None
     returning: tuple[exp.Expression, ...] | None = None
+    sources: tuple[exp.Expression, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delete(Statement):
-    """`DELETE FROM table [WHERE where]`."""
+    """`DELETE FROM table [USING sources] [WHERE where]`."""
 
     takes: ClassVar[str | None] = None
     once: ClassVar[bool] = True
@@ -179,6 +180,37 @@ class Delete(Statement):
     alias: str | None
     where: exp.Expression | None = None
     returning: tuple[exp.Expression, ...] | None = None
+    sources: tuple[exp.Expression, ...] = ()
+
+
+@dataclass(frozen=True)
+class MergeAction:
+    """`WHEN [NOT] MATCHED [BY SOURCE] [AND condition] THEN …`.
+
+    matched: whether the row of the table has one of the source, or None if the source's has none of the table. columns,
+    values: those of INSERT. span: that of the table's name.
+    """
+
+    matched: bool | None
+    kind: Literal["update", "delete", "insert", "nothing"]
+    condition: exp.Expression | None = None
+    assignments: tuple[tuple[Name, exp.Expression], ...] = ()
+    columns: tuple[Name, ...] = ()
+    values: tuple[exp.Expression, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeInto(Statement):
+    """`MERGE INTO table USING source ON condition WHEN …`."""
+
+    takes: ClassVar[str | None] = None
+    once: ClassVar[bool] = True
+
+    table: Name
+    alias: str | None
+    source: exp.Expression
+    on: exp.Expression
+    actions: tuple[MergeAction, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,12 @@ _MACROS: Final = {
     "pg_get_ruledef(o, pretty := false)": "CAST(NULL AS VARCHAR)",
     "pg_get_triggerdef(o, pretty := false)": "CAST(NULL AS VARCHAR)",
     "pg_get_statisticsobjdef_columns(o)": "CAST(NULL AS VARCHAR)",
-    "pg_get_serial_sequence(t, c)": "CAST(NULL AS VARCHAR)",
+    "pg_get_serial_sequence(t, c)": (
+        "(SELECT quote_ident(n_.nspname) || '.' || quote_ident(s_.relname) FROM pg_catalog_.pg_depend d_ JOIN "
+        "pg_catalog_.pg_class s_ ON s_.oid = d_.objid AND s_.relkind = 'S' JOIN pg_catalog_.pg_namespace n_ ON "
+        "n_.oid = s_.relnamespace JOIN pg_catalog_.pg_attribute a_ ON a_.attrelid = d_.refobjid AND a_.attnum = "
+        "d_.refobjsubid WHERE d_.refobjid = to_regclass(t) AND a_.attname = c LIMIT 1)"
+    ),
     "pg_get_replica_identity_index(o)": "CAST(NULL AS UINTEGER)",
     "pg_relation_is_publishable(o)": "false",
     "pg_relation_size(o, f := 'main')": "CAST(0 AS BIGINT)",

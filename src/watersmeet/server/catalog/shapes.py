@@ -140,7 +140,8 @@ _PG: Final[dict[str, str]] = {
     "pg_user_mapping": "oid:oid umuser:oid umserver:oid umoptions:text[]",
     "pg_views": "schemaname viewname viewowner=watersmeet definition",
     "pg_indexes": "schemaname tablename indexname tablespace indexdef",
-    "pg_sequences": "schemaname sequencename sequenceowner data_type start_value:int8",
+    "pg_sequences": "schemaname sequencename sequenceowner=watersmeet data_type start_value:int8 min_value:int8 "
+    "max_value:int8 increment_by:int8 cycle:bool cache_size:int8=1 last_value:int8",
     "pg_timezone_names": "name abbrev utc_offset is_dst:bool",
 }
 _INFORMATION: Final[dict[str, str]] = {
@@ -176,7 +177,9 @@ _INFORMATION: Final[dict[str, str]] = {
     "is_grantable",
     "routines": "specific_catalog specific_schema specific_name routine_catalog routine_schema routine_name "
     "routine_type data_type",
-    "sequences": "sequence_catalog sequence_schema sequence_name data_type",
+    "sequences": "sequence_catalog sequence_schema sequence_name data_type numeric_precision:int4 "
+    "numeric_precision_radix:int4=2 numeric_scale:int4=0 start_value minimum_value maximum_value increment "
+    "cycle_option",
     "triggers": "trigger_catalog trigger_schema trigger_name event_manipulation event_object_schema event_object_table",
     "character_sets": "character_set_name",
     "enabled_roles": "role_name",

@@ -21,10 +21,12 @@ from watersmeet.catalog import (
     Catalog,
     Check,
     Constraint,
+    EnumType,
     ExternalTable,
     ForeignKey,
     Index,
     MaterializedView,
+    NumberSequence,
     Relation,
     Role,
     Source,
@@ -90,6 +92,8 @@ def kind_of(relation: Relation) -> str | None:
         return "i"
     if isinstance(relation, (ExternalTable, Source)):
         return "f"
+    if isinstance(relation, NumberSequence):
+        return "S"
     return "r" if relation.has_rows else None
 
 
@@ -145,6 +149,8 @@ def _rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
         yield ("pg_catalog", "pg_proc"), _function(number, function)
     with_triggers = _with_triggers(catalog)
     for relation in catalog.shown:
+        if isinstance(relation, EnumType) and not relation.hidden:
+            yield from _enum(relation)
         if not relation.hidden and kind_of(relation) is not None:
             yield from _relation(relation, catalog, roles, has_triggers=relation.id in with_triggers)
 
@@ -181,6 +187,18 @@ def _type(oid: int, name: str, length: int, category: str, *, array: int = 0, el
         "typstorage": "x" if length < 0 else "p",
         "typcollation": 100 if category == "S" else 0,
     }
+
+
+def _enum(enum: EnumType) -> _Rows:
+    """The rows for an enum: its type, the type of its arrays, and its labels."""
+    oid, array = relation_oid(enum), relation_oid(enum, 1)
+    own = {"typnamespace": schema_oid(enum.schema), "typtype": "e"}
+    yield ("pg_catalog", "pg_type"), {**_type(oid, enum.name, 4, "E", array=array), **own}
+    more = {"typnamespace": schema_oid(enum.schema)}
+    yield ("pg_catalog", "pg_type"), {**_type(array, f"_{enum.name}", -1, "A", element=oid), **more}
+    for number, label in enumerate(enum.labels, 1):
+        row = {"oid": oid << 8 | number, "enumtypid": oid, "enumsortorder": float(number), "enumlabel": label}
+        yield ("pg_catalog", "pg_enum"), row
 
 
 _TYPE_FUNCTIONS: Final = {"input": "in", "output": "out", "receive": "recv", "send": "send"}
@@ -220,8 +238,15 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], *, ha
         yield ("pg_catalog", "pg_index"), row
         yield from _listed_index(table, relation.name, relation.index_columns, is_unique=is_unique)
         return
+    if isinstance(relation, NumberSequence):
+        yield from _sequence(relation, catalog)
+        return
     for number, column in enumerate(columns, 1):
-        row, default = _attribute(oid, number, column, relation.declared.get(column.name)), _default(relation, column)
+        row = _attribute(oid, number, column, relation.declared.get(column.name))
+        enum = relation_named(column.type.leaf.enum, catalog) if column.type.leaf.enum else None
+        if enum is not None:
+            row["atttypid"] = relation_oid(enum, int(column.type.element is not None))
+        default = _default(relation, column, catalog)
         serial = relation.serials.get(column.name)
         identity = "" if serial is None or not serial.identity else "a" if serial.identity == "always" else "d"
         yield ("pg_catalog", "pg_attribute"), {**row, "atthasdef": default is not None, "attidentity": identity}
@@ -230,7 +255,8 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], *, ha
                 ("pg_catalog", "pg_attrdef"),
                 {"oid": oid << 8 | number, "adrelid": oid, "adnum": number, "adbin": default},
             )
-        yield ("information_schema", "columns"), _column(relation, number, column, updatable=kind == "r")
+        shown = _column(relation, number, column, catalog, updatable=kind == "r")
+        yield ("information_schema", "columns"), {**shown, "column_default": default}
     own = {"table_schema": schema, "table_name": relation.name}
     yield from _granted(relation.id, own, roles)
     insertable = "YES" if kind == "r" else "NO"
@@ -315,15 +341,63 @@ def _attribute(oid: int, number: int, column: Field, declared: Declared | None) 
     }
 
 
-def _default(relation: Relation, column: Field) -> str | None:
+def relation_named(shown: str, catalog: Catalog) -> Relation | None:
+    """The relation with a name that may have a schema."""
+    return next((r for r in catalog.relations.values() if r.shown == shown and not r.hidden), None)
+
+
+def _default(relation: Relation, column: Field, catalog: Catalog) -> str | None:
     """The text of a column's DEFAULT."""
     serial = relation.serials.get(column.name)
-    if serial is not None and not serial.identity:
-        return f"nextval('{relation.name}_{column.name}_seq'::regclass)"
-    return relation.defaults.get(column.name)
+    if serial is not None:
+        return None if serial.identity else _next_value(serial.sequence, catalog)
+    found = relation.defaults.get(column.name)
+    return None if found is None else _NEXT_VALUE.sub(lambda m: _next_value(m[1], catalog), found)
 
 
-def _column(relation: Relation, number: int, column: Field, *, updatable: bool) -> dict[str, object]:
+#: The call of a sequence's function in the stored SQL of a DEFAULT.
+_NEXT_VALUE: Final = re.compile(r"watersmeet_nextval\('(\w+)', RANDOM\(\)\)", re.IGNORECASE)
+
+
+def _next_value(sequence_id: str, catalog: Catalog) -> str:
+    found = catalog.relations[sequence_id]
+    parts = [found.name] if found.schema == COMMON_SCHEMA else [found.schema, found.name]
+    named = ".".join(p if _PLAIN.fullmatch(p) else '"' + p.replace('"', '""') + '"' for p in parts)
+    return f"nextval('{named.replace(chr(39), chr(39) * 2)}'::regclass)"
+
+
+def _sequence(sequence: NumberSequence, catalog: Catalog) -> _Rows:
+    """The rows for a sequence: its numbers, and the column that owns it."""
+    oid, numbers, kind = relation_oid(sequence), sequence.numbers, TYPES[sequence.numbers.type]
+    least, greatest = numbers.bounds
+    own = {"seqrelid": oid, "seqtypid": kind.oid, "seqstart": numbers.first, "seqincrement": numbers.step}
+    own |= {"seqmax": greatest, "seqmin": least, "seqcache": 1, "seqcycle": numbers.cycles}
+    yield ("pg_catalog", "pg_sequence"), own
+    shown: dict[str, object] = {"schemaname": sequence.schema, "sequencename": sequence.name, "data_type": numbers.type}
+    shown |= {"start_value": numbers.first, "min_value": least, "max_value": greatest, "increment_by": numbers.step}
+    yield ("pg_catalog", "pg_sequences"), {**shown, "cycle": numbers.cycles}
+    row: dict[str, object] = {
+        "sequence_schema": sequence.schema,
+        "sequence_name": sequence.name,
+        "data_type": numbers.type,
+    }
+    row |= {"numeric_precision": {"smallint": 16, "integer": 32, "bigint": 64}[numbers.type]}
+    row |= {"start_value": str(numbers.first), "minimum_value": str(least), "maximum_value": str(greatest)}
+    row |= {"increment": str(numbers.step), "cycle_option": "YES" if numbers.cycles else "NO"}
+    yield ("information_schema", "sequences"), row
+    if not sequence.owned:
+        return
+    table = catalog.relations[sequence.owned[0]]
+    for number, column in enumerate((c for c in table.columns if c.name not in table.unlisted), 1):
+        if table.stored.get(column.name, column.name) == sequence.owned[1]:
+            serial = table.serials.get(column.name)
+            inside = serial is not None and serial.sequence == sequence.id and serial.identity
+            depends = {"classid": NUMBERS["pg_class"], "objid": oid, "objsubid": 0, "deptype": "i" if inside else "a"}
+            on = {"refclassid": NUMBERS["pg_class"], "refobjid": relation_oid(table), "refobjsubid": number}
+            yield ("pg_catalog", "pg_depend"), {**depends, **on}
+
+
+def _column(relation: Relation, number: int, column: Field, catalog: Catalog, *, updatable: bool) -> dict[str, object]:
     kind, declared = column.type, relation.declared.get(column.name)
     named = declared_type(kind, declared).name
     found: dict[str, object] = {
@@ -331,7 +405,6 @@ def _column(relation: Relation, number: int, column: Field, *, updatable: bool) 
         "table_name": relation.name,
         "column_name": column.name,
         "ordinal_position": number,
-        "column_default": _default(relation, column),
         "is_nullable": "YES" if column.nullable else "NO",
         "data_type": "ARRAY" if kind.name == "array" else "record" if kind.fields else _DATA_TYPES[named],
         "udt_name": f"_{named}" if kind.name == "array" else named,
@@ -349,7 +422,12 @@ def _column(relation: Relation, number: int, column: Field, *, updatable: bool) 
     serial = relation.serials.get(column.name)
     if serial is not None and serial.identity:
         found |= {"is_identity": "YES", "identity_generation": serial.identity.upper()}
-        found |= {"identity_start": "1", "identity_increment": str(serial.step)}
+        sequence = catalog.relations[serial.sequence]
+        assert isinstance(sequence, NumberSequence)
+        numbers, (least, greatest) = sequence.numbers, sequence.numbers.bounds
+        found |= {"identity_start": str(numbers.first), "identity_increment": str(numbers.step)}
+        found |= {"identity_minimum": str(least), "identity_maximum": str(greatest)}
+        found |= {"identity_cycle": "YES" if numbers.cycles else "NO"}
     if declared is not None and kind.element is None:
         found["character_maximum_length"] = declared.length
     return found

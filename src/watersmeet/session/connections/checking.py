@@ -33,6 +33,7 @@ from watersmeet.session.features.cursors import CloseCursor, DeclareCursor, Decl
 from watersmeet.session.features.settings import ReleaseSavepoint, RollbackTo, Savepoint, SetTransaction, Truncate
 from watersmeet.session.handlers import bind
 from watersmeet.session.statements.dml import described_change, described_merge
+from watersmeet.session.statements.merging import check_merge
 from watersmeet.session.statements.preparing import prepared_for
 
 #: Words and signs that end the head of a CREATE statement. The head contains the object's name.
@@ -132,6 +133,8 @@ def _check(session: Session, statement: st.Statement) -> None:
             described_change(session, statement)
         case df.Merge():
             described_merge(session, statement)
+        case st.MergeInto():
+            check_merge(session, statement)
         case DeclareCursor():
             _check(session, statement.query)
         case Execute():

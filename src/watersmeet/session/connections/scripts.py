@@ -294,7 +294,7 @@ def check_replacing(session: Session, step: Step) -> None:
 
 def _target_name(statement: st.Statement) -> st.Name | None:
     """The name of the relation whose rows or definition a statement changes."""
-    if isinstance(statement, st.Insert | st.Update | st.Delete | CopyFrom):
+    if isinstance(statement, st.Insert | st.Update | st.Delete | st.MergeInto | CopyFrom):
         return statement.table
     if isinstance(statement, df.Merge):
         return statement.insert.table

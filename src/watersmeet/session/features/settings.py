@@ -5,6 +5,7 @@ PostgreSQL, "SAVEPOINT", "DISCARD", "SET TRANSACTION", "TRUNCATE".
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
@@ -14,6 +15,7 @@ from watersmeet.database.committing import (
     commit,
     flush,
     new_transaction,
+    own_transaction,
     release_savepoint,
     rollback,
     rollback_to,
@@ -22,6 +24,7 @@ from watersmeet.database.committing import (
 from watersmeet.database.definitions import USER_SCHEMA, set_schema
 from watersmeet.database.sessions.context import Nested, Session
 from watersmeet.database.sessions.result import Result, text_result
+from watersmeet.database.sessions.sequences import owned_by, restart
 from watersmeet.database.sessions.variables import variables
 from watersmeet.database.transaction import ISOLATIONS, Isolation, set_modes
 from watersmeet.dialects.readers import reads
@@ -40,8 +43,9 @@ from watersmeet.dialects.tree.statements import (
 )
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, quoted, read_value, span_of, unquoted
 from watersmeet.dialects.variables import Variable
-from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.handlers import handles, handles_nested
+from watersmeet.store.sequences import Count
 
 
 @reads("SET")
@@ -204,12 +208,13 @@ class RollbackTo(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Truncate(Statement):
-    """`TRUNCATE [TABLE] names`. There are no sequences or foreign keys to consider."""
+    """`TRUNCATE [TABLE] names [RESTART IDENTITY]`. restarts: whether the sequences of the tables begin again."""
 
     takes: ClassVar[str | None] = None
     once: ClassVar[bool] = True
 
     names: tuple[Name, ...]
+    restarts: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,12 +271,13 @@ def read_truncate(cursor: Cursor, base: dict[str, Any]) -> Statement:
         names.append(cursor.relation_name())
         if not cursor.take(","):
             break
-    if not cursor.take("RESTART", "IDENTITY"):
+    restarts = cursor.take("RESTART", "IDENTITY")
+    if not restarts:
         cursor.take("CONTINUE", "IDENTITY")
     if not cursor.take("CASCADE"):
         cursor.take("RESTRICT")
     cursor.end()
-    return Truncate(**base, names=tuple(names))
+    return Truncate(**base, names=tuple(names), restarts=restarts)
 
 
 @reads("DISCARD")
@@ -393,6 +399,8 @@ def discard(session: Session, statement: Discard) -> Result:
         session.require_no_transaction("DISCARD ALL")
         session.cursors.drop(session.cursors)
         session.variables.reset()
+    if statement.what in ("all", "sequences"):
+        session.sequence_values.clear()
     if statement.what in ("all", "plans"):
         session.prepared.clear()
     return Result(f"DISCARD {statement.what.upper()}")
@@ -513,9 +521,13 @@ def flush_statement(session: Session, statement: Flush) -> Result:
 
 @handles_nested(Truncate)
 def truncate(session: Session, statement: Truncate, nested: Nested) -> Result:
-    """TRUNCATE: deletes all rows. Raises NO_TRANSACTION for several tables outside of a transaction."""
-    if len(statement.names) > 1 and session.transaction is None:
-        raise error("NO_TRANSACTION", "TRUNCATE of several tables can only be used in transaction blocks")
-    for name in statement.names:
-        nested.run(Delete(text=statement.text, sql=statement.sql, span=statement.span, table=name, alias=None))
+    """TRUNCATE: deletes all rows of the tables, or of none."""
+    several = len(statement.names) > 1 or statement.restarts
+    with own_transaction(session) if several else contextlib.nullcontext():
+        for name in statement.names:
+            nested.run(Delete(text=statement.text, sql=statement.sql, span=statement.span, table=name, alias=None))
+        if statement.restarts:
+            tables = [session.relation(name, statement).id for name in statement.names]
+            for sequence in owned_by(session.catalog, tables):
+                restart(session, sequence, Count(sequence.numbers.first))
     return Result("TRUNCATE TABLE")

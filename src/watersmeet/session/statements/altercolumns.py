@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.catalog import ARRIVAL, Relation, Table
+from watersmeet.catalog import ARRIVAL, Relation, Serial, Table
 from watersmeet.database.assignment import default_value
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import alter_indexes, note_names, with_column_altered
 from watersmeet.database.sessions.context import Session, error_at, sentence, undefined_column
 from watersmeet.database.sessions.result import Result
+from watersmeet.database.sessions.sequences import default_sequence, with_sequences
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import AlterColumn
 from watersmeet.dialects.tree.statements import Select
@@ -57,7 +58,7 @@ def alter_column(session: Session, statement: AlterColumn) -> Result:
     elif statement.nullable is not None:
         made, sql = _with_nulls(session, statement, relation, column, nullable=statement.nullable)
     else:
-        made, sql = _with_default(statement, relation, column)
+        made, sql = _with_default(session, statement, relation, column)
     with own_transaction(session):
         note_names(session, relation)
         session.put(replace(made, sql=sql))
@@ -135,13 +136,23 @@ def _with_nulls(
     return _with_column(relation, replace(column, nullable=nullable)), sql
 
 
-def _with_default(statement: AlterColumn, relation: Table, column: Field) -> tuple[Table, str]:
+def _with_default(session: Session, statement: AlterColumn, relation: Table, column: Field) -> tuple[Table, str]:
     added, defaults = "", {n: d for n, d in relation.defaults.items() if n != column.name}
+    serials = {n: s for n, s in relation.serials.items() if n != column.name}
+    before = relation.serials.get(column.name)
+    if before is not None and before.identity:
+        message = f'column "{column.name}" of relation "{relation.name}" is an identity column'
+        raise error_at(statement, statement.column.span, "SYNTAX_ERROR", message)
     if statement.declared is not None:
-        defaults[column.name] = default_value(statement, statement.declared, column.type)
+        sequence = default_sequence(session, statement.declared, statement.text) if column.type.is_integer else None
+        if sequence is not None:
+            serials[column.name] = Serial(sequence.id)
+        else:
+            declared = with_sequences(session, statement.declared, statement.text)
+            defaults[column.name] = default_value(statement, declared, column.type)
         added = f"DEFAULT {statement.default_text}"
     sql = with_column_altered(relation, column.name, "", ("DEFAULT",), added)
-    return replace(relation, defaults=defaults), sql
+    return replace(relation, defaults=defaults, serials=serials), sql
 
 
 def _check_unread(session: Session, statement: AlterColumn, relation: Relation) -> None:

@@ -76,7 +76,7 @@ from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Span
 from watersmeet.formats.registry import KEPT_SCHEMA
-from watersmeet.session.clauses import with_schema_columns
+from watersmeet.session.clauses import remove_sequences, with_schema_columns
 from watersmeet.session.statements.topics import drop_topics
 from watersmeet.values.types import Field, Schema, SqlType
 
@@ -150,6 +150,7 @@ def _rename(session: Session, statement: RenameRelation, relation: Relation) -> 
     new = statement.new
     if session.catalog.by_name(new.name, relation.schema) is relation:
         return
+    _check_unused(session, statement, relation)
     if not new.name or "\0" in new.name:
         raise error_at(statement, new.span, "INVALID_NAME", "a name can't be empty or contain a zero byte")
     check_folded(session, statement, new.name, relation.schema, new.span, relation)
@@ -162,12 +163,21 @@ def _rename(session: Session, statement: RenameRelation, relation: Relation) -> 
             session.put(replace(table, uniques=tuple(uniques)))
 
 
+def _check_unused(session: Session, statement: Alter, relation: Relation) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for another name of a type that columns have."""
+    if session.catalog.with_enum(relation):
+        raise not_supported(
+            f"another name of {relation.title}, which columns have,", statement.text, statement.name.span
+        )
+
+
 def _set_schema(session: Session, statement: SetSchema, relation: Relation) -> None:
     schema = schema_meant(statement.schema.name, session.catalog)
     if schema is None:
         raise undefined_schema(session, statement.schema, statement)
     if schema == relation.schema:
         return
+    _check_unused(session, statement, relation)
     _check_free(session, statement, relation.name, schema, statement.schema.span)
     note_names(session, relation)
     move(session, relation, relation.name, schema)
@@ -240,6 +250,7 @@ def _drop_column(session: Session, statement: DropColumn, relation: Relation) ->
         )
     note_names(session, relation)
     place, stored = names.index(name), relation.stored.get(name, name)
+    remove_sequences(session, relation, stored)
     kept = {n: n for n in names if n != name}
     sql = without_column(relation, name)
     session.put(replace(relation.with_names(kept), dropped=(*relation.dropped, stored), sql=sql))

@@ -6,7 +6,7 @@ changes follow the rules of the dialect, and are written in one transaction of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,6 @@ from watersmeet.catalog import (
     TOMBSTONE,
     VALUE_COLUMN,
     CapturedTable,
-    ExternalTable,
     Merging,
     ReceivedTable,
     Relation,
@@ -31,7 +30,7 @@ from watersmeet.catalog import (
     one,
 )
 from watersmeet.catalog.roles import Privilege
-from watersmeet.connectors.base.targets import RowChange, statement_delivery
+from watersmeet.connectors.base.targets import statement_delivery
 from watersmeet.connectors.registry import connector_of
 from watersmeet.database.assignment import (
     Target,
@@ -64,6 +63,7 @@ from watersmeet.database.reading import (
     split_by_key,
     table_tree,
 )
+from watersmeet.database.returning import Returned, returned
 from watersmeet.database.rowchecks import check_rows
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result, rows_result
@@ -85,104 +85,8 @@ from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import error
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.session.statements.conflicts import resolved
-from watersmeet.values.types import Schema, arrow_schema
-
-
-def changed_elsewhere(session: Session, name: Name) -> ExternalTable | None:
-    """The table of that name, if its rows are in another database."""
-    found = session.find(name)
-    return found if isinstance(found, ExternalTable) and found.is_written_externally else None
-
-
-def update_elsewhere(session: Session, relation: ExternalTable, statement: Update) -> Result:
-    """UPDATE … SET. Raises TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED without a key."""
-    for name, value in statement.assignments:
-        if is_default(value):
-            raise not_supported(f"DEFAULT in an UPDATE of {one(relation.what)}", statement.text, name.span)
-    targets = assigned(relation, statement)
-    values = tuple(t.typed(e) for t, (_, e) in zip(targets, statement.assignments, strict=True))
-    width = len(relation.columns)
-
-    def images(query: BatchQuery) -> tuple[pa.Table, pa.Table | None]:
-        check_types(query.columns[width:], targets, statement)
-        rows = fetch(session, both_images(query, relation, targets), newest=True)
-        names = [c.name for c in relation.columns]
-        old, new = (pa.table(part, names=names) for part in (rows.columns[:width], rows.columns[width:]))
-        check_rows(relation, new, statement)
-        return old, new
-
-    return _changed(session, relation, statement, "UPDATE", targets, values, images)
-
-
-def delete_elsewhere(session: Session, relation: ExternalTable, statement: Delete) -> Result:
-    """DELETE FROM. Raises TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED without a key."""
-    return _changed(
-        session, relation, statement, "DELETE", (), (), lambda query: (fetch(session, query, newest=True), None)
-    )
-
-
-def _changed(
-    session: Session,
-    relation: ExternalTable,
-    statement: Update | Delete,
-    command: str,
-    targets: Sequence[Target],
-    values: tuple[exp.Expression, ...],
-    images: Callable[[BatchQuery], tuple[pa.Table, pa.Table | None]],
-) -> Result:
-    """images: computes the old and the new rows from the query for the changed rows and `values`."""
-    session.require_writer(command)
-    session.require_no_transaction(f"{command} of {one(relation.what)}")
-    if statement.returning is not None:
-        raise not_supported(f"RETURNING of {command} of {one(relation.what)}", statement.text, statement.span)
-
-    def bound() -> BatchQuery:
-        return matching(session, relation, statement.alias, statement.where, values, statement)
-
-    written = tuple(t.column for t in targets)
-    delivery = statement_delivery(relation, written)
-    change = connector_of(delivery).change
-    if change is None:
-        raise not_supported(
-            f"{command} of {one(relation.what)} over connector {delivery.connector['connector']}",
-            statement.text,
-            statement.table.span,
-        )
-    count = 0
-
-    def compute(keys: Sequence[frozenset[str]]) -> RowChange:
-        nonlocal count
-        key = _key(relation, keys, statement, command)
-        with session.database.guard:
-            depends_on = bound().depends_on
-        refresh_read(session, depends_on)  # not under the guard: maintenance takes that after this thread's other locks
-        with session.database.guard:
-            old, new = images(bound())
-        count = old.num_rows
-        return RowChange(
-            relation.external.named(key),
-            old.select([c.name for c in key]),
-            None if new is None else new.select([c.name for c in written]),
-        )
-
-    with located(statement, statement.table.span):
-        change(delivery, compute)
-    return Result(command, rowcount=count)
-
-
-def _key(relation: ExternalTable, keys: Sequence[frozenset[str]], statement: Update | Delete, command: str) -> Schema:
-    """The columns by which the server identifies rows. keys: the keys of the server's table."""
-    there = [c.name for c in relation.external.named(relation.columns)]
-    for key in keys:
-        if key <= {*there}:
-            return tuple(c for c, name in zip(relation.columns, there, strict=True) if name in key)
-    raise not_supported(
-        f"{command} of {relation.title}, whose columns have no key,",
-        statement.text,
-        statement.table.span,
-        detail=f"The keys there are: {'; '.join(', '.join(sorted(k)) for k in keys) or 'none'}.",
-        hint="Rows are found by a primary key, or by a unique index over columns that are NOT NULL.",
-    )
+from watersmeet.session.statements.elsewhere import changed_elsewhere, delete_elsewhere, update_elsewhere
+from watersmeet.values.types import arrow_schema
 
 
 def merge(session: Session, statement: Merge) -> Result:
@@ -209,9 +113,9 @@ def insert(session: Session, statement: Insert) -> Result:
 
 def _inserted(session: Session, statement: Insert, merging: Merging | None) -> Result:
     with session.database.guard:
-        made = _bound_insert(session, statement)
+        made = bound_insert(session, statement)
         if not made.query.depends_on:
-            rows = _incoming(session, made)
+            rows = incoming_rows(session, made)
             if not _is_external(made.relation):
                 return insert_rows(session, made.relation, rows, statement, [t.place[0] for t in made.targets])
     if made.query.depends_on:
@@ -219,8 +123,8 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
             session, made.query.depends_on
         )  # not under the guard: maintenance takes that after this thread's other locks
         with session.database.guard:
-            made = _bound_insert(session, statement)
-            rows = _incoming(session, made)
+            made = bound_insert(session, statement)
+            rows = incoming_rows(session, made)
             if not _is_external(made.relation):
                 return insert_rows(session, made.relation, rows, statement, [t.place[0] for t in made.targets])
     return produce_rows(session, made.relation, rows, statement, merging)
@@ -232,7 +136,7 @@ def _is_external(relation: Relation) -> bool:
 
 
 @dataclass(frozen=True)
-class _Bound:
+class BoundInsert:
     """An INSERT with its names resolved. target: the relation with the columns that a writer may give. flagged: as in
     `assignment.Filled`.
     """
@@ -244,7 +148,7 @@ class _Bound:
     flagged: tuple[str, ...]
 
 
-def _bound_insert(session: Session, statement: Insert) -> _Bound:
+def bound_insert(session: Session, statement: Insert) -> BoundInsert:
     """The names of an INSERT, resolved. The caller holds the guard and runs the INSERT under it."""
     relation = writable(session, statement.table, statement, "insert into")
     if runs_on(session, statement.query):
@@ -285,10 +189,10 @@ def _bound_insert(session: Session, statement: Insert) -> _Bound:
             )
     _check_width(width, len(targets), statement)
     check_types(query.columns[:width], targets, statement)
-    return _Bound(relation, target, targets, query, filled.flagged)
+    return BoundInsert(relation, target, targets, query, filled.flagged)
 
 
-def _incoming(session: Session, made: _Bound) -> pa.Table:
+def incoming_rows(session: Session, made: BoundInsert) -> pa.Table:
     """The rows of an INSERT."""
     relation, target, targets, query = made.relation, made.target, made.targets, made.query
     target = target if VALUE_COLUMN in [t.column.name for t in targets] or relation.topic is None else relation
@@ -313,7 +217,7 @@ def insert_rows(
         return _inserted_or_updated(session, relation, rows, statement)
     if statement.returning is not None and relation.primary_key and not relation.rejects_duplicates:
         rows = last_of_each_key(session, relation, rows)
-    result = _result("INSERT", session, relation, None, statement.returning, rows, statement)
+    result = _result("INSERT", session, relation, statement, returned(session, relation, statement), rows)
     with located(statement, statement.table.span):
         change = upserted(session, relation, incoming)
     apply(session, relation, change, rejected=rejected)
@@ -327,7 +231,9 @@ def _inserted_or_updated(session: Session, relation: Relation, rows: pa.Table, s
     strict = replace(relation, rejects_duplicates=bool(relation.primary_key))
     shown = pa.concat_tables([found.inserted, found.new])
     alias = None if statement.conflict is None else statement.conflict.alias
-    result = _result("INSERT", session, relation, alias, statement.returning, shown, statement)
+    asked = returned(session, relation, statement)
+    asked = None if asked is None else replace(asked, alias=alias)
+    result = _result("INSERT", session, relation, statement, asked, shown)
     with own_transaction(session) if found.old.num_rows and found.inserted.num_rows else nullcontext():
         if found.inserted.num_rows:
             apply(session, strict, Change(found.inserted))
@@ -389,11 +295,27 @@ def delete(session: Session, statement: Delete) -> Result:
         if _writes_tombstones(session, statement):
             return _buried(session, statement)
         relation = writable(session, statement.table, statement, "delete from", changing=True)
-        query = matching(session, relation, statement.alias, statement.where, (), statement)
-        old = fetch(session, replace(query, exact=relation.columns), newest=True)
-        result = _result("DELETE", session, relation, statement.alias, statement.returning, old, statement)
+        asked = returned(session, relation, statement)
+        old, beside, asked = deleted_rows(session, relation, statement, asked)
+        result = _result("DELETE", session, relation, statement, asked, old, beside)
         apply(session, relation, Change(old, np.full(old.num_rows, -1, np.int64)))
         return result
+
+
+def deleted_rows(
+    session: Session, relation: Relation, statement: Delete, asked: Returned | None = None, *, repeated: bool = False
+) -> tuple[pa.Table, pa.Table, Returned | None]:
+    """The rows that a DELETE removes, the values of RETURNING of other relations, and RETURNING with their types. The
+    caller holds the guard.
+    """
+    values = asked.values if asked else ()
+    query = matching(
+        session, relation, statement.alias, statement.where, values, statement, statement.sources, repeated=repeated
+    )
+    width = len(relation.columns)
+    rows = fetch(session, replace(query, exact=(*relation.columns, *query.columns[width:])), newest=True)
+    old = pa.Table.from_arrays(rows.columns[:width], schema=arrow_schema(relation.columns, positional=False))
+    return old, rows.select(range(width, rows.num_columns)), asked and asked.bound(query)
 
 
 def _writes_tombstones(session: Session, statement: Update | Delete) -> bool:
@@ -446,32 +368,53 @@ def update(session: Session, statement: Update) -> Result:
         return update_elsewhere(session, there, statement)
     with session.database.guard:
         relation = writable(session, statement.table, statement, "update", changing=True)
-        statement, defaults = _with_defaults(session, relation, statement)
-        targets = assigned(relation, statement)
-        values = tuple(e for _, e in statement.assignments)
-        _check_stars(values, statement)
-        query = matching(
-            session,
-            relation,
-            statement.alias,
-            statement.where,
-            tuple(t.typed(v) for t, v in zip(targets, values, strict=True)),
-            statement,
-        )
-        check_types(query.columns[len(relation.columns) :], targets, statement)
-        rows = fetch(session, both_images(query, relation, targets, defaults), newest=True)
-        width = len(relation.columns)
-        schema = arrow_schema(relation.columns, positional=False)
-        old = pa.Table.from_arrays(rows.columns[:width], schema=schema)
-        new = pa.Table.from_arrays(rows.columns[width:], schema=schema)
-        new = with_serials(session, relation, new, defaults)
-        new = as_kept(relation, with_generated(relation, new, statement))
-        check_rows(relation, new, statement)
-        if {*defaults, *(t.column.name for t in targets)} & set(relation.primary_key):
-            _check_unique(session, relation, old, new, statement)
-        result = _result("UPDATE", session, relation, statement.alias, statement.returning, new, statement)
-        apply(session, relation, replacement(old, new), updated=(old, new))
+        asked = returned(session, relation, statement)
+        images = update_images(session, relation, statement, asked)
+        result = _result("UPDATE", session, relation, statement, images.asked, images.new, images.beside)
+        apply(session, relation, replacement(images.old, images.new), updated=(images.old, images.new))
         return result
+
+
+@dataclass(frozen=True)
+class Images:
+    """The rows that an UPDATE changes, before and after it. beside: the values of RETURNING of other relations."""
+
+    old: pa.Table
+    new: pa.Table
+    beside: pa.Table
+    asked: Returned | None
+
+
+def update_images(
+    session: Session, relation: Relation, statement: Update, asked: Returned | None = None, *, repeated: bool = False
+) -> Images:
+    """The rows that an UPDATE changes. repeated: see `matching`. The caller holds the guard."""
+    statement, defaults = _with_defaults(session, relation, statement)
+    targets = assigned(relation, statement)
+    values = tuple(e for _, e in statement.assignments)
+    _check_stars(values, statement)
+    query = matching(
+        session,
+        relation,
+        statement.alias,
+        statement.where,
+        (*(t.typed(v) for t, v in zip(targets, values, strict=True)), *(asked.values if asked else ())),
+        statement,
+        statement.sources,
+        repeated=repeated,
+    )
+    width = len(relation.columns)
+    check_types(query.columns[width : width + len(targets)], targets, statement)
+    rows = fetch(session, both_images(query, relation, targets, defaults), newest=True)
+    schema = arrow_schema(relation.columns, positional=False)
+    old = pa.Table.from_arrays(rows.columns[:width], schema=schema)
+    new = pa.Table.from_arrays(rows.columns[width : 2 * width], schema=schema)
+    new = with_serials(session, relation, new, defaults)
+    new = as_kept(relation, with_generated(relation, new, statement))
+    check_rows(relation, new, statement)
+    if not repeated and {*defaults, *(t.column.name for t in targets)} & set(relation.primary_key):
+        _check_unique(session, relation, old, new, statement)
+    return Images(old, new, rows.select(range(2 * width, rows.num_columns)), asked and asked.bound(query))
 
 
 def _with_defaults(session: Session, relation: Relation, statement: Update) -> tuple[Update, dict[str, str]]:
@@ -516,21 +459,24 @@ def _check_unique(session: Session, relation: Relation, old: pa.Table, new: pa.T
 
 def described_change(session: Session, statement: Insert | Update | Delete) -> Result | None:
     """A result with the columns of RETURNING, without changing anything; None without RETURNING."""
-    relation, alias, _ = planned_change(session, statement)
-    if statement.returning is None:
+    relation, _, asked = _planned(session, statement)
+    if asked is None:
         return None
     with session.database.guard:
-        tree = exp.select(*statement.returning).from_(table_tree(relation, alias), copy=False)
-        query = batch_query(session, tree, statement.text)
-    return Result("", query.columns, origins=query.origins)
+        found = asked.query(session, asked.relation(relation), statement)
+    return Result("", found.columns, origins=found.origins)
 
 
-def planned_change(session: Session, statement: Insert | Update | Delete) -> tuple[Relation, str | None, BatchQuery]:
-    """(the relation that a statement changes, its alias, the query for the inserted, or the changed, rows)."""
+def planned_change(session: Session, statement: Insert | Update | Delete) -> tuple[Relation, BatchQuery]:
+    """(the relation that a statement changes, the query for the inserted, or the changed, rows)."""
+    return _planned(session, statement)[:2]
+
+
+def _planned(session: Session, statement: Insert | Update | Delete) -> tuple[Relation, BatchQuery, Returned | None]:
     with session.database.guard:
         if isinstance(statement, Insert):
-            made = _bound_insert(session, statement)
-            return made.relation, None, made.query
+            made = bound_insert(session, statement)
+            return made.relation, made.query, returned(session, made.relation, statement)
         there = changed_elsewhere(session, statement.table)
         changing = not _writes_tombstones(session, statement)
         relation = there or writable(session, statement.table, statement, "change", changing=changing)
@@ -540,8 +486,10 @@ def planned_change(session: Session, statement: Insert | Update | Delete) -> tup
             targets = assigned(relation, statement)
             given = (e for _, e in statement.assignments)
             values = tuple(t.typed(v) for t, v in zip(targets, given, strict=True))
-        query = matching(session, relation, statement.alias, statement.where, values, statement)
-        return relation, statement.alias, query
+        asked = returned(session, relation, statement)
+        values += asked.values if asked else ()
+        query = matching(session, relation, statement.alias, statement.where, values, statement, statement.sources)
+        return relation, query, asked and asked.bound(query)
 
 
 def writable(session: Session, name: Name, statement: Statement, what: str, *, changing: bool = False) -> Relation:
@@ -647,16 +595,19 @@ def _result(
     command: str,
     session: Session,
     relation: Relation,
-    alias: str | None,
-    items: tuple[exp.Expression, ...] | None,
+    statement: Insert | Update | Delete,
+    asked: Returned | None,
     rows: pa.Table,
-    statement: Statement,
+    beside: pa.Table | None = None,
 ) -> Result:
-    """The result of a change: the values of `items` for `rows` of `relation`; without items, the number of rows."""
-    if items is None:
+    """The result of a change: what RETURNING asks for of `rows` of `relation`; without it, the number of rows. beside:
+    the values of other relations.
+    """
+    if asked is None:
         return Result(command, rowcount=rows.num_rows)
-    query = batch_query(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)
-    if set(query.depends_on) - {relation.id} or sum(1 for i in items for _ in i.find_all(exp.Subquery)):
+    relation, rows = asked.relation(relation), asked.rows(rows, beside)
+    query = asked.query(session, relation, statement)
+    if set(query.depends_on) - {relation.id} or sum(1 for i in asked.items for _ in i.find_all(exp.Subquery)):
         raise not_supported("a subquery in RETURNING", statement.text, statement.span)
 
     @contextmanager

@@ -86,7 +86,7 @@ def _ending_lines(session: Session, statement: st.Statement, kind: st.ExplainFor
     if isinstance(statement, df.CreateTable) and statement.query is not None:
         table, query = statement.name, batch_query(session, statement.query, statement.text)
     elif isinstance(statement, (st.Insert, st.Update, st.Delete)):
-        relation, _, query = planned_change(session, statement)
+        relation, query = planned_change(session, statement)
         table, title = relation.shown, f"Batch{type(statement).__name__}"
     elif isinstance(statement, df.CreateView):
         return _batch_lines(session, statement, batch_query(session, statement.query, statement.text), kind)

@@ -28,6 +28,7 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.reading import batch_query, described, readable, runs_on
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.cursors import Prepared
+from watersmeet.database.sessions.sequences import numbered_columns, with_numbers
 from watersmeet.database.transaction import Row, Transaction
 from watersmeet.database.writing import add_row
 from watersmeet.dialects.tree.queries import is_default, is_holder, name_of, parameter_key
@@ -45,7 +46,6 @@ from watersmeet.values.types import NUMERIC, Field, Schema, SqlType
 #: The longest text of which the plan is kept, and the number of plans.
 _MOST_CHARACTERS: Final = 2_000
 _MOST_PLANS: Final = 1_024
-
 #: The number of rows that the look-ups of a batch may find together.
 _MOST_ROWS: Final = 10_000
 
@@ -148,9 +148,9 @@ def _short_text(length: int) -> Callable[[object], object]:
 
 
 def _boolean(value: object) -> object:
-    if type(value) is bool:
-        return value
-    raise NotSmall
+    if type(value) is not bool:
+        raise NotSmall
+    return value
 
 
 def _date(value: object) -> object:
@@ -190,7 +190,7 @@ _ASSIGNS: Final[dict[str, Callable[[object], object]]] = {
 
 def assign_to(kind: SqlType) -> Callable[[object], object] | None:
     """The function that turns a Python value into that of a type, or raises NotSmall; None for other types."""
-    return _numeric if kind == NUMERIC else _ASSIGNS.get(kind.name)
+    return _numeric if kind == NUMERIC else None if kind.labels else _ASSIGNS.get(kind.name)
 
 
 def _negated(value: object) -> object:
@@ -222,11 +222,12 @@ class _Cell:
 
 @dataclass(eq=False)
 class InsertPlan:
-    """INSERT of one row. cells: those of the relation's columns in order."""
+    """INSERT of one row. cells: those of the relation's columns in order. numbered: see `numbered_columns`."""
 
     catalog: Catalog
     relation: Relation
     cells: tuple[_Cell, ...]
+    numbered: Mapping[int, tuple[str, int]]
 
     def given(self, values: Sequence[object]) -> Row | None:
         """The row with the values of a statement; None if it must run the usual way."""
@@ -239,8 +240,9 @@ class InsertPlan:
         """Adds a row to the open transaction. False if the plan is outdated, or the key must be checked at once."""
         if self.catalog is not session.database.catalog or keys_of(self.relation):
             return False
-        add_row(session, transaction, self.relation, row)
-        return True
+        if (row := with_numbers(session, row, self.numbered)) is not None:
+            add_row(session, transaction, self.relation, row)
+        return row is not None
 
 
 class _AddsNothing:
@@ -483,14 +485,15 @@ def _insert_plan(session: Session, statement: Insert, sources: _Constants | _Mar
         if cell is None:
             return None
         cells[target.column.name] = cell
+    numbered = numbered_columns(relation, cells)
     for column in relation.columns:
-        assign = assign_to(column.type)
-        if column.name not in cells and (column.name in relation.defaults or not column.nullable):
+        lacks = column.name not in cells and column.name not in relation.serials
+        if lacks and (column.name in relation.defaults or not column.nullable):
             return None
-        cells.setdefault(column.name, _Cell(assign or _text, nullable=True))
-    if not sources.are_used():
+        cells.setdefault(column.name, _Cell(assign_to(column.type) or _text, nullable=True))
+    if numbered is None or not sources.are_used():
         return None
-    return InsertPlan(session.database.catalog, relation, tuple(cells[c.name] for c in relation.columns))
+    return InsertPlan(session.database.catalog, relation, tuple(cells[c.name] for c in relation.columns), numbered)
 
 
 def _change_plan(session: Session, statement: Update | Delete, sources: _Constants | _Marks) -> ChangePlan | None:
@@ -528,7 +531,7 @@ def _assigned(
 ) -> tuple[str, int, _Cell] | None:
     """A column of SET, with the value that it gets, or that is added to it."""
     column = next((c for c in relation.columns if c.name == name and not is_default(value)), None)
-    if column is None:
+    if column is None or column.name in relation.serials:
         return None
     sign = {exp.Add: 1, exp.Sub: -1}.get(type(value), 0)
     if sign:
@@ -620,9 +623,8 @@ def _lookup(
     is_read = isinstance(relation, MaterializedView) or type(relation) is Table
     if not is_read or relation.is_external or relation.staged or query.named != (relation.id,):
         return None
-    assign = (
-        _ASSIGNS["bigint"] if only.column.type.is_integer else _text if only.column.type.name == "varchar" else None
-    )
+    assign = _ASSIGNS["bigint"] if only.column.type.is_integer else None
+    assign = _text if only.column.type.name == "varchar" and not only.column.type.labels else assign
     made = None if assign is None else cell(assign, only.constant)
     if made is None:
         return None

@@ -28,12 +28,15 @@ from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.clauses import (
     OPTIONS,
+    add_table,
     event_time,
     input_fields,
     refuse_serials,
     table_fields,
     with_connections,
     with_connector,
+    with_default_sequences,
+    with_named_types,
     with_schema_columns,
 )
 from watersmeet.session.features.captured import create_captured_database, create_captured_table, is_captured
@@ -66,6 +69,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
     statement = with_schema_columns(session, statement)
+    statement, sequences = with_default_sequences(session, with_named_types(session, statement))
     if statement.query is not None:
         return _create_table_as(session, statement, query or batch_query(session, statement.query, statement.text))
     fields = table_fields(session, statement)
@@ -79,7 +83,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
         operators = compile_connector_table(relation)
         fill(session, relation, operators)
     else:
-        add(session, relation)
+        add_table(session, relation, statement.serials, sequences)
     return Result("CREATE TABLE")
 
 

@@ -21,6 +21,7 @@ from watersmeet.database.producing import unwritten
 from watersmeet.database.reading import batch_query, readable
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result
+from watersmeet.database.sessions.sequences import calls_sequences
 from watersmeet.database.writing import accepting
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateView
@@ -168,6 +169,8 @@ def create_view(session: Session, statement: CreateView) -> Result:
         try:
             query = batch_query(session, statement.query, statement.text)
             columns, depends_on, functions = named_columns(query.columns, statement), query.named, query.functions
+            if calls_sequences(query.sql):
+                raise not_supported("a function of sequences in a view", statement.text, statement.name_span)
         except NotSupportedError as refused:
             try:
                 columns, depends_on, functions = _streamed(session, statement)

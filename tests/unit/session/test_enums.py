@@ -1,0 +1,135 @@
+"""Enums: labels with an order, in columns, casts, comparisons and views."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import watersmeet
+
+LABELS = ("sad", "ok", "happy", "calm")
+
+
+@pytest.fixture
+def moods(run):
+    run("CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy', 'calm')")
+    run("CREATE TABLE t (id int PRIMARY KEY, m mood, ms mood[])")
+    run("INSERT INTO t VALUES (1, 'happy', '{sad,ok}'), (2, 'sad', ARRAY['calm']), (3, 'ok', NULL), (4, NULL, NULL)")
+
+
+@pytest.mark.usefixtures("moods")
+def test_written_rows_have_labels(run, fails):
+    for sql in (
+        "INSERT INTO t VALUES (5, 'angry', NULL)",
+        "INSERT INTO t VALUES (5, NULL, ARRAY['angry'])",
+        "INSERT INTO t SELECT id + 10, 'ang' || 'ry', NULL FROM t",
+        "UPDATE t SET m = 'angry'",
+        "SELECT 'angry'::mood",
+        "SELECT id FROM t WHERE m = 'angry'",
+    ):
+        refused = fails(sql)
+        assert (refused.condition, refused.sqlstate) == ("INVALID_VALUE", "22P02")
+        assert refused.message == 'invalid input value for enum mood: "angry"'
+    assert "angry" in fails("SELECT ('ang' || 'ry')::mood").message
+    assert run("UPDATE t SET m = 'calm' WHERE id = 4 RETURNING m, ms") == [("calm", None)]
+
+
+@pytest.mark.usefixtures("moods")
+def test_order(run, fails):
+    assert run("SELECT id FROM t ORDER BY m") == [(2,), (3,), (1,), (4,)]
+    assert run("SELECT id FROM t ORDER BY m DESC NULLS LAST") == [(1,), (3,), (2,), (4,)]
+    assert run("SELECT id FROM t WHERE m > 'sad' ORDER BY id") == [(1,), (3,)]
+    assert run("SELECT id FROM t WHERE m BETWEEN 'sad' AND 'ok' ORDER BY id") == [(2,), (3,)]
+    assert run("SELECT 'ok'::mood < 'calm'::mood, 'happy'::mood < 'ok', 'ok'::mood::text < 'calm'") == [
+        (True, False, False)
+    ]
+    assert run("SELECT DISTINCT m FROM t WHERE m IS NOT NULL ORDER BY m") == [("sad",), ("ok",), ("happy",)]
+    assert run("SELECT DISTINCT ON (m) m FROM t ORDER BY m, id") == [("sad",), ("ok",), ("happy",), (None,)]
+    assert run("SELECT id, rank() OVER (ORDER BY m DESC NULLS LAST) FROM t ORDER BY 2") == [
+        (1, 1),
+        (3, 2),
+        (2, 3),
+        (4, 4),
+    ]
+    for call in ("max(m)", "greatest(m, m)", "least(m, 'ok'::mood)"):
+        assert fails(f"SELECT {call} FROM t").condition == "FEATURE_NOT_SUPPORTED"
+    assert fails("CREATE MATERIALIZED VIEW v AS SELECT min(m) FROM t").condition == "FEATURE_NOT_SUPPORTED"
+
+
+@pytest.mark.usefixtures("moods")
+def test_types(run, fails):
+    assert run("SELECT '{ok,sad}'::mood[], ('ok'::text)::mood") == [(["ok", "sad"], "ok")]
+    assert run("DESCRIBE t")[1][1] == "mood"
+    run("CREATE TYPE other AS ENUM ('ok'); CREATE TABLE k (m mood PRIMARY KEY DEFAULT 'ok', o other)")
+    assert run("INSERT INTO k DEFAULT VALUES RETURNING *") == [("ok", None)]
+    assert fails("SELECT m < o FROM k").condition == "DATATYPE_MISMATCH"
+    assert fails("CREATE TABLE u (x nosuch)").condition == "UNDEFINED_OBJECT"
+    assert fails("CREATE TYPE mood AS ENUM ('a')").condition == "DUPLICATE_OBJECT"
+    assert fails("CREATE TYPE x AS ENUM ('a', 'a')").condition == "DUPLICATE_OBJECT"
+    assert fails("CREATE TYPE x AS (a int)").condition == "FEATURE_NOT_SUPPORTED"
+    assert fails("DROP TYPE mood CASCADE").condition == "DEPENDENT_OBJECTS"
+    run("DROP TABLE t; DROP TABLE k; DROP TYPE mood, other")
+    assert run("SHOW TYPES") == []
+
+
+@pytest.mark.usefixtures("moods")
+def test_alter(run, fails):
+    run("ALTER TYPE mood ADD VALUE 'meh' BEFORE 'ok'; ALTER TYPE mood ADD VALUE IF NOT EXISTS 'meh'")
+    run("ALTER TYPE mood ADD VALUE 'last'; INSERT INTO t VALUES (5, 'meh', '{last}')")
+    assert run("SELECT m FROM t WHERE m IS NOT NULL ORDER BY m") == [("sad",), ("meh",), ("ok",), ("happy",)]
+    run("CREATE VIEW plain AS SELECT m FROM t; ALTER TYPE mood ADD VALUE 'first' BEFORE 'sad'")
+    run("INSERT INTO t VALUES (6, 'first', NULL)")
+    assert run("SELECT m FROM plain WHERE m < 'meh' ORDER BY m") == [("first",), ("sad",)]
+    for sql, condition in {
+        "ALTER TYPE mood ADD VALUE 'meh'": "DUPLICATE_OBJECT",
+        "ALTER TYPE mood ADD VALUE 'x' AFTER 'none'": "INVALID_PARAMETER",
+        "ALTER TYPE mood RENAME VALUE 'meh' TO 'x'": "FEATURE_NOT_SUPPORTED",
+        "ALTER TYPE mood RENAME TO x": "FEATURE_NOT_SUPPORTED",
+        "ALTER TYPE t ADD VALUE 'x'": "CATALOG_TYPE_MISMATCH",
+    }.items():
+        assert fails(sql).condition == condition, sql
+    run("CREATE MATERIALIZED VIEW v AS SELECT m FROM t")
+    assert fails("ALTER TYPE mood ADD VALUE 'x'").condition == "DEPENDENT_OBJECTS"
+    run("CREATE TYPE free AS ENUM ('a', 'b'); ALTER TYPE free RENAME VALUE 'a' TO 'z'; ALTER TYPE free RENAME TO freed")
+    assert run("SELECT 'z'::freed < 'b'::freed") == [(True,)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_views_follow_the_order(run, seed):
+    """After random changes, views equal their queries."""
+    choice = random.Random(seed)
+    run("CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy', 'calm'); CREATE TABLE t (id int PRIMARY KEY, m mood)")
+    queries = (
+        "SELECT id, m FROM t WHERE m >= 'ok'",
+        "SELECT id, m FROM t ORDER BY m DESC, id LIMIT 3",
+        "SELECT m, count(*) AS c FROM t GROUP BY m",
+        "SELECT a.id, b.id AS other FROM t a JOIN t b ON a.id = b.id + 1 AND a.m < b.m",
+        "SELECT id, row_number() OVER (PARTITION BY id % 2 ORDER BY m, id) AS r FROM t",
+    )
+    for number, query in enumerate(queries):
+        run(f"CREATE MATERIALIZED VIEW v{number} AS {query}")
+    rows: dict[int, str | None] = {}
+    for _ in range(12):
+        key, label = choice.randrange(8), choice.choice([*LABELS, None])
+        if choice.random() < 0.25:
+            run(f"DELETE FROM t WHERE id = {key}")
+            rows.pop(key, None)
+        else:
+            run(f"INSERT INTO t VALUES ({key}, {'NULL' if label is None else repr(label)})")
+            rows[key] = label
+    run("FLUSH")
+    for number, query in enumerate(queries):
+        assert sorted(run(f"SELECT * FROM v{number}"), key=str) == sorted(run(query), key=str), query
+    place = {None: len(LABELS), **{label: n for n, label in enumerate(LABELS)}}
+    ordered = sorted(rows.items(), key=lambda row: (place[row[1]], row[0]))
+    assert run("SELECT * FROM t ORDER BY m, id") == ordered
+
+
+def test_the_type_survives_a_restart(tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TABLE t (m mood)")
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT m FROM t; INSERT INTO t VALUES ('ok'), ('sad')")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("FLUSH")
+        assert connection.execute("SELECT m FROM v ORDER BY m").fetchall() == [("sad",), ("ok",)]
