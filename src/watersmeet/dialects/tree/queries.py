@@ -59,6 +59,9 @@ def check_characters(sql: str) -> None:
 _AFTER_A_LIST: Final = frozenset({"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "ON", ")", ","})
 _BEFORE_A_LIST: Final = frozenset({"SELECT", "DISTINCT", "FROM", "GROUP BY", "ORDER BY", "VALUES", "("})
 
+#: Tokens after which any word is a name.
+_NAMING: Final = (TokenType.ALIAS, TokenType.DOT)
+
 #: A prefix of internal names: users can't write a name that starts with it.
 _HOLDER: Final = "?"
 
@@ -241,11 +244,14 @@ def read_expression(tokens: Sequence[Token], text: str, dialect: Dialect) -> exp
 
 def _check_tokens(tokens: Sequence[Token], text: str) -> None:
     following: list[Token | None] = [*tokens[1:], None]
+    before = None
     for token, after in zip(tokens, following, strict=True):
+        named_by, before = before, token.token_type
         kind = token.token_type
         if kind == TokenType.COMMA and (after is None or _is_word(after, _AFTER_A_LIST)):
             raise syntax_error(text, after, end=tokens[-1].end + 1)
-        if after is not None and after.token_type == TokenType.COMMA and _is_word(token, _BEFORE_A_LIST):
+        ends = after is not None and after.token_type == TokenType.COMMA and named_by not in _NAMING
+        if ends and _is_word(token, _BEFORE_A_LIST):
             raise syntax_error(text, after)
         if kind in (TokenType.SEMI, TokenType.ANTI) and after is not None and after.token_type == TokenType.JOIN:
             raise syntax_error(
