@@ -25,6 +25,7 @@ from watersmeet.dialects.registry import COMMON_NAMES
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import CreateSchema, DropSchema, RenameSchema
 from watersmeet.dialects.tree.statements import Name
+from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.session.features.sqlfunctions import drop_functions
 from watersmeet.session.statements.altering import move
 from watersmeet.session.statements.topics import drop_topics
@@ -99,6 +100,11 @@ def rename_schema(session: Session, statement: RenameSchema) -> Result:
             f'schema "{functions[0].schema}" can\'t be renamed because it has functions',
             detail=sentence(f"function {f.shown} is in it" for f in functions),
             hint="DROP FUNCTION, and CREATE it again after the schema has its new name.",
+        )
+    named = next((r for r in relations if session.catalog.with_enum(r)), None)
+    if named is not None:
+        raise not_supported(
+            f"another schema of {named.title}, which columns have,", statement.text, statement.name.span
         )
     with own_transaction(session):
         if not statement.swaps:
