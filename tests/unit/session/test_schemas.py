@@ -155,12 +155,14 @@ def test_a_schema_is_renamed_with_its_transaction_or_not_at_all():
         ("ALTER SCHEMA s RENAME TO other", "DUPLICATE_OBJECT"),
         ("ALTER SCHEMA s RENAME TO public", "DUPLICATE_OBJECT"),
         ("ALTER SCHEMA called RENAME TO x", "DEPENDENT_OBJECTS"),
+        ("ALTER SCHEMA typed RENAME TO x", "FEATURE_NOT_SUPPORTED"),
     ],
 )
 def test_schemas_that_keep_their_names(sql, condition):
     with connected() as connection:
         connection.execute(IN_A_SCHEMA)
         connection.execute(
+            "CREATE SCHEMA typed; CREATE TYPE typed.mood AS ENUM ('a'); CREATE TABLE felt (m typed.mood);"
             "CREATE SCHEMA called; CREATE FUNCTION called.f(a int) RETURNS int LANGUAGE sql AS 'SELECT a'"
         )
         with pytest.raises(watersmeet.Error) as refused:
