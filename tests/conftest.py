@@ -142,7 +142,7 @@ def _locks_in_order():
 @pytest.fixture(autouse=True)
 def _spark(request):
     """Spark ends with its last user, and each start takes seconds: it stays between tests that follow one another."""
-    if is_on_spark(request.node) and not _kept_spark:
+    if is_on_spark(request.node) and not _kept_spark and "WATERSMEET_TEST_REMOTE" not in os.environ:
         from watersmeet.runtime.spark import session  # noqa: PLC0415
 
         _kept_spark.append(session.acquire(None, 2))

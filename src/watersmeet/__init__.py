@@ -25,7 +25,7 @@ from watersmeet.errors import (
 
 if TYPE_CHECKING:
     from watersmeet.database.sessions.result import Interval
-    from watersmeet.frames.api import asof, join, latest, once_per_batch
+    from watersmeet.frames.api import asof, join, join_metrics, latest, once_per_batch
     from watersmeet.session.connections.connection import Connection, connect
     from watersmeet.session.connections.cursor import (
         BINARY,
@@ -57,7 +57,7 @@ _LAZY: Final[dict[str, str]] = {
     "Cursor": "watersmeet.session.connections.cursor",
     "Interval": "watersmeet.database.sessions.result",
     "connect": "watersmeet.session.connections.connection",
-    **dict.fromkeys(("asof", "join", "latest", "once_per_batch"), "watersmeet.frames.api"),
+    **dict.fromkeys(("asof", "join", "join_metrics", "latest", "once_per_batch"), "watersmeet.frames.api"),
     **dict.fromkeys(
         (
             "BINARY",
@@ -108,6 +108,7 @@ __all__ = [
     "asof",
     "connect",
     "join",
+    "join_metrics",
     "latest",
     "once_per_batch",
     "paramstyle",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+import watersmeet
 from watersmeet.values.types import Schema, arrow_schema
 
 
@@ -32,27 +34,41 @@ class Stream:
 
 
 class Result:
-    """What a query gives: `content` is the sum of all changes, `batches` the rows of each micro-batch."""
+    """What a query gives: `content` is the sum of all changes.
+
+    The rows are in Parquet files, because a Connect server calls a function of `foreachBatch` in another process.
+    """
 
     def __init__(self, frame: DataFrame, checkpoint: Path, content: Counter | None = None) -> None:
-        self._signed = "diff" in frame.columns
-        self.content: Counter[tuple] = Counter(content or {})
-        self.batches: list[list[tuple]] = []
-        self.query = frame.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(self._take).start()
+        self._frame = frame
+        self._before = Counter(content or {})
+        self._folder = checkpoint.with_name(f"{checkpoint.name}-{uuid.uuid4().hex}")
+        writer = frame.writeStream.format("parquet").option("path", str(self._folder))
+        self.query = writer.option("checkpointLocation", str(checkpoint)).start()
 
-    def _take(self, batch: DataFrame, _: int) -> None:
-        rows = [tuple(tuple(v) if isinstance(v, tuple) else v for v in r) for r in batch.collect()]
-        self.batches.append(rows)
-        for row in rows:
-            self.content[row[:-1] if self._signed else row] += row[-1] if self._signed else 1
-        self.content = Counter({r: n for r, n in self.content.items() if n})
+    @property
+    def rows(self) -> list[tuple]:
+        """All rows since the start."""
+        if not (self._folder / "_spark_metadata").exists():
+            return []
+        found = self._frame.sparkSession.read.schema(self._frame.schema).parquet(str(self._folder)).collect()
+        return [tuple(tuple(v) if isinstance(v, tuple) else v for v in r) for r in found]
+
+    @property
+    def content(self) -> Counter[tuple]:
+        """What the result was at the start, with all changes since."""
+        signed = "diff" in self._frame.columns
+        found = Counter(self._before)
+        for row in self.rows:
+            found[row[:-1] if signed else row] += row[-1] if signed else 1
+        return Counter({r: n for r, n in found.items() if n})
 
     def drain(self) -> Counter:
         """What the result is once all input is read."""
         self.query.processAllAvailable()
         return self.content
 
-    def figures(self) -> dict[str, int]:
-        """The figures of the last micro-batch."""
-        found = [p.observedMetrics for p in self.query.recentProgress if p.observedMetrics]
-        return next(iter(found[-1].values())).asDict()
+    def figures(self) -> list[dict[str, int]]:
+        """The figures of each micro-batch, the first first."""
+        found = [watersmeet.join_metrics(p) for p in self.query.recentProgress]
+        return [next(iter(figures.values())) for figures in found if figures]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import random
 from collections import Counter
 from datetime import datetime
 
 import pandas as pd
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from tests.spark.streams import Result, Stream
 from tests.unit.frames.query import COLUMNS, START, at
@@ -24,21 +27,50 @@ pytestmark = pytest.mark.spark
 DDL = "k int, ts timestamp_ntz, v string"
 
 
+#: The URL of a Connect server; without it the session is classic. Functions of Spark are of one of the two for a whole
+#: process, so `test_connect.py` runs this file again in another one.
+REMOTE = os.environ.get("WATERSMEET_TEST_REMOTE")
+#: Whether the state of joins is in files, not in Spark's state store.
+FILES = os.environ.get("WATERSMEET_TEST_STATE") == "files"
+
+needs_this_process = pytest.mark.skipif(REMOTE is not None, reason="foreachBatch is called in the server's process")
+needs_store = pytest.mark.skipif(FILES, reason="is about Spark's state store")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def spark():
     """A session as a user would have it, with two shuffle partitions."""
-    kept = session.acquire(None, 2)
-    kept.conf.set(
-        "spark.sql.streaming.stateStore.providerClass",
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-    )
+    kept = SparkSession.builder.remote(REMOTE).getOrCreate() if REMOTE else session.acquire(None, 2)
+    if not FILES:
+        kept.conf.set(
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        )
+    kept.conf.set("spark.sql.shuffle.partitions", "2")
     kept.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
     kept.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     kept.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100")
     for name in ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.streaming.noDataMicroBatches.enabled"):
         kept.conf.unset(name)
     yield kept
-    session.release(kept)
+    if REMOTE:
+        kept.stop()
+    else:
+        session.release(kept)
+
+
+@pytest.fixture(autouse=True)
+def state_of_joins(monkeypatch, tmp_path):
+    """Joins that name no state have theirs in files, if this run is about files: each join in a folder of its own."""
+    if FILES:
+        joined_by = watersmeet.join
+
+        def join(*args, **options):
+            where = inspect.stack()[1]
+            folder = tmp_path / "state" / f"{where.lineno}"
+            return joined_by(*args, **{"state": str(folder), **options})
+
+        monkeypatch.setattr(watersmeet, "join", join)
 
 
 @pytest.fixture(autouse=True)
@@ -81,14 +113,14 @@ def test_left_join_follows_both_sides_through_a_restart(spark, sides, tmp_path):
         if epoch == 1:
             spark.conf.set("spark.sql.shuffle.partitions", "3")
             try:
-                with pytest.raises(StreamingQueryException, match="STATE_MISMATCH"):
+                with pytest.raises(PySparkException, match="STATE_MISMATCH"):
                     start().drain()
                 run = start(run.content, buckets=2)
             finally:
                 spark.conf.set("spark.sql.shuffle.partitions", "2")
         assert run.drain() == joined(*old, "left", lambda a, b: True)
     distinct = {r for r in old[0] if r[0] is not None}, {r for r in old[1] if r[0] is not None}
-    assert run.figures()["state_rows"] >= sum(len(d) for d in distinct)
+    assert run.figures()[-1]["state_rows"] >= sum(len(d) for d in distinct)
     run.query.stop()
 
 
@@ -131,10 +163,10 @@ def test_another_number_of_buckets_is_refused_by_every_task(spark, sides, tmp_pa
     spark.conf.set("spark.sql.shuffle.partitions", "3")
     try:
         run = start(how="left")
-        with pytest.raises(StreamingQueryException, match="STATE_MISMATCH") as caught:
+        with pytest.raises(PySparkException, match="STATE_MISMATCH") as caught:
             run.drain()
         assert "buckets=2, this is 3" in str(caught.value)
-        assert run.batches == []
+        assert run.rows == []
         run = start(first, how="left", buckets=2)
         assert run.drain() == Counter((n, "l", None if n % 2 else "r") for n in range(10))
         run.query.stop()
@@ -143,6 +175,7 @@ def test_another_number_of_buckets_is_refused_by_every_task(spark, sides, tmp_pa
 
 
 @pytest.mark.slow
+@needs_this_process
 def test_a_repeated_batch_is_written_once(sides, tmp_path):
     """The target has the rows and the number of a batch when the sink fails; Spark repeats the batch."""
     left, right = sides
@@ -279,7 +312,7 @@ def test_final_rows_of_an_interval_join(sides, tmp_path):
     run.drain()
     assert run.content[3, at(30), "d", None, None] == 1
     assert sum(run.content.values()) == 4
-    all_of_them = [p.observedMetrics["joined"].asDict() for p in run.query.recentProgress if p.observedMetrics]
+    all_of_them = run.figures()
     figures = {name: sum(one[name] for one in all_of_them) for name in all_of_them[0]}
     assert (figures["late_left_rows"], figures["late_right_rows"], figures["left_rows"]) == (1, 1, 5)
     assert all_of_them[-1]["state_rows"] <= 1
@@ -315,6 +348,7 @@ def test_a_join_of_a_join(spark, sides, tmp_path):
 
 
 @pytest.mark.slow
+@needs_this_process
 def test_a_batch_that_failed_comes_again_with_the_same_rows(sides, tmp_path):
     """The sink fails when the state of the batch is written already; the next attempt starts from the state before."""
     left, right = sides
@@ -372,6 +406,14 @@ def test_a_static_side_needs_no_state(spark, sides, tmp_path):
     run.query.stop()
 
 
+def _written(frame, folder):
+    """The rows of a stream that `availableNow` reads, written to Parquet."""
+    options = {"path": str(folder / "written"), "checkpointLocation": str(folder / "checkpoint")}
+    query = frame.writeStream.format("parquet").options(**options).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return frame.sparkSession.read.schema(frame.schema).parquet(options["path"]).collect()
+
+
 @pytest.mark.slow
 def test_types_survive(spark, tmp_path):
     kinds = (
@@ -409,14 +451,7 @@ def test_types_survive(spark, tmp_path):
     assert [x.dataType for x in result.schema][10:18] == [x.dataType for x in given][1:]
     left.add([one])
     right.add([one, none])
-    rows_of = []
-    query = (
-        result.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .foreachBatch(lambda batch, _: rows_of.extend(r.asDict(recursive=True) for r in batch.collect()))
-        .start()
-    )
-    query.processAllAvailable()
-    query.stop()
+    rows_of = [r.asDict(recursive=True) for r in _written(result, tmp_path)]
     assert len(rows_of) == 2
     for row in rows_of:
         assert (
@@ -451,14 +486,7 @@ def test_maps_pass_through_and_keys_may_differ_in_width(spark, sides, tmp_path):
     ]
     sides[0].add([(1, at(0), "a"), (2, at(0), "b"), (4, at(0), "c")])
     sides[1].add([(1, at(0), "x"), (2, at(0), "z"), (3, at(0), "y"), (4, at(0), "w")])
-    found = []
-    query = (
-        result.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .foreachBatch(lambda batch, _: found.extend(tuple(r) for r in batch.collect()))
-        .start()
-    )
-    query.processAllAvailable()
-    query.stop()
+    found = [tuple(r) for r in _written(result, tmp_path)]
     assert sorted(found, key=lambda row: row[0]) == [
         (1, {"a": [{"a": 1}]}, 1, {"x": 1}),
         (2, {"b": []}, 2, {"z": 2}),
@@ -528,10 +556,13 @@ def test_refusals_that_need_spark(spark, sides):
             wrong()
         assert caught.value.condition == condition
         assert says in str(caught.value)
+    for state, says in ((5, "state=5"), ("here", "an absolute path or URL"), ("ftp://a/b", "ftp://")):
+        with pytest.raises(Error, match=says):
+            watersmeet.join(left, right, on="k", state=state)
     spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
     try:
         with pytest.raises(Error, match="RocksDB") as caught:
-            watersmeet.join(left, right, on="k")
+            watersmeet.join(left, right, on="k", state="store")
         assert caught.value.condition == "STATE_STORE"
     finally:
         spark.conf.set(

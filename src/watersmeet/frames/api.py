@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import os
-import re
-import sys
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
-from pyspark.sql.utils import is_remote
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from watersmeet.errors import error
+from watersmeet.frames import sessions
 from watersmeet.frames.building import (
     AsofMatch,
     Bounds,
@@ -36,10 +33,22 @@ from watersmeet.frames.building import (
     linked,
     refused,
 )
+from watersmeet.frames.byvalue import MapInArrow, carried, carried_processor
 from watersmeet.frames.circuits import appends, duration_us, result_watermark
 from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, incomparable, result_schema, sql_type, widest
-from watersmeet.frames.tasks import CHANGES, FIGURES, MARK, PIECE, Buckets, Decoder, Encoder, LookUp, static_rows
-from watersmeet.runtime.spark.shipping import bucket_keys, make_zip
+from watersmeet.frames.tasks import (
+    CHANGES,
+    FIGURES,
+    MARK,
+    PIECE,
+    Buckets,
+    BucketsAt,
+    Decoder,
+    Encoder,
+    LookUp,
+    static_rows,
+)
+from watersmeet.runtime.spark.shipping import bucket_keys, in_buckets
 from watersmeet.values.types import Field
 from watersmeet.values.watermarks import Watermark
 
@@ -84,7 +93,22 @@ class _OncePerBatch:
             batch.unpersist()
 
 
-__all__ = ["asof", "join", "latest", "once_per_batch"]
+def join_metrics(progress: StreamingQueryProgress | None) -> dict[str, dict[str, int]]:
+    """The metrics of each join in one micro-batch of a query, by the join's name. progress: `query.lastProgress`.
+
+    The metrics are left_rows, right_rows, late_left_rows, late_right_rows, state_rows and state_bytes.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for name, row in ((progress and progress.observedMetrics) or {}).items():
+        values = row.asDict()
+        if values.keys() == {"values", "schema"}:  # Spark Connect does not decode the row (Spark 4.1)
+            values = {f["name"]: v for f, v in zip(values["schema"]["fields"], values["values"], strict=True)}
+        if set(FIGURES) == values.keys():
+            found[name] = {metric: values[metric] or 0 for metric in FIGURES}
+    return found
+
+
+__all__ = ["asof", "join", "join_metrics", "latest", "once_per_batch"]
 
 #: Spark's metadata of a column with the delay of its watermark in milliseconds.
 _DELAY_MS: Final = "spark.watermarkDelayMs"
@@ -92,10 +116,8 @@ _DELAY_MS: Final = "spark.watermarkDelayMs"
 #: Marks a column of a result with the join's watermark, which is not a delay after the greatest time.
 _OF_JOIN: Final = "watersmeet.watermark"
 
-_ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _NOW: Final = "__watersmeet_now"
 _numbers: Final = itertools.count(1)
-_shipped: Final[set[str]] = set()
 
 
 def join(
@@ -119,6 +141,7 @@ def join(
     diff: str = "diff",
     name: str | None = None,
     watermark: str | None = None,
+    state: str = sessions.STORE,
 ) -> DataFrame:
     """The join of two DataFrames, one of which may be static, as a streaming DataFrame.
 
@@ -131,13 +154,12 @@ def join(
     retracted, such as the result of another join. emit: "changes", "final" or "arrival". buckets: the number of parts
     of the state, fixed for a checkpoint; by default spark.sql.shuffle.partitions. suffix: appended to right columns
     with the name of a left one. name: the name of the metrics in the query's `observedMetrics`. watermark: the result's
-    column with the time of a side that gets a watermark, so that no later row has a lower time.
+    column with the time of a side that gets a watermark, so that no later row has a lower time. state: "store" for
+    Spark's state store, which must be RocksDB; otherwise a folder or URL for files, which all workers reach.
 
     If no row can be retracted, the result has only the joined columns, otherwise also `diff` (int): +1 for an inserted
     row and -1 for a retracted one. Raises Error; docs/DATAFRAMES.md has the rules.
     """
-    if is_remote():
-        raise error("FEATURE_NOT_SUPPORTED", "joins of Spark Connect DataFrames", hint="Use a classic SparkSession.")
     for frame, delay, side in ((left, left_watermark, "left"), (right, right_watermark, "right")):
         check_side(frame, side)
         check_watermark(delay, side)
@@ -145,40 +167,49 @@ def join(
     check_options(options)
     if name is not None:
         check_text(name, "name")
+    sessions.check_state(state)
     spark = left.sparkSession
-    _own_python(spark)
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
     sides = [_signed(left, left_diff, "left"), _signed(right, right_diff, "right")]
     given = _given(sides[0], left_watermark, left_diff), _given(sides[1], right_watermark, right_diff)
     shape = build(*given, options, partitions if buckets is None else buckets)
     mark = None if watermark is None else _result_watermark(shape, watermark, (left, right))
-    _ship(spark)
     schema = _schema(shape, sides, diff)
     decoder = Decoder(shape, result_schema(schema), diff=not appends(shape))
+    if shape.static is None:
+        sessions.check_store(spark, state)
+    carries = sessions.prepare(spark)
+    carry = carried if carries else _as_it_is
     if shape.static is not None:
         static, stream = sides if shape.static == "left" else reversed(sides)
-        rows = spark.sparkContext.broadcast(static_rows(shape, static.toArrow()))
-        return stream.mapInArrow(LookUp(shape, rows, uuid.uuid4().hex, decoder), schema)
-    _check_session(spark)
-    keys = bucket_keys(shape.buckets)
-    pieces = [
-        frame.select("*", f.current_timestamp().alias(_NOW)).mapInArrow(Encoder(shape, i, keys, partitions), PIECE)
-        for i, frame in enumerate(sides)
-    ]
-    changes = (
-        pieces[0]
-        .union(pieces[1])
-        .groupBy("bucket")
-        .transformWithStateInPandas(Buckets(shape, keys, mark or ()), CHANGES, "Append", "None")
-    )
+        rows = static_rows(shape, static.toArrow())
+        sessions.check_static(spark, rows)
+        return stream.mapInArrow(carry(LookUp(shape, rows, uuid.uuid4().hex, decoder)), schema)
+    in_store = state == sessions.STORE
+    keys = bucket_keys(shape.buckets) if in_store else tuple(range(shape.buckets))
+    encoders = [Encoder(shape, index, keys, partitions if in_store else None) for index in range(len(SIDES))]
+    now = f.current_timestamp().alias(_NOW)
+    cut = [x.select("*", now).mapInArrow(carry(encoder), PIECE) for x, encoder in zip(sides, encoders, strict=True)]
+    pieces = cut[0].union(cut[1])
+    if in_store:
+        buckets_in_store = Buckets(shape, keys, mark or ())
+        processor = carried_processor(buckets_in_store) if carries else buckets_in_store
+        changes = pieces.groupBy("bucket").transformWithStateInPandas(processor, CHANGES, "Append", "None")
+    else:
+        at_path = BucketsAt(shape, mark or (), state)
+        changes = in_buckets(pieces, shape.buckets).mapInArrow(carry(at_path), CHANGES)
     observed = changes.observe(name or f"watersmeet-{next(_numbers)}", *(f.sum(c).alias(c) for c in FIGURES))
     if watermark is None:
-        return observed.mapInArrow(decoder, schema)
+        return observed.mapInArrow(carry(decoder), schema)
     marked = observed.select("frame", f.timestamp_micros(MARK).alias(MARK)).withWatermark(MARK, "0 seconds")
     columns = {name: f.col("`" + name.replace("`", "``") + "`") for name in schema.names}
     timed = schema.names[column_of(schema.names, watermark, "the result")]
     columns[timed] = columns[timed].alias(timed, metadata={_DELAY_MS: 0, _OF_JOIN: True})
-    return marked.mapInArrow(decoder, schema).select(*columns.values())
+    return marked.mapInArrow(carry(decoder), schema).select(*columns.values())
+
+
+def _as_it_is(operator: MapInArrow) -> MapInArrow:
+    return operator
 
 
 def _result_watermark(shape: JoinShape, column: str, sides: Sequence[DataFrame]) -> Watermark:
@@ -189,7 +220,7 @@ def _result_watermark(shape: JoinShape, column: str, sides: Sequence[DataFrame])
     if index is None or len(output.columns) > 1 or output.window:
         raise refused("watermark", column, "It must be the time of a side: that of its watermark.")
     for frame, side in zip(sides, SIDES, strict=True):
-        if re.search(r"^[^\w\n]*EventTimeWatermark ", str(frame._jdf.queryExecution().analyzed()), re.MULTILINE):
+        if sessions.has_watermark(frame):
             raise error(
                 "FEATURE_NOT_SUPPORTED",
                 f"watermark={column!r} with a {side} side that has a watermark of Spark's",
@@ -212,15 +243,6 @@ def _result_watermark(shape: JoinShape, column: str, sides: Sequence[DataFrame])
             "match=asof(…) on these times.",
         )
     return mark
-
-
-def _own_python(spark: Any) -> None:
-    """Makes Spark's workers on this machine run this interpreter, unless another one is configured."""
-    context = spark.sparkContext
-    if str(context.master).startswith("local") and not (
-        os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
-    ):
-        context.pythonExec = sys.executable
 
 
 def _signed(frame: DataFrame, diff: str | None, side: str) -> DataFrame:
@@ -283,46 +305,3 @@ def _schema(shape: JoinShape, frames: Sequence[DataFrame], diff: str) -> t.Struc
 
     fields = [t.StructField(o.name, kind(o)) for o in shape.outputs]
     return t.StructType(fields if appends(shape) else [*fields, t.StructField(diff, t.IntegerType(), nullable=False)])
-
-
-def _ship(spark: Any) -> None:
-    """Sends the package to executors that may not have it installed, once per application."""
-    context = spark.sparkContext
-    if str(context.master).startswith("local") or context.applicationId in _shipped:
-        return
-    _shipped.add(context.applicationId)
-    context.addPyFile(str(make_zip()))
-
-
-def _check_session(spark: Any) -> None:
-    """Raises STATE_STORE or RUNTIME_UNAVAILABLE if Spark's stateful operator can't run in this session."""
-    provider = spark.conf.get("spark.sql.streaming.stateStore.providerClass", "")
-    if provider != _ROCKSDB:
-        raise error(
-            "STATE_STORE",
-            "the session keeps its state in a state store other than RocksDB",
-            detail="Spark's transformWithState, which runs the join, needs it.",
-            hint=f'spark.conf.set("spark.sql.streaming.stateStore.providerClass", "{_ROCKSDB}")',
-        )
-    version = spark.conf.get("spark.sql.streaming.stateStore.checkpointFormatVersion", "1")
-    if version == "1" and spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
-        raise error(
-            "STATE_STORE",
-            "with speculation, two attempts of a task could write one version of the state",
-            hint='spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")',
-        )
-    for module, package in (
-        ("google.protobuf", "protobuf"),
-        ("google.api", "googleapis-common-protos"),
-        ("pandas", "pandas"),
-    ):
-        try:
-            found = importlib.util.find_spec(module)
-        except ModuleNotFoundError:
-            found = None
-        if found is None:
-            raise error(
-                "RUNTIME_UNAVAILABLE",
-                f"Spark's transformWithState needs the package {package}",
-                hint="In a clone of Watersmeet: pip install '.[frames]'",
-            )

@@ -116,15 +116,9 @@ class Options:
 
 
 def check_side(frame: Any, side: str) -> None:
-    """Raises Error unless a side is a DataFrame of a classic Spark session whose columns can be named."""
+    """Raises Error unless a side is a DataFrame of Spark, classic or Connect, whose columns can be named."""
     kind = type(frame)
     origin = kind.__module__
-    if origin.startswith("pyspark.sql.connect"):
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f"the {side} side is a Spark Connect DataFrame",
-            hint="Use a classic SparkSession: SparkSession.builder.master(…) without .remote(…).",
-        )
     if not isinstance(frame, DataFrame):
         given = f"{origin.partition('.')[0]}.{kind.__name__}" if origin != "builtins" else kind.__name__
         raise error(

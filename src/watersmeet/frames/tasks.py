@@ -1,21 +1,18 @@
 """The Spark tasks of a join: they convert rows to pieces, run the stateful operator, convert changes to rows, and join
 with static rows.
 
-A bucket's state is in Spark's state store, with a copy in local files. A stream with a static side is joined by
-look-ups in every task, without state: the static rows are read once, when `join` is called, and arranged once in each
-worker. They never change, so no row is retracted, and no row of the stream is kept.
+The stateful operator is `transformWithState` with the buckets' state in Spark's state store (`Buckets`), or
+a stateless operator with the state in files (`BucketsAt`). A stream with a static
+side is joined by look-ups in every task, without state: the static rows are read once, when `join` is called, and
+arranged once in each worker. They never change, so no row is retracted, and no row of the stream is kept.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -34,6 +31,7 @@ from watersmeet.frames.buckets import (
     Cutter,
     Piece,
     Step,
+    Store,
     bodies,
     check_identity,
     repeated,
@@ -42,6 +40,7 @@ from watersmeet.frames.buckets import (
 )
 from watersmeet.frames.circuits import JOINED, compile_join
 from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, arrow_columns, batch_of
+from watersmeet.frames.stores import Batch, LocalRuns, PathStore, SparkStore
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.executor import EpochContext, run_stage
 from watersmeet.kernel.operators.arrange import ROWS, split
@@ -49,8 +48,8 @@ from watersmeet.kernel.runs.delta import Delta, Diffs
 from watersmeet.kernel.runs.frames import decode, encode
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import StageState
+from watersmeet.objectstores import storage
 from watersmeet.runtime.spark.shipping import partition_keys
-from watersmeet.system.blobs import BlobRef, Pieces, joined
 from watersmeet.values.watermarks import Watermark, value
 
 #: The bytes of rows that a task collects before it divides them into pieces.
@@ -69,17 +68,17 @@ class Encoder:
 
     The last column of the rows is the time of the micro-batch; the previous one may be their diff. ids: the key of each
     bucket in Spark. partitions: the number of partitions of the stateful operator, unless the checkpoint has a
-    different one.
+    different one; None if the state is in files.
     """
 
     shape: JoinShape
     index: int
     ids: tuple[int, ...]
-    partitions: int
+    partitions: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The function for `DataFrame.mapInArrow`."""
-        yield from _identities(self.partitions)
+        yield from self._identities()
         cutter = Cutter(self.shape, self.index)
         for table in gathered(batches):
             now = time_us(col.flat(table.column(table.num_columns - 1)).slice(0, 1))[0].as_py()
@@ -93,6 +92,22 @@ class Encoder:
     def _batch(self, piece: Piece) -> pa.RecordBatch:
         return _pieces([self.ids[piece.bucket]], piece.channel, piece.body)
 
+    def _identities(self) -> Iterator[pa.RecordBatch]:
+        """Empty pieces of the first task of a micro-batch: for each partition of the stateful operator, or for each
+        bucket whose state is in files.
+
+        The key of a partition is less than any bucket's, so that Spark passes it to the partition's task before all
+        buckets.
+        """
+        context = TaskContext.get()
+        if context is None or context.partitionId() != 0:
+            return
+        keys = self.ids
+        if self.partitions is not None:
+            found = next(filter(None, map(context.getLocalProperty, _PARTITIONS)), None)
+            keys = partition_keys(int(found or self.partitions))
+        yield _pieces(keys, IDENTITY, b"")
+
 
 def _pieces(keys: Sequence[int], channel: int, body: bytes) -> pa.RecordBatch:
     """A piece for each key."""
@@ -101,17 +116,6 @@ def _pieces(keys: Sequence[int], channel: int, body: bytes) -> pa.RecordBatch:
         [pa.array(keys, pa.int32()), pa.array([channel] * count, pa.int32()), pa.array([body] * count, pa.binary())],
         schema=_PIECE,
     )
-
-
-def _identities(partitions: int) -> Iterator[pa.RecordBatch]:
-    """A piece for each partition of the stateful operator, which the first task of a micro-batch sends.
-
-    Its key is less than any bucket's, so that Spark passes it to the partition's task before all buckets.
-    """
-    context = TaskContext.get()
-    if context is not None and context.partitionId() == 0:
-        found = next(filter(None, map(context.getLocalProperty, _PARTITIONS)), None)
-        yield _pieces(partition_keys(int(found or partitions)), IDENTITY, b"")
 
 
 @dataclass(frozen=True)
@@ -190,12 +194,12 @@ def static_rows(shape: JoinShape, rows: pa.Table) -> bytes:
 
 @dataclass(frozen=True)
 class LookUp:
-    """Converts rows of the stream to rows of the result. rows: a broadcast of `static_rows`. token: the name of the
+    """Converts rows of the stream to rows of the result. rows: what `static_rows` returned. token: the name of the
     join.
     """
 
     shape: JoinShape
-    rows: Any
+    rows: bytes
     token: str
     decoder: Decoder
 
@@ -225,7 +229,7 @@ class LookUp:
         """The static rows in the form of the arrangement. Rows with NULL in the key match nothing."""
         run = _arranged.get(self.token)
         if run is None:
-            run = split(decode(self.rows.value), kept.keys, kept.null_safe)[0]
+            run = split(decode(self.rows), kept.keys, kept.null_safe)[0]
             _arranged[self.token] = run
             if len(_arranged) > _MOST:
                 _arranged.popitem(last=False)
@@ -235,147 +239,6 @@ class LookUp:
 def _index(shape: JoinShape) -> int:
     assert shape.static is not None
     return SIDES.index(shape.static)
-
-
-#: The maximum size of a value in the state store, which is copied several times through a socket and the JVM.
-CHUNK_BYTES: Final = 8 << 20
-
-#: The limit of local copies of runs; the oldest are deleted first.
-LOCAL_BYTES: Final = 8 << 30
-
-
-def name_of(buffer: pa.Buffer) -> str:
-    """The name of a run, from its content, so that a repeated attempt writes the same run under the same name."""
-    return hashlib.blake2b(buffer, digest_size=16).hexdigest()
-
-
-class Values(Protocol):
-    """Spark's map state: keys and values are tuples."""
-
-    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:  # noqa: N802 - Spark's name
-        """The value of `key`."""
-        ...
-
-    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:  # noqa: N802 - Spark's name
-        """Stores a value."""
-        ...
-
-    def removeKey(self, key: tuple[Any, ...]) -> None:  # noqa: N802 - Spark's name
-        """Removes `key`."""
-        ...
-
-
-class SparkStore:
-    """A `Store` that keeps the bucket's state in two of Spark's map states: texts by name, and chunks of runs by run
-    and number.
-
-    local: local files with the same runs, which are memory-mapped instead of sent through Spark again; None: no local
-    files. Missing runs are read from Spark, for example after a restart or a failure, or on another machine.
-    """
-
-    def __init__(self, texts: Values, chunks: Values, local: LocalRuns | None) -> None:
-        self._texts = texts
-        self._chunks = chunks
-        self._local = local
-
-    def text(self, name: str) -> str | None:
-        found = self._texts.getValue((name,))
-        return None if found is None else str(found[0])
-
-    def keep_text(self, name: str, text: str) -> None:
-        self._texts.updateValue((name,), (text,))
-
-    def add(self, blob: Pieces, rows: int) -> BlobRef:
-        buffer = joined(blob)
-        ref = BlobRef(name_of(buffer), 0, buffer.size, rows)
-        for number, start in enumerate(range(0, buffer.size, CHUNK_BYTES)):
-            body = buffer.slice(start, min(CHUNK_BYTES, buffer.size - start)).to_pybytes()
-            self._chunks.updateValue((ref.file, number), (body,))
-        if self._local is not None:
-            self._local.put(ref, buffer)
-        return ref
-
-    def remove(self, ref: BlobRef) -> None:
-        for number in range(-(-ref.length_bytes // CHUNK_BYTES)):
-            self._chunks.removeKey((ref.file, number))
-        if self._local is not None:
-            self._local.remove(ref)
-
-    def read(self, ref: BlobRef) -> pa.Buffer:
-        if self._local is not None and (buffer := self._local.get(ref)) is not None:
-            return buffer
-        parts = [self._chunks.getValue((ref.file, n)) for n in range(-(-ref.length_bytes // CHUNK_BYTES))]
-        body = b"".join(bytes(p[0]) for p in parts if p is not None)
-        buffer = pa.py_buffer(body)
-        if len(body) != ref.length_bytes or name_of(buffer) != ref.file:
-            raise error(
-                "STATE_DAMAGED",
-                f"a run of {ref.length_bytes} bytes that the state names is not in the state store",
-                detail=f"{ref}.",
-                hint="Restore the checkpoint, or start the query with a new one.",
-            )
-        if self._local is not None:
-            self._local.put(ref, buffer)
-            return self._local.get(ref) or buffer
-        return buffer
-
-
-class LocalRuns:
-    """Runs as files of a directory that is deleted with the executor, shared by all its Python workers."""
-
-    def __init__(self, folder: Path, most_bytes: int = LOCAL_BYTES) -> None:
-        self._folder = folder
-        self._most_bytes = most_bytes
-        folder.mkdir(parents=True, exist_ok=True)
-
-    @staticmethod
-    def of_worker() -> LocalRuns | None:
-        """The runs in the directory for files of Spark's worker, which is deleted with the executor; None if it is
-        unknown.
-        """
-        folders = [f for f in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if f]
-        return LocalRuns(Path(folders[0]) / "watersmeet-runs") if folders else None
-
-    def put(self, ref: BlobRef, buffer: pa.Buffer) -> None:
-        """Stores a complete copy of a run, or none."""
-        path = self._folder / ref.file
-        if path.exists():
-            return
-        self._make_room(buffer.size)
-        handle, name = tempfile.mkstemp(dir=self._folder, prefix=".")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(buffer)
-            os.replace(name, path)
-        except OSError:  # for example a full disk; Spark also has the run
-            Path(name).unlink(missing_ok=True)
-
-    def get(self, ref: BlobRef) -> pa.Buffer | None:
-        """The memory-mapped run, or None. The mapping outlives the file."""
-        try:
-            with pa.memory_map(str(self._folder / ref.file)) as file:
-                return file.read_buffer() if file.size() == ref.length_bytes else None
-        except FileNotFoundError:
-            return None
-
-    def remove(self, ref: BlobRef) -> None:
-        """Deletes the copy."""
-        (self._folder / ref.file).unlink(missing_ok=True)
-
-    def _make_room(self, size: int) -> None:
-        files = []
-        for entry in os.scandir(self._folder):
-            try:
-                found = entry.stat()
-            except FileNotFoundError:
-                continue
-            files.append((found.st_mtime_ns, found.st_size, entry.path))
-        total = size + sum(f[1] for f in files)
-        for _, length, path in sorted(files):
-            if total <= self._most_bytes:
-                break
-            Path(path).unlink(missing_ok=True)
-            total -= length
 
 
 #: The input of the stateful operator.
@@ -389,16 +252,17 @@ FIGURES: Final = ("left_rows", "right_rows", "late_left_rows", "late_right_rows"
 MARK: Final = "mark"
 
 CHANGES: Final = "frame binary, " + ", ".join(f"{name} bigint" for name in (*FIGURES, MARK))
+CHANGES_SCHEMA: Final = pa.schema([("frame", pa.binary()), *((name, pa.int64()) for name in (*FIGURES, MARK))])
 
 
 class Buckets(StatefulProcessor):  # type: ignore[misc]
-    """Runs each bucket of `shape` on its pieces."""
+    """Runs each bucket of `shape` on its pieces, with the state in Spark's state store."""
 
     def __init__(self, shape: JoinShape, ids: tuple[int, ...], mark: Watermark) -> None:
         """ids: the key of each bucket in Spark. mark: the watermark of the result."""
         self._shape = shape
         self._mark = mark
-        self._numbers = {key: number for number, key in enumerate(ids)}
+        self._numbers = _numbers(ids)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._texts = handle.getMapState("texts", "name string", "text string")
@@ -406,27 +270,72 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803, ARG002
         store = SparkStore(self._texts, self._chunks, LocalRuns.of_worker())
-        bucket = self._numbers.get(int(key[0]))
-        if bucket is None:  # the key of this partition, before all buckets
-            check_identity(self._shape, store)
-            return
-        pieces = [
-            Piece(bucket, int(channel), bytes(body))
-            for frame in rows
-            for channel, body in zip(frame["channel"], frame["body"], strict=True)
-        ]
-        yield from frames(run_bucket(self._shape, bucket, pieces, store), self._mark)
+        yield from _step(self._shape, self._numbers.get(int(key[0])), rows, store, self._mark)
 
     def close(self) -> None:
         pass
 
 
+@dataclass(frozen=True)
+class BucketsAt:
+    """Runs the buckets of a partition on their pieces, with the state in files at `url`. mark: the watermark of the
+    result.
+    """
+
+    shape: JoinShape
+    mark: Watermark
+    url: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The function for `DataFrame.mapInArrow`. Every bucket gets a piece in every micro-batch."""
+        pieces: dict[int, list[Piece]] = {}
+        for batch in batches:
+            for bucket, channel, body in zip(*batch.to_pydict().values(), strict=True):
+                pieces.setdefault(bucket, []).append(Piece(bucket, channel, body))
+        if not pieces:
+            return
+        path, batch_of_task = storage.path_at(self.url), Batch.of_task()
+        for bucket, found in pieces.items():
+            store = PathStore(path, batch_of_task, bucket)
+            step = run_bucket(self.shape, bucket, [p for p in found if p.channel != IDENTITY], store)
+            store.commit()
+            yield pa.RecordBatch.from_pylist(list(changes(step, self.mark)), CHANGES_SCHEMA)
+
+
+def _numbers(ids: Sequence[int]) -> dict[int, int]:
+    """The number of each bucket, by its key in Spark."""
+    return {key: number for number, key in enumerate(ids)}
+
+
+def _step(
+    shape: JoinShape, bucket: int | None, rows: Iterable[pd.DataFrame], store: Store, mark: Watermark
+) -> Iterator[pd.DataFrame]:
+    """The rows of `CHANGES` of one bucket in one micro-batch. bucket: None for the key of a partition, which precedes
+    those of its buckets.
+    """
+    if bucket is None:
+        check_identity(shape, store)
+        return
+    pieces = [
+        Piece(bucket, int(channel), bytes(body))
+        for frame in rows
+        for channel, body in zip(frame["channel"], frame["body"], strict=True)
+    ]
+    yield from frames(run_bucket(shape, bucket, pieces, store), mark)
+
+
 def frames(step: Step, mark: Watermark) -> Iterator[pd.DataFrame]:
     """The rows of `CHANGES` for a step."""
-    names = ["frame", *FIGURES, MARK]
+    for row in changes(step, mark):
+        yield pd.DataFrame([row], columns=CHANGES_SCHEMA.names)
+
+
+def changes(step: Step, mark: Watermark) -> Iterator[dict[str, Any]]:
+    """The rows of `CHANGES` for a step."""
     for body in bodies(repeated(step.delta)):
-        yield pd.DataFrame([[body, *(0 for _ in FIGURES), None]], columns=names)
+        yield {"frame": body, **dict.fromkeys(FIGURES, 0), MARK: None}
     time_us = value(mark, step.watermarks)
     # Spark treats rows at the watermark as late, joins only rows below it.
     last_us = None if time_us is None else time_us - 1
-    yield pd.DataFrame([[None, *step.rows, *step.late, *step.state, last_us]], columns=names)
+    figures = dict(zip(FIGURES, (*step.rows, *step.late, *step.state), strict=True))
+    yield {"frame": None, **figures, MARK: last_us}

@@ -12,7 +12,8 @@ import pyarrow as pa
 from watersmeet.frames.buckets import Cutter, bodies, repeated, run_bucket
 from watersmeet.frames.building import Given, Options, build
 from watersmeet.frames.circuits import appends
-from watersmeet.frames.tasks import Decoder, name_of
+from watersmeet.frames.stores import name_of
+from watersmeet.frames.tasks import Decoder
 from watersmeet.kernel.runs.frames import decode
 from watersmeet.system.blobs import BlobRef, joined
 from watersmeet.values.types import INTEGER, TIMESTAMP, VARCHAR, Field, SqlType

@@ -18,11 +18,6 @@ from watersmeet.frames.building import Options, asof, latest
 from watersmeet.frames.tasks import LookUp, static_rows
 
 
-class Broadcast:
-    def __init__(self, value: bytes) -> None:
-        self.value = value
-
-
 def table(found: list[tuple]) -> pa.Table:
     return pa.table(
         [pa.array([r[i] for r in found], f.type.arrow) for i, f in enumerate(COLUMNS)], names=[f.name for f in COLUMNS]
@@ -33,7 +28,7 @@ def look_up(options: Options, static: str, stream: list[list[tuple]], still: lis
     sides = {"left": given(streaming=static != "left"), "right": given(streaming=static != "right")}
     query = Query(options, sides["left"], sides["right"])
     assert query.appends
-    task = LookUp(query.shape, Broadcast(static_rows(query.shape, table(still))), uuid.uuid4().hex, query.decoder)
+    task = LookUp(query.shape, static_rows(query.shape, table(still)), uuid.uuid4().hex, query.decoder)
     found: Counter[tuple] = Counter()
     for part in stream:
         for batch in task(table(part).to_batches()):

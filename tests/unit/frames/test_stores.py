@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
+import subprocess
+import sys
+from collections import Counter
 from datetime import timedelta
 
 import pytest
+from pyspark import cloudpickle
 from tests.unit.frames.query import Query
 from tests.unit.frames.test_regular import joined, rows
 
 from watersmeet.errors import Error
-from watersmeet.frames import tasks
+from watersmeet.frames import byvalue, stores
 from watersmeet.frames.building import Options
 from watersmeet.frames.circuits import duration_us
-from watersmeet.frames.tasks import LocalRuns, SparkStore
+from watersmeet.frames.stores import Batch, LocalRuns, PathStore, SparkStore
+from watersmeet.frames.tasks import Encoder
 from watersmeet.runtime.spark.shipping import bucket_keys, spark_hash
 
 
@@ -37,7 +44,7 @@ def store_in(folder=None, most_bytes: int = 1 << 20) -> SparkStore:
 
 @pytest.mark.parametrize("local", [True, False])
 def test_a_join_over_chunks(tmp_path, monkeypatch, local):
-    monkeypatch.setattr(tasks, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(stores, "CHUNK_BYTES", 100)
     query = Query(Options(on="k", how="full"), buckets=2)
     query.stores = [store_in(tmp_path / str(b) if local else None) for b in range(2)]
     rng = random.Random(4)
@@ -74,6 +81,121 @@ def test_a_run_that_is_not_there_is_an_error():
     store._chunks.clear()
     with pytest.raises(Error, match="not in the state store"):
         store.read(ref)
+
+
+class InFiles(Query):
+    """A join whose state is in files, with `retained` micro-batches to go back to."""
+
+    def __init__(self, options: Options, folder, retained: int = 3) -> None:
+        super().__init__(options)
+        self.folder = folder
+        self.retained = retained
+        self.contents: dict[int, Counter] = {-1: Counter()}
+
+    def run(self, number: int, new, run: str, *, commits: int = 2) -> Counter:
+        """Micro-batch `number` from its start. commits: how many buckets are run to the end."""
+        self.content = Counter(self.contents[number - 1])
+        batch = Batch("query", run, number, self.retained)
+        self.stores = [PathStore(self.folder, batch, b) for b in range(2)]
+        found = self.batch(*new)
+        for store in self.stores[:commits]:
+            store.commit()
+        self.contents[number] = Counter(self.content)
+        return found
+
+    def files(self) -> set[str]:
+        return set(os.listdir(self.folder / "query" / "runs"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_micro_batch_counts_once_in_files(tmp_path, seed):
+    """Attempts that fail, repetitions, and a query that goes back to an earlier micro-batch."""
+    rng = random.Random(seed)
+    query = InFiles(Options(on="k", how="full"), tmp_path)
+    inputs: list = []
+    for number in range(25):
+        inputs.append((rows(rng, 9, "l"), rows(rng, 9, "r")))
+        if rng.random() < 0.3:
+            query.run(number, inputs[number], f"failed{number}", commits=rng.randrange(2))
+        if number > 5 and rng.random() < 0.2:  # a user deletes the last entries of the checkpoint
+            for again in range(number - rng.randrange(1, 3), number):
+                query.run(again, inputs[again], f"back{number}")
+        found = query.run(number, inputs[number], f"run{number}")
+        assert query.run(number, inputs[number], f"run{number}") == found
+        old = [r for new in inputs for r in new[0]], [r for new in inputs for r in new[1]]
+        assert query.content == joined(*old, "full", lambda a, b: True)
+    kept = {f"{n:012}-{b:05}" for n in range(21, 25) for b in range(2)}
+    assert set(os.listdir(tmp_path / "query" / "manifests")) == kept
+    for name in kept:  # each of them can still be the start of a micro-batch
+        state = json.loads((tmp_path / "query" / "manifests" / name).read_text())
+        assert set(re.findall(r"\d+-\d+-[0-9a-f]{32}", state["texts"]["manifest"])) <= query.files()
+    assert len(query.files()) < 60
+
+
+def test_a_micro_batch_that_is_evaluated_in_part_is_an_error(tmp_path):
+    query = InFiles(Options(on="k"), tmp_path)
+    rng = random.Random(1)
+    query.run(0, (rows(rng, 9, "l"), rows(rng, 9, "r")), "a")
+    query.run(1, (rows(rng, 9, "l"), rows(rng, 9, "r")), "a", commits=1)
+    with pytest.raises(Error, match="micro-batch 1 was evaluated only in part") as caught:
+        query.run(2, (rows(rng, 9, "l"), rows(rng, 9, "r")), "a")
+    assert caught.value.condition == "STATE_MISMATCH"
+
+
+def test_a_state_that_is_not_in_its_folder_is_an_error(tmp_path):
+    query = InFiles(Options(on="k"), tmp_path)
+    rng = random.Random(1)
+    query.run(0, (rows(rng, 9, "l"), rows(rng, 9, "r")), "a")
+    query.folder = tmp_path / "elsewhere"
+    with pytest.raises(Error, match="its state is not in") as caught:
+        query.run(1, ([], []), "a")
+    assert caught.value.condition == "STATE_MISMATCH"
+    query.folder = tmp_path
+    for name in query.files():
+        (tmp_path / "query" / "runs" / name).unlink()
+    with pytest.raises(Error, match="that the state names is not in") as caught:
+        query.run(1, (rows(rng, 9, "l"), []), "a")
+    assert caught.value.condition == "STATE_DAMAGED"
+
+
+def test_two_joins_in_one_folder_are_an_error(tmp_path):
+    query, other = InFiles(Options(on="k"), tmp_path), InFiles(Options(on="k"), tmp_path)
+    rng = random.Random(1)
+    query.run(0, (rows(rng, 9, "l"), rows(rng, 9, "r")), "a")
+    with pytest.raises(Error, match="two joins") as caught:
+        other.run(0, (rows(rng, 9, "x"), rows(rng, 9, "y")), "a")
+    assert caught.value.condition == "STATE_MISMATCH"
+    left = InFiles(Options(on="k", how="left"), tmp_path)
+    left.contents[0] = Counter()
+    with pytest.raises(Error, match="written by another join") as caught:
+        left.run(1, (rows(rng, 9, "x"), []), "a")
+    assert caught.value.condition == "STATE_MISMATCH"
+
+
+def test_tasks_carry_what_they_need(tmp_path):
+    """A worker that can't import the package loads it with the operator."""
+    query = Query(Options(on="k", how="left"))
+    function = byvalue.carried(Encoder(query.shape, 0, (0, 1), None))
+    (tmp_path / "task").write_bytes(cloudpickle.dumps(function))
+    code = f"""
+import os, pickle, sys
+sys.path[:] = [p for p in sys.path if not os.path.exists(os.path.join(p, "watersmeet", "__init__.py"))]
+sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in repr(f)]
+import pyspark.cloudpickle, pyarrow as pa, datetime
+function = pickle.load(open({str(tmp_path / "task")!r}, "rb"))
+assert "watersmeet" not in sys.modules
+now = datetime.datetime(2026, 1, 1)
+batch = pa.RecordBatch.from_pydict({{"k": pa.array([1], pa.int32()), "ts": [now], "v": ["x"], "now": [now]}})
+print(sum(b.num_rows for b in function([batch])), sys.modules["watersmeet"].__file__)
+"""
+    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path), "PYTHONPATH": ""}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert found.stderr == ""
+    pieces, file = found.stdout.split()
+    assert pieces == "1"
+    assert file.startswith(str(tmp_path / "watersmeet-"))
 
 
 def test_every_bucket_has_a_partition_of_its_own():

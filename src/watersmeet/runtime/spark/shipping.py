@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -21,16 +21,20 @@ ZIP_NAME: Final = "watersmeet_package.zip"
 DAEMON: Final = "watersmeet.runtime.spark.daemon"
 
 
-def make_zip() -> Path:
-    """A zip of the package in a folder of `machine.make_folder`, which the caller removes.
+def make_zip(parts: Sequence[str] | None = None) -> Path:
+    """A zip of the package in a folder of `process.make_folder`, which the caller removes.
 
-    It contains the source, and the compiled files of this Python: compiling all modules would cost each process 0.5 s
-    of processor time. Other versions of Python compile the source.
+    parts: the folders of the package that it contains, besides the package's own modules; all by default. It contains
+    the source, and the compiled files of this Python: compiling all modules would cost each process 0.5 s of processor
+    time. Other versions of Python compile the source.
     """
     path = make_folder("ship") / ZIP_NAME
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
         for file in sorted(PACKAGE.rglob("*.py")):
-            name = Path("watersmeet") / file.relative_to(PACKAGE)
+            within = file.relative_to(PACKAGE)
+            if parts is not None and within.parent.parts[:1] not in {(), *((p,) for p in parts)}:
+                continue
+            name = Path("watersmeet") / within
             out.write(file, name)
             compiled = Path(importlib.util.cache_from_source(str(file)))
             if compiled.exists():

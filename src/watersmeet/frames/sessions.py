@@ -1,0 +1,171 @@
+"""What a join needs of the user's Spark session, classic or Spark Connect: only the public API that both have.
+
+A Connect session has no SparkContext, and its workers may lack the package: a small query asks them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import watersmeet
+from watersmeet.errors import error
+from watersmeet.frames.building import refused
+from watersmeet.objectstores import storage
+
+#: The value of `state=` for Spark's state store.
+STORE: Final = "store"
+
+_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+
+#: The largest static side that is sent to a Connect server, which takes messages of 128 MB.
+_STATIC_BYTES: Final = 100 << 20
+
+#: The modules that a task imports, and the packages that have them. The last two: only for transformWithState.
+_PACKAGES: Final = {
+    "pyarrow": "pyarrow",
+    "numpy": "numpy",
+    "pandas": "pandas",
+    "duckdb": "duckdb",
+    "cattrs": "cattrs",
+    "google.protobuf": "protobuf",
+    "google.api": "googleapis-common-protos",
+}
+
+#: Whether tasks must carry the package, by session.
+_prepared: Final[weakref.WeakKeyDictionary[SparkSession, bool]] = weakref.WeakKeyDictionary()
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def check_state(state: Any) -> None:
+    """Raises INVALID_PARAMETER unless `state` is "store", an absolute path or a URL of a known store."""
+    if state == STORE:
+        return
+    if not isinstance(state, str) or not ("://" in state or os.path.isabs(state)):
+        raise refused(
+            "state",
+            state,
+            'It must be "store", or an absolute path or URL that all workers reach, such as "s3://bucket/state".',
+        )
+    storage.path_at(state)
+
+
+def check_store(spark: SparkSession, state: str) -> None:
+    """Raises STATE_STORE if Spark's stateful operator can't keep this state in this session."""
+    if state != STORE:
+        return
+    if spark.conf.get(_PROVIDER, "") != _ROCKSDB:
+        raise error(
+            "STATE_STORE",
+            "the session keeps its state in a state store other than RocksDB",
+            detail="Spark's transformWithState, which runs the join, needs it.",
+            hint=f'spark.conf.set("{_PROVIDER}", "{_ROCKSDB}"), or join(…, state="s3://bucket/folder") for state in '
+            "files, which needs no setting.",
+        )
+    if spark.conf.get(_FORMAT, "1") == "1" and spark.conf.get("spark.speculation", "false") == "true":
+        raise error(
+            "STATE_STORE",
+            "with speculation, two attempts of a task could write one version of the state",
+            hint=f'spark.conf.set("{_FORMAT}", "2")',
+        )
+
+
+def check_static(spark: SparkSession, body: bytes) -> None:
+    """Raises FEATURE_NOT_SUPPORTED if a static side is too large for the session."""
+    if is_remote(spark) and len(body) > _STATIC_BYTES:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"a static side of {len(body) >> 20} MB with Spark Connect",
+            detail=f"A Spark Connect server takes {_STATIC_BYTES >> 20} MB with a query.",
+            hint="Select fewer columns and rows, or read that side with spark.readStream.",
+        )
+
+
+def has_watermark(frame: DataFrame) -> bool:
+    """Whether Spark defines a watermark anywhere below the frame, also on a column that it no longer has."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        frame.explain(extended=True)
+    analyzed = shown.getvalue().partition("== Analyzed Logical Plan ==")[2].partition("== Optimized")[0]
+    return re.search(r"^[^\w\n]*EventTimeWatermark ", analyzed, re.MULTILINE) is not None
+
+
+def prepare(spark: SparkSession) -> bool:
+    """Whether the tasks must carry the package, because the session's workers don't have it.
+
+    Raises RUNTIME_UNAVAILABLE if the workers lack a package that the tasks import.
+    """
+    if not is_remote(spark) and str(spark.conf.get("spark.master", "")).startswith("local"):
+        _own_python(spark)
+        _check(_missing(), "of this process")
+        return False
+    if spark not in _prepared:
+        found = spark.range(1).mapInArrow(_probe(), "version string, missing string").first()
+        assert found is not None
+        _check(found.missing.split(), "of Spark's workers")
+        _prepared[spark] = found.version != watersmeet.__version__
+    return _prepared[spark]
+
+
+def _own_python(spark: SparkSession) -> None:
+    """Makes Spark's workers on this machine run this interpreter, unless another one is configured."""
+    if not (os.environ.get("PYSPARK_PYTHON") or spark.conf.get("spark.pyspark.python", "")):
+        spark.sparkContext.pythonExec = sys.executable
+
+
+def _probe() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `DataFrame.mapInArrow`: the version of this package in the worker, and the packages that it lacks.
+
+    It is sent by value and imports nothing of this package, which the worker may not have.
+    """
+    packages = dict(_PACKAGES)
+
+    def probe(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import importlib.metadata  # noqa: PLC0415 - it runs in the worker
+        import importlib.util  # noqa: PLC0415
+
+        import pyarrow as pa  # noqa: PLC0415 - Spark's workers have it: they run this function
+
+        def has(module: str) -> bool:
+            try:
+                return importlib.util.find_spec(module) is not None
+            except ModuleNotFoundError:
+                return False
+
+        version = importlib.metadata.version("watersmeet") if has("watersmeet") else None
+        missing = " ".join(package for module, package in packages.items() if not has(module))
+        yield pa.RecordBatch.from_pydict({"version": [version], "missing": [missing]})
+
+    return probe
+
+
+def _missing() -> list[str]:
+    """The packages that this Python lacks."""
+    (found,) = _probe()(())
+    return str(found.column(1)[0]).split()
+
+
+def _check(missing: list[str], whose: str) -> None:
+    """Raises RUNTIME_UNAVAILABLE if packages are missing in a Python."""
+    if missing:
+        raise error(
+            "RUNTIME_UNAVAILABLE",
+            f"the Python {whose} lacks {', '.join(missing)}",
+            detail="The tasks of a join import them.",
+            hint=f"pip install {' '.join(missing)}, or in a clone of Watersmeet: pip install '.[frames]'.",
+        )

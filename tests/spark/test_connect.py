@@ -1,0 +1,109 @@
+"""Joins on a Spark Connect server whose workers don't have the package, and joins with their state in files: the tests
+of `test_frames.py`, run in processes of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from tests.spark.cluster import free_port
+from tests.waiting import until
+
+pytestmark = pytest.mark.spark
+TESTS = Path(__file__).with_name("test_frames.py")
+ROOT = TESTS.parents[2]
+
+#: Takes the package from the workers' path, where an editable installation has put it.
+WITHOUT_PACKAGE = """
+import os, sys
+sys.path[:] = [p for p in sys.path if not os.path.exists(os.path.join(p, "watersmeet", "__init__.py"))]
+sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in repr(f)]
+"""
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory):
+    """The URL of a server."""
+    folder = tmp_path_factory.mktemp("connect")
+    (folder / "sitecustomize.py").write_text(WITHOUT_PACKAGE, encoding="utf-8")
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": folder / "warehouse",
+        "spark.local.dir": folder / "local",
+    }
+    log = folder / "log"
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [
+                str(Path(pyspark.__path__[0]) / "bin" / "spark-submit"),
+                *("--master", "local[2]", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+                *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
+                "spark-internal",
+            ],
+            env={**os.environ, "PYTHONPATH": str(folder), "PYSPARK_PYTHON": sys.executable},
+            cwd=folder,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+
+    def started() -> bool:
+        assert server.poll() is None, log.read_text()
+        return "Spark Connect server started" in log.read_text()
+
+    try:
+        until(started, 180)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def run_frames(*selected: str, remote: str | None = None, files: bool) -> None:
+    """Runs tests of `test_frames.py`: on the server, or in a classic session; with the state in files, or in Spark's
+    state store.
+    """
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "WATERSMEET_TEST_"))}
+    if remote is not None:
+        environment["WATERSMEET_TEST_REMOTE"] = remote
+    if files:
+        environment["WATERSMEET_TEST_STATE"] = "files"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", str(TESTS)]
+    chosen = ["-k", " or ".join(selected)] if selected else []
+    found = subprocess.run([*command, *chosen], env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert int(re.findall(r"(\d+) passed", found.stdout)[-1]) >= max(len(selected), 1)
+
+
+LEFT = "test_left_join_follows_both_sides_through_a_restart"
+FINAL = "test_final_rows_of_an_interval_join"
+STATIC = "test_a_static_side_needs_no_state"
+
+
+def test_a_left_join_on_a_server(remote):
+    run_frames(LEFT, remote=remote, files=False)
+
+
+def test_state_in_files_on_a_server(remote):
+    run_frames(LEFT, FINAL, STATIC, remote=remote, files=True)
+
+
+@pytest.mark.slow
+def test_all_joins_on_a_server(remote):
+    run_frames(remote=remote, files=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("connect", [False, True])
+def test_all_joins_with_state_in_files(remote, connect):
+    run_frames(remote=remote if connect else None, files=True)
