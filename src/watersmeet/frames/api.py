@@ -136,7 +136,7 @@ def join(
     right_watermark: tuple[str, Duration] | None = None,
     left_diff: str | None = None,
     right_diff: str | None = None,
-    buckets: int | None = None,
+    buckets: int = 16,
     suffix: str = "_right",
     diff: str = "diff",
     name: str | None = None,
@@ -152,7 +152,7 @@ def join(
     with the version at its time. left_watermark, right_watermark: (column, delay), where rows may be late by the delay;
     by default that of `withWatermark`. left_diff, right_diff: the column of +1 and -1 of a side whose rows may be
     retracted, such as the result of another join. emit: "changes", "final" or "arrival". buckets: the number of parts
-    of the state, fixed for a checkpoint; by default spark.sql.shuffle.partitions. suffix: appended to right columns
+    of the state, fixed for a checkpoint; the most cores that can work on it. suffix: appended to right columns
     with the name of a left one. name: the name of the metrics in the query's `observedMetrics`. watermark: the result's
     column with the time of a side that gets a watermark, so that no later row has a lower time. state: "store" for
     Spark's state store, which must be RocksDB; otherwise a folder or URL for files, which all workers reach.
@@ -172,7 +172,7 @@ def join(
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
     sides = [_signed(left, left_diff, "left"), _signed(right, right_diff, "right")]
     given = _given(sides[0], left_watermark, left_diff), _given(sides[1], right_watermark, right_diff)
-    shape = build(*given, options, partitions if buckets is None else buckets)
+    shape = build(*given, options, buckets)
     mark = None if watermark is None else _result_watermark(shape, watermark, (left, right))
     schema = _schema(shape, sides, diff)
     decoder = Decoder(shape, result_schema(schema), diff=not appends(shape))

@@ -226,7 +226,12 @@ def check_identity(shape: JoinShape, store: Store) -> None:
     if text is None:
         store.keep_text(PLAN, json.dumps(_identity(shape), separators=(",", ":")))
     else:
-        _compare(shape, json.loads(text))
+        check_plan(shape, text)
+
+
+def check_plan(shape: JoinShape, text: str) -> None:
+    """Raises STATE_MISMATCH unless a stored text PLAN is of the join `shape`."""
+    _compare(shape, json.loads(text))
 
 
 def _identity(shape: JoinShape) -> dict[str, Any]:
@@ -245,7 +250,6 @@ def _compare(shape: JoinShape, kept: Mapping[str, Any]) -> None:
         raise error(
             "STATE_MISMATCH",
             f"the checkpoint was written with buckets={kept['buckets']}, this is {shape.buckets}",
-            detail="By default buckets= is spark.sql.shuffle.partitions, which may have changed.",
             hint=f"Call join(…, buckets={kept['buckets']}).",
         )
     if kept["join"] != shape.fingerprint:

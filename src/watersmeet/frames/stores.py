@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,6 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.errors import error
+from watersmeet.frames.buckets import PLAN
 from watersmeet.objectstores import storage
 from watersmeet.system.blobs import BlobRef, Pieces, joined
 
@@ -197,7 +199,7 @@ _RETAINED_BATCHES: Final = 100
 class PathStore:
     """A `Store` in files at a path: the runs, and a manifest with the texts for each bucket and micro-batch.
 
-    path: a folder of this join alone, which has a folder for each checkpoint.
+    path: a folder for this join only, in which each checkpoint has a folder.
 
     Micro-batch n starts from the state of the last earlier one, and a repetition of n writes the manifest of n again.
     So each micro-batch counts once. A run never changes; its name has the numbers of its bucket and micro-batch and the
@@ -205,8 +207,12 @@ class PathStore:
     micro-batch.
     """
 
-    def __init__(self, path: storage.AnyPath, batch: Batch, bucket: int) -> None:
-        """Reads the state before `batch`. Raises STATE_MISMATCH if it is incomplete."""
+    def __init__(self, path: storage.AnyPath, batch: Batch, bucket: int, check: Callable[[str], None]) -> None:
+        """Reads the state before `batch`. check: raises an error for the plan of another join.
+
+        Raises STATE_MISMATCH if the state is incomplete.
+        """
+        self._check = check
         self._folder = path / batch.query
         self._batch = batch
         self._bucket = bucket
@@ -252,7 +258,7 @@ class PathStore:
         return buffer
 
     def commit(self) -> None:
-        """Writes the manifest of the micro-batch, and deletes what is no longer needed.
+        """Writes the manifest of the micro-batch, and deletes files that no kept micro-batch needs.
 
         Raises STATE_MISMATCH if this run of the query has written another one: the folder has two joins.
         """
@@ -297,8 +303,10 @@ class PathStore:
                 detail="The path of state= has changed, or its folder is lost.",
                 hint="Call join with the earlier path, or start the query with a new checkpoint.",
             )
-        before, complete = last
-        if not complete:
+        before, buckets = last
+        if self._bucket not in buckets:
+            other = self._folder / _MANIFESTS / _name(before, min(buckets))
+            self._check(json.loads(storage.read_file(other))["texts"][PLAN])
             raise error(
                 "STATE_MISMATCH",
                 f"micro-batch {before} was evaluated only in part: the state of bucket {self._bucket} is missing",
@@ -307,8 +315,8 @@ class PathStore:
             )
         return before
 
-    def _last(self, after: str) -> tuple[int, bool] | None:
-        """The last micro-batch before this one with manifests greater than `after`, and whether this bucket has one."""
+    def _last(self, after: str) -> tuple[int, set[int]] | None:
+        """The last micro-batch before this one with manifests greater than `after`, and the buckets that have one."""
         buckets: dict[int, set[int]] = {}
         for name in storage.list_names(self._folder / _MANIFESTS, after=after):
             number, bucket = map(int, name.split("-"))
@@ -317,7 +325,7 @@ class PathStore:
         if not buckets:
             return None
         last = max(buckets)
-        return last, self._bucket in buckets[last]
+        return last, buckets[last]
 
     def _manifest(self, number: int) -> storage.AnyPath:
         return self._folder / _MANIFESTS / _name(number, self._bucket)

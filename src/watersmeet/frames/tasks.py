@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +35,7 @@ from watersmeet.frames.buckets import (
     Store,
     bodies,
     check_identity,
+    check_plan,
     repeated,
     run_bucket,
     time_us,
@@ -296,7 +298,7 @@ class BucketsAt:
             return
         path, batch_of_task = storage.path_at(self.url), Batch.of_task()
         for bucket, found in pieces.items():
-            store = PathStore(path, batch_of_task, bucket)
+            store = PathStore(path, batch_of_task, bucket, partial(check_plan, self.shape))
             step = run_bucket(self.shape, bucket, [p for p in found if p.channel != IDENTITY], store)
             store.commit()
             yield pa.RecordBatch.from_pylist(list(changes(step, self.mark)), CHANGES_SCHEMA)

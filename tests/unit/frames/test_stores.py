@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from pyspark import cloudpickle
@@ -18,6 +19,7 @@ from tests.unit.frames.test_regular import joined, rows
 
 from watersmeet.errors import Error
 from watersmeet.frames import byvalue, stores
+from watersmeet.frames.buckets import check_plan, run_bucket
 from watersmeet.frames.building import Options
 from watersmeet.frames.circuits import duration_us
 from watersmeet.frames.stores import Batch, LocalRuns, PathStore, SparkStore
@@ -86,8 +88,8 @@ def test_a_run_that_is_not_there_is_an_error():
 class InFiles(Query):
     """A join whose state is in files, with `retained` micro-batches to go back to."""
 
-    def __init__(self, options: Options, folder, retained: int = 3) -> None:
-        super().__init__(options)
+    def __init__(self, options: Options, folder, retained: int = 3, buckets: int = 2) -> None:
+        super().__init__(options, buckets=buckets)
         self.folder = folder
         self.retained = retained
         self.contents: dict[int, Counter] = {-1: Counter()}
@@ -96,7 +98,8 @@ class InFiles(Query):
         """Micro-batch `number` from its start. commits: how many buckets are run to the end."""
         self.content = Counter(self.contents[number - 1])
         batch = Batch("query", run, number, self.retained)
-        self.stores = [PathStore(self.folder, batch, b) for b in range(2)]
+        check = partial(check_plan, self.shape)
+        self.stores = [PathStore(self.folder, batch, b, check) for b in range(self.shape.buckets)]
         found = self.batch(*new)
         for store in self.stores[:commits]:
             store.commit()
@@ -170,6 +173,17 @@ def test_two_joins_in_one_folder_are_an_error(tmp_path):
     with pytest.raises(Error, match="written by another join") as caught:
         left.run(1, (rows(rng, 9, "x"), []), "a")
     assert caught.value.condition == "STATE_MISMATCH"
+
+
+def test_another_number_of_buckets_in_files_is_an_error_of_every_bucket(tmp_path):
+    query, more = InFiles(Options(on="k"), tmp_path), InFiles(Options(on="k"), tmp_path, buckets=3)
+    rng = random.Random(1)
+    query.run(0, (rows(rng, 9, "l"), rows(rng, 9, "r")), "a")
+    check = partial(check_plan, more.shape)
+    for bucket in range(3):
+        with pytest.raises(Error, match="buckets=2, this is 3") as caught:
+            run_bucket(more.shape, bucket, [], PathStore(tmp_path, Batch("query", "b", 1, 3), bucket, check))
+        assert caught.value.condition == "STATE_MISMATCH"
 
 
 def test_tasks_carry_what_they_need(tmp_path):
