@@ -328,7 +328,7 @@ class Chain:
         return single(call.title, [ScopeColumn(n, c.value) for n, c in zip(shown, columns, strict=True)])
 
 
-_JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method"})
+_JOIN: Final = frozenset({"this", "on", "using", "match_condition", "side", "kind", "method"})
 _SUBQUERY: Final = frozenset({"this", "alias", "joins"})
 
 

@@ -33,12 +33,20 @@ _HINT: Final = "Write ON a.key = b.key AND a.time >= b.time."
 
 
 def asof_join(
-    left: Sourced, right: Sourced, node: exp.Join, scope: Scope, env: Environment, without_equality: str
+    left: Sourced,
+    right: Sourced,
+    node: exp.Join,
+    scope: Scope,
+    keys: Sequence[KeyPair],
+    env: Environment,
+    without_equality: str,
 ) -> AsofJoin:
-    """`left ASOF [LEFT] JOIN right ON …`. Raises ASOF_KIND, ASOF_WITHOUT_EQUALITY, ASOF_WITHOUT_INEQUALITY.
+    """`left ASOF [LEFT] JOIN right [MATCH_CONDITION (…)] [ON … | USING (…)]`. Raises ASOF_KIND, ASOF_WITHOUT_EQUALITY,
+    ASOF_WITHOUT_INEQUALITY.
 
     A condition that reads only right rows selects the candidates; a condition that reads only left rows selects the
-    left rows that can have a partner. without_equality: the message for ASOF_WITHOUT_EQUALITY.
+    left rows that can have a partner. scope: of ON. keys: those of USING. without_equality: the message for
+    ASOF_WITHOUT_EQUALITY.
     """
     span = node_span(node.this) or node_span(node)
     side = node.side.upper()
@@ -51,8 +59,8 @@ def asof_join(
             detail="Expected LEFT after ASOF. RIGHT or FULL are not supported.",
             hint="Use ASOF JOIN or ASOF LEFT JOIN; exchange the sides if necessary.",
         )
-    condition = node.args.get("on")
-    if condition is None:
+    match, condition = node.args.get("match_condition"), node.args.get("on")
+    if match is None and condition is None:
         raise error(
             "ASOF_WITHOUT_INEQUALITY",
             "AsOf join requires exactly 1 inequality condition",
@@ -61,15 +69,16 @@ def asof_join(
             hint=f"USING has equalities only. {_HINT}" if node.args.get("using") else _HINT,
         )
     sides = _Sides(left[0], right[0], ScopeContext(env.text, scope, "JOIN/ON"))
-    for part in condition_parts(condition):
+    sides.keys += keys
+    for part in [p for whole in (match, condition) if whole is not None for p in condition_parts(whole)]:
         sides.add(part)
     if not sides.keys:
-        raise env.error("ASOF_WITHOUT_EQUALITY", without_equality, condition, hint=_HINT)
+        raise env.error("ASOF_WITHOUT_EQUALITY", without_equality, condition or match, hint=_HINT)
     if sides.nearest is None:
         raise env.error(
             "ASOF_WITHOUT_INEQUALITY",
             "AsOf join requires exactly 1 inequality condition",
-            condition,
+            match or condition,
             detail="It lacks a comparison (<, <=, > or >=) between the two sides.",
             hint=_HINT,
         )
@@ -178,9 +187,11 @@ def join(clause: JoinClause) -> Sourced:
     left, right, node, env, subqueries = clause.left, clause.right, clause.node, clause.env, clause.subqueries
     check_aliases(left[1], right[1], node, env)
     if node.method.upper() == "ASOF":
-        both = _both(left[1], right[1], env.outer)
-        nearest = asof_join(left, right, node, both, env, clause.binding.rules.semantics.asof_without_equality)
-        return nearest, _refreshed(both, nearest)
+        common = _Common(left[1], right[1], list(node.args.get("using") or []), node, env)
+        scope = Scope(left[1].tables + right[1].tables, common.visible("inner"), env.outer)
+        message = clause.binding.rules.semantics.asof_without_equality
+        nearest = asof_join(left, right, node, _both(left[1], right[1], env.outer), common.keys, env, message)
+        return nearest, _refreshed(scope, nearest)
     kind = _KINDS[node.side.upper()]
     dependent = bool(right[0].free & left[0].ids)
     if dependent and kind not in ("inner", "left"):
@@ -315,6 +326,40 @@ def _refreshed(scope: Scope, relation: Node) -> Scope:
     return Scope(tables, tuple(update(c) for c in scope.visible), scope.outer)
 
 
+class _Common:
+    """The columns of USING and NATURAL, which the result has once.
+
+    keys: their equalities.
+    """
+
+    def __init__(
+        self, left: Scope, right: Scope, names: Sequence[exp.Expression], node: exp.Join, env: Environment
+    ) -> None:
+        self._ctx = Context(env.text, "USING")
+        self._both = (*left.visible, *right.visible)
+        self._pairs: list[tuple[str, ScopeColumn, ScopeColumn, exp.Expression]] = []
+        self.keys: list[KeyPair] = []
+        places = list(node.args.get("using") or []) or [node] * len(names)
+        for identifier, place in zip(names, places, strict=True):
+            name = name_of(identifier)
+            one = _common_column(left, identifier, "left", place, self._ctx)
+            other = _common_column(right, identifier, "right", place, self._ctx)
+            equality = exp.EQ(this=exp.column(name), expression=exp.column(name))
+            set_span(equality, own_span(place))
+            comparable(equality, one.value, other.value, self._ctx)
+            self.keys.append(key_of(place, one.value, other.value, self._ctx))
+            self._pairs.append((name, one, other, place))
+
+    def visible(self, kind: JoinKind) -> tuple[ScopeColumn, ...]:
+        """The columns of the result, the common ones first."""
+        merged = [
+            ScopeColumn(name, _merged(kind, one.value, other.value, self._ctx, place))
+            for name, one, other, place in self._pairs
+        ]
+        taken = [column for _, one, other, _ in self._pairs for column in (one, other)]
+        return (*merged, *(c for c in self._both if c not in taken))
+
+
 def _using(
     left: tuple[Node, Scope],
     right: tuple[Node, Scope],
@@ -323,23 +368,9 @@ def _using(
     node: exp.Join,
     env: Environment,
 ) -> tuple[Node, Scope]:
-    ctx = Context(env.text, "USING")
-    places = list(node.args.get("using") or []) or [node] * len(names)
-    keys, merged, taken = [], [], []
-    for identifier, place in zip(names, places, strict=True):
-        name = name_of(identifier)
-        one = _common_column(left[1], identifier, "left", place, ctx)
-        other = _common_column(right[1], identifier, "right", place, ctx)
-        taken += [one, other]
-        a, b = one.value, other.value
-        equality = exp.EQ(this=exp.column(name), expression=exp.column(name))
-        set_span(equality, own_span(place))
-        comparable(equality, a, b, ctx)
-        keys.append(key_of(place, a, b, ctx))
-        merged.append(ScopeColumn(name, _merged(kind, a, b, ctx, place)))
-    relation = Join(left[0], right[0], kind, tuple(keys), None, span=node_span(node))
-    rest = [c for c in (*left[1].visible, *right[1].visible) if c not in taken]
-    scope = Scope(left[1].tables + right[1].tables, (*merged, *rest), env.outer)
+    common = _Common(left[1], right[1], names, node, env)
+    relation = Join(left[0], right[0], kind, tuple(common.keys), None, span=node_span(node))
+    scope = Scope(left[1].tables + right[1].tables, common.visible(kind), env.outer)
     return relation, _refreshed(scope, relation)
 
 

@@ -189,12 +189,15 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             **{word: kind for word, kind in Base.Tokenizer.KEYWORDS.items() if word != "SESSION"},
             "<#>": TokenType.LR_ARROW,
             "<+>": TokenType.LR_ARROW,
+            "MATCH_CONDITION": TokenType.MATCH_CONDITION,
         }
 
     class Parser(Marking, Base.Parser):  # type: ignore[misc]
         """RisingWave's grammar; functions and the operators of jsonb stay as written."""
 
         MAP_KEYS_ARE_ARBITRARY_EXPRESSIONS = True
+        # a column may have the name, an alias of a table without AS may not
+        ID_VAR_TOKENS: ClassVar[set[TokenType]] = {*Base.Parser.ID_VAR_TOKENS, TokenType.MATCH_CONDITION}
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             **{name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX},
@@ -215,6 +218,13 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
 
         def _parse_constraint(self) -> None:
             """Reads nothing: lists of columns in INSERT have no constraints, and `exclude` is a name there."""
+
+        def _parse_join_parts(self) -> tuple[Token | None, Token | None, Token | None]:
+            """Reads method, side and kind of a join, also the method last, as in Spark 4.3: LEFT ASOF JOIN."""
+            method, side, kind = super()._parse_join_parts()
+            if method is None and (side or kind) and self._match(TokenType.ASOF):
+                method = self._prev
+            return method, side, kind
 
         def _parse_cte(self) -> exp.CTE | None:
             """Reads a query of WITH, also `name AS CHANGELOG FROM relation`."""

@@ -314,8 +314,11 @@ def _join_without_from(join: exp.Join, text: str) -> Exception:
 
 def _check_join(join: exp.Join, text: str) -> None:
     span = own_span(join) or node_span(join)
-    has_condition = bool(join.args.get("on") or join.args.get("using"))
+    matches = bool(join.args.get("match_condition"))
+    has_condition = bool(join.args.get("on") or join.args.get("using")) or matches
     method, kind = join.method.upper(), join.kind.upper()
+    if matches and method != "ASOF":
+        raise error("SYNTAX_ERROR", "only ASOF JOIN has MATCH_CONDITION", sql=text, span=span)
     free = isinstance(join, CommaJoin) or kind == "CROSS" or method == "NATURAL" or _is_lateral(join)
     if free and has_condition:
         word = "NATURAL" if method == "NATURAL" else "CROSS"
