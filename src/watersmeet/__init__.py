@@ -25,6 +25,7 @@ from watersmeet.errors import (
 
 if TYPE_CHECKING:
     from watersmeet.database.sessions.result import Interval
+    from watersmeet.datasource import register
     from watersmeet.frames.api import asof, join, join_metrics, latest, once_per_batch
     from watersmeet.session.connections.connection import Connection, connect
     from watersmeet.session.connections.cursor import (
@@ -57,6 +58,7 @@ _LAZY: Final[dict[str, str]] = {
     "Cursor": "watersmeet.session.connections.cursor",
     "Interval": "watersmeet.database.sessions.result",
     "connect": "watersmeet.session.connections.connection",
+    "register": "watersmeet.datasource",
     **dict.fromkeys(("asof", "join", "join_metrics", "latest", "once_per_batch"), "watersmeet.frames.api"),
     **dict.fromkeys(
         (
@@ -112,6 +114,7 @@ __all__ = [
     "latest",
     "once_per_batch",
     "paramstyle",
+    "register",
     "threadsafety",
 ]
 

@@ -1,0 +1,272 @@
+"""Spark's data source `watersmeet`: the content of a table or materialized view, and the stream of its changes.
+
+`watersmeet.register(spark)` makes it known to a session, classic or Spark Connect. Tasks read the files of the database
+themselves, read-only, while another process may write it; nothing passes through the driver. docs/SPARK-SOURCE.md has
+the options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import datasource as spark
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from watersmeet.errors import error
+from watersmeet.session.connections.connection import Connection, connect
+
+NAME: Final = "watersmeet"
+
+#: The columns that a stream of changes adds, named as those of Delta's change feed.
+CHANGE_TYPE: Final = "_change_type"
+COMMIT_VERSION: Final = "_commit_version"
+COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+_CHANGE_FIELDS: Final = (
+    StructField(CHANGE_TYPE, StringType(), nullable=False),
+    StructField(COMMIT_VERSION, LongType(), nullable=False),
+    StructField(COMMIT_TIMESTAMP, TimestampType(), nullable=False),
+)
+
+#: The options, in lower case, and what their values are.
+OPTIONS: Final[Mapping[str, str]] = {
+    "database": "the path or URL of the database",
+    "path": "the name of the table or materialized view, usually the argument of load",
+    "commit": "the number of the commit to read; the newest by default",
+    "readchanges": "true for a stream of changes with their columns; otherwise the relation must only grow",
+    "startingcommit": "the commit after which a stream begins; by default with the content",
+}
+
+_ROWS_PER_BATCH: Final = 1 << 16
+
+#: The offset before the content.
+_NOTHING: Final = -1
+
+
+def register(session: SparkSession) -> None:
+    """Makes `format("watersmeet")` known to a session."""
+    session.dataSource.register(WatersmeetSource)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The checked options of a read."""
+
+    database: str
+    relation: str
+    commit: int | None
+    changes: bool
+    start: int
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> _Asked:
+        """Raises INVALID_PARAMETER for a missing or unknown option, or a wrong value."""
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(given.keys() - OPTIONS.keys())
+        if unknown:
+            raise error(
+                "INVALID_PARAMETER",
+                f'the data source watersmeet has no option "{unknown[0]}"',
+                hint="Options: " + "; ".join(f"{name}: {meaning}" for name, meaning in OPTIONS.items()) + ".",
+            )
+        for name in ("database", "path"):
+            if not given.get(name):
+                raise error(
+                    "INVALID_PARAMETER",
+                    f"the option {name} is missing: {OPTIONS[name]}",
+                    hint='spark.read.format("watersmeet").option("database", "s3://bucket/shop").load("orders_by_day")',
+                )
+        return _Asked(
+            given["database"],
+            given["path"],
+            _number(given, "commit"),
+            _flag(given, "readChanges"),
+            cast("int", _number(given, "startingcommit", _NOTHING)),
+        )
+
+    def opened(self) -> Connection:
+        """A connection that reads the database."""
+        return connect(self.database, read_only=True, runtime="inprocess")
+
+    @property
+    def quoted(self) -> str:
+        """The relation in SQL: a name, or a schema and a name."""
+        return ".".join('"' + part.replace('"', '""') + '"' for part in self.relation.split("."))
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name.lower(), "false").lower()
+    if text not in ("true", "false"):
+        raise error("INVALID_PARAMETER", f"{name} is {text!r}", hint="It is true or false.")
+    return text == "true"
+
+
+def _number(given: Mapping[str, str], name: str, default: int | None = None) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal():
+        raise error("INVALID_PARAMETER", f"{name} is {text!r}", hint="It is the number of a commit.")
+    return int(text)
+
+
+class WatersmeetSource(spark.DataSource):  # type: ignore[misc]
+    """The data source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        asked = _Asked.of(self.options)
+        with asked.opened() as connection:
+            found = connection.execute(f"SELECT * FROM {asked.quoted} LIMIT 0").fetch_arrow_table().schema
+        fields = [StructField(field.name, _spark_type(field)) for field in found]
+        return StructType([*fields, *(_CHANGE_FIELDS if asked.changes else ())])
+
+    def reader(self, schema: StructType) -> spark.DataSourceReader:
+        asked = _Asked.of(self.options)
+        if asked.changes:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "readChanges=true in spark.read",
+                hint="Use spark.readStream with trigger(availableNow=True).",
+            )
+        return _Reader(asked, schema)
+
+    def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return _StreamReader(_Asked.of(self.options), schema)
+
+
+def _spark_type(field: pa.Field) -> Any:
+    try:
+        return from_arrow_type(field.type, prefer_timestamp_ntz=True)
+    except PySparkException as cause:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f'column "{field.name}" has type {field.type}, which Spark has no type for',
+            hint="Read a view that casts the column, for example to varchar.",
+        ) from cause
+
+
+class _Reader(spark.DataSourceReader):  # type: ignore[misc]
+    """Reads the content at one commit, with the columns of `schema`.
+
+    It takes no filters: Spark 4.1 reads a DataFrame that was filtered once with that filter ever after.
+    """
+
+    def __init__(self, asked: _Asked, schema: StructType) -> None:
+        self._asked = asked
+        self._schema = schema
+        with asked.opened() as connection:
+            newest = _newest(connection)["commit"]
+        self._commit = newest if asked.commit is None else asked.commit
+
+    def partitions(self) -> Sequence[spark.InputPartition]:
+        return [spark.InputPartition(self._commit)]
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        names = [_name(field.name) for field in self._schema.fields]
+        yield from _content(self._asked, partition.value, names, to_arrow_schema(self._schema))
+
+
+class _StreamReader(spark.DataSourceStreamReader):  # type: ignore[misc]
+    """Reads the content at the first micro-batch's commit, and then the changes.
+
+    An offset is the number of a commit and its time in microseconds since 1970.
+    """
+
+    def __init__(self, asked: _Asked, schema: StructType) -> None:
+        self._asked = asked
+        self._schema = schema
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"commit": self._asked.start, "time_us": 0}
+
+    def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        with self._asked.opened() as connection:
+            return _newest(connection)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[spark.InputPartition]:
+        return [spark.InputPartition((start["commit"], end["commit"], end["time_us"]))]
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        start, end, time_us = partition.value
+        kinds = to_arrow_schema(self._schema)
+        if start != _NOTHING:
+            yield from self._changes(start, end, kinds)
+            return
+        names = [f.name for f in self._schema.fields]
+        added = {f.name for f in _CHANGE_FIELDS} if self._asked.changes else set()
+        own = pa.schema([f for f in kinds if f.name not in added])
+        for batch in _content(self._asked, end, [_name(n) for n in names if n not in added], own):
+            yield _with_change(batch, np.ones(batch.num_rows, np.int64), end, time_us, kinds)
+
+    def _changes(self, start: int, end: int, kinds: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with (
+            self._asked.opened() as connection,
+            connection.subscribe(self._asked.relation, after=start, up_to=end) as updates,
+        ):
+            for update in updates:
+                for found in update.batches:
+                    if not self._asked.changes and bool((found.diffs < 0).any()):
+                        raise error(
+                            "FEATURE_NOT_SUPPORTED",
+                            f'a row of "{self._asked.relation}" was updated or deleted in commit {update.commit}',
+                            detail="Without readChanges, a stream returns the rows of a relation that only grows.",
+                            hint='option("readChanges", "true") returns every change with its type.',
+                        )
+                    yield _with_change(found.rows, found.diffs, update.commit, update.time_us, kinds)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to do: the history of a database is kept by its own settings."""
+
+
+def _newest(connection: Connection) -> dict[str, int]:
+    """The newest commit, as an offset."""
+    row = connection.execute("SHOW COMMITS LIMIT 1").fetchone()
+    assert row is not None, "each database has a commit"
+    return {"commit": row[0], "time_us": (row[1] - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)}
+
+
+def _content(asked: _Asked, commit: int, names: Sequence[str], kinds: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows at a commit. names: the columns in SQL."""
+    sql = f"SELECT {', '.join(names) or '1'} FROM {asked.quoted} FOR SYSTEM_TIME AS OF COMMIT {commit}"
+    with asked.opened() as connection:
+        for batch in connection.execute(sql).fetch_record_batch_reader(_ROWS_PER_BATCH):
+            yield _of_kinds(batch.columns[: len(names)], kinds, batch.num_rows)
+
+
+def _with_change(
+    batch: pa.RecordBatch, diffs: np.ndarray[Any, np.dtype[np.int64]], commit: int, time_us: int, kinds: pa.Schema
+) -> pa.RecordBatch:
+    """The rows as often as their diffs, with the columns of the change that `kinds` has."""
+    if not bool((np.abs(diffs) == 1).all()):
+        positions = np.repeat(np.arange(batch.num_rows), np.abs(diffs))
+        batch, diffs = batch.take(pa.array(positions)), diffs[positions]
+    made = {
+        CHANGE_TYPE: lambda: pa.array(np.where(diffs > 0, "insert", "delete").tolist(), pa.string()),
+        COMMIT_VERSION: lambda: pa.array(np.full(batch.num_rows, commit)),
+        COMMIT_TIMESTAMP: lambda: pa.array(np.full(batch.num_rows, time_us)).cast(pa.timestamp("us", "UTC")),
+    }
+    present = set(batch.schema.names)
+    columns = [batch.column(f.name) if f.name in present else made[f.name]() for f in kinds]
+    return _of_kinds(columns, kinds, batch.num_rows)
+
+
+def _of_kinds(columns: Sequence[pa.Array], kinds: pa.Schema, rows: int) -> pa.RecordBatch:
+    """A batch for Spark."""
+    if not kinds:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays([c.cast(f.type) for c, f in zip(columns, kinds, strict=True)], schema=kinds)
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
