@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from pathlib import Path
 
@@ -34,21 +33,20 @@ class Stream:
 
 
 class Result:
-    """What a query gives: `content` is the sum of all changes.
+    """What a query gives, from its first start on: `content` is the sum of all changes.
 
     The rows are in Parquet files, because a Connect server calls a function of `foreachBatch` in another process.
     """
 
-    def __init__(self, frame: DataFrame, checkpoint: Path, content: Counter | None = None) -> None:
+    def __init__(self, frame: DataFrame, checkpoint: Path) -> None:
         self._frame = frame
-        self._before = Counter(content or {})
-        self._folder = checkpoint.with_name(f"{checkpoint.name}-{uuid.uuid4().hex}")
+        self._folder = checkpoint.with_name(f"{checkpoint.name}-rows")
         writer = frame.writeStream.format("parquet").option("path", str(self._folder))
         self.query = writer.option("checkpointLocation", str(checkpoint)).start()
 
     @property
     def rows(self) -> list[tuple]:
-        """All rows since the start."""
+        """All rows."""
         if not (self._folder / "_spark_metadata").exists():
             return []
         found = self._frame.sparkSession.read.schema(self._frame.schema).parquet(str(self._folder)).collect()
@@ -56,9 +54,9 @@ class Result:
 
     @property
     def content(self) -> Counter[tuple]:
-        """What the result was at the start, with all changes since."""
+        """What the result is."""
         signed = "diff" in self._frame.columns
-        found = Counter(self._before)
+        found: Counter[tuple] = Counter()
         for row in self.rows:
             found[row[:-1] if signed else row] += row[-1] if signed else 1
         return Counter({r: n for r, n in found.items() if n})
