@@ -32,7 +32,18 @@ def public_names() -> list[str]:
 def api_page() -> str:
     """The page of the Python API, which mkdocstrings fills from docstrings."""
     names = [name for name in public_names() if not _OF_PEP_249.fullmatch(name)]
-    first = ["connect", "Connection", "Cursor", "join", "asof", "latest", "join_metrics", "once_per_batch", "register", "Error"]
+    first = [
+        "connect",
+        "Connection",
+        "Cursor",
+        "join",
+        "asof",
+        "latest",
+        "join_metrics",
+        "once_per_batch",
+        "register",
+        "Error",
+    ]
     rest = [name for name in names if name not in first]
     parts = "\n".join(f"::: watersmeet.{name}\n" for name in [*first, *rest])
     return (
