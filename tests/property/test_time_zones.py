@@ -112,6 +112,58 @@ def test_times_are_those_of_postgresql(seed: int, postgres: PostgresDatabase) ->
             assert ours.execute(sql).fetchall() == case.theirs.execute(sql).fetchall(), (i, sql)
 
 
+#: Zones of sessions: with summer time of an hour, of half an hour, and of the southern hemisphere; with offsets of
+#: minutes; and one whose summer time has a negative length.
+_SESSIONS = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Europe/Dublin")
+_IN_SESSION = """
+    inst::text, inst::timestamp, inst::date, inst::time, wall::timestamptz, (wall::date)::timestamptz,
+    wall::text::timestamptz, date_trunc('hour', inst), date_trunc('day', inst), date_trunc('month', inst),
+    date_trunc('week', inst), extract(hour FROM inst), extract(doy FROM inst), extract(timezone FROM inst),
+    extract(timezone_minute FROM inst), inst + interval '1 day', inst - interval '1 month',
+    inst + interval '1 month -3 days 5 hours', inst + iv, inst - iv, inst = wall, inst > wall,
+    inst - wall, to_char(inst, 'YYYY-MM-DD HH24:MI:SS TZH:TZM'), age(inst, wall::timestamptz),
+    to_jsonb(inst)::text, coalesce(inst, wall)
+"""
+
+
+@pytest.mark.parametrize("zone", mostly_slow(_SESSIONS, 2))
+def test_sessions_compute_in_their_zone_as_postgresql_does(zone: str, postgres: PostgresDatabase) -> None:
+    r = random.Random(zone)
+    case = Case(1, postgres)
+    case.names = [zone]  # moments near the changes of this zone
+    columns = _split(_IN_SESSION)
+    query = f"SELECT id, {', '.join(f'({c})::text AS c{i}' for i, c in enumerate(columns))} FROM t"
+    values = ", ".join(
+        f"({i}, '{inst}+00', '{wall}', '{r.choice((0, 0, 1, -1))} months {r.randrange(-3, 4)} days "
+        f"{r.randrange(-200, 200)} minutes')"
+        for i, (inst, wall) in enumerate(case._moments(zone) for _ in range(_ROWS))
+    )
+    with watersmeet.connect(runtime="inprocess") as ours:
+        for statement in (
+            f"SET timezone TO '{zone}'",
+            "CREATE TABLE t (id INT PRIMARY KEY, inst TIMESTAMPTZ, wall TIMESTAMP, iv INTERVAL)",
+            f"INSERT INTO t VALUES {values}",
+            "INSERT INTO t SELECT id + 10000, wall, inst, iv FROM t",
+        ):
+            ours.execute(statement)
+            case.theirs.execute(statement)
+        ours.execute(f"CREATE MATERIALIZED VIEW v AS {query}")
+        expected = sorted(case.theirs.execute(query).fetchall())
+        for changed in ("", "UTC"):
+            ours.execute("FLUSH")
+            if changed:  # a view keeps the zone of its creation
+                ours.execute(f"SET timezone TO '{changed}'")
+            for text in (query, "SELECT * FROM v")[bool(changed) :]:
+                found = sorted(ours.execute(text).fetchall())
+                different = [
+                    (mine[0], columns[i - 1], mine[i], their[i])
+                    for mine, their in zip(found, expected, strict=True)
+                    for i in range(1, len(mine))
+                    if mine[i] != their[i]
+                ]
+                assert different == [], (text, different[:5])
+
+
 def _split(columns: str) -> list[str]:
     """The expressions of a list."""
     found, depth = [""], 0

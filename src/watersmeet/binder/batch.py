@@ -28,7 +28,7 @@ from watersmeet.catalog import Catalog, Index, Relation, View
 from watersmeet.dialects.schemas import relation_in_from, with_current_names
 from watersmeet.dialects.tree.nodes import MarkedTable
 from watersmeet.dialects.tree.queries import depth_checked, is_marked, name_of, node_error
-from watersmeet.expressions.context import Context, Value
+from watersmeet.expressions.context import Context, Value, in_zone
 from watersmeet.expressions.setfunctions import table_call
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import Origin
@@ -75,7 +75,7 @@ def bind_batch_query(
         return BatchRules(own.language, own, files)
 
     binding = Binding(catalog, rules(dialect), rules)
-    with depth_checked(text):
+    with depth_checked(text), in_zone(catalog.zone):
         query, functions = inlined(query, catalog, dialect, text)
         query = with_current_names(query, catalog, binding.rules.semantics)
         bound = bind(query, Environment(text, outer=Scope(batch=True)), binding)

@@ -42,7 +42,16 @@ from watersmeet.dialects.tree.nodes import LoggedTable, kind_of
 from watersmeet.dialects.tree.queries import depth_checked, name_of, node_error, node_span
 from watersmeet.errors import error
 from watersmeet.expressions.casts import cast, coerce
-from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, number, refuse_maps
+from watersmeet.expressions.context import (
+    Context,
+    Value,
+    call,
+    common_type,
+    duckdb_cast,
+    in_zone,
+    number,
+    refuse_maps,
+)
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import BIGINT, BOOLEAN, VARCHAR, Field, SqlType
 
@@ -442,7 +451,7 @@ def bind_query(
     reading = rules.reading(query)
     binding = Binding(catalog, rules, rules_of, moment, part=reading.part, still=reading.still)
     found = binding.collected
-    with depth_checked(text):
+    with depth_checked(text), in_zone(catalog.zone):
         query, functions = inlined(query, catalog, dialect, text)
         bound = bind(query, Environment(text), binding)
     rules.check_query(query, bound.relation, text)

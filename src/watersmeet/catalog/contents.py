@@ -52,6 +52,7 @@ from watersmeet.catalog.views import (
     View,
 )
 from watersmeet.values.serialization import from_json, kinds, to_json
+from watersmeet.values.times import UTC
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ class Catalog:
     """All relations of a database at one version. It is immutable: every change returns a new catalog.
 
     schemas: all schemas but the default one, in order of creation. path: the schemas in which the current session or
-    view looks up unqualified names; not stored. actual: the real catalog if this is the catalog as seen by a view; then
+    view looks up unqualified names; not stored. zone: the zone of the current session or view; not stored.
+    actual: the real catalog if this is the catalog as seen by a view; then
     `first` has the ids of the relations with precedence in name lookup. functions: the SQL functions by id. callable:
     the ids of the functions that the text of the current view or function can call; None: all that are not dropped.
     roles: the roles by name. granted: the ids of the relations that the session may see; None: all. retention_us: the
@@ -73,6 +75,7 @@ class Catalog:
     """The relations by id, in order of creation."""
     schemas: tuple[str, ...] = ()
     path: tuple[str, ...] = (COMMON_SCHEMA,)
+    zone: str = UTC
     actual: Catalog | None = None
     first: frozenset[str] = frozenset()
     functions: dict[str, SqlFunction] = field(default_factory=dict)
@@ -97,6 +100,7 @@ class Catalog:
         return replace(
             actual,
             path=view.path,
+            zone=view.zone,
             relations={**actual.relations, **words},
             actual=actual,
             first=frozenset(words),

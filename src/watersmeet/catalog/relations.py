@@ -34,6 +34,7 @@ from watersmeet.catalog.parts import (
 )
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.declaredtypes import Declared
+from watersmeet.values.times import UTC
 from watersmeet.values.types import Field, Schema
 from watersmeet.values.watermarks import Term, Watermark
 
@@ -107,7 +108,8 @@ class Relation:
     views for which the planner proves it). sql: the text of the statement that created it. dialect: the dialect of this
     statement. depends_on: the ids of the relations that a view reads, or of an index's table. schema: the schema in
     which its name is unique. path: for a view, the schemas in which its query looked up unqualified names. hidden:
-    whether no statement can name it. staged: whether an open transaction created it; then it is invisible to other
+    whether no statement can name it. zone: for a view, the time zone of its query.
+    staged: whether an open transaction created it; then it is invisible to other
     transactions, and removed if this one does not commit. ready: False until the first content (backfill) of a relation
     fed by the circuit is complete. known: for relations that were altered later, their names and columns in its text,
     by id. stored: the names of renamed columns in data and plans. functions: the ids of the SQL functions that its text
@@ -145,6 +147,7 @@ class Relation:
     schema: str = COMMON_SCHEMA
     path: tuple[str, ...] = (COMMON_SCHEMA,)
     hidden: bool = False
+    zone: str = UTC
     staged: bool = False
     ready: bool = True
     known: dict[str, Known] = field(default_factory=dict)

@@ -92,11 +92,11 @@ class Target:
         """Whether values of the type can be assigned."""
         return (self.epoch_ms and kind.is_integer) or _is_assignable(kind, self.column.type)
 
-    def converted(self, sql: str, kind: SqlType) -> str:
-        """DuckDB SQL for the column's value, from the SQL for a value of type `kind`."""
+    def converted(self, sql: str, kind: SqlType, zone: str) -> str:
+        """DuckDB SQL for the column's value, from the SQL for a value of type `kind`. zone: that of the session."""
         if self.epoch_ms and kind.is_integer:
             return f"make_timestamp(CAST({sql} AS BIGINT) * 1000)"
-        return converted(sql, kind, self.column.type)
+        return converted(sql, kind, self.column.type, zone=zone)
 
     def typed(self, value: exp.Expression, *, numbers: bool = False, always: bool = False) -> exp.Expression:
         """`value`, cast to the column's type if it is an untyped literal (a string, NULL, ROW(…), an empty array) or a
@@ -197,9 +197,9 @@ def assignable(
     """The query for rows of `relation`, in which targets are cast and other columns have their values of `omitted` at
     the time `now_us`. flagged: as in `Filled`; the result has their columns after those of the relation.
     """
-    given = {
-        t.place: t.converted(f"x{i}", c.type) for i, (c, t) in enumerate(zip(query.columns, targets, strict=False))
-    }
+    zone = query.catalog.zone
+    pairs = enumerate(zip(query.columns, targets, strict=False))
+    given = {t.place: t.converted(f"x{i}", c.type, zone) for i, (c, t) in pairs}
     named = {place[0] for place in given}
     flags = {name: f"x{len(targets) + i}" for i, name in enumerate(flagged)}
     columns: list[str] = []
@@ -579,7 +579,9 @@ def both_images(
     names = [f"x{i}" for i in range(len(query.columns))]
     old = [f"{names[i]} AS o{i}" for i in range(width)]
     values = {
-        t.column.name: converted(names[width + i], query.columns[width + i].type, t.column.type)
+        t.column.name: converted(
+            names[width + i], query.columns[width + i].type, t.column.type, zone=query.catalog.zone
+        )
         for i, t in enumerate(targets)
     }
     values |= defaults

@@ -62,6 +62,7 @@ from watersmeet.dialects.tree.definitions import (
 from watersmeet.dialects.tree.statements import Name, SetVariable, Statement
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Span, did_you_mean
+from watersmeet.values.times import UTC
 from watersmeet.values.types import Field, Schema
 
 #: The entry of `search_path` for a schema with the user's name, which Watersmeet never has.
@@ -276,8 +277,8 @@ def check_view(session: Session, statement: df.CreateView, old: Relation, new: R
 def is_same(old: Relation, new: Relation) -> bool:
     """Whether two views have the same text, dialect and resolved names."""
     return not old.known and (
-        (old.sql, old.dialect, old.path, old.columns, set(old.depends_on), set(old.functions))
-        == (new.sql, new.dialect, new.path, new.columns, set(new.depends_on), set(new.functions))
+        (old.sql, old.dialect, old.path, old.zone, old.columns, set(old.depends_on), set(old.functions))
+        == (new.sql, new.dialect, new.path, new.zone, new.columns, set(new.depends_on), set(new.functions))
     )
 
 
@@ -299,6 +300,7 @@ def new_relation(session: Session, statement: Create, kind: type[R], columns: Sc
         dialect=session.dialect,
         schema=schema_for(session, statement),
         path=session.catalog.path,
+        zone=session.catalog.zone if issubclass(kind, MaterializedView) else UTC,
         known={} if session.view is None else session.view.known,
         **fields,
     )

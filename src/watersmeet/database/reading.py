@@ -28,13 +28,15 @@ from watersmeet.dialects.tree.nodes import MarkedSelect, MarkedTable
 from watersmeet.dialects.tree.queries import is_marked, name_of
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, error, error_from_json
+from watersmeet.expressions.context import has_no_time, in_session_zone, in_zone, zoned_text
 from watersmeet.expressions.functions import with_roles
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.kernel.evaluation.isolated import Budget, run_isolated
 from watersmeet.store.changes import quoted
 from watersmeet.unparsing import QuerySql, map_duckdb_error, needs_isolation, to_duckdb
 from watersmeet.unparsing.pushdown import key_reads
-from watersmeet.values.types import NUMERIC, Field, Schema, SqlType, arrow_schema
+from watersmeet.values.times import UTC
+from watersmeet.values.types import NUMERIC, TIMESTAMPTZ, VARCHAR, Field, Schema, SqlType, arrow_schema
 
 #: The name under which DuckDB reads Watersmeet's own rows.
 _LENT: Final = "_watersmeet_rows"
@@ -447,10 +449,12 @@ def rows_without(session: Session, relation: Relation, rows: pa.Table, others: p
     return rows_read(session, lambda: lending(session, tables), sql, "").cast(rows.schema)
 
 
-def converted(column: str, source: SqlType, target: SqlType, depth: int = 0) -> str:
-    """DuckDB SQL that converts `column` from type `source` to `target`. Structs are converted by position, as in
-    SQL.
+def converted(column: str, source: SqlType, target: SqlType, depth: int = 0, zone: str = UTC) -> str:
+    """DuckDB SQL that converts `column` from type `source` to `target`, in the zone of the session. Structs are
+    converted by position, as in SQL.
     """
+    if zone != UTC and (source != target or source.is_nested) and not has_no_time(source):
+        return _in_zone(column, source, target, depth, zone)
     if source == target or not _names_differ(source, target):
         return f"CAST({column} AS {target.duckdb})"
     if source.element is not None and target.element is not None:
@@ -462,6 +466,26 @@ def converted(column: str, source: SqlType, target: SqlType, depth: int = 0) -> 
     ]
     packed = ", ".join(f"{quoted(n)} := {f}" for (n, _), f in zip(target.fields, fields, strict=True))
     return f"CASE WHEN {column} IS NOT NULL THEN struct_pack({packed}) END"
+
+
+def _in_zone(column: str, source: SqlType, target: SqlType, depth: int, zone: str) -> str:
+    """Like `converted`, for a type with a time in a zone other than UTC."""
+    if source.element is not None and target.element is not None:
+        inner = converted(f"e{depth}", source.element, target.element, depth + 1, zone)
+        return f"list_transform({column}, lambda e{depth}: {inner})"
+    if source.fields:
+        fields = [
+            converted(f"struct_extract_at({column}, {i + 1})", s, t, depth, zone)
+            for i, ((_, s), (_, t)) in enumerate(zip(source.fields, target.fields, strict=True))
+        ]
+        packed = ", ".join(f"{quoted(n)} := {f}" for (n, _), f in zip(target.fields, fields, strict=True))
+        return f"CASE WHEN {column} IS NOT NULL THEN struct_pack({packed}) END"
+    with in_zone(zone):
+        value = exp.var(column)
+        if source == TIMESTAMPTZ and target == VARCHAR:
+            return str(zoned_text(value).sql(dialect="duckdb"))
+        made = in_session_zone(value, source, target)
+    return f"CAST({column} AS {target.duckdb})" if made is None else str(made.sql(dialect="duckdb"))
 
 
 def _names_differ(source: SqlType, target: SqlType) -> bool:

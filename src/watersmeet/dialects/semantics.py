@@ -34,7 +34,8 @@ class Semantics:
     a processor. message_options: the default format of values in messages (`MessageFormat.options`). row_order: the
     order for first_value, last_value, lag and similar functions without ORDER BY: by the values, by arrival, or by
     ROWTIME and then arrival. uneven_hops: whether the size of HOP windows may be no multiple of their slide.
-    views_change: CREATE OR REPLACE may change the columns of a view that nothing reads.
+    views_change: CREATE OR REPLACE may change the columns of a view that nothing reads. session_zones: whether sessions
+    may be in another time zone than UTC.
     """
 
     folding: Folding = "lower"
@@ -53,12 +54,14 @@ class Semantics:
     row_order: Literal["none", "arrival", "rowtime"] = "none"
     uneven_hops: bool = False
     views_change: bool = False
+    session_zones: bool = False
     message_options: Mapping[str, str] = field(default_factory=dict)
 
 
 RISINGWAVE: Final = Semantics(
     own_objects=("secret", "connection", "function", "subscription", "comment", "sequence", "type"),
     own_words=("connection", "subscription", "sequence", "type"),
+    session_zones=True,
 )
 
 #: Timeplus, "Multi-JOINs and ASOF JOINs".

@@ -1,4 +1,4 @@
-"""Binds casts as in PostgreSQL, and PostgreSQL's texts of values: arrays, JSON, times with zones."""
+"""Binds casts as in PostgreSQL, and PostgreSQL's texts of values: arrays, JSON, rows, intervals."""
 
 from __future__ import annotations
 
@@ -21,17 +21,22 @@ from watersmeet.expressions.context import (
     duckdb_cast,
     family,
     fill,
+    has_no_time,
+    in_session_zone,
     is_object,
+    is_utc,
     labelled,
+    moment_of,
     number,
     of_object,
     string,
     wrap,
+    zoned_text,
 )
 from watersmeet.formats.valuetexts import DATE_FORM, MOST_HOURS, PLUS_SIGN, TIME_FORM
 from watersmeet.system.duckdbs import spaced_sql
 from watersmeet.values.declaredtypes import ADDRESS, ADDRESSES, Declared, narrowing
-from watersmeet.values.times import ABBREVIATIONS, is_zone_name, with_offset, with_offset_sql, zone_sql
+from watersmeet.values.times import WITHOUT_ZONE, with_offset, with_offset_sql
 from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
@@ -49,58 +54,10 @@ from watersmeet.values.types import (
     UUID,
     VARCHAR,
     SqlType,
+    is_json,
     is_json_too_deep,
     uuid_text,
 )
-
-_IN_ZONE: Final = f"timezone({zone_sql('a0')}, a1)"
-
-_SHIFTED: Final = {
-    TIMESTAMPTZ: "timezone('UTC', a1) + to_seconds({})",
-    TIMESTAMP: "timezone('UTC', a1 - to_seconds({}))",
-}
-
-_WITH_OFFSET: Final = with_offset_sql("a0")
-
-
-def at_time_zone(zone: Value, value: Value, ctx: Context, node: exp.Expression) -> Value:
-    """`value AT TIME ZONE zone`: for a timestamptz the local time, for a timestamp the moment.
-
-    Raises INVALID_PARAMETER for an unknown constant zone; rows with an unknown zone fail.
-    """
-    kind = TIMESTAMP if value.type == TIMESTAMPTZ else TIMESTAMPTZ
-    if not isinstance(zone.expression, exp.Literal):
-        return Value(fill(_IN_ZONE, zone.finish().expression, value.expression), kind)
-    offset = ABBREVIATIONS.get(zone.expression.name.upper())
-    if offset is None:
-        _check_name(zone.expression, ctx, node)
-        return Value(call("timezone", zone.expression, value.expression), kind)
-    if offset == 0:
-        return Value(call("timezone", string("UTC"), value.expression), kind)
-    return Value(fill(_SHIFTED[value.type].format("a0"), number(offset), value.expression), kind)
-
-
-def _check_name(zone: exp.Literal, ctx: Context, node: exp.Expression) -> None:
-    """Raises INVALID_PARAMETER for an unknown zone, because a view would have NULL in every row."""
-    try:
-        if is_zone_name(zone.name):
-            ctx.check(call("timezone", zone, duckdb_cast(string("2000-01-01"), TIMESTAMP)))
-            return
-    except duckdb.Error:
-        pass
-    raise ctx.error(
-        "INVALID_PARAMETER",
-        f'time zone "{zone.name}" not recognized',
-        node,
-        detail="A zone is a name of the time zone database, or an abbreviation whose offset never changed.",
-        hint="Write a name such as 'Europe/Berlin' or 'UTC'; 'Etc/GMT-3' is three hours east of UTC.",
-    )
-
-
-def text_with_offset(text: exp.Expression) -> exp.Expression:
-    """The text of a timestamptz with an offset."""
-    return fill(_WITH_OFFSET, text)
-
 
 #: The tokens of an array's text: a quoted value, a delimiter, or an unquoted value.
 _ELEMENT: Final = r'"(?:[^"\\]|\\.)*"|[{},]|(?:[^{},"\\]|\\.)+'
@@ -229,15 +186,6 @@ _ACROSS: Final[dict[str, tuple[str, ...]]] = {
     "map": ("varchar",),
 }
 
-#: Times with a zone that only PostgreSQL reads, not DuckDB: without seconds, or with a space before the offset.
-_NO_SECONDS: Final = re.compile(r"^(\s*\S+[ T]\s*\d{1,2}:\d{2})(\s*[-+A-Za-z])")
-
-_SPACED_OFFSET: Final = re.compile(r"(:\d{2}(?:\.\d*)?)\s+([-+]\d)")
-
-_ZONED: Final = (
-    f"regexp_replace(regexp_replace(a0, '{_SPACED_OFFSET.pattern}', '\\1\\2'), '{_NO_SECONDS.pattern}', '\\1:00\\2')"
-)
-
 #: Forms of intervals that DuckDB can't read, and the same in words: signs `+`, SQL's and those of ISO 8601.
 _INTERVALS: Final = (
     (PLUS_SIGN, r"\1\2"),
@@ -286,7 +234,11 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
         return _struct(value, target, ctx, node)
     if not has_cast(source, target):
         raise _cannot(source, target, ctx, node)
-    if source.element is not None and target.element is not None and common_type([source, target]) is None:
+    if (
+        source.element is not None
+        and target.element is not None
+        and (common_type([source, target]) is None or not (is_utc() or has_no_time(source)))
+    ):
         return _elements(value, target.element, ctx, node)
     source_family, target_family = family(source), family(target)
     if target == VARCHAR:
@@ -301,6 +253,8 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
         return Value(_checked(listed, target), target, nullable)
     if source == VARCHAR and target in _READ_STRICTLY:
         return Value(_text_as(value.expression, target), target, nullable)
+    if (shifted := in_session_zone(value.finish().expression, source, target)) is not None:
+        return Value(shifted, target, nullable)
     if source == TIMESTAMPTZ and target == TIME:
         return Value(duckdb_cast(duckdb_cast(value.expression, TIMESTAMP), target), target, nullable)
     if source == INTERVAL and target == TIME:
@@ -359,7 +313,7 @@ def _text_as(text: exp.Expression, target: SqlType) -> exp.Expression:
     if target == BOOLEAN:
         return fill(_READ_BOOLEAN, text)
     if target == TIMESTAMPTZ:
-        return duckdb_cast(fill(_ZONED, text_with_offset(text)), target)
+        return _zoned_column(text)
     return duckdb_cast(fill(_IN_WORDS if target == INTERVAL else _WHOLE, text), target)
 
 
@@ -456,6 +410,8 @@ def text_of(value: Value) -> exp.Expression:
         for written, shown in (("-nan", "nan"), ("nan", "NaN"), ("inf", "Infinity")):
             text = call("replace", text, string(written), string(shown))
         return call("regexp_replace", text, string(r"\.0$"), string(""))
+    if kind == TIMESTAMPTZ:
+        return zoned_text(expression)
     text = duckdb_cast(expression, VARCHAR)
     if kind.name == "numeric" and kind.precision is None:
         return call("regexp_replace", text, string(r"\.?0+$"), string(""))
@@ -485,12 +441,19 @@ def _interval_text(text: exp.Expression) -> exp.Expression:
 def _array_output(array: exp.Expression, element: SqlType) -> exp.Expression:
     """The text of an array such as `{1,NULL,"a b"}` (PostgreSQL 17, 8.15.6)."""
     item = exp.to_identifier("_e" if element.name != "array" else "_r")
-    text = text_of(Value(item, element))
+    text = _part_text(Value(item, element))
     if element.name != "array":
         text = _quoted(text, r'^$|[{}",\\\s]|^(?i:null)$', r"\\")
     each = exp.Lambda(this=call("coalesce", text, string("NULL")), expressions=[item.copy()])
     items = call("array_to_string", call("list_transform", array, each), string(","))
     return exp.Paren(this=exp.DPipe(this=exp.DPipe(this=string("{"), expression=items), expression=string("}")))
+
+
+def _part_text(value: Value) -> exp.Expression:
+    """The text of a value within an array or a row, where booleans are `t` and `f`."""
+    if value.type != BOOLEAN:
+        return text_of(value)
+    return fill("CASE WHEN a0 THEN 't' WHEN NOT a0 THEN 'f' END", value.finish().expression)
 
 
 def _map_output(entries: exp.Expression, kind: SqlType) -> exp.Expression:
@@ -511,7 +474,7 @@ def _row_output(value: Value) -> exp.Expression:
     texts = [
         call(
             "coalesce",
-            _quoted(text_of(Value(call("struct_extract", whole, string(name)), kind)), r'^$|[()",\\\s]', '"'),
+            _quoted(_part_text(Value(call("struct_extract", whole, string(name)), kind)), r'^$|[()",\\\s]', '"'),
             string(""),
         )
         for name, kind in value.type.fields
@@ -557,17 +520,17 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
     if (target in (JSON, JSONB) or target.is_nested) and is_json_too_deep(written):
         raise ctx.error("JSON_TOO_DEEP", JSON_DEPTH_RULE, node)
     source = list_text(written) if target.name == "array" else written
-    if target in (TIMESTAMP, TIMESTAMPTZ):
+    if target == TIMESTAMP:
         source = source.strip()  # DuckDB accepts no blanks after a day
     if target == INTERVAL:
         source = reduce(lambda text, form: re.sub(form[0], form[1], text), _INTERVALS, source)
-    if target == TIMESTAMPTZ:
-        source = _NO_SECONDS.sub(r"\1:00\2", _SPACED_OFFSET.sub(r"\1\2", with_offset(source)))
     if target.is_integer and _FRACTION.match(written):
         raise _invalid(written, target, ctx, node)
     expression = duckdb_cast(string(source), JSONB if target == JSON else target)
     if target.name in ("map", "struct") and is_object(written):
         expression = of_object(written, target)
+    if target == TIMESTAMPTZ:
+        expression = _zoned_literal(written)
     if target.name == "array":
         expression = _checked(expression, target)
     if not _is_plain_number(written, target):
@@ -577,6 +540,8 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
                 ctx.check(duckdb_cast(string(written.strip()), TIMESTAMP))  # DuckDB ignores text after a date
         except duckdb.Error:
             raise _invalid(written, target, ctx, node) from None
+        if target in (JSON, JSONB) and not is_json(written):
+            raise _invalid(written, target, ctx, node)
         if target.is_float and "inf" not in written.lower() and math.isinf(ctx.constant(expression)):
             raise ctx.error("INVALID_VALUE", f'"{written}" is out of range for type {target.sql}', node)
     if target == INTERVAL and abs(ctx.constant(call("date_part", string("hour"), expression))) > MOST_HOURS:
@@ -647,6 +612,8 @@ def coerce(value: Value, target: SqlType, ctx: Context, node: exp.Expression | N
     nullable = value.nullable or (value.type != target and (value.type.name, target.name) not in _WIDENING)
     if value.is_number_literal:
         nullable = False
+    if (shifted := in_session_zone(value.expression, value.type, target)) is not None:
+        return Value(shifted, target, nullable)
     return Value(duckdb_cast(value.expression, target), target, nullable)
 
 
@@ -698,3 +665,38 @@ def condition(value: Value, ctx: Context, node: exp.Expression | None, where: st
             "DATATYPE_MISMATCH", f"argument of {where} must be type boolean, not type {value.type.sql}", node
         )
     return value
+
+
+#: Times with a zone that only PostgreSQL reads, not DuckDB: without seconds, or with a space before the offset.
+_NO_SECONDS: Final = re.compile(r"^(\s*\S+[ T]\s*\d{1,2}:\d{2})(\s*[-+A-Za-z])")
+
+_SPACED_OFFSET: Final = re.compile(r"(:\d{2}(?:\.\d*)?)\s+([-+]\d)")
+
+_ZONED: Final = (
+    f"regexp_replace(regexp_replace(a0, '{_SPACED_OFFSET.pattern}', '\\1\\2'), '{_NO_SECONDS.pattern}', '\\1:00\\2')"
+)
+_WITH_OFFSET: Final = with_offset_sql("a0")
+_IS_LOCAL: Final = f"regexp_matches(a0, '{WITHOUT_ZONE}')"
+
+
+def _zoned_literal(written: str) -> exp.Expression:
+    """The timestamptz of a text. DuckDB's cast in it fails for an invalid one."""
+    source = written.strip()  # DuckDB accepts no blanks after a day
+    if not is_utc() and re.search(WITHOUT_ZONE, source):
+        return moment_of(duckdb_cast(string(source), TIMESTAMP))
+    source = _NO_SECONDS.sub(r"\1:00\2", _SPACED_OFFSET.sub(r"\1\2", with_offset(source)))
+    return duckdb_cast(string(source), TIMESTAMPTZ)
+
+
+def _zoned_column(written: exp.Expression) -> exp.Expression:
+    """The timestamptz of texts in a column."""
+    found = duckdb_cast(fill(_ZONED, _text_with_offset(written)), TIMESTAMPTZ)
+    if is_utc():
+        return found
+    shifted = moment_of(duckdb_cast(written, TIMESTAMP))
+    return fill(f"CASE WHEN {_IS_LOCAL} THEN a1 ELSE a2 END", written, shifted, found)
+
+
+def _text_with_offset(written: exp.Expression) -> exp.Expression:
+    """The text of a timestamptz with an offset."""
+    return fill(_WITH_OFFSET, written)

@@ -1,13 +1,17 @@
-"""Temporal filters: now() in the conditions of a view.
+"""The clock, and the time zone of a session.
 
+**Temporal filters**: now() in the conditions of a view.
 In WHERE, HAVING and ON a view may compare a value with the time of the epoch (RisingWave, "Temporal filters"):
 `input_expr cmp now_expr`, where now_expr never decreases as time passes: now() plus or minus intervals, or truncated to
 a minute, day, week or month. Elsewhere now() is an error, because the time of its evaluation would be undefined.
+
+**Zones**: `AT TIME ZONE`, and offsets and arithmetic of timestamptz in the zone in which a statement is bound, as in
+PostgreSQL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import duckdb
@@ -17,9 +21,26 @@ from watersmeet.algebra.scalars import MIRRORED
 from watersmeet.algebra.timewindows import UNITS_MONTHS, UNITS_US, epoch_time, not_a_filter, parts_of
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error
-from watersmeet.expressions.context import Context, Value, boolean, columns_of, duckdb_cast, family, wrap
-from watersmeet.values.times import DAY_US
-from watersmeet.values.types import DATE, INTERVAL, TIMESTAMP
+from watersmeet.expressions.context import (
+    OFFSET_SECONDS,
+    Context,
+    Value,
+    boolean,
+    call,
+    columns_of,
+    duckdb_cast,
+    family,
+    fill,
+    is_utc,
+    local_time,
+    moment_of,
+    number,
+    session_zone,
+    string,
+    wrap,
+)
+from watersmeet.values.times import ABBREVIATIONS, DAY_US, UTC, is_zone_name, zone_sql
+from watersmeet.values.types import DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.values.watermarks import NOW, MonthStep, Step, Term
 
 Bind = Callable[[exp.Expression, Context], Value]
@@ -88,7 +109,10 @@ def time_comparison(node: exp.Binary, ctx: Context, bind: Bind) -> Value | None:
         )
     if family(value.type) != "datetime" or family(moment.type) != "datetime":
         raise _with_text(not_a_filter(node_span(node)), ctx)
-    term = _Reader(node, ctx).term(moment.expression)
+    reader = _Reader(node, ctx)
+    if not is_utc() and value.type != TIMESTAMPTZ:
+        raise reader.in_zone()
+    term = reader.term(moment.expression)
     column = value.finish()
     made = [
         _compared(
@@ -157,6 +181,8 @@ class _Reader:
             return self.term(arguments[1]).after(step)
         if name == "timezone" and arguments[0].name.upper() in ("UTC", "GMT", "ETC/UTC"):
             return self.term(arguments[1])
+        if name == "timezone" and not is_utc():
+            raise self.in_zone()
         raise self._refusal()
 
     def _moved(self, node: exp.Binary) -> Term:
@@ -185,9 +211,126 @@ class _Reader:
         months, days, nanoseconds = parts
         return months, days * DAY_US + nanoseconds // 1000
 
+    def in_zone(self) -> Error:
+        """The error for a term that depends on local time in another zone than UTC."""
+        return self._ctx.not_supported(
+            f"a local time or an interval of days in a temporal filter in the time zone {session_zone()}",
+            self._node,
+            hint="Compare a timestamptz with now() and hours: now() - INTERVAL '24 hours'. Or SET timezone TO 'UTC'.",
+        )
+
     def _refusal(self) -> Error:
         return _with_text(not_a_filter(node_span(self._node)), self._ctx)
 
 
 def _has_now(node: exp.Expression) -> bool:
     return any(isinstance(n, exp.Anonymous) and str(n.this).lower() == "now" for n in node.walk())
+
+
+def offset_seconds(value: exp.Expression) -> exp.Expression:
+    """The seconds east of UTC at a timestamptz."""
+    if is_utc():
+        return fill("CASE WHEN a0 IS NOT NULL THEN CAST(0 AS BIGINT) END", value)
+    return fill(OFFSET_SECONDS, local_time(value), value)
+
+
+_MONTHS_OF: Final = "(datepart('year', a0) * 12 + datepart('month', a0))"
+_PARTS: Final = (
+    ("months", f"to_months(CAST({_MONTHS_OF} AS INTEGER))", f"{_MONTHS_OF} <> 0"),
+    ("days", "to_days(CAST(datepart('day', a0) AS INTEGER))", "datepart('day', a0) <> 0"),
+)
+_TIME_OF_DAY: Final = (
+    "to_microseconds(datepart('hour', a0) * 3600000000 + datepart('minute', a0) * 60000000 + "
+    "datepart('microsecond', a0))"
+)
+
+
+def moved(value: exp.Expression, interval: exp.Expression, sign: str) -> exp.Expression:
+    """A timestamptz plus or minus an interval: months and then days by local time, then the rest as elapsed time."""
+    parts = parts_of(interval)
+    if is_utc() or (parts is not None and not parts[0] and not parts[1]):
+        return fill(f"a0 {sign} a1", value, interval)
+    made = value
+    for index, (_, length, test) in enumerate(_PARTS):
+        if parts is None:
+            shifted = moment_of(fill(f"a0 {sign} a1", local_time(made), fill(length, interval)))
+            made = fill("CASE WHEN a0 THEN a1 WHEN a0 IS NOT NULL THEN a2 END", fill(test, interval), shifted, made)
+        elif parts[index]:
+            unit = ("MONTH", "DAY")[index]
+            made = moment_of(fill(f"a0 {sign} INTERVAL '{parts[index]} {unit}'", local_time(made)))
+    if parts is not None and not parts[2]:
+        return made
+    rest = fill(_TIME_OF_DAY, interval) if parts is None else fill("to_microseconds(a0)", number(parts[2] // 1000))
+    return fill(f"a0 {sign} a1", made, rest)
+
+
+def check_elapsed(interval: exp.Expression, what: str, ctx: Context, node: exp.Expression) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for an interval that is not a constant time without days and months, whose length
+    differs in the zone.
+    """
+    parts = parts_of(duckdb_cast(interval, INTERVAL))
+    if parts is None or parts[0] or parts[1]:
+        raise ctx.not_supported(
+            f"an interval of days or months in {what} in the time zone {session_zone()}",
+            node,
+            hint="Write it in hours: interval '24 hours'. Or SET timezone TO 'UTC', where each day has 24 hours.",
+        )
+
+
+#: The functions of DuckDB whose result for a timestamptz is the same in all zones.
+_ABSOLUTE: Final = ("epoch", "epoch_ms", "epoch_ns", "epoch_us", "hash", "typeof")
+
+
+def check_duckdb(name: str, arguments: Sequence[Value], ctx: Context, node: exp.Expression) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for a function of DuckDB that would compute the local time of a timestamptz in
+    UTC.
+    """
+    if not is_utc() and name not in _ABSOLUTE and any(a.type == TIMESTAMPTZ and not a.unknown for a in arguments):
+        raise ctx.not_supported(
+            f"the function {name} of a timestamptz in the time zone {session_zone()}",
+            node,
+            hint=f"Call it with a timestamp: {name}(… AT TIME ZONE '{session_zone()}').",
+        )
+
+
+#: `AT TIME ZONE` with a zone from a column.
+_IN_ZONE: Final = f"timezone({zone_sql('a0')}, a1)"
+
+_SHIFTED: Final = {
+    TIMESTAMPTZ: "timezone('UTC', a1) + to_seconds({})",
+    TIMESTAMP: "timezone('UTC', a1 - to_seconds({}))",
+}
+
+
+def at_time_zone(wanted: Value, value: Value, ctx: Context, node: exp.Expression) -> Value:
+    """`value AT TIME ZONE zone`: for a timestamptz the local time, for a timestamp the moment.
+
+    Raises INVALID_PARAMETER for an unknown constant zone; rows with an unknown zone fail.
+    """
+    kind = TIMESTAMP if value.type == TIMESTAMPTZ else TIMESTAMPTZ
+    if not isinstance(wanted.expression, exp.Literal):
+        return Value(fill(_IN_ZONE, wanted.finish().expression, value.expression), kind)
+    offset = ABBREVIATIONS.get(wanted.expression.name.upper())
+    if offset is None:
+        _check_name(wanted.expression, ctx, node)
+        return Value(call("timezone", wanted.expression, value.expression), kind)
+    if offset == 0:
+        return Value(call("timezone", string(UTC), value.expression), kind)
+    return Value(fill(_SHIFTED[value.type].format("a0"), number(offset), value.expression), kind)
+
+
+def _check_name(written: exp.Literal, ctx: Context, node: exp.Expression) -> None:
+    """Raises INVALID_PARAMETER for an unknown zone, because a view would have NULL in every row."""
+    try:
+        if is_zone_name(written.name):
+            ctx.check(call("timezone", written, duckdb_cast(string("2000-01-01"), TIMESTAMP)))
+            return
+    except duckdb.Error:
+        pass
+    raise ctx.error(
+        "INVALID_PARAMETER",
+        f'time zone "{written.name}" not recognized',
+        node,
+        detail="A zone is a name of the time zone database, or an abbreviation whose offset never changed.",
+        hint="Write a name such as 'Europe/Berlin' or 'UTC'; 'Etc/GMT-3' is three hours east of UTC.",
+    )

@@ -1,10 +1,16 @@
-"""Bound expressions (DuckDB trees with SQL types), templates of trees, and the context of binding."""
+"""Bound expressions (DuckDB trees with SQL types), templates of trees, and the context of binding.
+
+DuckDB always computes in UTC, so a bound expression contains the zone of the session where its value depends on it.
+`in_zone` sets the zone while a statement is bound; a view has that of its creation (`Relation.zone`).
+"""
 
 from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, Overflow
 from functools import lru_cache
@@ -19,7 +25,20 @@ from watersmeet.algebra.scalars import ORACLE, Oracle, Scalar, SortKey
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error, Span, error
 from watersmeet.values.calledfunctions import is_called, readable
-from watersmeet.values.types import BIGINT, BOOLEAN, DEFAULT_SCALE, DOUBLE, INTEGER, NUMERIC, VARCHAR, SqlType
+from watersmeet.values.times import UTC
+from watersmeet.values.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DEFAULT_SCALE,
+    DOUBLE,
+    INTEGER,
+    NUMERIC,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+    SqlType,
+)
 
 _MAX_DIGITS: Final = 38
 
@@ -504,3 +523,72 @@ def labelled(made: Value, written: Value, kind: SqlType, ctx: Context, node: exp
     if kind.labels and text not in kind.labels:
         raise ctx.error("INVALID_VALUE", f'invalid input value for enum {kind.enum}: "{text}"', node)
     return replace(made, type=kind)
+
+
+_zone: ContextVar[str] = ContextVar("zone", default=UTC)
+
+
+@contextmanager
+def in_zone(zone: str) -> Iterator[None]:
+    """Binds expressions inside in the zone of a session."""
+    before = _zone.set(zone)
+    try:
+        yield
+    finally:
+        _zone.reset(before)
+
+
+def session_zone() -> str:
+    """The zone in which expressions are bound; `UTC` by default."""
+    return _zone.get()
+
+
+def is_utc() -> bool:
+    """Whether local times are those of DuckDB."""
+    return session_zone() == UTC
+
+
+def has_no_time(kind: SqlType) -> bool:
+    """Whether no conversion of a type depends on the zone, because none of its parts is a date or time."""
+    inner = kind.entry if kind.name == "map" else (kind.element,) if kind.element else ()
+    parts = [*(k for _, k in kind.fields), *inner]
+    return kind.name not in ("date", "timestamp", "timestamptz") and all(map(has_no_time, parts))
+
+
+def local_time(moment: exp.Expression) -> exp.Expression:
+    """The local time (a timestamp) of a timestamptz."""
+    return duckdb_cast(moment, TIMESTAMP) if is_utc() else call("timezone", string(session_zone()), moment)
+
+
+def moment_of(local: exp.Expression) -> exp.Expression:
+    """The timestamptz of a local time (a timestamp)."""
+    return duckdb_cast(local, TIMESTAMPTZ) if is_utc() else call("timezone", string(session_zone()), local)
+
+
+def in_session_zone(expression: exp.Expression, source: SqlType, target: SqlType) -> exp.Expression | None:
+    """The conversion between a timestamptz and a date, time or timestamp in another zone than UTC; None for other
+    types, and in UTC.
+    """
+    if is_utc() or source == target or TIMESTAMPTZ not in (source, target):
+        return None
+    if source == TIMESTAMPTZ and target.name in ("date", "time", "timestamp"):
+        return local_time(expression) if target == TIMESTAMP else duckdb_cast(local_time(expression), target)
+    if source in (DATE, TIMESTAMP):
+        return moment_of(duckdb_cast(expression, TIMESTAMP) if source == DATE else expression)
+    return None
+
+
+#: The seconds east of UTC of a local time a0 and its timestamptz a1.
+OFFSET_SECONDS: Final = "((epoch_us(a0) - epoch_us(a1)) // 1000000)"
+_ZONED_TEXT: Final = (
+    "CASE WHEN isfinite(a1) THEN concat(CAST(a0 AS VARCHAR), "
+    f"CASE WHEN {OFFSET_SECONDS} < 0 THEN '-' ELSE '+' END, printf('%02d', abs({OFFSET_SECONDS}) // 3600), "
+    f"CASE WHEN {OFFSET_SECONDS} % 3600 <> 0 THEN printf(':%02d', abs({OFFSET_SECONDS}) // 60 % 60) ELSE '' END, "
+    f"CASE WHEN {OFFSET_SECONDS} % 60 <> 0 THEN printf(':%02d', abs({OFFSET_SECONDS}) % 60) ELSE '' END) "
+    "ELSE CAST(a1 AS VARCHAR) END"
+)
+
+
+def zoned_text(value: exp.Expression) -> exp.Expression:
+    """The text of a timestamptz, with the offset of the zone."""
+    return duckdb_cast(value, SqlType("varchar")) if is_utc() else fill(_ZONED_TEXT, local_time(value), value)

@@ -27,7 +27,8 @@ from watersmeet.expressions.calls import (
     refuse_volatile,
     signature,
 )
-from watersmeet.expressions.casts import at_time_zone, cast, coerce
+from watersmeet.expressions.casts import cast, coerce
+from watersmeet.expressions.clock import at_time_zone
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string
 from watersmeet.expressions.timetexts import java_format
 from watersmeet.values.types import (

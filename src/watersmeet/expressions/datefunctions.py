@@ -9,9 +9,23 @@ from sqlglot import exp
 
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions.calls import Builder, FunctionCall, builders, counted, refuse_volatile, signature
-from watersmeet.expressions.casts import at_time_zone, cast
-from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, number, string
-from watersmeet.values.times import DAY_US
+from watersmeet.expressions.casts import cast
+from watersmeet.expressions.clock import at_time_zone, offset_seconds
+from watersmeet.expressions.context import (
+    Context,
+    Value,
+    call,
+    duckdb_cast,
+    fill,
+    in_session_zone,
+    is_utc,
+    local_time,
+    moment_of,
+    number,
+    session_zone,
+    string,
+)
+from watersmeet.values.times import DAY_US, UTC
 from watersmeet.values.types import BIGINT, DATE, DOUBLE, INTERVAL, NUMERIC, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
 
 _DATES: Final = ("timestamp", "timestamptz", "date")
@@ -21,6 +35,8 @@ def extracted(part: str, value: Value, ctx: Context, node: exp.Expression) -> Va
     """`extract(part FROM value)` as a numeric. Raises INVALID_VALUE for a field that the type lacks."""
     if value.unknown or value.type.name not in ("date", "time", "timestamp", "timestamptz", "interval"):
         raise ctx.error("DATATYPE_MISMATCH", f"function extract({part} from {value.type.sql}) does not exist", node)
+    if value.type == TIMESTAMPTZ and part != "epoch" and part not in _OF_OFFSET and not is_utc():
+        value = Value(local_time(value.expression), TIMESTAMP)
     if part in _OF_MICROSECONDS:
         micros = exp.Extract(this=exp.var("microseconds"), expression=value.expression)
         return _scaled(micros, _OF_MICROSECONDS[part])
@@ -29,12 +45,16 @@ def extracted(part: str, value: Value, ctx: Context, node: exp.Expression) -> Va
         return _scaled(call("epoch_us", moment), "0.000001")
     if part == "epoch":
         return Value(duckdb_cast(call("epoch", value.expression), NUMERIC), NUMERIC)
-    if part in ("timezone", "timezone_hour", "timezone_minute") and value.type == TIMESTAMPTZ:
-        return Value(fill("CASE WHEN a0 IS NOT NULL THEN CAST(0 AS DECIMAL(38,10)) END", value.expression), NUMERIC)
+    if part in _OF_OFFSET and value.type == TIMESTAMPTZ:
+        seconds = fill(_OF_OFFSET[part], offset_seconds(value.expression))
+        return Value(duckdb_cast(seconds, NUMERIC), NUMERIC)
     if part not in _EXTRACTED and not (part == "julian" and value.type.name in _DATES):
         raise ctx.error("INVALID_VALUE", f'unit "{part}" not recognized for type {value.type.sql}', node)
     return Value(duckdb_cast(exp.Extract(this=exp.var(part), expression=value.expression), NUMERIC), NUMERIC)
 
+
+#: The fields of an offset in seconds.
+_OF_OFFSET: Final = {"timezone": "a0", "timezone_hour": "trunc(a0 / 3600)", "timezone_minute": "(a0 // 60) % 60"}
 
 #: The fields computed from microseconds, and their factors.
 _OF_MICROSECONDS: Final = {
@@ -56,11 +76,8 @@ def _scaled(count: exp.Expression, factor: str) -> Value:
 _SIGNS: Final[dict[str, str]] = {
     "HH24": "%H|%-H", "HH12": "%I|%-I", "HH": "%I|%-I", "MI": "%M|%-M", "SS": "%S|%-S", "MS": "%g", "US": "%f",
     "YYYY": "%Y", "YY": "%y|%-y", "IYYY": "%G", "MM": "%m|%-m", "DDD": "%j|%-j", "DD": "%d|%-d", "IW": "%V",
-    "TZHTZM": "%z", "TZH:TZM": "%z", "TZ": "%Z", "TZH": "%z", "OF": "%z",
+    "TZHTZM": "%z", "TZH:TZM": "%z", "TZ": "%Z", "TZH": "%z", "TZM": "", "OF": "%z",
 }  # fmt: skip
-
-#: The offsets in to_char. Times are shown in UTC, and strftime omits the minutes.
-_OFFSETS: Final[dict[str, str]] = {"TZHTZM": "+0000", "TZH:TZM": "+00:00", "TZM": "00"}
 
 #: Names, whose pattern determines the case of the result.
 _NAMES: Final[dict[str, str]] = {"MONTH": "%B", "MON": "%b", "DAY": "%A", "DY": "%a", "AM": "%p", "PM": "%p"}
@@ -68,16 +85,39 @@ _NAMES: Final[dict[str, str]] = {"MONTH": "%B", "MON": "%b", "DAY": "%A", "DY": 
 #: The patterns that strftime lacks.
 _COMPUTED: Final[dict[str, str]] = {
     "CC": "lpad(CAST(extract('century' FROM a0) AS VARCHAR), 2, '0')",
+    "Y,YYY": "printf('%d,%03d', extract('year' FROM a0) // 1000, extract('year' FROM a0) % 1000)",
+    "YYY": "printf('%03d', extract('year' FROM a0) % 1000)", "Y": "right(CAST(extract('year' FROM a0) AS VARCHAR), 1)",
+    "IYY": "right(strftime(a0, '%G'), 3)", "I": "right(strftime(a0, '%G'), 1)",
+    **{f"FF{n}": f"left(strftime(a0, '%f'), {n})" for n in range(1, 7)},
+    "RM": "rpad(['I', 'II', 'III', 'IV', 'V', 'VI', 'VII', 'VIII', 'IX', 'X', 'XI', 'XII'][extract('month' FROM a0)], "
+    "4, ' ')",
+    **dict.fromkeys(("AD", "BC"), "CASE WHEN extract('year' FROM a0) > 0 THEN 'AD' ELSE 'BC' END"),
+    **dict.fromkeys(("A.D.", "B.C."), "CASE WHEN extract('year' FROM a0) > 0 THEN 'A.D.' ELSE 'B.C.' END"),
+    **dict.fromkeys(("A.M.", "P.M."), "CASE WHEN extract('hour' FROM a0) < 12 THEN 'A.M.' ELSE 'P.M.' END"),
     "IY": "right(strftime(a0, '%G'), 2)", "Q": "CAST(extract('quarter' FROM a0) AS VARCHAR)",
     "WW": "lpad(CAST((extract('doy' FROM a0) + 6) // 7 AS VARCHAR), 2, '0')",
     "W": "CAST((extract('day' FROM a0) + 6) // 7 AS VARCHAR)", "D": "CAST(extract('dow' FROM a0) + 1 AS VARCHAR)",
     "ID": "CAST(extract('isodow' FROM a0) AS VARCHAR)",
     "J": "CAST(CAST(floor(extract('julian' FROM a0)) AS BIGINT) AS VARCHAR)",
-    "SSSS": ("CAST(extract('hour' FROM a0) * 3600 + extract('minute' FROM a0) * 60 + extract('second' FROM a0) AS "
-    "VARCHAR)"),
+    **dict.fromkeys(("SSSS", "SSSSS"), "CAST(extract('hour' FROM a0) * 3600 + extract('minute' FROM a0) * 60 + "
+    "extract('second' FROM a0) AS VARCHAR)"),
 }  # fmt: skip
 
-_WORDS: Final = tuple(sorted({*_SIGNS, *_OFFSETS, *_NAMES, *_COMPUTED}, key=len, reverse=True))
+#: Of these the pattern determines the case, and FM removes blanks, not zeros.
+_WORDY: Final = ("RM", "AD", "BC", "A.D.", "B.C.", "A.M.", "P.M.")
+
+#: The fields that may be written without leading zeros.
+_PADDED: Final = ("CC", "IY", "IYY", "YYY", "WW")
+
+#: The offsets of a timestamptz, by its seconds east of UTC.
+_OF_SECONDS: Final[dict[str, str]] = {
+    "TZH": "printf('%s%02d', CASE WHEN a0 < 0 THEN '-' ELSE '+' END, abs(a0) // 3600)",
+    "TZM": "printf('%02d', abs(a0) // 60 % 60)",
+    "OF": "printf('%s%02d', CASE WHEN a0 < 0 THEN '-' ELSE '+' END, abs(a0) // 3600) || "
+    "CASE WHEN a0 % 3600 <> 0 THEN printf(':%02d', abs(a0) // 60 % 60) ELSE '' END",
+}  # fmt: skip
+
+_WORDS: Final = tuple(sorted({*_SIGNS, *_NAMES, *_COMPUTED}, key=len, reverse=True))
 
 _ORDINAL: Final = (
     "a0 || CASE WHEN CAST(a0 AS BIGINT) % 100 BETWEEN 11 AND 13 THEN 'th' WHEN CAST(a0 AS BIGINT) % 10 = 1 THEN 'st' "
@@ -131,8 +171,8 @@ def strptime_format(pattern: str, node: exp.Expression, ctx: Context) -> str:
     return made
 
 
-def formatted(value: exp.Expression, pattern: str) -> exp.Expression:
-    """The text of a date or timestamp by a to_char pattern."""
+def formatted(value: exp.Expression, pattern: str, seconds: exp.Expression | None = None) -> exp.Expression:
+    """The text of a date or timestamp by a to_char pattern. seconds: those east of UTC, for a timestamptz."""
     parts: list[exp.Expression] = []
     signs = ""
     for piece in _pieces(pattern):
@@ -140,10 +180,7 @@ def formatted(value: exp.Expression, pattern: str) -> exp.Expression:
         if not word:
             signs += piece.text.replace("%", "%%")
             continue
-        if word in _OFFSETS:
-            signs += _OFFSETS[word]
-            continue
-        special = _special(value, piece)
+        special = _special(value, piece) if word not in _OF_ZONE else _of_zone(piece, seconds)
         if special is None:
             signs += _sign(piece)
             continue
@@ -154,6 +191,23 @@ def formatted(value: exp.Expression, pattern: str) -> exp.Expression:
     return parts[0] if len(parts) == 1 else fill(" || ".join(f"a{i}" for i in range(len(parts))), *parts)
 
 
+_OF_ZONE: Final = ("TZHTZM", "TZH:TZM", "TZ", "TZH", "TZM", "OF")
+
+
+def _of_zone(piece: _Piece, seconds: exp.Expression | None) -> exp.Expression:
+    """The text for the pattern of a zone; a time without one has none."""
+    word = piece.word.upper()
+    if word == "TZ":
+        found = string("" if seconds is None else UTC)
+        return call("lower", found) if piece.word.islower() else found
+    if seconds is None:
+        return string({"TZH": "+00", "TZM": "00", "OF": "+00", "TZHTZM": "+0000"}.get(word, "+00:00"))
+    if word in _OF_SECONDS:
+        return fill(_OF_SECONDS[word], seconds)
+    parts = [fill(_OF_SECONDS[part], seconds) for part in ("TZH", "TZM")]
+    return fill("a0 || ':' || a1" if ":" in word else "a0 || a1", *parts)
+
+
 def _sign(piece: _Piece) -> str:
     signs = {**_SIGNS, **_NAMES}[piece.word.upper()].split("|")
     return signs[-1] if piece.unpadded else signs[0]
@@ -162,9 +216,13 @@ def _sign(piece: _Piece) -> str:
 def _special(value: exp.Expression, piece: _Piece) -> exp.Expression | None:
     """The text for a pattern that needs more than a sign of strftime, or None."""
     word = piece.word.upper()
+    if word in _WORDY:
+        made = fill(_COMPUTED[word], value)
+        made = call("rtrim", made) if piece.unpadded else made
+        return call("lower", made) if piece.word.islower() else made
     if word in _COMPUTED:
         made = fill(_COMPUTED[word], value)
-        if piece.unpadded:
+        if piece.unpadded and word in _PADDED:
             made = call("ltrim", made, string("0"))
     elif word in _NAMES:
         made = call("strftime", value, string(_NAMES[word]))
@@ -217,7 +275,15 @@ def _to_char(c: FunctionCall) -> Value:
         raise c.not_supported(
             f"to_char of {c.arguments[0].type.sql}", hint="Cast it to varchar, or use lpad and round."
         )
-    return Value(formatted(c.arguments[0].expression, c.text(1, example="YYYY")), VARCHAR)
+    value, pattern = c.arguments[0], c.text(1, example="YYYY")
+    if value.type != TIMESTAMPTZ:
+        return Value(formatted(value.expression, pattern), VARCHAR)
+    if not is_utc() and any(piece.word.upper() == "TZ" for piece in _pieces(pattern)):
+        hint = "OF, TZH and TZM are its offset."
+        raise c.not_supported(f"the abbreviation of the zone {session_zone()} in to_char", hint=hint)
+    time = value.expression if is_utc() else local_time(value.expression)
+    text = formatted(time, pattern, offset_seconds(value.expression))
+    return Value(text, VARCHAR)
 
 
 def _read(c: FunctionCall, kind: SqlType) -> Value:
@@ -232,7 +298,9 @@ def _to_date(c: FunctionCall) -> Value:
 def _to_timestamp(c: FunctionCall) -> Value:
     if len(c.arguments) == 1:
         return Value(call("to_timestamp", c.cast(0, DOUBLE).expression), TIMESTAMPTZ)
-    return _read(c, TIMESTAMPTZ)
+    if is_utc() or any(piece.word.upper() in _OF_ZONE for piece in _pieces(c.text(1, example="YYYY"))):
+        return _read(c, TIMESTAMPTZ)
+    return _in_session(_read(c, TIMESTAMP))
 
 
 def _date_part(c: FunctionCall) -> Value:
@@ -254,13 +322,13 @@ def _date_trunc(c: FunctionCall) -> Value:
     kind = TIMESTAMP if value.type == DATE else value.type
     if kind not in (TIMESTAMP, TIMESTAMPTZ, INTERVAL) or (len(c.arguments) == 3 and kind != TIMESTAMPTZ):
         raise c.mismatch("It takes a field, a timestamp or interval, and for timestamptz a zone.")
-    if len(c.arguments) == 3:
-        zone = c.cast(2, VARCHAR)
-        local = at_time_zone(zone, value, c.ctx, c.nodes[2])
+    if len(c.arguments) == 3 or (kind == TIMESTAMPTZ and not is_utc()):
+        zone = c.cast(2, VARCHAR) if len(c.arguments) == 3 else Value(string(session_zone()), VARCHAR)
+        local = at_time_zone(zone, value, c.ctx, c.nodes[-1])
         truncated = Value(_truncated(field, local, TIMESTAMP), TIMESTAMP)
         if field in _WITHIN_DAY:  # an hour repeated by daylight saving keeps its offset
             return Value(fill("a0 - (a1 - a2)", value.expression, local.expression, truncated.expression), kind)
-        return at_time_zone(zone, truncated, c.ctx, c.nodes[2])
+        return at_time_zone(zone, truncated, c.ctx, c.nodes[-1])
     return Value(duckdb_cast(_truncated(field, value, kind), kind), kind)
 
 
@@ -280,7 +348,8 @@ _TRUNCATED: Final = (*_WITHIN_DAY, "day", "week", "month", "quarter", "year", "d
 def _now(kind: SqlType) -> Builder:
     def build(c: FunctionCall) -> Value:
         refuse_volatile(c)
-        return Value(duckdb_cast(call("now"), kind), kind, nullable=False)
+        shifted = in_session_zone(call("now"), TIMESTAMPTZ, kind)
+        return Value(duckdb_cast(call("now"), kind) if shifted is None else shifted, kind, nullable=False)
 
     return build
 
@@ -353,16 +422,26 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
 def _age(c: FunctionCall) -> Value:
     if len(c.arguments) == 1:
         refuse_volatile(c)  # the result depends on the current day
-        midnight = Value(duckdb_cast(duckdb_cast(call("now"), DATE), TIMESTAMP), TIMESTAMP)
+        midnight = Value(duckdb_cast(duckdb_cast(local_time(call("now")), DATE), TIMESTAMP), TIMESTAMP)
+        if c.arguments[0].type == TIMESTAMPTZ:
+            midnight = cast(midnight, TIMESTAMPTZ, c.ctx, c.nodes[0])
         c = c.over([midnight, c.arguments[0]], [c.nodes[0], c.nodes[0]])
+    if any(a.type == TIMESTAMPTZ and not a.unknown for a in c.arguments):
+        c = c.over([cast(c.cast(i, TIMESTAMPTZ), TIMESTAMP, c.ctx, c.node) for i in range(2)], c.nodes)
     return _BY_SIGNATURE["age"](c)
 
 
 def _make_timestamptz(c: FunctionCall) -> Value:
     if len(c.arguments) != 7:
-        return _BY_SIGNATURE["make_timestamptz"](c)
+        found = _BY_SIGNATURE["make_timestamptz"](c)
+        return found if is_utc() else _in_session(_BY_SIGNATURE["make_timestamp"](c))
     local = _BY_SIGNATURE["make_timestamp"](c.over(c.arguments[:6], c.nodes[:6]))
     return at_time_zone(cast(c.arguments[6], VARCHAR, c.ctx, c.nodes[6]), local, c.ctx, c.nodes[6])
+
+
+def _in_session(value: Value) -> Value:
+    """The timestamptz of a local time."""
+    return Value(moment_of(value.expression), TIMESTAMPTZ, value.nullable)
 
 
 def _timezone(c: FunctionCall) -> Value:

@@ -26,6 +26,7 @@ from watersmeet.expressions.calls import (
     refuse_volatile,
 )
 from watersmeet.expressions.casts import cast, unify
+from watersmeet.expressions.clock import check_duckdb
 from watersmeet.expressions.context import Context, Value, boolean, call, checked_enum, duckdb_cast, fill, string, wrap
 from watersmeet.expressions.conversions import CONVERSIONS
 from watersmeet.expressions.datefunctions import DATE_FUNCTIONS
@@ -145,6 +146,8 @@ _LACKING: Final = {
     **dict.fromkeys(("gap_fill", "interpolate", "locf"), _FILLING),
     **dict.fromkeys(("currval", "lastval", "nextval", "setval", "pg_get_serial_sequence"),
                     "Write the number into a column when the row is inserted: a DEFAULT of a table can call nextval."),
+    **dict.fromkeys(("json_exists", "json_query"),
+                    "jsonb_path_exists and jsonb_path_query_first take the path of a jsonb."),
     "set_config": "Write SET name = value.",
     "version": "Clients of the server may call it, or read SHOW server_version.",
     "openai_embedding": "Call the service outside of the database, or from CREATE FUNCTION … LANGUAGE python.",
@@ -171,6 +174,7 @@ def function(c: FunctionCall) -> Value:
         return _SPECIAL[name](c)
     if name in _LACKING:
         raise c.not_supported(f"the function {name}", hint=_LACKING[name])
+    check_duckdb(name, c.arguments, c.ctx, c.node)
     return by_duckdb(c.over(_resized(c.arguments)) if name in ("array_resize", "list_resize") else c)
 
 

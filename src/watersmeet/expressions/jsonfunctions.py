@@ -27,10 +27,12 @@ from watersmeet.expressions.context import (
     duckdb_cast,
     failing,
     fill,
+    is_utc,
     string,
+    zoned_text,
 )
 from watersmeet.system.duckdbs import JSON_STRING, JSON_TEXT
-from watersmeet.values.types import BOOLEAN, JSON_MAX_DEPTH, JSONB, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import BOOLEAN, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
 
 _ENTRIES: Final = "map_from_entries(list_zip(json_keys({0}), json_extract({0}, '$.*')))"
 _LIST: Final = "CASE json_type({0}) WHEN 'ARRAY' THEN json_extract({0}, '$[*]') ELSE [{0}] END"
@@ -38,7 +40,8 @@ _LIST: Final = "CASE json_type({0}) WHEN 'ARRAY' THEN json_extract({0}, '$[*]') 
 _JOINED: Final = (
     "CASE WHEN json_type(a0) = 'OBJECT' AND json_type(a1) = 'OBJECT' THEN "
     f"to_json(map_concat({_ENTRIES.format('a0')}, {_ENTRIES.format('a1')})) "
-    f"ELSE to_json(list_concat({_LIST.format('a0')}, {_LIST.format('a1')})) END"
+    "WHEN a0 IS NOT NULL AND a1 IS NOT NULL THEN "
+    f"to_json(list_concat({_LIST.format('a0')}, {_LIST.format('a1')})) END"
 )
 
 _WITHOUT_KEY: Final = (
@@ -64,27 +67,11 @@ _TOP: Final = (
     "ELSE CASE WHEN a0 IS NOT NULL THEN CAST([] AS VARCHAR[]) END END"
 )
 
-#: The nesting depth of the text DOC. Brackets outside strings count +1 and -1; the high 32 bits hold the greatest sum
-#: so far, the low ones the current sum.
-_DEPTH: Final = (
-    "list_reduce(list_transform(string_split(regexp_replace(regexp_replace(DOC, "
-    r"""'"(?:[^"\\]|\\.)*"', '', 'g'), '[^\[\]{}]', '', 'g'), ''), """
-    "lambda _c: CASE WHEN _c IN ('[', '{') THEN CAST(1 AS BIGINT) ELSE CAST(-1 AS BIGINT) END), "
-    "lambda _s, _d: greatest(_s // 4294967296, _s % 4294967296 + _d) * 4294967296 + _s % 4294967296 + _d, "
-    "CAST(0 AS BIGINT)) // 4294967296"
-)
-
-#: DuckDB compares and merges documents recursively, so ten thousand levels crash the process. A text below this length
-#: has fewer levels; in longer texts they are counted. Only casts need the test, because values of columns are shallow.
-_SHALLOW: Final = (
-    "CASE WHEN length(CAST(DOC AS VARCHAR)) < 65536 OR DOC IS NULL THEN DOC "
-    f"WHEN {_DEPTH.replace('DOC', 'CAST(DOC AS VARCHAR)')} <= {JSON_MAX_DEPTH} THEN DOC "
-    "ELSE error(concat('jsonb nests too deeply', left(CAST(DOC AS VARCHAR), 0))) END"
-)
-
 _WRITTEN: Final = ("bytea", "interval", "timestamp", "timestamptz")
 _ISO: Final = "replace(CAST(a0 AS VARCHAR), ' ', 'T')"
 _ISO_ZONED: Final = f"regexp_replace({_ISO}, '[+]00$', '+00:00')"
+#: The same from the text in a zone, whose offset may have minutes.
+_ISO_IN_ZONE: Final = "regexp_replace(replace(a0, ' ', 'T'), '([+-][0-9]{2})$', '\\1:00')"
 _NULL_MEMBER: Final = rf"{JSON_STRING}\s*:\s*null\s*,?|({JSON_STRING})"
 _LAST_COMMA: Final = rf"({JSON_STRING})|,\s*(}})"
 WITHOUT_NULLS: Final = (
@@ -103,6 +90,8 @@ def _member(expression: exp.Expression, kind: SqlType, depth: int) -> exp.Expres
     """A value that DuckDB converts to PostgreSQL's JSON."""
     text = text_of(Value(expression, kind)) if kind.name in ("bytea", "interval") or kind.is_float else expression
     if kind.name in ("timestamp", "timestamptz"):
+        if kind == TIMESTAMPTZ and not is_utc():
+            return fill(_ISO_IN_ZONE, zoned_text(expression))
         return fill(_ISO if kind == TIMESTAMP else _ISO_ZONED, expression)
     if kind.is_float:
         return fill("CASE WHEN isfinite(a0) THEN CAST(a1 AS JSON) ELSE to_json(a1) END", expression, text)

@@ -18,7 +18,8 @@ from watersmeet.algebra.timewindows import TimeWindow, duration_us
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.expressions import jsonfunctions
-from watersmeet.expressions.casts import at_time_zone, cast, coerce, condition, has_cast, text_of
+from watersmeet.expressions.casts import cast, coerce, condition, has_cast, text_of
+from watersmeet.expressions.clock import at_time_zone, moved
 from watersmeet.expressions.context import (
     Context,
     Value,
@@ -29,6 +30,7 @@ from watersmeet.expressions.context import (
     family,
     fill,
     first_line,
+    is_utc,
     number,
     ranked,
     refuse_maps,
@@ -185,6 +187,8 @@ def arithmetic(node: exp.Expression, left: Value, right: Value, ctx: Context) ->
     both_times = left.type.name in _DATE_OR_TIME and right.type.name in _DATE_OR_TIME
     if sign == "-" and both_times and pair != ("date", "date"):
         result = INTERVAL
+        if "timestamptz" in pair:
+            left, right = coerce(left, TIMESTAMPTZ, ctx, node), coerce(right, TIMESTAMPTZ, ctx, node)
     elif sign in "*/" and pair[0] == "interval" and right.type.is_numeric:
         return _generic(node, left, _plain(right), INTERVAL, ctx)
     elif sign == "*" and pair[1] == "interval" and left.type.is_numeric:
@@ -194,6 +198,9 @@ def arithmetic(node: exp.Expression, left: Value, right: Value, ctx: Context) ->
         if key not in _TEMPORAL:
             raise no_operator(ctx, node, sign, left.type, right.type)
         result = _TEMPORAL[key] or left.type
+    if result == TIMESTAMPTZ and not is_utc():
+        time, interval = (right, left) if left.type == INTERVAL else (left, right)
+        return Value(moved(time.expression, interval.expression, sign), TIMESTAMPTZ)
     if pair[0] == "bigint":
         left = Value(duckdb_cast(left.expression, INTEGER), INTEGER)
     if pair[1] == "bigint":
@@ -456,7 +463,10 @@ def _overlaps(node: Any, ctx: Context, bind: Bind) -> Value:
         start, end = (bind(e, ctx) for e in side.expressions)
         start = cast(start, TIMESTAMP, ctx, node) if start.unknown or start.type.name == "date" else start
         if not end.unknown and end.type == INTERVAL:
-            end = Value(fill("a0 + a1", start.expression, end.expression), start.type)
+            if start.type == TIMESTAMPTZ:
+                end = Value(moved(start.expression, end.expression, "+"), TIMESTAMPTZ)
+            else:
+                end = Value(fill("a0 + a1", start.expression, end.expression), start.type)
         end = cast(end, start.type, ctx, node) if end.unknown or end.type != start.type else end
         if start.type.name not in ("timestamp", "timestamptz", "time"):
             raise no_operator(ctx, node, "OVERLAPS", start.type, end.type)

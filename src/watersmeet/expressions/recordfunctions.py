@@ -26,7 +26,8 @@ from watersmeet.expressions.calls import (
     refuse_volatile,
     signature,
 )
-from watersmeet.expressions.casts import at_time_zone, cast
+from watersmeet.expressions.casts import cast
+from watersmeet.expressions.clock import at_time_zone
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill
 from watersmeet.expressions.jsonfunctions import made_of
 from watersmeet.expressions.jsonpaths import matches

@@ -151,6 +151,8 @@ def _paren(node: Any, ctx: Context) -> Value:
 
 
 def _not(node: Any, ctx: Context) -> Value:
+    if (found := _not_null_row(node, ctx)) is not None:
+        return found
     value = bind_condition(node.this, ctx, "NOT")
     return boolean(exp.Not(this=wrap(value.expression)), value)
 
@@ -168,10 +170,11 @@ def _connector(node: Any, ctx: Context) -> Value:
 
 def _comparison(node: Any, ctx: Context) -> Value:
     left, right = node.this, node.expression
-    if isinstance(left, exp.Tuple) and isinstance(right, exp.Tuple):
-        return _row_comparison(node, ctx)
-    if isinstance(left, exp.Tuple) and isinstance(right, exp.Subquery):
-        raise ctx.not_supported("a comparison of a row with a subquery", node)
+    if fields := _row_fields(left):
+        if (others := _row_fields(right)) is not None:
+            return _row_comparison(node, fields, others, ctx)
+        if isinstance(right, exp.Subquery):
+            return _row_of_subquery(node, fields, right, ctx)
     if isinstance(right, exp.Anonymous) and str(right.this).lower() in ("all", "some") and len(right.expressions) == 1:
         node = node.copy()  # sqlglot reads ALL (…) as a function
         right = node.expression
@@ -183,17 +186,63 @@ def _comparison(node: Any, ctx: Context) -> Value:
     return timed if timed is not None else compare(node, bind_value(left, ctx), bind_value(right, ctx), ctx)
 
 
-def _row_comparison(node: Any, ctx: Context) -> Value:
+def _row_fields(node: exp.Expression) -> list[exp.Expression] | None:
+    """The fields of a row constructor, `(a, b)` or `ROW(a, b)`; None for other expressions."""
+    is_row = isinstance(node, exp.Anonymous) and isinstance(node.this, str) and node.this.lower() == "row"
+    if not (is_row or isinstance(node, exp.Tuple)) or any(e.is_star for e in node.expressions):
+        return None
+    return list(node.expressions)
+
+
+def _row_of_subquery(node: Any, fields: list[exp.Expression], query: exp.Subquery, ctx: Context) -> Value:
+    """`(a, b) = (SELECT c, d …)`: NULL if the query has no row (PostgreSQL 17, 9.24.6)."""
+    wanted = len(fields)
+    columns = [f"c{i}" for i in range(wanted)]
+    select = query.this
+    while isinstance(select, exp.SetOperation):
+        select = select.left
+    listed = select.expressions if isinstance(select, exp.Select) else []
+    if any(e.is_star for e in listed):
+        raise ctx.not_supported("* in a subquery that is compared with a row", node, hint="List its columns.")
+    if listed and len(listed) != wanted:
+        raise ctx.error("SYNTAX_ERROR", f"subquery has too {'many' if len(listed) > wanted else 'few'} columns", node)
+    alias = exp.TableAlias(this=exp.to_identifier("_row"), columns=[exp.to_identifier(c) for c in columns])
+    row = exp.Anonymous(this="row", expressions=[exp.column(c, "_row") for c in columns])
+    whole = exp.Select(expressions=[row]).from_(exp.Subquery(this=query.this.copy(), alias=alias), copy=False)
+    found = bind_value(exp.Subquery(this=whole), ctx)
+    value = found.finish().expression
+    rights = [Value(call("struct_extract", value, exp.Literal.string(name)), kind) for name, kind in found.type.fields]
+    lefts = [bind_value(f, ctx) for f in fields]
+    pairs = list(zip(lefts, rights, strict=True))
+
+    def compared(kind: type[exp.Expression], a: Value, b: Value) -> Value:
+        return compare(kind(this=node.this.copy(), expression=node.expression.copy()), a, b, ctx)
+
+    def joined(kind: type[exp.Expression], a: Value, b: Value) -> Value:
+        return boolean(exp.Paren(this=kind(this=a.expression, expression=b.expression)), a, b)
+
+    if isinstance(node, (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)):
+        equal = exp.EQ if isinstance(node, (exp.EQ, exp.NEQ)) else exp.NullSafeEQ
+        made = reduce(lambda a, b: joined(exp.And, a, b), [compared(equal, a, b) for a, b in pairs])
+        if isinstance(node, (exp.NEQ, exp.NullSafeNEQ)):
+            made = boolean(exp.Not(this=wrap(made.expression)), made)
+        return made
+    strict = exp.LT if isinstance(node, (exp.LT, exp.LTE)) else exp.GT
+    made = compared(type(node), *pairs[-1])
+    for a, b in reversed(pairs[:-1]):
+        made = joined(exp.Or, compared(strict, a, b), joined(exp.And, compared(exp.EQ, a, b), made))
+    return made
+
+
+def _row_comparison(node: Any, lefts: list[exp.Expression], rights: list[exp.Expression], ctx: Context) -> Value:
     """`(a, b) < (c, d)`, determined by the first pair that differs (PostgreSQL 17, 9.25.5)."""
-    lefts, rights = node.this.expressions, node.expression.expressions
     if len(lefts) != len(rights):
         raise ctx.error("SYNTAX_ERROR", "unequal number of entries in row expressions", node)
     pairs = list(zip(lefts, rights, strict=True))
-    if isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):
-        raise ctx.not_supported("IS DISTINCT FROM of rows", node)
-    if isinstance(node, (exp.EQ, exp.NEQ)):
-        tree: exp.Expression = reduce(_and, [_pair(exp.EQ, a, b) for a, b in pairs])
-        if isinstance(node, exp.NEQ):
+    if isinstance(node, (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)):
+        equal = exp.EQ if isinstance(node, (exp.EQ, exp.NEQ)) else exp.NullSafeEQ
+        tree: exp.Expression = reduce(_and, [_pair(equal, a, b) for a, b in pairs])
+        if isinstance(node, (exp.NEQ, exp.NullSafeNEQ)):
             tree = exp.Not(this=exp.Paren(this=tree))
         return bind_value(tree, ctx)
     strict = exp.LT if isinstance(node, (exp.LT, exp.LTE)) else exp.GT
@@ -290,9 +339,25 @@ def _in(node: Any, ctx: Context) -> Value:
     return boolean(exp.In(this=wrap(settled[0].expression), expressions=[v.expression for v in settled[1:]]), *settled)
 
 
+def _not_null_row(node: Any, ctx: Context) -> Value | None:
+    """`ROW(a, b) IS NOT NULL`: whether no field is NULL, which is not the opposite of IS NULL; None for other nodes."""
+    test = node.this
+    if not isinstance(test, exp.Is) or not isinstance(test.expression, exp.Null):
+        return None
+    fields, span = _row_fields(test.this), node_span(node)
+    if not fields or span is None or ctx.text[span.start :][:3].upper() == "NOT":
+        return None
+    tests = [exp.Not(this=exp.Is(this=f.copy(), expression=exp.null())) for f in fields]
+    return bind_value(exp.Paren(this=reduce(_and, tests)), ctx)
+
+
 def _is(node: Any, ctx: Context) -> Value:
-    value = bind_value(node.this, ctx)
     target = node.expression
+    fields = _row_fields(node.this)
+    if fields and isinstance(target, exp.Null):  # whether every field is NULL
+        tests: list[exp.Expression] = [exp.Is(this=f.copy(), expression=exp.null()) for f in fields]
+        return bind_value(exp.Paren(this=reduce(_and, tests)), ctx)
+    value = bind_value(node.this, ctx)
     if isinstance(target, exp.Null):
         expression = exp.null() if value.is_null else value.expression
         return Value(_sign(node, exp.Is(this=wrap(expression), expression=exp.null())), BOOLEAN, nullable=False)

@@ -14,11 +14,23 @@ from sqlglot import exp
 from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.calls import Builder, FunctionCall, counted, limited
 from watersmeet.expressions.casts import cast, coerce
-from watersmeet.expressions.context import Value, call, common_type, duckdb_cast, fill, number, string, wrap
+from watersmeet.expressions.clock import check_elapsed
+from watersmeet.expressions.context import Value, call, common_type, duckdb_cast, fill, is_utc, number, string, wrap
 from watersmeet.expressions.jsonfunctions import populated, read_as
 from watersmeet.expressions.sqljsonpaths import path_of
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS, matches, split
-from watersmeet.values.types import BIGINT, INTEGER, INTERVAL, JSON, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.values.types import (
+    BIGINT,
+    INTEGER,
+    INTERVAL,
+    JSON,
+    JSONB,
+    NUMERIC,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+    SqlType,
+)
 
 #: The size in bytes of a number or a time in a series.
 _ELEMENT_BYTES: Final = 8
@@ -134,6 +146,8 @@ def _series(c: FunctionCall) -> Value:
         kind = TIMESTAMP if kind.name == "date" else kind
         first, last = (cast(a, kind, c.ctx, n).expression for a, n in zip(c.arguments[:2], c.nodes[:2], strict=True))
         step = c.cast(2, INTERVAL)
+        if kind == TIMESTAMPTZ and not is_utc():
+            check_elapsed(step.expression, "a series of timestamptz", c.ctx, c.nodes[2])
         if step.type == INTERVAL:
             last = _last(first, last, step.expression, kind, "epoch_us")
             return Value(call(c.name, first, last, step.expression), array_of(kind))

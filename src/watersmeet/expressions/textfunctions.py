@@ -83,8 +83,8 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "bit_length": [signature("text", "int", "strlen(a0) * 8"), signature("bytea", "int", "octet_length(a0) * 8")],
     "btrim": [signature("text", "text", "trim(a0, ' ')"), signature("text text", "text", "trim(a0, a1)")],
     "char_length": [_LENGTH[0]], "character_length": [_LENGTH[0]], "length": _LENGTH,
-    "convert_from": [signature("bytea text", "text", "decode(a0)")], "convert_to": [signature("text text", "bytea",
-    "encode(a0)")],
+    "convert_from": [signature("bytea text", "text", "decode(a0)")],
+    "convert_to": [signature("text text", "bytea", "encode(a0)")],
     "initcap": [signature("text", "text", "array_to_string(list_transform(regexp_extract_all(lower(a0), "
                           "'[\\pL\\pN]+|[^\\pL\\pN]+'), lambda _w: upper(_w[1]) || _w[2:]), '')")],
     "left": [signature("text int", "text", "left(a0, a1)")], "right": [signature("text int", "text", "right(a0, a1)")],
@@ -284,10 +284,20 @@ def _hmac(c: FunctionCall) -> Value:
 
 _TEXTS: Final = SqlType("array", element=VARCHAR)
 
+
+def _in_encoding(c: FunctionCall) -> Value:
+    """convert_to, convert_from. Raises FEATURE_NOT_SUPPORTED for another encoding than UTF-8."""
+    encoding = c.text(1, example="UTF8", what="an encoding")
+    if encoding.upper().replace("-", "") not in ("UTF8", "UNICODE"):
+        raise c.not_supported(f"the encoding {encoding} in {c.name}", hint="Texts are in UTF8.")
+    return _BY_SIGNATURE[c.name](c)
+
+
 TEXT_FUNCTIONS: Final[dict[str, Builder]] = {
     **_BY_SIGNATURE, "array_join": counted(_array_to_string, 2, 3), "array_to_string": counted(_array_to_string, 2, 3),
     "concat": at_least(_concat, 1), "concat_ws": at_least(_concat_ws, 2), "format": at_least(_format, 1),
     "decode": counted(_decode, 2), "encode": counted(_encode, 2), "hmac": counted(_hmac, 3),
+    "convert_from": counted(_in_encoding, 2), "convert_to": counted(_in_encoding, 2),
     "quote_literal": counted(_quote_literal, 1), "quote_nullable": counted(_quote_nullable, 1),
 }  # fmt: skip
 

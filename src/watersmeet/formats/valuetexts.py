@@ -27,7 +27,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.system import duckdbs
 from watersmeet.system.duckdbs import JSON_BLANKS
 from watersmeet.values.packing import offsets
-from watersmeet.values.times import DAY_US, with_offset_sql
+from watersmeet.values.times import DAY_US, SECOND_US, UTC, shown_offset, with_offset_sql
 from watersmeet.values.types import Field, SqlType
 
 NumericForm = Literal["string", "number"]
@@ -504,3 +504,20 @@ def _checked(texts: pa.Array, column: pa.Array, kind: SqlType) -> Converted:
         return Converted(column)
     bad = pc.and_(pc.is_valid(texts), pc.is_null(column))
     return Converted(column, bad.to_numpy(zero_copy_only=False))
+
+
+def local_times(moments: pa.Array) -> tuple[pa.Array, pa.Array | str]:
+    """The local times (timestamps) of timestamptz in the zone of their Arrow type, and the texts of their offsets; the
+    infinities stay as they are.
+    """
+    in_utc = moments.cast(pa.timestamp("us", UTC)).cast(pa.timestamp("us"))
+    if moments.type.tz in (None, UTC):
+        return in_utc, "+00"
+    numbers = in_utc.cast(pa.int64())
+    limit = np.iinfo(np.int64).max
+    infinite = pc.is_in(numbers, pa.array([limit, -limit]))
+    local = pc.local_timestamp(pc.if_else(infinite, pa.scalar(0, moments.type), moments))
+    local = pc.if_else(infinite, in_utc, local)
+    differences = pc.subtract(local.cast(pa.int64()), numbers).dictionary_encode()
+    texts = [shown_offset(d // SECOND_US) for d in differences.dictionary.to_pylist()]
+    return local, pa.array(texts, pa.large_string()).take(differences.indices)

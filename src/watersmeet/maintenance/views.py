@@ -222,6 +222,7 @@ def bind_running(
         sql=statement.sql,
         dialect=session.dialect,
         path=session.catalog.path,
+        zone=session.catalog.zone,
         depends_on=bound.depends_on,
         functions=bound.functions,
         watermarks=watermarks_of(tree),

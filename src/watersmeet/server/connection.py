@@ -17,7 +17,7 @@ from typing import IO, Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from watersmeet.database.sessions.result import Result, Running
+from watersmeet.database.sessions.result import Result, Running, in_zone
 from watersmeet.database.sessions.variables import APPLICATION
 from watersmeet.errors import Error, error
 from watersmeet.server import messages
@@ -447,7 +447,7 @@ class Connection:
         assert result.running is not None
 
         def encode(rows: pa.Table) -> bytes:
-            return b"".join(data_rows(rows, result.columns, formats))
+            return b"".join(data_rows(in_zone(rows, result.zone), result.columns, formats))
 
         total = await self._follow(result.running, encode, formats)
         self._wire.tell(messages.command_complete(complete_tag(result, total)))

@@ -24,7 +24,7 @@ from watersmeet.database.sessions.result import Interval
 from watersmeet.dialects.statements.preparing import Parameter
 from watersmeet.dialects.tree.queries import literal_of
 from watersmeet.errors import Error, error
-from watersmeet.formats.valuetexts import spaced
+from watersmeet.formats.valuetexts import local_times, spaced
 from watersmeet.server.messages import Body, decoded
 from watersmeet.server.oids import TEXT, oid_of, sql_type
 from watersmeet.session.statements.preparing import literal
@@ -71,8 +71,8 @@ def texts(values: pa.Array, kind: SqlType) -> pa.Array:
         case "timestamp":
             return _dated(values, _short_seconds(values.cast(_STRING)))
         case "timestamptz":
-            local = values.cast(pa.timestamp("us"))
-            return _dated(local, _short_seconds(local.cast(_STRING)), "+00")
+            local, zone = local_times(values)
+            return _dated(local, _short_seconds(local.cast(_STRING)), zone)
         case "interval":
             return _intervals(values)
         case "array" | "map":
@@ -142,9 +142,9 @@ def _short_seconds(values: pa.Array) -> pa.Array:
     return pc.if_else(whole, cut, _replaced(values, r"(\.\d*?)0+$", r"\1"))
 
 
-def _dated(values: pa.Array, found: pa.Array, zone: str = "") -> pa.Array:
+def _dated(values: pa.Array, found: pa.Array, zone: pa.Array | str = "") -> pa.Array:
     """The texts of dates with their zone, with `BC` for years before 1, and of the infinities."""
-    shown = _glued(found, zone) if zone else found
+    shown = found if isinstance(zone, str) and not zone else _glued(found, zone)
     width = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
     numbers = values.cast(width)
     first = _BEFORE_CHRIST if width == pa.int32() else _BEFORE_CHRIST * 86_400_000_000
@@ -158,12 +158,12 @@ def _dated(values: pa.Array, found: pa.Array, zone: str = "") -> pa.Array:
     return pc.if_else(pc.equal(numbers, -int(limits.max)), pa.scalar("-infinity", _STRING), shown)
 
 
-def _early(values: pa.Array, zone: str) -> pa.Array:
+def _early(values: pa.Array, zone: pa.Array | str) -> pa.Array:
     """The texts of moments before the year 1 as PostgreSQL writes them: the year 0 is 1 BC."""
     years = pc.subtract(1, pc.year(values)).cast(_STRING)
     rest = _replaced(values.cast(_STRING), r"^-?\d+(-\d\d-\d\d)", r"\1")
     rest = _short_seconds(rest) if not pa.types.is_date32(values.type) else rest
-    return _glued(pc.utf8_lpad(years, 4, "0"), rest, f"{zone} BC")
+    return _glued(pc.utf8_lpad(years, 4, "0"), rest, zone, " BC")
 
 
 def interval_parts(values: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

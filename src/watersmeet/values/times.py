@@ -78,6 +78,13 @@ _DAY: Final = r"\s*[0-9]+[-/. \\][0-9]{1,2}[-/. \\][0-9]{1,2}\s*"
 _TIME: Final = r"[0-9][ T]\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]*)?)?\s*$"
 
 
+#: Matches texts of local times, which have no zone, in Python and DuckDB.
+WITHOUT_ZONE: Final = rf"^{_DAY}$|{_TIME}"
+
+#: The zone of sessions and views that have set no other.
+UTC: Final = "UTC"
+
+
 def is_zone_name(text: str) -> bool:
     """Whether a text has the form of a name of the time zone database."""
     return _NAMED.fullmatch(text) is not None
@@ -129,6 +136,13 @@ def _found(name: str, values: Mapping[int, str]) -> str:
 def _offset_text(seconds: int) -> str:
     minutes = abs(seconds) // 60
     return f"{'-' if seconds < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def shown_offset(seconds: int) -> str:
+    """An offset in PostgreSQL's form, `+05:30`: with minutes and seconds only where they are not 0."""
+    hours, rest = divmod(abs(seconds), 3600)
+    minutes = f":{rest // 60:02}" if rest else ""
+    return f"{'-' if seconds < 0 else '+'}{hours:02}{minutes}{f':{rest % 60:02}' if rest % 60 else ''}"
 
 
 SECOND_US: Final = 1_000_000

@@ -4,6 +4,7 @@ type in expressions. Event times and timestamps are microseconds; `timestamptz` 
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from dataclasses import dataclass, field, replace
@@ -284,6 +285,21 @@ def uuid_text(written: str) -> str | None:
     if _UUID_DIGITS.fullmatch(digits) is None:
         return None
     return str(uuid.UUID(hex=digits.replace("-", "")))
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is JSON by RFC 8259; DuckDB also accepts a comma before a closing bracket."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(word)  # NaN and Infinity
+
+    try:
+        json.loads(text, strict=False, parse_constant=refuse)
+    except ValueError:
+        return False
+    except RecursionError:  # it is deep, and DuckDB has read it
+        return True
+    return True
 
 
 def is_json_too_deep(text: str) -> bool:

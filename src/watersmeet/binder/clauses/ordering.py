@@ -24,9 +24,20 @@ from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
 from watersmeet.expressions.calls import constant_of
 from watersmeet.expressions.casts import cast, unify
-from watersmeet.expressions.context import Context, Value, duckdb_cast, fill, first_line, number, ranked, string
+from watersmeet.expressions.clock import check_elapsed
+from watersmeet.expressions.context import (
+    Context,
+    Value,
+    duckdb_cast,
+    fill,
+    first_line,
+    is_utc,
+    number,
+    ranked,
+    string,
+)
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, INTERVAL, VARCHAR
+from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, INTERVAL, TIMESTAMPTZ, VARCHAR
 
 _NO_EFFECT: Final = "ORDER BY without LIMIT has no effect in a view; order the rows when you read it"
 _UNORDERED: Final = ("jsonb", "array", "struct", "map")
@@ -347,6 +358,8 @@ class Windows:
             positive = ctx.constant(exp.GT(this=gap.finish().expression, expression=least))
         except duckdb.Error:
             positive = None
+        if time.type == TIMESTAMPTZ and not is_utc():
+            check_elapsed(gap.finish().expression, "the gap of a session", ctx, node.args["gap"])
         if not positive:
             raise ctx.error("INVALID_VALUE", "the gap of a session must be a positive constant", node.args["gap"])
         key = (partition, time, gap.finish())
@@ -611,6 +624,11 @@ def _range(
     value, *bounds = [v.finish() for v in settled]
     low = bounds.pop(0) if start.distance is not None else None
     high = bounds.pop(0) if end.distance is not None else None
+    if ctx.batch and value.type == TIMESTAMPTZ and not is_utc():
+        for bound in (start, end):
+            if bound.distance is not None:
+                distance = bind_value(bound.distance, ctx).finish().expression
+                check_elapsed(distance, "a frame of a query", ctx, bound.distance)
     if ctx.batch:
         before, after = (None if b.distance is None else bind_value(b.distance, ctx).finish() for b in (start, end))
         first, last = (None if b.unbounded else b.side for b in (start, end))

@@ -177,7 +177,8 @@ class Session:
             catalog = self.transaction.definitions.seen(catalog)
         if self.view is not None:
             return catalog.seen_by(self.view)
-        return replace(catalog, path=self.path_in(catalog), granted=self._granted(catalog))
+        granted = self._granted(catalog)
+        return replace(catalog, path=self.path_in(catalog), zone=self.variables.zone, granted=granted)
 
     @property
     def rights(self) -> Rights:

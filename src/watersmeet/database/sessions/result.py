@@ -6,7 +6,7 @@
 | numeric | decimal.Decimal |
 | varchar, bytea | str, bytes |
 | date, time, timestamp | datetime.date, datetime.time, datetime.datetime without zone |
-| timestamptz | datetime.datetime in UTC |
+| timestamptz | datetime.datetime in the zone of the session |
 | interval | Interval, a datetime.timedelta that also has months | | jsonb | the result of json.loads | | arrays,
 structs | list, dict | | NULL | None |
 """
@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol, Self
 import pyarrow as pa
 
 from watersmeet.errors import error
+from watersmeet.values.times import UTC
 from watersmeet.values.types import BIGINT, NUMERIC, VARCHAR, Field, Origin, Schema, SqlType, arrow_schema
 
 
@@ -70,7 +71,8 @@ class Result:
 
     command: its first words, such as `SELECT` or `CREATE TABLE`. columns, table: the rows; None if it returns no rows.
     rowcount: the number of returned or changed rows; -1 if it has no meaning. running: set for a query that runs until
-    it is stopped. origins: for each column the relation's column that it shows unchanged; empty if unknown.
+    it is stopped. origins: for each column the relation's column that it shows unchanged; empty if unknown. zone: the
+    time zone of the session, in which the rows of a running query are shown.
     """
 
     command: str
@@ -80,6 +82,7 @@ class Result:
     notices: tuple[str, ...] = field(default=())
     running: Running | None = None
     origins: tuple[Origin | None, ...] = ()
+    zone: str = UTC
 
 
 def rows_result(command: str, columns: Schema, table: pa.Table, origins: tuple[Origin | None, ...] = ()) -> Result:
@@ -171,7 +174,7 @@ def _converter(kind: SqlType) -> Callable[[Any], Any] | None:
     if kind == NUMERIC:
         return _shortest
     if kind.name == "timestamptz":
-        return _utc
+        return _zoned
     if kind.name == "interval":
         return _interval
     if kind.name in ("json", "jsonb"):
@@ -216,8 +219,30 @@ def _json(text: str) -> Any:
         ) from None
 
 
-def _utc(value: dt.datetime) -> dt.datetime:
-    return value.astimezone(dt.UTC)
+def _zoned(value: dt.datetime) -> dt.datetime:
+    """A moment in UTC, or in the zone of its column."""
+    return value.astimezone(dt.UTC) if str(value.tzinfo) in (UTC, "None") else value
+
+
+def in_zone(table: pa.Table, zone: str) -> pa.Table:
+    """The rows with every timestamptz in a time zone, for its readers."""
+    if zone == UTC or table is None:
+        return table
+    schema = pa.schema([f.with_type(_type_in(f.type, zone)) for f in table.schema])
+    return table if schema == table.schema else table.cast(schema)
+
+
+def _type_in(kind: pa.DataType, zone: str) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return kind if kind.tz is None else pa.timestamp(kind.unit, zone)
+    if pa.types.is_map(kind):
+        return pa.map_(_type_in(kind.key_type, zone), _type_in(kind.item_type, zone))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        field = kind.value_field.with_type(_type_in(kind.value_type, zone))
+        return pa.list_(field) if pa.types.is_list(kind) else pa.large_list(field)
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_type_in(f.type, zone)) for f in kind])
+    return kind
 
 
 def _interval(value: Any) -> Interval:

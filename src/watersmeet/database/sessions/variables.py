@@ -6,18 +6,22 @@ Variables of a dialect are part of its `Language`.
 from __future__ import annotations
 
 import re
+import zoneinfo
 from collections.abc import Mapping
 from decimal import Decimal
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
+from watersmeet.algebra.scalars import ORACLE
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.dialects.registry import language_named, registered
+from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
 from watersmeet.values import DEFAULT_DIALECT, DIALECTS
+from watersmeet.values.times import UTC, is_zone_name
 
 #: The variables with the SQL dialect and with the name of the client's program.
 DIALECT: Final = "dialect"
@@ -54,7 +58,6 @@ _SHARED: Final = (
         "UTC",
         "Zone in which timestamptz values are shown and computed.",
         effect=True,
-        choices=("utc", "etc/utc", "gmt", "+00:00", "0"),
     ),
 )
 
@@ -100,6 +103,8 @@ class Variables:
                     "INVALID_PARAMETER", "there is no default dialect", hint="Name one: " + ", ".join(DIALECTS) + "."
                 )
             self._values.pop(variable.name, None)
+        elif variable.name == "timezone":
+            self._values[variable.name] = _zone(value, language_named(self._values[DIALECT]).semantics)
         else:
             self._values[variable.name] = _checked(variable, value)
         return variable
@@ -112,6 +117,13 @@ class Variables:
     def set_isolation(self, level: str) -> None:
         """Sets the level of transactions that name none."""
         self._values[ISOLATION] = level
+
+    @property
+    def zone(self) -> str:
+        """The time zone of the session by its canonical name; `UTC` in dialects without session zones."""
+        zone = self._values.get("timezone", UTC)
+        named = zone.lower() not in _UTC_NAMES and language_named(self._values[DIALECT]).semantics.session_zones
+        return zone if named else UTC
 
     def saved(self) -> dict[str, str]:
         """The current values, for `restore`."""
@@ -154,6 +166,38 @@ class Variables:
         """The value of a variable for display; passwords are hidden. Raises UNDEFINED_OBJECT."""
         value = self.get(name)
         return "***" if value and self.named(name).secret else value
+
+
+#: Other spellings of UTC.
+_UTC_NAMES: Final = ("utc", "etc/utc", "gmt", "+00:00", "0", "local")
+
+
+@cache
+def _zones() -> dict[str, str]:
+    """The zones of the time zone database that Python and DuckDB know, by their names in lower case."""
+    known = ORACLE.constant("(SELECT list(name) FROM pg_timezone_names())")
+    return {n.lower(): n for n in zoneinfo.available_timezones().intersection(known) if is_zone_name(n)}
+
+
+def _zone(value: str, semantics: Semantics) -> str:
+    """The canonical name of a zone. Raises INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
+    lowered = value.strip().lower()
+    if lowered in _UTC_NAMES:
+        return value
+    if not semantics.session_zones:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f'time zone "{value}" is not supported',
+            hint="Sessions are in UTC in this dialect.",
+        )
+    if lowered not in _zones():
+        raise error(
+            "INVALID_PARAMETER",
+            f'invalid value for parameter "timezone": "{value}"',
+            hint=did_you_mean(value, _zones().values())
+            or "Write a name of the time zone database, such as 'Europe/Berlin'.",
+        )
+    return _zones()[lowered]
 
 
 def find(name: str) -> Variable:
@@ -205,12 +249,6 @@ def _checked(variable: Variable, value: str) -> str:
             raise error("INVALID_PARAMETER", f"{variable.name} is at least {variable.least}, not {number}")
         return str(number)
     if variable.choices and lowered not in variable.choices:
-        if variable.name == "timezone":
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f'time zone "{value}" is not supported',
-                hint="Sessions are in UTC. Use AT TIME ZONE to see a value in another zone.",
-            )
         raise error(
             "INVALID_PARAMETER",
             f'{variable.name} can\'t be "{value}"',

@@ -5,6 +5,7 @@ RisingWave, "CREATE FUNCTION", "SQL UDFs", "CREATE SINK", "Sink data from Rising
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, cast, get_args
 
@@ -33,6 +34,10 @@ _AFTER_A_COLUMN: Final = frozenset({
 })  # fmt: skip
 
 _FORMS: Final = ("plain", "upsert", "debezium")
+
+#: A letter, and an interval of one whole number and a unit.
+_LETTER: Final = re.compile(r"[A-Za-z]")
+_LENGTH: Final = re.compile(r"-?[0-9]+\s*[A-Za-z]+")
 
 #: The encodings that have another name in the catalog.
 _RENAMED_ENCODINGS: Final = {"text": "string"}
@@ -250,15 +255,15 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             return partition, made
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
-            """Reads an interval; sqlglot would cut a text of ISO 8601 into a number and a unit, and read the column
-            in `interval + x` and `ORDER BY interval DESC` as an interval.
+            """Reads an interval; of a text with more than a number and a unit, sqlglot would drop the rest, and it would
+            read the column in `interval + x` and `ORDER BY interval DESC` as an interval.
             """
             text = self._next
             if text is not None and text.token_type in _AFTER_A_COLUMN:
                 return None
             found = super()._parse_interval(require_interval, parse_function_unit)
             written = text.text.strip() if text is not None and text.token_type == TokenType.STRING else ""
-            if isinstance(found, exp.Interval) and written.startswith("P"):
+            if isinstance(found, exp.Interval) and _LETTER.search(written) and not _LENGTH.fullmatch(written):
                 found.set("this", exp.Literal.string(written))
                 found.set("unit", None)
             return found

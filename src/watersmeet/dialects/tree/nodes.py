@@ -299,6 +299,21 @@ class Marking:
         found: exp.Expression | None = super()._parse_bracket(before)  # type: ignore[misc]
         return this if found is before else found
 
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> Any:
+        """Reads `type 'text'`, also with a cast, as in `date '2024-01-01'::timestamp`, which sqlglot would apply to the
+        text.
+        """
+        parser: Any = self
+        index, first = parser._index, parser._curr
+        if first is not None and first.token_type in parser.TYPE_TOKENS and first.token_type != TokenType.INTERVAL:
+            kind = parser._parse_types(check_func=True, allow_identifiers=False)
+            at_text = parser._curr is not None and parser._curr.token_type == TokenType.STRING
+            if isinstance(kind, exp.DataType) and at_text and kind.this not in parser.TYPE_LITERAL_PARSERS:
+                made = parser.expression(exp.Cast(this=parser._parse_primary(), to=kind))
+                return parser._parse_column_ops(made)
+            parser._retreat(index)
+        return super()._parse_type(parse_interval, fallback_to_identifier)  # type: ignore[misc]
+
     def _parse_in(self, this: exp.Expression | None, *arguments: Any, **more: Any) -> exp.In:
         """Reads IN, also with the rows of VALUES."""
         found: exp.In = super()._parse_in(this, *arguments, **more)  # type: ignore[misc]

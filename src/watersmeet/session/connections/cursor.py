@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, Self
 
 import pyarrow as pa
 
-from watersmeet.database.sessions.result import Result, Running, python_rows
+from watersmeet.database.sessions.result import Result, Running, in_zone, python_rows
 from watersmeet.errors import error
 from watersmeet.values.types import SqlType
 
@@ -236,7 +236,8 @@ class Cursor:
             raise error("CONNECTION_CLOSED", "the cursor is closed")
         if self._running is not None:
             if self._taken == self._given.num_rows:
-                self._given, self._taken = self._running.rows(), 0
+                assert self._result is not None
+                self._given, self._taken = in_zone(self._running.rows(), self._result.zone), 0
             return self._given
         if self._result is None or self._result.table is None:
             raise error("NO_RESULT", "the last statement returned no rows to fetch")

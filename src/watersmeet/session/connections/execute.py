@@ -17,7 +17,7 @@ from watersmeet.database.definitions import keeping_grants
 from watersmeet.database.filling import fill_together, forget_joint
 from watersmeet.database.reading import failed_query, runs_on
 from watersmeet.database.sessions.context import JointFill, Nested, Session, check_statement
-from watersmeet.database.sessions.result import Result
+from watersmeet.database.sessions.result import Result, in_zone
 from watersmeet.database.sessions.snapshots import begin_statement
 from watersmeet.database.transaction import Transaction
 from watersmeet.database.writing import write_pending
@@ -43,7 +43,7 @@ def execute(session: Session, text: str, parameters: Sequence[Any], lock: thread
         statements = _parsed(session, text, parameters)
         session.notices.clear()
         results = list(together(session, statements, lock, lambda s: [_run(session, s, lock)]))
-        return replace(results[-1] if results else Result(""), notices=tuple(session.notices))
+        return _shown(session, results[-1] if results else Result(""))
 
 
 def execute_each(
@@ -244,7 +244,13 @@ def execute_statement(session: Session, statement: st.Statement, lock: threading
     session.notices.clear()
     with session.numbered():
         result = _run(session, statement, lock)
-    return replace(result, notices=tuple(session.notices))
+    return _shown(session, result)
+
+
+def _shown(session: Session, result: Result) -> Result:
+    """The result with the notices, and with times in the zone of the session."""
+    zone = session.variables.zone
+    return replace(result, table=in_zone(result.table, zone), zone=zone, notices=tuple(session.notices))
 
 
 def commit_whole(session: Session, lock: threading.RLock) -> None:

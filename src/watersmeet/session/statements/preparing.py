@@ -161,7 +161,8 @@ def seen(session: Session) -> Hashable:
     transaction = session.transaction
     if transaction is not None and transaction.definitions:
         return None
-    return session.database.catalog.version, session.dialect, session.variables.get("search_path")
+    variables = session.variables
+    return session.database.catalog.version, session.dialect, variables.get("search_path"), variables.zone
 
 
 def prepared_named(session: Session, name: str) -> Prepared:

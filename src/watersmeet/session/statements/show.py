@@ -53,7 +53,7 @@ from watersmeet.session.status import database_status, memory_status, receiving_
 from watersmeet.store import retention
 from watersmeet.store.retention import changed_bytes
 from watersmeet.system.threads import running_workers
-from watersmeet.values.times import length_text
+from watersmeet.values.times import UTC, length_text
 from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, Schema
 
 #: RisingWave's lists that are always empty in Watersmeet.
@@ -585,7 +585,8 @@ def _create(session: Session, statement: Show) -> Result:
 
 def create_text(catalog: Catalog, relation: Relation) -> str:
     """The statement that created a relation. Passwords of external systems are hidden."""
-    return relation.sql + _called_now(catalog, relation)
+    zone = "" if relation.zone == UTC else f" /* computed in the time zone {relation.zone} */"
+    return relation.sql + zone + _called_now(catalog, relation)
 
 
 def _called_now(catalog: Catalog, view: Relation) -> str:

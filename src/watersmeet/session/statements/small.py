@@ -41,6 +41,7 @@ from watersmeet.store.changes import quoted
 from watersmeet.unparsing.pushdown import constant_value, negated
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.declaredtypes import Declared
+from watersmeet.values.times import UTC
 from watersmeet.values.types import NUMERIC, Field, Schema, SqlType
 
 #: The longest text of which the plan is kept, and the number of plans.
@@ -379,7 +380,7 @@ def _prepared_key(prepared: Prepared) -> Hashable:
 def _whole_key(session: Session, key: Hashable) -> Hashable:
     """A key with all that determines how a statement is read, besides the catalog."""
     variables = session.variables
-    return key, session.dialect, variables.get("search_path"), session.role, session.user
+    return key, session.dialect, variables.get("search_path"), variables.zone, session.role, session.user
 
 
 class _Constants:
@@ -443,11 +444,13 @@ def _literal_value(node: exp.Expression) -> object:
 def _plan_of_prepared(session: Session, prepared: Prepared) -> Plan | None:
     assert prepared.statement is not None
     if isinstance(prepared.statement, Select):
-        return _lookup_of_prepared(session, prepared)
+        return _lookup_of_prepared(session, prepared) if session.variables.zone == UTC else None
     return _plan_of(session, prepared.statement, _Marks(prepared))
 
 
 def _plan_of(session: Session, statement: Statement, sources: _Constants | _Marks) -> Plan | None:
+    if session.variables.zone != UTC:
+        return None  # plans read and write times in UTC
     try:
         if isinstance(statement, Insert):
             return _insert_plan(session, statement, sources)
