@@ -234,11 +234,8 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
         return _struct(value, target, ctx, node)
     if not has_cast(source, target):
         raise _cannot(source, target, ctx, node)
-    if (
-        source.element is not None
-        and target.element is not None
-        and (common_type([source, target]) is None or not (is_utc() or has_no_time(source)))
-    ):
+    alike = common_type([source, target]) is not None and (is_utc() or has_no_time(source))
+    if source.element is not None and target.element is not None and not alike:
         return _elements(value, target.element, ctx, node)
     source_family, target_family = family(source), family(target)
     if target == VARCHAR:
