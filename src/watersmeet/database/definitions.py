@@ -62,7 +62,6 @@ from watersmeet.dialects.tree.definitions import (
 from watersmeet.dialects.tree.statements import Name, SetVariable, Statement
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Span, did_you_mean
-from watersmeet.values.times import UTC
 from watersmeet.values.types import Field, Schema
 
 #: The entry of `search_path` for a schema with the user's name, which Watersmeet never has.
@@ -291,7 +290,7 @@ def new_relation(session: Session, statement: Create, kind: type[R], columns: Sc
     Plaintext secrets of the statement are replaced by references.
     """
     if issubclass(kind, MaterializedView):
-        fields.setdefault("most_join_rows", most_join_rows(session.variables))
+        fields = {"most_join_rows": most_join_rows(session.variables), "zone": session.catalog.zone, **fields}
     relation = kind(
         session.catalog.new_id(kind),
         fields.pop("name", statement.name),
@@ -300,7 +299,6 @@ def new_relation(session: Session, statement: Create, kind: type[R], columns: Sc
         dialect=session.dialect,
         schema=schema_for(session, statement),
         path=session.catalog.path,
-        zone=session.catalog.zone if issubclass(kind, MaterializedView) else UTC,
         known={} if session.view is None else session.view.known,
         **fields,
     )

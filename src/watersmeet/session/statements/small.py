@@ -356,7 +356,8 @@ class Plans:
         return None if found is None or found[0] is not session.database.catalog else found[1]
 
     def _note(self, session: Session, key: Hashable, make: Callable[[], Plan | None]) -> None:
-        if session.transaction is not None and session.transaction.definitions:
+        is_local = session.variables.zone != UTC  # plans read and write times in UTC
+        if is_local or (session.transaction is not None and session.transaction.definitions):
             return
         whole, catalog = _whole_key(session, key), session.database.catalog
         known = self._known.get(whole)
@@ -444,13 +445,11 @@ def _literal_value(node: exp.Expression) -> object:
 def _plan_of_prepared(session: Session, prepared: Prepared) -> Plan | None:
     assert prepared.statement is not None
     if isinstance(prepared.statement, Select):
-        return _lookup_of_prepared(session, prepared) if session.variables.zone == UTC else None
+        return _lookup_of_prepared(session, prepared)
     return _plan_of(session, prepared.statement, _Marks(prepared))
 
 
 def _plan_of(session: Session, statement: Statement, sources: _Constants | _Marks) -> Plan | None:
-    if session.variables.zone != UTC:
-        return None  # plans read and write times in UTC
     try:
         if isinstance(statement, Insert):
             return _insert_plan(session, statement, sources)
