@@ -255,8 +255,8 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             return partition, made
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
-            """Reads an interval; of a text with more than a number and a unit, sqlglot would drop the rest, and it would
-            read the column in `interval + x` and `ORDER BY interval DESC` as an interval.
+            """Reads an interval; of a text with more than a number and a unit, sqlglot would drop the rest, and it
+            would read the column in `interval + x` and `ORDER BY interval DESC` as an interval.
             """
             text = self._next
             if text is not None and text.token_type in _AFTER_A_COLUMN:
