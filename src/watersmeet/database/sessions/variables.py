@@ -125,6 +125,11 @@ class Variables:
         named = zone.lower() not in _UTC_NAMES and language_named(self._values[DIALECT]).semantics.session_zones
         return zone if named else UTC
 
+    @property
+    def is_utc(self) -> bool:
+        """Whether the session is in UTC, in which plans of small statements read and write times."""
+        return self.zone == UTC
+
     def saved(self) -> dict[str, str]:
         """The current values, for `restore`."""
         return dict(self._values)

@@ -41,7 +41,6 @@ from watersmeet.store.changes import quoted
 from watersmeet.unparsing.pushdown import constant_value, negated
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.declaredtypes import Declared
-from watersmeet.values.times import UTC
 from watersmeet.values.types import NUMERIC, Field, Schema, SqlType
 
 #: The longest text of which the plan is kept, and the number of plans.
@@ -356,8 +355,7 @@ class Plans:
         return None if found is None or found[0] is not session.database.catalog else found[1]
 
     def _note(self, session: Session, key: Hashable, make: Callable[[], Plan | None]) -> None:
-        is_local = session.variables.zone != UTC  # plans read and write times in UTC
-        if is_local or (session.transaction is not None and session.transaction.definitions):
+        if not session.variables.is_utc or (session.transaction is not None and session.transaction.definitions):
             return
         whole, catalog = _whole_key(session, key), session.database.catalog
         known = self._known.get(whole)
