@@ -151,21 +151,6 @@ def test_drop(kind):
     ("text", "error"),
     [
         (
-            "CREATE TABLE t (a foo)",
-            (
-                'error[UNDEFINED_OBJECT] 42704: type "foo" does not exist\n'
-                "LINE 1: CREATE TABLE t (a foo)\n                          ^^^"
-            ),
-        ),
-        (
-            "CREATE TABLE t (a interger)",
-            (
-                'error[UNDEFINED_OBJECT] 42704: type "interger" does not exist\n'
-                "LINE 1: CREATE TABLE t (a interger)\n                          ^^^^^^^^\n"
-                'hint: Did you mean "integer" or "interval"?'
-            ),
-        ),
-        (
             "CREATE TABLE t (a money)",
             (
                 "error[FEATURE_NOT_SUPPORTED] 0A000: type money is not supported\n"

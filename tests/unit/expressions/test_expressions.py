@@ -419,7 +419,6 @@ def test_what_changes_by_itself_is_refused_in_a_view_only(text):
     [
         "getenv('HOME')",
         "read_text('/etc/passwd')",
-        "nextval('s')",
         "current_setting('x')",
         "write_log('x')",
         "getvariable('x')",

@@ -35,6 +35,13 @@ def test_written_rows_have_labels(run, fails):
     assert run("UPDATE t SET m = 'calm' WHERE id = 4 RETURNING m, ms") == [("calm", None)]
 
 
+def test_types_that_do_not_exist(fails):
+    refused = fails("CREATE TABLE t (a interger)")
+    assert (refused.condition, refused.message) == ("UNDEFINED_OBJECT", 'type "interger" does not exist')
+    assert refused.hint == 'Did you mean "integer" or "interval"?'
+    assert fails("CREATE TABLE t (a foo[])").message == 'type "foo" does not exist'
+
+
 @pytest.mark.usefixtures("moods")
 def test_order(run, fails):
     assert run("SELECT id FROM t ORDER BY m") == [(2,), (3,), (1,), (4,)]

@@ -292,14 +292,6 @@ def test_files(content, tmp_path):
             ),
         ),
         (
-            "SELECT id FROM s",
-            (
-                'error[FEATURE_NOT_SUPPORTED] 0A000: source "s" can\'t be read by a query\n'
-                "LINE 1: SELECT id FROM s\n                       ^\nhint: Create a materialized view over "
-                "it and read that."
-            ),
-        ),
-        (
             "SELECT id AS z FROM a ORDER BY z + 1",
             (
                 'error[UNDEFINED_COLUMN] 42703: column "z" does not exist\n'

@@ -197,7 +197,7 @@ class _Call:
     def _keys(self, node: exp.Expression, relation: Relation) -> list[exp.Expression]:
         node = node.unnest()
         is_tuple = isinstance(node, exp.Tuple) or (
-            isinstance(node, exp.Anonymous) and str(node.this).lower() == "tuple"
+            isinstance(node, exp.Anonymous) and str(node.this).lower() == "$tuple_cast"  # tuple(…)
         )
         keys = list(node.expressions) if is_tuple else [node]
         wanted = relation.key_columns
