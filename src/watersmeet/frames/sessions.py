@@ -136,8 +136,7 @@ def _probe() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     packages = dict(_PACKAGES)
 
     def probe(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import importlib.metadata  # noqa: PLC0415 - it runs in the worker
-        import importlib.util  # noqa: PLC0415
+        import importlib.util  # noqa: PLC0415 - it runs in the worker
 
         import pyarrow as pa  # noqa: PLC0415 - Spark's workers have it: they run this function
 
@@ -147,7 +146,7 @@ def _probe() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
             except ModuleNotFoundError:
                 return False
 
-        version = importlib.metadata.version("watersmeet") if has("watersmeet") else None
+        version = __import__("watersmeet").__version__ if has("watersmeet") else None
         missing = " ".join(package for module, package in packages.items() if not has(module))
         yield pa.RecordBatch.from_pydict({"version": [version], "missing": [missing]})
 
