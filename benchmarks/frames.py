@@ -34,10 +34,15 @@ def main(arguments: list[str]) -> int:
     options.set_defaults(rows=1_000_000, keys=225_000)
     options.add_argument("--join", choices=tuple(CONDITIONS), action="append")
     options.add_argument("--files-per-trigger", type=int, default=3)
+    options.add_argument("--state", choices=("store", "files"), default="store", help="where the join's state is")
+    options.add_argument("--buckets", type=int, default=2, help="as many as cores")
     options = options.parse_args(arguments)
     given = streams(options, lateness_us=LATENESS_US)
     for join in options.join or ("interval-inner", "interval-left", "asof-left"):
-        found = in_own_process("benchmarks.frames", given.left, given.right, options.files_per_trigger, join)
+        found = in_own_process(
+            "benchmarks.frames",
+            *(given.left, given.right, options.files_per_trigger, join, options.state, options.buckets),
+        )
         made = Measured(found["seconds"], tuple(found["check"]))
         asof = join == "asof-left"
         peer = batch(
@@ -72,7 +77,7 @@ def session():
     return spark_session({**OWN_OPERATORS, "spark.sql.execution.arrow.maxRecordsPerBatch": "100000"})
 
 
-def _one(left: str, right: str, files_per_trigger: int, join: str) -> None:
+def _one(left: str, right: str, files_per_trigger: int, join: str, state: str, buckets: int) -> None:
     import duckdb
 
     import watersmeet
@@ -94,7 +99,8 @@ def _one(left: str, right: str, files_per_trigger: int, join: str) -> None:
     }[join]
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        joined = watersmeet.join(stream(left, "l"), stream(right, "r"), on="k", **how)
+        place = {"state": f"{folder}/state"} if state == "files" else {}
+        joined = watersmeet.join(stream(left, "l"), stream(right, "r"), on="k", buckets=buckets, **place, **how)
         query = written(joined, folder)
         seconds = time.perf_counter() - started
         found = (
@@ -103,7 +109,7 @@ def _one(left: str, right: str, files_per_trigger: int, join: str) -> None:
             .fetchone()
         )
         progress = [p for p in query.recentProgress if p.observedMetrics]
-        figures = next(iter(progress[-1].observedMetrics.values())).asDict()
+        figures = next(iter(watersmeet.join_metrics(progress[-1]).values()))
     times = [round(p.durationMs["triggerExecution"] / 1000, 1) for p in progress]
     print(
         json.dumps(
@@ -119,4 +125,4 @@ def _one(left: str, right: str, files_per_trigger: int, join: str) -> None:
 
 
 if __name__ == "__main__":
-    _one(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    _one(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5], int(sys.argv[6]))

@@ -45,9 +45,9 @@ def spark():
             "spark.sql.streaming.stateStore.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         )
+        kept.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+        kept.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     kept.conf.set("spark.sql.shuffle.partitions", "2")
-    kept.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
-    kept.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     kept.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100")
     for name in ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.streaming.noDataMicroBatches.enabled"):
         kept.conf.unset(name)
