@@ -22,6 +22,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from watersmeet.errors import error
 from watersmeet.session.connections.connection import Connection, connect
+from watersmeet.store.changes import quoted
 
 NAME: Final = "watersmeet"
 
@@ -35,7 +36,7 @@ _CHANGE_FIELDS: Final = (
     StructField(COMMIT_TIMESTAMP, TimestampType(), nullable=False),
 )
 
-#: The options, in lower case, and what their values are.
+#: The options, in lower case, with the meanings of their values.
 OPTIONS: Final[Mapping[str, str]] = {
     "database": "the path or URL of the database",
     "path": "the name of the table or materialized view, usually the argument of load",
@@ -96,9 +97,9 @@ class _Asked:
         return connect(self.database, read_only=True, runtime="inprocess")
 
     @property
-    def quoted(self) -> str:
+    def sql(self) -> str:
         """The relation in SQL: a name, or a schema and a name."""
-        return ".".join('"' + part.replace('"', '""') + '"' for part in self.relation.split("."))
+        return ".".join(map(quoted, self.relation.split(".")))
 
 
 def _flag(given: Mapping[str, str], name: str) -> bool:
@@ -127,7 +128,7 @@ class WatersmeetSource(spark.DataSource):  # type: ignore[misc]
     def schema(self) -> StructType:
         asked = _Asked.of(self.options)
         with asked.opened() as connection:
-            found = connection.execute(f"SELECT * FROM {asked.quoted} LIMIT 0").fetch_arrow_table().schema
+            found = connection.execute(f"SELECT * FROM {asked.sql} LIMIT 0").fetch_arrow_table().schema
         fields = [StructField(field.name, _spark_type(field)) for field in found]
         return StructType([*fields, *(_CHANGE_FIELDS if asked.changes else ())])
 
@@ -173,7 +174,7 @@ class _Reader(spark.DataSourceReader):  # type: ignore[misc]
         return [spark.InputPartition(self._commit)]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        names = [_name(field.name) for field in self._schema.fields]
+        names = [quoted(field.name) for field in self._schema.fields]
         yield from _content(self._asked, partition.value, names, to_arrow_schema(self._schema))
 
 
@@ -206,7 +207,7 @@ class _StreamReader(spark.DataSourceStreamReader):  # type: ignore[misc]
         names = [f.name for f in self._schema.fields]
         added = {f.name for f in _CHANGE_FIELDS} if self._asked.changes else set()
         own = pa.schema([f for f in kinds if f.name not in added])
-        for batch in _content(self._asked, end, [_name(n) for n in names if n not in added], own):
+        for batch in _content(self._asked, end, [quoted(n) for n in names if n not in added], own):
             yield _with_change(batch, np.ones(batch.num_rows, np.int64), end, time_us, kinds)
 
     def _changes(self, start: int, end: int, kinds: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -238,7 +239,7 @@ def _newest(connection: Connection) -> dict[str, int]:
 
 def _content(asked: _Asked, commit: int, names: Sequence[str], kinds: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows at a commit. names: the columns in SQL."""
-    sql = f"SELECT {', '.join(names) or '1'} FROM {asked.quoted} FOR SYSTEM_TIME AS OF COMMIT {commit}"
+    sql = f"SELECT {', '.join(names) or '1'} FROM {asked.sql} FOR SYSTEM_TIME AS OF COMMIT {commit}"
     with asked.opened() as connection:
         for batch in connection.execute(sql).fetch_record_batch_reader(_ROWS_PER_BATCH):
             yield _of_kinds(batch.columns[: len(names)], kinds, batch.num_rows)
@@ -266,7 +267,3 @@ def _of_kinds(columns: Sequence[pa.Array], kinds: pa.Schema, rows: int) -> pa.Re
     if not kinds:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     return pa.RecordBatch.from_arrays([c.cast(f.type) for c, f in zip(columns, kinds, strict=True)], schema=kinds)
-
-
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

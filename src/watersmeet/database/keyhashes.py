@@ -1,4 +1,4 @@
-"""What is kept in memory of a table's keys: hashes of all keys that it ever had, and the newest rows of some keys.
+"""The keys of a table in memory: hashes of all keys that it ever had, and the newest rows of some keys.
 
 A hash that is not among them proves that a key is new. A known hash proves nothing, because the row may have been
 deleted, or another key may have the same hash.
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
+from watersmeet.store.changes import RelationChange
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.values.types import arrow_schema
@@ -75,14 +76,11 @@ class KeyHashes:
         head = log.head()
         if self.is_too_large:
             self.upto = head
-        if head - self.upto > _MOST_COMMITS:
+        changes = _later_changes(log, self._relation, self.upto, head)
+        if changes is None:
             return False
-        for number in range(self.upto + 1, head + 1):
-            commit = log.find(number)
-            if commit is None:
-                return False
-            change = commit.relations.get(self._relation.id)
-            for blob in change.blobs if change is not None else ():
+        for change in changes:
+            for blob in change.blobs:
                 self.add(self.hashes(segments.read_change(blob, self._relation.primary_key)[0]))
         self.upto = head
         return True
@@ -113,15 +111,10 @@ class KeyRows:
     def catch_up(self, log: CommitLog, segments: SegmentFiles) -> bool:
         """Adds the rows of later commits. False if this is not possible: it must be begun again."""
         head = log.head()
-        if head - self.upto > _MOST_COMMITS:
+        changes = _later_changes(log, self.relation, self.upto, head)
+        if changes is None:
             return False
-        for number in range(self.upto + 1, head + 1):
-            commit = log.find(number)
-            if commit is None:
-                return False
-            change = commit.relations.get(self.relation.id)
-            if change is None:
-                continue
+        for change in changes:
             if change.inserted_rows + change.deleted_rows > _MOST_ROWS:
                 return False
             found = [segments.read_change(blob) for blob in change.blobs]
@@ -138,6 +131,19 @@ class KeyRows:
         inserted = diff > 0
         self.rows.update((keys[i], None) for i in np.flatnonzero(~inserted).tolist())
         self.rows.update((keys[i], rows.slice(i, 1)) for i in np.flatnonzero(inserted).tolist())
+
+
+def _later_changes(log: CommitLog, relation: Relation, upto: int, head: int) -> list[RelationChange] | None:
+    """The changes of a relation in the commits from `upto` + 1 to `head`; None if commits were deleted, or there are
+    too many.
+    """
+    if head - upto > _MOST_COMMITS:
+        return None
+    commits = [log.find(number) for number in range(upto + 1, head + 1)]
+    if None in commits:
+        return None
+    found = (commit.relations.get(relation.id) for commit in commits if commit is not None)
+    return [change for change in found if change is not None]
 
 
 def _distinct(hashes: Hashes) -> Hashes:

@@ -1,7 +1,7 @@
 """Tasks that carry the package, for workers that don't have it.
 
 Spark's queries of streams can't use the artifacts of a Connect session (Spark 4.1), so the package travels with the
-operators. What runs before it is loaded is pickled by value: it is defined inside functions, and imports nothing of the
+operators. The code that loads it is pickled by value: it is defined inside functions, and imports nothing of the
 package.
 """
 

@@ -1,4 +1,4 @@
-"""What a join needs of the user's Spark session, classic or Spark Connect: only the public API that both have.
+"""The user's Spark session, classic or Spark Connect: its checks and preparation, by the public API of both.
 
 A Connect session has no SparkContext, and its workers may lack the package: a small query asks them.
 """
@@ -21,6 +21,7 @@ import watersmeet
 from watersmeet.errors import error
 from watersmeet.frames.building import refused
 from watersmeet.objectstores import storage
+from watersmeet.runtime.spark.shipping import is_remote
 
 #: The value of `state=` for Spark's state store.
 STORE: Final = "store"
@@ -45,11 +46,6 @@ _PACKAGES: Final = {
 
 #: Whether tasks must carry the package, by session.
 _prepared: Final[weakref.WeakKeyDictionary[SparkSession, bool]] = weakref.WeakKeyDictionary()
-
-
-def is_remote(spark: SparkSession) -> bool:
-    """Whether the session is one of Spark Connect."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def check_state(state: Any) -> None:

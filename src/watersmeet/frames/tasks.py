@@ -32,7 +32,6 @@ from watersmeet.frames.buckets import (
     Cutter,
     Piece,
     Step,
-    Store,
     bodies,
     check_identity,
     check_plan,
@@ -264,7 +263,7 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
         """ids: the key of each bucket in Spark. mark: the watermark of the result."""
         self._shape = shape
         self._mark = mark
-        self._numbers = _numbers(ids)
+        self._numbers = {key: number for number, key in enumerate(ids)}
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._texts = handle.getMapState("texts", "name string", "text string")
@@ -272,7 +271,17 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803, ARG002
         store = SparkStore(self._texts, self._chunks, LocalRuns.of_worker())
-        yield from _step(self._shape, self._numbers.get(int(key[0])), rows, store, self._mark)
+        bucket = self._numbers.get(int(key[0]))
+        if bucket is None:  # the key of this partition, before all buckets
+            check_identity(self._shape, store)
+            return
+        pieces = [
+            Piece(bucket, int(channel), bytes(body))
+            for frame in rows
+            for channel, body in zip(frame["channel"], frame["body"], strict=True)
+        ]
+        for row in changes(run_bucket(self._shape, bucket, pieces, store), self._mark):
+            yield pd.DataFrame([row], columns=CHANGES_SCHEMA.names)
 
     def close(self) -> None:
         pass
@@ -302,34 +311,6 @@ class BucketsAt:
             step = run_bucket(self.shape, bucket, [p for p in found if p.channel != IDENTITY], store)
             store.commit()
             yield pa.RecordBatch.from_pylist(list(changes(step, self.mark)), CHANGES_SCHEMA)
-
-
-def _numbers(ids: Sequence[int]) -> dict[int, int]:
-    """The number of each bucket, by its key in Spark."""
-    return {key: number for number, key in enumerate(ids)}
-
-
-def _step(
-    shape: JoinShape, bucket: int | None, rows: Iterable[pd.DataFrame], store: Store, mark: Watermark
-) -> Iterator[pd.DataFrame]:
-    """The rows of `CHANGES` of one bucket in one micro-batch. bucket: None for the key of a partition, which precedes
-    those of its buckets.
-    """
-    if bucket is None:
-        check_identity(shape, store)
-        return
-    pieces = [
-        Piece(bucket, int(channel), bytes(body))
-        for frame in rows
-        for channel, body in zip(frame["channel"], frame["body"], strict=True)
-    ]
-    yield from frames(run_bucket(shape, bucket, pieces, store), mark)
-
-
-def frames(step: Step, mark: Watermark) -> Iterator[pd.DataFrame]:
-    """The rows of `CHANGES` for a step."""
-    for row in changes(step, mark):
-        yield pd.DataFrame([row], columns=CHANGES_SCHEMA.names)
 
 
 def changes(step: Step, mark: Watermark) -> Iterator[dict[str, Any]]:

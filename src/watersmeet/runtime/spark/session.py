@@ -27,7 +27,7 @@ from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import error
-from watersmeet.runtime.spark.shipping import DAEMON, make_zip, python_path
+from watersmeet.runtime.spark.shipping import DAEMON, is_remote, make_zip, python_path
 from watersmeet.runtime.spark.source import EpochSource
 from watersmeet.runtime.workers import workers_here
 from watersmeet.system.process import cores, make_folder, remove_folder
@@ -145,7 +145,7 @@ def acquire(spark: SparkSession | None, parallelism: int) -> SparkSession:
     process share: with the master of WATERSMEET_MASTER or spark-submit, else local with as many threads as buckets or
     cores. A stopped session is not used again.
     """
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_remote(spark):
         raise error(
             "FEATURE_NOT_SUPPORTED",
             "views can't run in a session of Spark Connect",

@@ -42,6 +42,11 @@ def make_zip(parts: Sequence[str] | None = None) -> Path:
     return path
 
 
+def is_remote(spark: object) -> bool:
+    """Whether a session is one of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
 def python_path(*, local: bool) -> str:
     """The PYTHONPATH of workers: the package's directory, or the zip in an executor's working directory."""
     first = str(PACKAGE.parent) if local else ZIP_NAME
