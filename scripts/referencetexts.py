@@ -240,7 +240,7 @@ STATEMENTS: Final = {
         ("GRANT USAGE ON LANGUAGE", "REVOKE USAGE ON LANGUAGE"),
         ("the right to create functions in a language", f"{_FUNCTIONS}#rights"),
     ),
-    "CREATE SEQUENCE": ("numbers that nobody gets twice", _RW),
+    "CREATE SEQUENCE": ("numbers, each returned once", _RW),
     "CREATE TYPE": ("an enum", _RW),
     "CREATE SUBSCRIPTION": ("stored history", "../SUBSCRIPTIONS.md#risingwaves-subscriptions"),
     "CREATE DICTIONARY": ("a look-up table with a source", f"{_TP}#outside-of-the-database"),

@@ -205,8 +205,8 @@ class ForeignKey:
     """`FOREIGN KEY (columns) REFERENCES table (referenced)`: a row without NULL in its columns has the key of a row of
     the table.
 
-    table: its id. referenced: its columns by their names in the stored data. on_delete, on_update: what happens to the
-    rows that reference a row. deferrable, deferred: as of `Unique`.
+    table: its id. referenced: its columns by their names in the stored data. on_delete, on_update: the action
+    on the rows that reference a row. deferrable, deferred: as of `Unique`.
     """
 
     name: str

@@ -499,7 +499,7 @@ def _parsed(template: str) -> exp.Expression:
 
 
 def checked_enum(item: str, kind: SqlType, depth: int = 0) -> str:
-    """DuckDB SQL for a text, or an array of texts, which raises an error if one is no label of an enum."""
+    """DuckDB SQL for a text, or an array of texts, which raises an error for a text that the enum does not contain."""
     if kind.element is not None:
         inner = checked_enum(f"_e{depth}", kind.element, depth + 1)
         return f"list_transform({item}, lambda _e{depth}: {inner})"

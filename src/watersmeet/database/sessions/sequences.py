@@ -62,8 +62,8 @@ def numbered_columns(relation: Relation, given: Container[str]) -> dict[int, tup
 
 
 def with_numbers(session: Session, row: Row, numbered: Mapping[int, tuple[str, int]]) -> Row | None:
-    """A row with numbers in the places of `numbered_columns`. None if there is none, so that the statement must raise
-    its error.
+    """A row with numbers in the places of `numbered_columns`. None if a sequence has no further number: then the
+    statement must raise its error.
     """
     made = [*row]
     for place, (sequence_id, greatest) in numbered.items():

@@ -75,7 +75,7 @@ def check_own(database: OpenDatabase, transaction: Transaction | None, relation_
 
 
 def changed_since(log: CommitLog, tables: Iterable[str], number: int) -> str | None:
-    """The id of a table that a commit after `number` has changed; None if there is none."""
+    """The id of a table that a commit after `number` has changed, or None."""
     wanted = set(tables)
     for later in range(number + 1, log.head() + 1):
         found = log.read(later).relations.keys() & wanted

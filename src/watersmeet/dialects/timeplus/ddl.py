@@ -87,7 +87,7 @@ _WRITTEN_AT: Final = f"{TIME_COLUMN} is the time at which a row is written, as n
 
 def _without_clock(query: exp.Expression) -> bool:
     """Removes `now64() AS _tp_time` from a query, because rows without a time have the time at which they are written.
-    Returns whether it was there.
+    Returns whether the query contained it.
     """
     items = query.expressions if isinstance(query, exp.Select) else []
     clocks = [

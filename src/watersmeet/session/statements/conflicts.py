@@ -43,7 +43,7 @@ _ROWS, _STORED = "_wm_rows", "_wm_stored"
 
 @dataclass(frozen=True)
 class Resolved:
-    """What an INSERT with ON CONFLICT does: the rows that it inserts, and the old and the new rows that it updates."""
+    """The effect of an INSERT with ON CONFLICT: the inserted rows, and the old and new forms of the updated rows."""
 
     inserted: pa.Table
     old: pa.Table
