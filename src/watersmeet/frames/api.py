@@ -33,8 +33,8 @@ from watersmeet.frames.building import (
     linked,
     refused,
 )
-from watersmeet.frames.byvalue import MapInArrow, carried, carried_processor
 from watersmeet.frames.circuits import appends, duration_us, result_watermark
+from watersmeet.frames.sessions import MapInArrow, carried, carried_processor
 from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, incomparable, result_schema, sql_type, widest
 from watersmeet.frames.tasks import (
     CHANGES,

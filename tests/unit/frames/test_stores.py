@@ -18,7 +18,7 @@ from tests.unit.frames.query import Query
 from tests.unit.frames.test_regular import joined, rows
 
 from watersmeet.errors import Error
-from watersmeet.frames import byvalue, stores
+from watersmeet.frames import sessions, stores
 from watersmeet.frames.buckets import check_plan, run_bucket
 from watersmeet.frames.building import Options
 from watersmeet.frames.circuits import duration_us
@@ -189,7 +189,7 @@ def test_another_number_of_buckets_in_files_is_an_error_of_every_bucket(tmp_path
 def test_tasks_carry_what_they_need(tmp_path):
     """A worker that can't import the package loads it with the operator."""
     query = Query(Options(on="k", how="left"))
-    function = byvalue.carried(Encoder(query.shape, 0, (0, 1), None))
+    function = sessions.carried(Encoder(query.shape, 0, (0, 1), None))
     (tmp_path / "task").write_bytes(cloudpickle.dumps(function))
     code = f"""
 import os, pickle, sys
