@@ -41,7 +41,7 @@ from watersmeet.catalog.roles import PassGrants
 from watersmeet.database.constraints import referenced_columns, references_to
 from watersmeet.database.filling import clear_away, most_join_rows
 from watersmeet.database.secrets import kept
-from watersmeet.database.sessions.context import Session, error_at, sentence, undefined_relation
+from watersmeet.database.sessions.context import Session, depended_on, error_at, undefined_relation
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.sequences import released
 from watersmeet.dialects.registry import COMMON_NAMES, language_named
@@ -263,12 +263,11 @@ def check_view(session: Session, statement: df.CreateView, old: Relation, new: R
         )
     filled = [r for r in catalog.dependents(old.id) if not isinstance(r, View) or isinstance(r, StoppedPump)]
     if filled and not is_same(old, new):
-        raise error_at(
+        raise depended_on(
             statement,
             statement.name_span,
-            "DEPENDENT_OBJECTS",
-            f"cannot replace {old.title} because other objects depend on it",
-            detail=sentence(f"{r.reader} was filled through it" for r in filled),
+            f"replace {old.title}",
+            (f"{r.reader} was filled through it" for r in filled),
             hint="Drop these first and create them again; do both in one transaction so that nobody misses them.",
         )
 
@@ -428,12 +427,11 @@ def with_dependents(
         ids |= {r.id for r in above if _serves(r, relation, verb)}
         above = [r for r in above if r.id not in ids]
         if above and not cascade:
-            raise error_at(
+            raise depended_on(
                 statement,
                 statement.span,
-                "DEPENDENT_OBJECTS",
-                f"cannot {verb} {relation.title} because other objects depend on it",
-                detail=sentence(f"{r.reader} depends on it" for r in above),
+                f"{verb} {relation.title}",
+                (f"{r.reader} depends on it" for r in above),
                 hint="Use DROP … CASCADE to drop the dependent objects too.",
             )
         for other in above:
@@ -459,12 +457,11 @@ def _drop_references(session: Session, ids: set[str], statement: Statement, *, c
         ]
     if found and not cascade:
         parent = known[found[0][1].table]
-        raise error_at(
+        raise depended_on(
             statement,
             statement.span,
-            "DEPENDENT_OBJECTS",
-            f"cannot {verb} {parent.title} because other objects depend on it",
-            detail=sentence(f'constraint "{k.name}" of {r.title} depends on it' for r, k in found),
+            f"{verb} {parent.title}",
+            (f'constraint "{k.name}" of {r.title} depends on it' for r, k in found),
             hint="Use DROP … CASCADE to drop the dependent objects too.",
         )
     for child, reference in found:

@@ -380,6 +380,12 @@ def error_at(
     return error(condition, message, detail=detail, hint=hint, sql=statement.text, span=span, code=code)
 
 
+def depended_on(statement: Statement, span: Span | None, action: str, uses: Iterable[str], *, hint: str) -> Error:
+    """The error DEPENDENT_OBJECTS of an action, such as `drop table "a"`. uses: a clause for each dependent object."""
+    message = f"cannot {action} because other objects depend on it"
+    return error_at(statement, span, "DEPENDENT_OBJECTS", message, detail=sentence(uses), hint=hint)
+
+
 @contextmanager
 def located(statement: Statement, span: Span | None, spans: Mapping[str, Span] | None = None) -> Iterator[None]:
     """Adds a span in the text of `statement` to errors in the block, unless they have one.

@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from watersmeet.catalog import Catalog, Input, NumberSequence, Relation
 from watersmeet.catalog.roles import WRITER
-from watersmeet.database.sessions.context import Session, denied, error_at, sentence
+from watersmeet.database.sessions.context import Session, denied, depended_on
 from watersmeet.database.transaction import Row
 from watersmeet.dialects.schemas import find_relation, relation_in_from
 from watersmeet.dialects.tree.queries import is_holder, name_of, node_span
@@ -133,12 +133,11 @@ def released(
     for relation in found:
         users = [r for r in session.catalog.with_enum(relation) if r.id not in ids]
         if users:
-            raise error_at(
+            raise depended_on(
                 statement,
                 statement.span,
-                "DEPENDENT_OBJECTS",
-                f"cannot {verb} {relation.title} because other objects depend on it",
-                detail=sentence(f"{r.reader} has a column of this type" for r in users),
+                f"{verb} {relation.title}",
+                (f"{r.reader} has a column of this type" for r in users),
                 hint="Drop these first, also with CASCADE.",
             )
     sequences = {r.id for r in owned_by(session.catalog, ids)}
@@ -156,12 +155,11 @@ def _release(
     """
     users = [(r, column) for r, column in users_of(session.catalog, sequence.id) if r.id not in ids]
     if users and not cascade:
-        raise error_at(
+        raise depended_on(
             statement,
             statement.span,
-            "DEPENDENT_OBJECTS",
-            f"cannot {verb} {sequence.title} because other objects depend on it",
-            detail=sentence(f'default value for column "{column}" of {r.title} depends on it' for r, column in users),
+            f"{verb} {sequence.title}",
+            (f'default value for column "{column}" of {r.title} depends on it' for r, column in users),
             hint="Use DROP … CASCADE to drop the defaults, too.",
         )
     for user, column in users:

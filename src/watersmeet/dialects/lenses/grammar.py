@@ -26,8 +26,13 @@ from watersmeet.catalog import (
     TOMBSTONE,
     VALUE_COLUMN,
 )
-from watersmeet.dialects.lenses.aggregates import adapt_aggregate
-from watersmeet.dialects.lenses.functions import adapt_call, adapt_duration, adapt_time, expand_metadata
+from watersmeet.dialects.lenses.functions import (
+    adapt_aggregate,
+    adapt_call,
+    adapt_duration,
+    adapt_time,
+    expand_metadata,
+)
 from watersmeet.dialects.lenses.names import joined
 from watersmeet.dialects.tree.nodes import (
     SPECIAL_SYNTAX,

@@ -18,7 +18,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import remove, schema_for, undefined_schema, with_dependents
-from watersmeet.database.sessions.context import Session, error_at, sentence
+from watersmeet.database.sessions.context import Session, depended_on, error_at
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.registry import language_named
@@ -152,12 +152,11 @@ def drop_functions(session: Session, found: Sequence[SqlFunction], statement: St
     functions, relations = _callers(session, found)
     callers = [f"function {f.shown}" for f in functions] + [r.reader for r in relations]
     if callers and not cascade:
-        raise error_at(
+        raise depended_on(
             statement,
             statement.span,
-            "DEPENDENT_OBJECTS",
-            f"cannot drop function {found[0].shown} because other objects depend on it",
-            detail=sentence(f"{c} calls it" for c in callers),
+            f"drop function {found[0].shown}",
+            (f"{c} calls it" for c in callers),
             hint="Use DROP … CASCADE to drop the dependent objects too.",
         )
     for caller in callers:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from watersmeet.catalog import EnumType, MaterializedView, Relation
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, may_create, named, new_relation, written
-from watersmeet.database.sessions.context import Session, error_at, sentence
+from watersmeet.database.sessions.context import Session, depended_on, error_at
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.tree.definitions import Alter, Create
@@ -137,12 +137,11 @@ def alter_enum(session: Session, statement: AlterEnum) -> Result:
     views = [r for r in users if isinstance(r, MaterializedView)]
     views += [v for r in users for v in session.catalog.dependents(r.id) if isinstance(v, MaterializedView)]
     if views:
-        raise error_at(
+        raise depended_on(
             statement,
             statement.span,
-            "DEPENDENT_OBJECTS",
-            f"cannot alter {relation.title} because other objects depend on it",
-            detail=sentence(f"{v.reader} reads it" for v in {v.id: v for v in views}.values()),
+            f"alter {relation.title}",
+            (f"{v.reader} reads it" for v in {v.id: v for v in views}.values()),
             hint="Drop these first, and create them again.",
         )
     listed = ", ".join("'" + label.replace("'", "''") + "'" for label in labels)

@@ -13,7 +13,7 @@ from watersmeet.catalog import ARRIVAL, Relation, Serial, Table
 from watersmeet.database.assignment import default_value
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import alter_indexes, note_names, with_column_altered
-from watersmeet.database.sessions.context import Session, error_at, sentence, undefined_column
+from watersmeet.database.sessions.context import Session, depended_on, error_at, undefined_column
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.sequences import default_sequence, with_sequences
 from watersmeet.dialects.parsing import parse
@@ -159,12 +159,11 @@ def _check_unread(session: Session, statement: AlterColumn, relation: Relation) 
     """Raises DEPENDENT_OBJECTS if another object reads the column."""
     readers = readers_of(session, relation, statement.column.name)
     if readers:
-        raise error_at(
+        raise depended_on(
             statement,
             statement.column.span,
-            "DEPENDENT_OBJECTS",
-            f'cannot alter column "{statement.column.name}" of {relation.title} because other objects depend on it',
-            detail=sentence(f"{r.reader} reads it" for r in readers),
+            f'alter column "{statement.column.name}" of {relation.title}',
+            (f"{r.reader} reads it" for r in readers),
             hint="Drop these first, and create them again.",
         )
 

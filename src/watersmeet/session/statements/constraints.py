@@ -24,7 +24,7 @@ from watersmeet.database.definitions import (
     with_column,
     without_constraint,
 )
-from watersmeet.database.sessions.context import Session, error_at, sentence, undefined_column
+from watersmeet.database.sessions.context import Session, depended_on, error_at, undefined_column
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.statements.constraints import AddConstraint, DropConstraint, RenameConstraint, SetConstraints
 from watersmeet.dialects.tree.definitions import AddColumn, Alter, ConstraintClause, CreateIndex, CreateTable
@@ -314,12 +314,11 @@ def drop_constraint(session: Session, statement: DropConstraint) -> Result:
     readers = list(session.catalog.dependents(relation.id)) if found is None else []
     if readers or (others and not statement.cascade):
         uses = [f'constraint "{key.name}" of {child.title} depends on it' for child, key in others]
-        raise error_at(
+        raise depended_on(
             statement,
             name.span,
-            "DEPENDENT_OBJECTS",
-            f'cannot drop constraint "{name.name}" of {relation.title} because other objects depend on it',
-            detail=sentence([*(f"{r.reader} reads the table" for r in readers), *uses]),
+            f'drop constraint "{name.name}" of {relation.title}',
+            [*(f"{r.reader} reads the table" for r in readers), *uses],
             hint="Drop these first." if readers else "Use DROP CONSTRAINT … CASCADE to drop the dependent objects too.",
         )
     with own_transaction(session):
