@@ -63,8 +63,7 @@ def input_fields(session: Session, statement: CreateRelation) -> dict[str, Any]:
     """The fields of the catalog entry of a source or table, for `new_relation`, apart from keys, conflicts, limits of
     types and the connector. Raises the errors of its clauses.
     """
-    for named in statement.named_types.values():
-        raise named.error
+    refuse_named_types(statement)
     generated, functions = generated_columns(session, statement)
     return {
         "format": statement.format,
@@ -373,6 +372,12 @@ D = TypeVar("D", bound=CreateRelation)
 def remove_sequences(session: Session, relation: Relation, column: str) -> None:
     """Removes the sequences of a column, by its name in the stored data."""
     remove(session, {s.id for s in owned_by(session.catalog, [relation.id], column)})
+
+
+def refuse_named_types(statement: CreateRelation) -> None:
+    """Raises UNDEFINED_OBJECT for a column whose type could only be an enum, for a relation that can't have enums."""
+    for named in statement.named_types.values():
+        raise named.error
 
 
 def with_named_types(session: Session, statement: D) -> D:

@@ -59,6 +59,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.session.clauses import (
     input_fields,
     limit_fields,
+    refuse_named_types,
     refuse_serials,
     table_fields,
     with_schema_columns,
@@ -134,6 +135,7 @@ def create_captured_table(session: Session, statement: CreateTable) -> Result:
     """CREATE TABLE with the connector: a captured database with only this table."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
+    refuse_named_types(statement)
     of_table = {n: v for n, v in statement.options.items() if is_of_table(n)}
     of_database = {n: v for n, v in statement.options.items() if not is_of_table(n)}
     name = of_table.pop("table.name", "")
@@ -165,6 +167,7 @@ def create_table_from(session: Session, statement: CreateCapturedTable) -> Resul
     """CREATE TABLE … FROM source TABLE."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
+    refuse_named_types(statement)
     origin = statement.origin
     source: Relation = session.relation(origin.source, statement)
     if session.connectors == "checked":
