@@ -41,6 +41,14 @@ QUERIES = [
     "SELECT k, (SELECT count(*) FROM bag b WHERE b.v = keyed.v) FROM keyed WHERE k < 3",
     "SELECT v, count(*), min(name) FROM pairs GROUP BY v",
     "WITH w AS (SELECT * FROM pairs) SELECT count(*) FROM w, w AS o WHERE w.k = 1",
+    "WITH w AS (SELECT v, count(*) AS n FROM log GROUP BY v) SELECT a.v, b.n FROM w AS a JOIN w AS b ON a.v = b.v",
+    "WITH RECURSIVE r AS (SELECT k FROM keyed WHERE k < 2 UNION ALL SELECT r.k + 1 FROM r JOIN keyed k ON k.k = r.k + 1)"
+    " SELECT k FROM r",
+    "SELECT k FROM keyed WHERE k < 4 UNION ALL SELECT k FROM keyed WHERE v = 1",
+    "SELECT k, v FROM keyed WHERE v IN (SELECT v FROM bag) OR k IN (SELECT n FROM log)",
+    "SELECT v, name, count(*) FROM keyed GROUP BY GROUPING SETS ((v), (name), ())",
+    "SELECT k.k, s.n FROM keyed k, LATERAL (SELECT count(*) AS n FROM bag b WHERE b.v < k.v) s",
+    "SELECT count(*) FROM keyed k JOIN log l ON l.n = k.k JOIN sums s ON s.v = l.v",
 ]
 
 

@@ -153,10 +153,10 @@ _LACKING: Final = {
     "openai_embedding": "Call the service outside of the database, or from CREATE FUNCTION … LANGUAGE python.",
 }  # fmt: skip
 
-#: The aggregate functions that have another name in DuckDB.
+#: The aggregate functions that have another name in DuckDB, and those for which DuckDB need not be asked.
 _AGGREGATES: Final = frozenset({
-    "approx_percentile", "every", "first_value", "jsonb_agg", "jsonb_object_agg", "last_value", "percentile_cont",
-    "percentile_disc",
+    "approx_percentile", "avg", "count", "every", "first_value", "jsonb_agg", "jsonb_object_agg", "last_value", "max",
+    "min", "percentile_cont", "percentile_disc", "sum",
 })  # fmt: skip
 
 
@@ -197,7 +197,7 @@ def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
 
 def is_aggregate(name: str, ctx: Context) -> bool:
     """True for the name of an aggregate function."""
-    return ctx.oracle.functions().get(name, ("", ""))[0] == "aggregate" or name in _AGGREGATES
+    return name in _AGGREGATES or ctx.oracle.functions().get(name, ("", ""))[0] == "aggregate"
 
 
 #: The hint for `if(…)`, which RisingWave lacks.

@@ -44,9 +44,6 @@ _BATCH_ROWS: Final = 1 << 16
 #: That of batches of the first change: Arrow reads 16 batches ahead, for which LIMIT needs no other change.
 _FIRST_ROWS: Final = 1 << 13
 
-#: The rows of a batch of a stream without columns.
-_COUNTED_ROWS: Final = 1 << 20
-
 #: The number of changes that are decoded at a time; the first of a stream is decoded without others.
 _AT_ONCE: Final = 2
 
@@ -83,12 +80,14 @@ class Needed:
     """The columns, conditions and order with which a query reads a relation. columns: their stored names, None for
     all; without columns only the number of rows counts.
 
-    conditions: rows that do not satisfy them have no effect. arrival: whether it needs the order of arrival.
+    conditions: rows that do not satisfy them have no effect. arrival: whether it needs the order of arrival. once:
+    whether DuckDB scans the rows at most once.
     """
 
     columns: frozenset[str] | None = None
     conditions: tuple[Condition, ...] = ()
     arrival: bool = False
+    once: bool = False
 
     def joined(self, other: Needed) -> Needed:
         """The needs of two scans that show the same rows."""
@@ -121,15 +120,17 @@ class StoredRows:
         self._keys = [names.index(k) for k in stored.primary_key] or list(range(len(names)))
         # DuckDB lets Arrow filter columns. Arrow can't filter its extension type of JSON, so JSON columns are text.
         fields = [pa.field(f"c{i}", relation.columns[i].type.arrow) for i in self._places]
-        if needed.arrival or not fields:
-            fields.append(pa.field("_n", pa.int64() if needed.arrival else pa.bool_()))
-        self.schema = pa.schema(fields)
+        self.schema = pa.schema([*fields, pa.field("_n", pa.int64())] if needed.arrival else fields)
 
     def show(self, connection: duckdb.DuckDBPyConnection, name: str, source: str) -> None:
         """Creates a temporary view of these rows, in which columns that are not read are NULL. source: the name of a
         view of this object, which the caller unregisters.
         """
-        connection.register(source, self)
+        if not self.schema.names:
+            source = f"range({self._count})"
+        else:
+            # DuckDB reads a capsule itself. For other objects it imports Arrow's data sets, and with them pandas.
+            connection.register(source, self.__arrow_c_stream__() if self._needed.once else self)
         columns = ", ".join(
             f"CAST({f'c{i}' if i in self._places else 'NULL'} AS {column.type.duckdb}) AS {quoted(column.name)}"
             for i, column in enumerate(self.relation.columns)
@@ -145,7 +146,7 @@ class StoredRows:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
             if not self._places:
-                yield from self._counted()
+                yield from self._numbered()
                 return
             first, left = 0, self._count
             for rows in (
@@ -171,12 +172,11 @@ class StoredRows:
             self.failure = cause
             raise
 
-    def _counted(self) -> Iterator[pa.RecordBatch]:
-        """Batches without columns of the relation."""
-        for start in range(0, self._count, _COUNTED_ROWS):
-            count = min(_COUNTED_ROWS, self._count - start)
-            numbers = np.arange(start, start + count) if self._needed.arrival else np.broadcast_to(False, count)
-            yield pa.RecordBatch.from_arrays([pa.array(numbers)], schema=self.schema)
+    def _numbered(self) -> Iterator[pa.RecordBatch]:
+        """Batches with only the order of arrival."""
+        for start in range(0, self._count, _BATCH_ROWS):
+            numbers = pa.array(np.arange(start, min(start + _BATCH_ROWS, self._count)))
+            yield pa.RecordBatch.from_arrays([numbers], schema=self.schema)
 
     def _all(self, part: Part) -> Delta:
         """The rows of a part that satisfy the conditions."""

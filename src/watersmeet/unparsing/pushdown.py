@@ -38,6 +38,7 @@ _MOST_VALUES: Final = 1_000
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?")
 _NUMBER: Final = re.compile(r"\d{1,28}(\.\d{1,10})?")
+_WITH: Final = re.compile(r"\bWITH\b")
 
 
 def pushed_down(tree: Node, sql: str, catalog: Catalog) -> tuple[Pushdown, ...]:
@@ -68,7 +69,9 @@ def stored_reads(tree: Node, sql: str, catalog: Catalog) -> dict[str, Needed]:
     sql: the SQL of the query.
     """
     found: dict[str, Needed] = {}
-    for part in _evaluated_once(tree):
+    parts = _evaluated_once(tree)
+    once = len(parts) == 1 and _WITH.search(sql) is None  # DuckDB may evaluate parts of WITH repeatedly
+    for part in parts:
         above = {
             n.input: n.predicate
             for n in walk(push_filters(part))
@@ -80,7 +83,7 @@ def stored_reads(tree: Node, sql: str, catalog: Catalog) -> dict[str, Needed]:
                 continue
             conditions = _conditions(scan, above.get(scan)) if node is scan else ()
             read = frozenset(c.name for c in _read(scan, sql))
-            one = Needed(read, conditions, arrival=node is not scan)
+            one = Needed(read, conditions, arrival=node is not scan, once=once)
             other = found.get(scan.relation_id)
             found[scan.relation_id] = one if other is None else one.joined(other)
     return found
