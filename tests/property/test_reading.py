@@ -42,8 +42,7 @@ QUERIES = [
     "SELECT v, count(*), min(name) FROM pairs GROUP BY v",
     "WITH w AS (SELECT * FROM pairs) SELECT count(*) FROM w, w AS o WHERE w.k = 1",
     "WITH w AS (SELECT v, count(*) AS n FROM log GROUP BY v) SELECT a.v, b.n FROM w AS a JOIN w AS b ON a.v = b.v",
-    "WITH RECURSIVE r AS (SELECT k FROM keyed WHERE k < 2 UNION ALL SELECT r.k + 1 FROM r JOIN keyed k ON k.k = r.k + 1)"
-    " SELECT k FROM r",
+    "WITH RECURSIVE r AS (SELECT 1 AS k UNION ALL SELECT k.k FROM r JOIN keyed k ON k.k = r.k + 1) SELECT k FROM r",
     "SELECT k FROM keyed WHERE k < 4 UNION ALL SELECT k FROM keyed WHERE v = 1",
     "SELECT k, v FROM keyed WHERE v IN (SELECT v FROM bag) OR k IN (SELECT n FROM log)",
     "SELECT v, name, count(*) FROM keyed GROUP BY GROUPING SETS ((v), (name), ())",
