@@ -335,7 +335,7 @@ class Window(Partitioned):
     in_order: whether rows are never deleted and arrive in the order of the calls, which is the same for all of them. A
     frame then ends at its own row or before it, without later peers, so that each row is output once; frames are
     those of `circuit.operators.SlidingWindow`. Calls of the functions in `circuit.sessions` are those of one window;
-    idle_us: see `SessionWindow`.
+    idle_us: see `SessionWindow`. gaps: whether only the rows that fill gaps depend on the calls (GAP_FILL).
     """
 
     calls: tuple[WindowCall, ...]
@@ -343,6 +343,7 @@ class Window(Partitioned):
     keeps_time: bool = False
     in_order: bool = False
     idle_us: int = 0
+    gaps: bool = False
 
     def __post_init__(self) -> None:
         assert len(self.outputs) == len(self.calls)

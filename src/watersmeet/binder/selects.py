@@ -11,6 +11,7 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import Column, Node, Project, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.binder.clauses.aggregates import Grouping, aliased, sets_of
+from watersmeet.binder.clauses.gapfilling import bind_gap_fill, gap_fill_call
 from watersmeet.binder.clauses.joins import check_aliases
 from watersmeet.binder.clauses.lookups import (
     dangling,
@@ -182,9 +183,6 @@ class Chain:
             if name in ("tumble", "hop", "session"):
                 hint = "The frame SESSION WITH GAP of a window function makes sessions." if name == "session" else None
                 raise ctx.not_supported(f"the time window function {name.upper()} in this place", node, hint=hint)
-            if name == "gap_fill":
-                hint = "Join generate_series(first, last, step) with the rows; last_value(x) IGNORE NULLS carries on."
-                raise ctx.not_supported("gap_fill", node, hint=hint)
             if call.kinds:
                 found.append(self._records(call, ctx))
                 continue
@@ -393,7 +391,7 @@ class Selecting:
 
     def _call(self, node: exp.Expression) -> TableCall | None:
         """The set-returning functions of an item of FROM."""
-        found = None if window_call(node) is not None else table_call(node)
+        found = None if window_call(node) is not None or gap_fill_call(node) is not None else table_call(node)
         return None if found is not None and found.calls[0][0] in self.rules.readers else found
 
     def _check_join(self, node: exp.Join) -> None:
@@ -411,6 +409,8 @@ class Selecting:
         windowed = window_call(node)
         if windowed is not None:
             return bind_window_call(windowed, self.env, self.binding, self.bind)
+        if (filling := gap_fill_call(node)) is not None:
+            return bind_gap_fill(filling, self.env, self.binding, self.bind)
         if isinstance(node, exp.Table):
             if names_past(node):
                 if not self.rules.batch:

@@ -116,7 +116,7 @@ _INSERTED: Final = {
     **inserted({"nextval": _sequence, "currval": _sequence, "setval": _sequence, "lastval": _sequence, "enum": _enum}),
 }
 
-_FILLING: Final = "last_value(x) IGNORE NULLS OVER (ORDER BY t) carries the last value on."
+_FILLING: Final = "Write it in FROM: GAP_FILL(relation, time, INTERVAL '1 minute', LOCF(column), INTERPOLATE(column))."
 _AGGREGATE: Final = "Write it in Python: CREATE AGGREGATE FUNCTION."
 _OF_VECTORS: Final = "Store vectors as real[]: list_distance, list_cosine_distance and list_inner_product take arrays."
 
@@ -143,7 +143,7 @@ _LACKING: Final = {
                     "SHOW JOBS and SHOW MEMORY show sizes."),
     **dict.fromkeys(("pg_is_in_recovery", "rw_cluster_id", "rw_recovery_status"),
                     "A database is a directory or a URL; SHOW JOBS shows whether its views are running."),
-    **dict.fromkeys(("gap_fill", "interpolate", "locf"), _FILLING),
+    **dict.fromkeys(("gap_fill", "interpolate", "keepnull", "locf"), _FILLING),
     **dict.fromkeys(("currval", "lastval", "nextval", "setval", "pg_get_serial_sequence"),
                     "Write the number into a column when the row is inserted: a DEFAULT of a table can call nextval."),
     **dict.fromkeys(("json_exists", "json_query"),

@@ -172,6 +172,15 @@ def _last(
     return fill(limited(f"{span} * {_ELEMENT_BYTES}", kind=kind.duckdb), first, last, step)
 
 
+def steps_between(first: exp.Expression, last: exp.Expression, step: exp.Expression, kind: SqlType) -> exp.Expression:
+    """The times `first`, `first + step` … before `last`; only `first` if there is no later one. Computing a series that
+    is too long fails.
+    """
+    end = _last(first, last, step, kind, "epoch_us")
+    series = "CASE WHEN a1 > a0 AND isfinite(a0) AND isfinite(a1) THEN range(a0, a2, a3) ELSE [a0] END"
+    return fill(series, first, last, end, step)
+
+
 def _numbers(name: str, values: list[Value], kind: SqlType) -> Value:
     if kind.is_integer:
         bounds = [duckdb_cast(v.expression, BIGINT) for v in values]

@@ -22,6 +22,7 @@ from watersmeet.algebra.nodes import (
     TimeFilter,
     Union,
     Unnest,
+    Window,
 )
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.scalars import Scalar, column_ref
@@ -107,12 +108,30 @@ def once_final(tree: Node, delay_us: int = 0) -> tuple[Node, tuple[str, ...]]:
         return _once_past(tree, timed, rewritten, delay_us), notices
     if groups is not None:  # the output lacks the time of the groups
         return _below(tree, groups, delay_us), notices
+    filled = _over_final_rows(tree, delay_us)
+    if filled is not None:
+        return filled, notices
     raise error(
         "EMIT_NOT_POSSIBLE",
         "The query cannot be executed in Emit-On-Window-Close mode.",
         hint="Try define a watermark column in the source, or avoid aggregation without GROUP BY",
         detail="None of the output columns has a watermark." + _read_times(tree),
     )
+
+
+def _over_final_rows(node: Node, delay_us: int) -> Node | None:
+    """The rows of GAP_FILL, which are filled between final rows, and so final too; None for other rows, and if the
+    time has no watermark.
+    """
+    if isinstance(node, Project | Filter | Unnest):
+        below = _over_final_rows(node.input, delay_us)
+        return None if below is None else replace(node, input=below)
+    if not isinstance(node, Window) or not node.gaps:
+        return None
+    rewritten = rewrite(node.input)
+    time = node.calls[0].order[0].value.column
+    timed = [c for c in node.input.columns if c.id == time and c.id in watermarks(rewritten)]
+    return replace(node, input=_once_past(node.input, timed, rewritten, delay_us)) if timed else None
 
 
 def final_groups(groups: Aggregate, delay_us: int) -> Node:

@@ -244,7 +244,7 @@ _NULLS: Final = (exp.IgnoreNulls, exp.RespectNulls)
 _LEAST: Final = {"ntile": 1, "nth_value": 1}
 _FROM_START: Final = WindowFrame("rows", None, 0)
 
-_NO_PARTITION: Final = (
+NO_PARTITION: Final = (
     "Window function with empty PARTITION BY: all rows are one partition, which is kept in one bucket and "
     "computed again "
     "whenever a row changes. Write PARTITION BY, or ORDER BY … LIMIT if you want the first rows."
@@ -326,7 +326,7 @@ class Windows:
     def placed(self, partition: tuple[Scalar, ...], call: WindowCall, *, ordered: bool) -> Value:
         """The value of a call with this partition. ordered: whether its window has an ORDER BY."""
         if not partition and not (call.function == "lag" and not ordered):
-            self.binding.notice(_NO_PARTITION)
+            self.binding.notice(NO_PARTITION)
         calls = self._found.setdefault(partition, {})
         if call not in calls:
             name = call.function

@@ -275,6 +275,20 @@ _TIMES: Final = ("timestamp with time zone", "timestamp", "date")
 Windowed = Mapping[str, TimeWindow]
 
 
+def relation_argument(node: exp.Table) -> exp.Table | None:
+    """The first argument of a function in FROM as an item of FROM; None unless it is a name."""
+    first = node.this.expressions[0] if node.this.expressions else None
+    if not isinstance(first, exp.Column) or not isinstance(first.this, exp.Identifier):
+        return None
+    schema = first.args.get("table")
+    made: exp.Table = node.copy()
+    for part in ("alias", "joins"):
+        made.set(part, None)
+    made.set("this", first.this.copy())
+    made.set("db", None if schema is None else schema.copy())
+    return made
+
+
 @dataclass(frozen=True)
 class WindowCall:
     """`TUMBLE(relation, time, size [, offset])` or `HOP(relation, time, slide, size [, offset])` as an item of FROM."""
@@ -314,16 +328,7 @@ class WindowCall:
     @property
     def named(self) -> exp.Table | None:
         """The first argument as an item of FROM; None unless it is a name."""
-        first = self.call.expressions[0] if self.call.expressions else None
-        if not isinstance(first, exp.Column) or not isinstance(first.this, exp.Identifier):
-            return None
-        schema = first.args.get("table")
-        made: exp.Table = self.node.copy()
-        for part in ("alias", "joins"):
-            made.set(part, None)
-        made.set("this", first.this.copy())
-        made.set("db", None if schema is None else schema.copy())
-        return made
+        return relation_argument(self.node)
 
     def read(self, scope: Scope, ctx: Context, *, uneven: bool) -> tuple[TimeWindow, Value]:
         """The windows, and the time as timestamp (also for a date) or timestamptz. scope: the scope of the relation.
