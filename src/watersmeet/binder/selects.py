@@ -59,8 +59,7 @@ from watersmeet.binder.context.rules import Binding, BindQuery, Groups, JoinClau
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
 from watersmeet.dialects.tree.nodes import ArrayJoin, CommaJoin, kind_of, own_parts
 from watersmeet.dialects.tree.queries import name_of, node_span
-from watersmeet.dialects.tree.sqltypes import type_of_tree
-from watersmeet.errors import Span, did_you_mean
+from watersmeet.errors import did_you_mean
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.calls import FunctionCall
 from watersmeet.expressions.context import Context, Value, columns_of, refuse_maps
@@ -77,7 +76,7 @@ from watersmeet.expressions.setfunctions import (
     set_function,
     table_call,
 )
-from watersmeet.values.types import BIGINT, INTEGER, SqlType
+from watersmeet.values.types import BIGINT, INTEGER
 
 
 class SetFunctions:
@@ -220,10 +219,7 @@ class Chain:
                 node,
                 hint="Write only the names of the columns: AS x (a, b).",
             )
-        span = node_span(node) or Span(0, 0)
-        kinds = [type_of_tree(kind, self.env.text, span) for kind in call.kinds]
-        row = SqlType("struct", fields=tuple(zip(call.names, kinds, strict=True)))
-        return records(FunctionCall(name, [bind_value(a, ctx) for a in arguments], arguments, node, ctx), row)
+        return records(FunctionCall(name, [bind_value(a, ctx) for a in arguments], arguments, node, ctx), call)
 
     def _constant(self, call: TableCall) -> Sourced:
         """A relation for a function that reads no columns."""

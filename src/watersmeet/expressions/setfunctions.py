@@ -11,7 +11,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.tree.queries import name_of
+from watersmeet.dialects.tree.queries import name_of, node_span
+from watersmeet.dialects.tree.sqltypes import type_of_tree
+from watersmeet.errors import Span
 from watersmeet.expressions.calls import Builder, FunctionCall, counted, limited
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.clock import check_elapsed
@@ -274,8 +276,11 @@ def _undefined(c: FunctionCall) -> Value:
 RECORDS: Final = {"jsonb_to_record": False, "jsonb_to_recordset": True}
 
 
-def records(c: FunctionCall, kind: SqlType) -> Value:
-    """The array with the records of jsonb_to_record or jsonb_to_recordset."""
+def records(c: FunctionCall, item_of_from: TableCall) -> Value:
+    """The array with the records of jsonb_to_record or jsonb_to_recordset, whose columns an item of FROM defines."""
+    span = node_span(c.node) or Span(0, 0)
+    kinds = [type_of_tree(kind, c.ctx.text, span) for kind in item_of_from.kinds]
+    kind = SqlType("struct", fields=tuple(zip(item_of_from.names, kinds, strict=True)))
     document = c.cast(0, JSONB).expression
     item = exp.to_identifier("_r")
     record = read_as(Value(item.copy(), JSONB), kind, c.ctx, c.node)

@@ -29,7 +29,7 @@ from watersmeet.dialects.tree.queries import is_marked
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import NotSupportedError, did_you_mean
 from watersmeet.maintenance.views import bind_view, is_defined, make, make_delivered
-from watersmeet.session.features.viewpausing import pause
+from watersmeet.session.features.viewrefresh import pause
 from watersmeet.values.types import Schema
 
 
