@@ -16,7 +16,8 @@ from scripts.servers.server import FolderServer, try_ports
 
 #: In the order of the class path.
 _OF_SPARK = ("hadoop-client-api-*", "hadoop-client-runtime-*", "slf4j-api-*", "log4j-*", "jcl-over-slf4j-*")
-_HEAP = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+#: Options of Java for small servers.
+HEAP = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 _DETAILS = "details.json"
 
 
@@ -39,7 +40,7 @@ class Hdfs(FolderServer):
         owner, remove_folder: see `Process`. Raises ServerUnavailableError if its parts can't be had, ServerFailedError
         if it does not start.
         """
-        _jars(say)
+        hadoop_jars(say)
         say("starting HDFS")
         folder.mkdir(parents=True)
         server = cls(folder, *free_ports(1))
@@ -55,7 +56,7 @@ class Hdfs(FolderServer):
         """Starts it over the data that it has, at the same port, and waits until it answers."""
         details = self.folder / _DETAILS
         details.unlink(missing_ok=True)
-        command = [java(), *_HEAP, f"-Dtest.build.data={self.folder / 'data'}", "-cp", ":".join(map(str, _jars()))]
+        command = [java(), *HEAP, f"-Dtest.build.data={self.folder / 'data'}", "-cp", ":".join(map(str, hadoop_jars()))]
         command += ["org.apache.hadoop.test.MiniDFSClusterManager", "-datanodes", "1", "-nnport", str(self.port)]
         command += ["-writeDetails", str(details), *options]
         self._process = Process(command, self.folder / "hdfs.log", owner, self.folder if remove_folder else None)
@@ -63,8 +64,8 @@ class Hdfs(FolderServer):
         self._process.wait_until(lambda: details.exists() and details.stat().st_size > 0, "HDFS")
 
 
-def _jars(say: Callable[[str], None] = lambda _: None) -> list[Path]:
-    """What it runs, of the version of Hadoop that PySpark has."""
+def hadoop_jars(say: Callable[[str], None] = lambda _: None) -> list[Path]:
+    """The class path of Hadoop's servers, of the version of Hadoop that PySpark has."""
     spark = find_spec("pyspark")
     folders = spark.submodule_search_locations if spark is not None else None
     found = [jar for folder in folders or () for name in _OF_SPARK for jar in sorted(Path(folder, "jars").glob(name))]

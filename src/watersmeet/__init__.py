@@ -22,6 +22,7 @@ from watersmeet.errors import (
     ProgrammingError,
     Warning,  # noqa: A004 - the name is PEP 249's
 )
+from watersmeet.system.process import spark_module
 
 if TYPE_CHECKING:
     from watersmeet.database.sessions.result import Interval
@@ -79,6 +80,8 @@ _LAZY: Final[dict[str, str]] = {
     ),
 }
 
+_ON_SPARK: Final = ("watersmeet.datasource", "watersmeet.frames.api")
+
 __all__ = [
     "BINARY",
     "DATETIME",
@@ -122,7 +125,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    module = _LAZY[name]
+    return getattr((spark_module if module in _ON_SPARK else importlib.import_module)(module), name)
 
 
 def __dir__() -> list[str]:

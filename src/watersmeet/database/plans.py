@@ -8,7 +8,6 @@ a replaced writer never overwrites the plan of another relation with the same id
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -35,7 +34,7 @@ from watersmeet.runtime.workers import merge_bytes, workers_here
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, WriterFile, writer_files
 from watersmeet.store.retention import reading_s
-from watersmeet.system.process import cores, lazy_import
+from watersmeet.system.process import cores, lazy_import, spark_module
 from watersmeet.values.serialization import from_json
 
 if TYPE_CHECKING:
@@ -227,19 +226,11 @@ def check_environment() -> None:
 
 def make_engine(runtime: str, database: Database, buckets: int, spark: Any) -> Engine:
     """The engine before its start. Raises RUNTIME_UNAVAILABLE if PySpark, which only the Spark engine imports, is
-    missing.
+    missing or too old.
     """
     if runtime == "inprocess":
         return inprocess.InProcessEngine(database)
-    try:
-        module = importlib.import_module("watersmeet.runtime.spark.engine")
-    except ImportError as cause:
-        raise error(
-            "RUNTIME_UNAVAILABLE",
-            "PySpark can't be imported",
-            detail=f"{cause}.",
-            hint='Install pyspark, or connect with runtime = "inprocess".',
-        ) from cause
+    module = spark_module("watersmeet.runtime.spark.engine")
     made: Engine = module.SparkEngine(database, spark, parallelism=buckets)
     return made
 

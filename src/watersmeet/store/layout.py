@@ -373,6 +373,9 @@ def _unsealed(data: bytes, place: str, database: str) -> Any:
     return json.loads(value)
 
 
+#: Where Databricks mounts object stores.
+_OF_DATABRICKS: Final = ("/Volumes/", "/dbfs/")
+
 #: The object that tests whether a store has conditional writes.
 _PROBE: Final = "PROBE"
 
@@ -480,7 +483,9 @@ def _unsuitable(layout: Layout, problem: str, cause: str | None) -> Exception:
         "FILE_SYSTEM_UNSUITABLE",
         f"the file system of {layout.root} can't hold a database: {problem}",
         detail=None if cause is None else f"The system says: {cause}.",
-        hint="Put the database on a local disk, or on another file system with hard links, atomic renames and locks.",
+        hint="Put the database on a local disk, or on another file system with hard links, atomic renames and locks."
+        if not str(layout.root).startswith(_OF_DATABRICKS)
+        else "Give the URL of the folder's store, such as s3://bucket/shop: DBFS and volumes are no file systems.",
     )
 
 

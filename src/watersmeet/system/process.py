@@ -36,6 +36,9 @@ _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 _OWN: Final = Path("/proc/self/cgroup")
 
+#: The first major version of Spark with data sources and state in Python.
+_LEAST_SPARK: Final = 4
+
 
 def cores() -> int:
     """The number of cores that this process may run on."""
@@ -217,6 +220,27 @@ def library(module: str, user: str) -> ModuleType:
             "LIBRARY_MISSING",
             f"{user} need the library {name}, which is not installed",
             hint=f"In a clone of Watersmeet: pip install '.[{extra}]'",
+        ) from cause
+
+
+def spark_module(name: str) -> ModuleType:
+    """A module of this package that needs PySpark. Raises RUNTIME_UNAVAILABLE if PySpark is missing or too old."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as cause:
+        spark = sys.modules.get("pyspark")
+        version = "" if spark is None else str(spark.__version__)
+        if version and int(version.partition(".")[0]) < _LEAST_SPARK:
+            raise error(
+                "RUNTIME_UNAVAILABLE",
+                f"Watersmeet needs Spark {_LEAST_SPARK}.0 or newer, this is Spark {version}",
+                hint="Choose a cluster or runtime with Spark 4; AWS Glue 5 and EMR 7 have Spark 3.5.",
+            ) from cause
+        raise error(
+            "RUNTIME_UNAVAILABLE",
+            "PySpark can't be imported",
+            detail=f"{cause}.",
+            hint='Install pyspark, or connect with runtime = "inprocess".',
         ) from cause
 
 

@@ -72,6 +72,15 @@ def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, flock):
     assert raised.value.condition == "FILE_SYSTEM_UNSUITABLE"
 
 
+def test_on_databricks_the_hint_is_a_url(tmp_path, monkeypatch):
+    layout = Layout(tmp_path / "x")
+    monkeypatch.setattr(filesystem, "os", Os(link=refused))
+    monkeypatch.setattr(filesystem, "_OF_DATABRICKS", (str(tmp_path),))
+    with pytest.raises(Error) as raised:
+        check_storage(layout)
+    assert raised.value.hint.startswith("Give the URL of the folder's store")
+
+
 def test_a_directory_that_cannot_be_flushed_is_refused(tmp_path, monkeypatch):
     layout = Layout(tmp_path / "x")
     monkeypatch.setattr(files, "os", Os(fsync=refused))

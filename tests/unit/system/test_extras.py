@@ -73,3 +73,24 @@ def test_databases_work_without_extras_and_name_what_is_missing(tmp_path):
         "LIBRARY_MISSING In a clone of Watersmeet: pip install '.[serve]'",
         "LIBRARY_MISSING In a clone of Watersmeet: pip install '.[postgres]'",
     ], done.stderr
+
+
+#: An old PySpark: it lacks all modules that came with version 4.
+OLD_SPARK = """
+import sys, types
+spark = types.ModuleType("pyspark")
+spark.__version__ = "3.5.6"
+sys.modules["pyspark"] = spark
+import watersmeet
+for use in (lambda: watersmeet.connect(None, runtime="spark"), lambda: watersmeet.join, lambda: watersmeet.register):
+    try:
+        use()
+    except watersmeet.Error as error:
+        print(error.condition, error.message)
+"""
+
+
+def test_an_old_spark_is_named():
+    done = subprocess.run([sys.executable, "-c", OLD_SPARK], capture_output=True, text=True, check=False)
+    said = "RUNTIME_UNAVAILABLE Watersmeet needs Spark 4.0 or newer, this is Spark 3.5.6"
+    assert done.stdout.splitlines() == [said] * 3, done.stderr

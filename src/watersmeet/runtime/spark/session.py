@@ -83,7 +83,6 @@ _CONTEXT: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.scheduler.mode": "FAIR",
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.driver.memory": "2g",
     "spark.cleaner.periodicGC.interval": "10min",
@@ -355,6 +354,8 @@ def _context_settings(master: str | None, directory: Path, zipped: Path | None, 
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.shuffle.compress": "false",
+            # Not on YARN: the folders of its containers are too long for the path of a socket.
+            "spark.python.unix.domain.socket.enabled": "true",
         }
     else:
         settings["spark.submit.pyFiles"] = str(zipped)
