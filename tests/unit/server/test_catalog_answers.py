@@ -140,6 +140,17 @@ def test_names_of_types_by_their_numbers(serving):
         assert client.execute(f"SELECT {calls}, format_type(NULL, 1)").fetchone() == (*named.values(), None)
 
 
+def test_several_arrays_are_unnested_together(serving):
+    with serving("CREATE TABLE t (a int, b int, c int); CREATE INDEX i ON t (c, a)").connect() as client:
+        query = """
+            SELECT relname, key, option, place FROM pg_class, pg_index,
+                unnest(indkey, indoption) WITH ORDINALITY k (key, option, place)
+            WHERE pg_class.oid = indexrelid AND relname = 'i' ORDER BY place"""
+        assert client.execute(query).fetchall() == [("i", 3, 0, 1), ("i", 1, 0, 2)]
+        rows = client.execute("SELECT * FROM pg_index, unnest(indkey, indkey) AS k WHERE indexrelid = 'i'::regclass")
+        assert sorted(r[-2:] for r in rows.fetchall()) == [(1, 1), (3, 3)]
+
+
 def test_patterns_and_what_views_depend_on(serving):
     with serving(SHOP + "CREATE TABLE a_b (a int); CREATE TABLE axb (a int)").connect() as client:
         for like in ("LIKE", "OPERATOR(pg_catalog.~~)", "ILIKE"):

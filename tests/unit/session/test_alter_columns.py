@@ -53,6 +53,16 @@ def test_rows_of_before_have_the_values_of_the_new_type(tmp_path, compacted):
         ]
 
 
+def test_an_index_follows_its_columns(run, fails):
+    run("CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL, u int UNIQUE); INSERT INTO t VALUES (1, 1, 1)")
+    run("CREATE INDEX i ON t (n); ALTER TABLE t ALTER n DROP NOT NULL, ALTER n TYPE bigint; FLUSH")
+    run("INSERT INTO t VALUES (2, NULL, NULL), (3, 5000000000, 3); FLUSH")
+    assert run("SELECT id FROM t WHERE n = 5000000000") == [(3,)]
+    assert run("SELECT id FROM i WHERE n = 1") == [(1,)]
+    error = fails("ALTER TABLE t ALTER u TYPE bigint")
+    assert error.condition == "DEPENDENT_OBJECTS"
+
+
 def test_not_null_is_set_when_no_row_has_null(run, fails):
     run("CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL); INSERT INTO t VALUES (1, 1)")
     run("ALTER TABLE t ALTER n DROP NOT NULL; INSERT INTO t VALUES (2, NULL)")

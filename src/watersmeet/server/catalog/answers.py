@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
@@ -30,10 +30,10 @@ from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES
 from watersmeet.server.catalog.tables import (
     DATABASE_OID,
     TRUSTED_OID,
-    filled,
-    relation_oids,
-    rights_tables,
+    Row,
+    arrow_table,
     role_oid,
+    rows_of_tables,
 )
 from watersmeet.server.clients import Activity, ClientState
 from watersmeet.server.messages import Column
@@ -80,10 +80,11 @@ _UNDER: Final = {"pg_database": "databases_", "pg_roles": "roles_", **{n: f"{n}_
 
 @dataclass
 class _Made:
-    """A set of tables in DuckDB. seen: the catalog that they show."""
+    """A set of tables in DuckDB. seen: the catalog that they show. rows: those of each table."""
 
     connection: duckdb.DuckDBPyConnection
     seen: Catalog | None = None
+    rows: Mapping[tuple[str, str], list[Row]] | None = None
 
 
 class CatalogTables:
@@ -112,7 +113,7 @@ class CatalogTables:
             seen = made.seen
             same = seen is not None and seen.relations is catalog.relations and seen.roles is catalog.roles
             if seen is None or not same or seen.version != catalog.version:
-                _fill(made.connection, catalog, roles, first=seen is None)
+                _fill(made, catalog, roles)
                 made.seen = catalog
             return made.connection
 
@@ -214,22 +215,23 @@ def may_signal(client: ClientState, activity: Activity) -> bool:
     return session.rights.has(ADMIN) or (activity.actor is not None and activity.actor == session.user)
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, catalog: Catalog, roles: Sequence[Role], *, first: bool) -> None:
-    """Replaces all tables in one transaction."""
-    tables = dict(filled(catalog, roles))
-    for name, table in rights_tables(catalog, roles, relation_oids(catalog)).items():
-        tables["pg_catalog", name] = table
+def _fill(made: _Made, catalog: Catalog, roles: Sequence[Role]) -> None:
+    """Replaces the tables whose rows have changed, in one transaction: most definitions change few of them."""
+    rows = rows_of_tables(catalog, roles)
+    connection, known = made.connection, made.rows or {}
     connection.execute("BEGIN")
     try:
-        for (schema, name), table in tables.items():
-            if name not in OF_CLIENTS:
-                _replace(connection, f"TABLE {schema}_.{_UNDER.get(name, name)}", table)
-        for statement in (*_views(), *definitions()) if first else ():
+        for key, found in rows.items():
+            schema, name = key
+            if name not in OF_CLIENTS and found != known.get(key):
+                _replace(connection, f"TABLE {schema}_.{_UNDER.get(name, name)}", arrow_table(key, found))
+        for statement in (*_views(), *definitions()) if made.rows is None else ():
             connection.execute(statement)
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+    made.rows = rows
 
 
 def _views() -> list[str]:

@@ -281,7 +281,7 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         node.set("db", None)
         return _selected(node, node.alias) if isinstance(node.this, _SELECTED) and node.alias else _with_column(node)
     if isinstance(node, exp.Unnest):
-        return _with_column(node)
+        return _zipped(node) if len(node.expressions) > 1 else _with_column(node)
     if isinstance(node, exp.Column):
         return _column(node)
     if isinstance(node, exp.Dot) and str(node.this.name).lower() in _SCHEMAS:
@@ -340,6 +340,26 @@ def _selected(node: exp.Table, name: str) -> exp.Expression:
     alias = node.args.get("alias")
     column = alias.columns[0].name if alias is not None and alias.columns else node.alias or name
     return exp.select(exp.alias_(call, column, quoted=True)).subquery(node.alias or name)
+
+
+def _zipped(node: exp.Unnest) -> exp.Expression:
+    """`unnest` of several arrays in FROM, of which DuckDB takes one: a list of rows that have their elements."""
+    alias, place = node.args.get("alias"), node.args.get("offset")
+    names = [c.name for c in alias.columns] if alias is not None else []
+    names += [f"unnest_{n}" for n in range(len(names) + 1, len(node.expressions) + 1)]
+    items = [exp.alias_(exp.column("n_", "u_"), place.name, quoted=True)] if isinstance(place, exp.Identifier) else []
+    rows = exp.Bracket(this=exp.column("r_", "u_"), expressions=[exp.Literal.number(0)])
+    for number, name in reversed(list(enumerate(names))):
+        element = rows.copy()
+        element.set("expressions", [exp.Literal.number(number)])
+        items.insert(0, exp.alias_(element, name, quoted=True))
+    zipped = exp.Anonymous(this="list_zip", expressions=[e.copy() for e in node.expressions])
+    listed = exp.Unnest(
+        expressions=[zipped],
+        alias=exp.TableAlias(this=exp.to_identifier("u_"), columns=[exp.to_identifier("r_")]),
+        offset=exp.to_identifier("n_"),
+    )
+    return exp.select(*items).from_(listed).subquery(node.alias or "unnest")
 
 
 def _with_column(node: exp.Expression) -> exp.Expression:

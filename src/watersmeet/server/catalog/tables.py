@@ -74,12 +74,17 @@ _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
 #: Tables of the functions about privileges, with inherited ones: the level of the fixed role of each role, its direct
 #: privileges, and the roles of which it is a member.
-_RIGHTS: Final = pa.schema({"role": pa.uint32(), "level": pa.int32()})
-_GRANTS: Final = pa.schema({"role": pa.uint32(), "relation": pa.uint32(), "privilege": pa.string()})
-_MEMBERS: Final = pa.schema({"role": pa.uint32(), "of": pa.uint32()})
+_RIGHTS: Final = {
+    "rights_": pa.schema({"role": pa.uint32(), "level": pa.int32()}),
+    "grants_": pa.schema({"role": pa.uint32(), "relation": pa.uint32(), "privilege": pa.string()}),
+    "members_": pa.schema({"role": pa.uint32(), "of": pa.uint32()}),
+}
+
+#: A row: its values by column.
+Row = Mapping[str, object]
 
 #: A row of a table: ((schema, table), row).
-_Rows = Iterator[tuple[tuple[str, str], Mapping[str, object]]]
+_Rows = Iterator[tuple[tuple[str, str], Row]]
 
 
 def kind_of(relation: Relation) -> str | None:
@@ -120,12 +125,20 @@ def role_oid(name: str) -> int:
     return _FIRST_FIXED + FIXED.index(name) if name in FIXED else 1 << 30 | zlib.crc32(name.encode()) >> 3
 
 
-def filled(catalog: Catalog, roles: Sequence[Role]) -> dict[tuple[str, str], pa.Table]:
-    """All tables by schema and name, with the relations that the catalog shows, and these roles."""
-    rows: dict[tuple[str, str], list[Mapping[str, object]]] = {key: [] for key in SHAPES}
+def rows_of_tables(catalog: Catalog, roles: Sequence[Role]) -> dict[tuple[str, str], list[Row]]:
+    """The rows of all tables by schema and name, with the relations that the catalog shows, and these roles."""
+    rows: dict[tuple[str, str], list[Row]] = {key: [] for key in SHAPES}
     for table, row in chain(_rows(catalog, roles), _role_rows(catalog, roles)):
         rows[table].append({**DEFAULTS[table], **row})
-    return {key: pa.Table.from_pylist(found, pa.schema(list(SHAPES[key].items()))) for key, found in rows.items()}
+    for name, found in _rights_rows(catalog, roles, relation_oids(catalog)).items():
+        rows["pg_catalog", name] = found
+    return rows
+
+
+def arrow_table(key: tuple[str, str], rows: list[Row]) -> pa.Table:
+    """The rows of a table, by its schema and name, in Arrow."""
+    schema = _RIGHTS.get(key[1]) or pa.schema(list(SHAPES[key].items()))
+    return pa.Table.from_pylist(rows, schema)
 
 
 def _rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
@@ -630,10 +643,12 @@ def _role_rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
             yield ("information_schema", "applicable_roles"), {"grantee": name, "role_name": other}
 
 
-def rights_tables(catalog: Catalog, roles: Sequence[Role], oids: dict[str, int]) -> dict[str, pa.Table]:
-    """The tables of the functions about privileges. oids: those of relations, by id."""
-    known, grants, members = catalog.roles, [], []
-    levels = [{"role": TRUSTED_OID, "level": len(FIXED)}]
+def _rights_rows(catalog: Catalog, roles: Sequence[Role], oids: dict[str, int]) -> dict[str, list[Row]]:
+    """The rows of the tables of the functions about privileges. oids: those of relations, by id."""
+    known = catalog.roles
+    grants: list[Row] = []
+    members: list[Row] = []
+    levels: list[Row] = [{"role": TRUSTED_OID, "level": len(FIXED)}]
     for name in (OWNER, *FIXED, *(r.name for r in roles)):
         rights = Rights() if name == OWNER else rights_of(known, name)
         levels.append({"role": role_oid(name), "level": FIXED.index(rights.fixed) + 1 if rights.fixed else 0})
@@ -644,11 +659,7 @@ def rights_tables(catalog: Catalog, roles: Sequence[Role], oids: dict[str, int])
             for p in given
         ]
         members += [{"role": role_oid(name), "of": role_oid(other)} for other in all_of(known, name) - {PUBLIC}]
-    return {
-        "rights_": pa.Table.from_pylist(levels, _RIGHTS),
-        "grants_": pa.Table.from_pylist(grants, _GRANTS),
-        "members_": pa.Table.from_pylist(members, _MEMBERS),
-    }
+    return {"rights_": levels, "grants_": grants, "members_": members}
 
 
 def _quoted(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.catalog import ARRIVAL, Relation, Serial, Table
+from watersmeet.catalog import ARRIVAL, Index, Relation, Serial, Table
 from watersmeet.database.assignment import default_value
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import alter_indexes, note_names, with_column_altered
@@ -156,8 +156,13 @@ def _with_default(session: Session, statement: AlterColumn, relation: Table, col
 
 
 def _check_unread(session: Session, statement: AlterColumn, relation: Relation) -> None:
-    """Raises DEPENDENT_OBJECTS if another object reads the column."""
-    readers = readers_of(session, relation, statement.column.name)
+    """Raises DEPENDENT_OBJECTS if another object reads the column. Indexes have no plan; those of UNIQUE have hashes
+    of values, which depend on the type.
+    """
+    unique = {u.index for u in relation.uniques} if statement.type is not None else ()
+    readers = [
+        r for r in readers_of(session, relation, statement.column.name) if not isinstance(r, Index) or r.id in unique
+    ]
     if readers:
         raise depended_on(
             statement,
