@@ -165,7 +165,7 @@ class Unique:
     """`UNIQUE (columns)`: no two rows have the same values, where NULL differs from NULL.
 
     deferrable, deferred: whether SET CONSTRAINTS changes when it is checked, and whether that is at COMMIT. index: the
-    id of the index, if CREATE UNIQUE INDEX created it.
+    id of the index, if CREATE UNIQUE INDEX created it. comment: the text of COMMENT ON CONSTRAINT.
     """
 
     name: str
@@ -173,6 +173,7 @@ class Unique:
     deferrable: bool = False
     deferred: bool = False
     index: str = ""
+    comment: str = ""
 
     def renamed(self, names: Mapping[str, str]) -> Unique | None:
         """A copy with renamed columns; None without one of them."""
@@ -181,11 +182,14 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`CHECK (expression)`: the expression is not false in any row. text: the expression as it was written."""
+    """`CHECK (expression)`: the expression is not false in any row. text: the expression as it was written. comment: as
+    of `Unique`.
+    """
 
     name: str
     condition: GeneratedColumn
     text: str
+    comment: str = ""
 
     def renamed(self, names: Mapping[str, str]) -> Check | None:
         """A copy with renamed columns; None without one of them."""
@@ -206,7 +210,7 @@ class ForeignKey:
     the table.
 
     table: its id. referenced: its columns by their names in the stored data. on_delete, on_update: the action
-    on the rows that reference a row. deferrable, deferred: as of `Unique`.
+    on the rows that reference a row. deferrable, deferred, comment: as of `Unique`.
     """
 
     name: str
@@ -217,6 +221,7 @@ class ForeignKey:
     on_update: ReferenceAction = "no action"
     deferrable: bool = False
     deferred: bool = False
+    comment: str = ""
 
     def renamed(self, names: Mapping[str, str]) -> ForeignKey | None:
         """A copy with renamed columns; None without one of them."""

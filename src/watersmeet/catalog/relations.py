@@ -20,6 +20,7 @@ from watersmeet.catalog.parts import (
     Check,
     ComputedPart,
     Conflict,
+    Constraint,
     Dictionary,
     EventTime,
     External,
@@ -265,6 +266,11 @@ class Relation:
     def rejects_duplicates(self) -> bool:
         """Whether INSERT raises an error for a row with the primary key of an existing one."""
         return False
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The constraints besides the primary key."""
+        return (*self.uniques, *self.checks, *self.foreign_keys)
 
     @property
     def uniques(self) -> tuple[Unique, ...]:

@@ -62,7 +62,9 @@ class Input(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Table(Input):
-    """A table. key: the name of the constraint that is its primary key; empty: derived from its own."""
+    """A table. key: the name of the constraint that is its primary key; empty: derived from its own. key_comment: the
+    text of COMMENT ON for this constraint.
+    """
 
     words: ClassVar[Words] = Words("table", show=("tables",), show_create=("table", "stream"), drop=("table", "topic"))
     family: ClassVar[str] = "table"
@@ -71,6 +73,7 @@ class Table(Input):
 
     conflict: Conflict | None = field(default=None, kw_only=True, metadata=NAMES_COLUMNS)
     key: str = field(default="", kw_only=True)
+    key_comment: str = field(default="", kw_only=True)
     rejects_duplicates: bool = field(default=False, kw_only=True)
     uniques: tuple[Unique, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
     checks: tuple[Check, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)

@@ -200,3 +200,27 @@ def test_comments_are_described(serving):
         assert client.execute(described.replace("2)", "1)")).fetchall() == [("all", None)]
         listed = "SELECT objsubid, description FROM pg_catalog.pg_description WHERE classoid = 'pg_class'::regclass"
         assert sorted(client.execute(listed).fetchall()) == [(0, "all"), (2, "second")]
+
+
+def test_comments_on_constraints(serving):
+    served = serving("""
+        CREATE TABLE p (id int PRIMARY KEY, n int CONSTRAINT many UNIQUE, CONSTRAINT high CHECK (n > 0));
+        CREATE TABLE c (p int CONSTRAINT of REFERENCES p);
+        COMMENT ON CONSTRAINT p_pkey ON p IS 'key';
+        COMMENT ON CONSTRAINT many ON p IS 'one each';
+        COMMENT ON CONSTRAINT high ON p IS 'was';
+        COMMENT ON CONSTRAINT high ON p IS 'above';
+        COMMENT ON CONSTRAINT of ON c IS 'parent';
+        ALTER TABLE p RENAME CONSTRAINT many TO once;
+    """)
+    query = """
+        SELECT conname, description FROM pg_constraint c LEFT JOIN pg_description d
+        ON d.objoid = c.oid AND d.classoid = 'pg_constraint'::regclass ORDER BY conname"""
+    with served.connect(autocommit=True) as client:
+        found = [("high", "above"), ("of", "parent"), ("once", "one each"), ("p_pkey", "key")]
+        assert client.execute(query).fetchall() == found
+        for name in ("high", "of", "once", "p_pkey"):
+            client.execute(f"COMMENT ON CONSTRAINT {name} ON {'c' if name == 'of' else 'p'} IS NULL")
+        assert client.execute(query).fetchall() == [(name, None) for name, _ in found]
+        with pytest.raises(psycopg.errors.UndefinedObject, match='constraint "no" for table "p" does not exist'):
+            client.execute("COMMENT ON CONSTRAINT no ON p IS ''")

@@ -31,6 +31,7 @@ from watersmeet.catalog import (
     Role,
     Source,
     SqlFunction,
+    Table,
     Unique,
     View,
 )
@@ -449,7 +450,8 @@ def _column(relation: Relation, number: int, column: Field, catalog: Catalog, *,
 def _key(relation: Relation, columns: list[Field], key: list[int]) -> _Rows:
     """The rows for a primary key: an index and a constraint."""
     ordered = [next(i for i in key if columns[i - 1].name == k) for k in relation.primary_key]
-    primary = Unique(relation.key_name, relation.primary_key)
+    comment = relation.key_comment if isinstance(relation, Table) else ""
+    primary = Unique(relation.key_name, relation.primary_key, comment=comment)
     yield from _unique(relation, columns, primary, ordered, relation_oid(relation, 2), relation_oid(relation, 3))
 
 
@@ -486,6 +488,9 @@ def _constraint(relation: Relation, found: Constraint, row: dict[str, object], w
         listed["initially_deferred"] = "YES" if found.deferred else "NO"
     yield ("pg_catalog", "pg_constraint"), {**own, "conrelid": relation_oid(relation), **row}
     yield ("information_schema", "table_constraints"), listed
+    if found.comment:
+        described = {"objoid": row["oid"], "classoid": NUMBERS["pg_constraint"], "objsubid": 0}
+        yield ("pg_catalog", "pg_description"), {**described, "description": found.comment}
 
 
 def _table_and_constraint(relation: Relation, name: str) -> dict[str, str]:

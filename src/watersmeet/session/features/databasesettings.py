@@ -239,6 +239,7 @@ def alter_database(session: Session, statement: AlterDatabase) -> Result:
 _COMMENTED: Final = {
     "TABLE": "table",
     "COLUMN": "",
+    "CONSTRAINT": "constraint",
     "VIEW": "view",
     "MATERIALIZED VIEW": "materialized view",
     "SOURCE": "source",
@@ -250,7 +251,7 @@ _COMMENTED: Final = {
 
 #: Other objects, whose comments are not stored.
 _WITHOUT_COMMENTS: Final = (
-    "AGGREGATE", "CAST", "COLLATION", "CONSTRAINT", "DATABASE", "DOMAIN", "EXTENSION", "FUNCTION", "LANGUAGE",
+    "AGGREGATE", "CAST", "COLLATION", "DATABASE", "DOMAIN", "EXTENSION", "FUNCTION", "LANGUAGE",
     "OPERATOR", "POLICY", "PROCEDURE", "PUBLICATION", "ROLE", "ROUTINE", "RULE", "SCHEMA", "SECRET", "SEQUENCE",
     "SERVER", "STATISTICS", "TABLESPACE", "TRIGGER", "TYPE", "USER",
 )  # fmt: skip
@@ -258,7 +259,9 @@ _WITHOUT_COMMENTS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Comment(Statement):
-    """`COMMENT ON kind name IS {'text' | NULL}`. column: that of COMMENT ON COLUMN. comment: empty for NULL."""
+    """`COMMENT ON kind name IS {'text' | NULL}`. column: that of COMMENT ON COLUMN. constraint: that of COMMENT ON
+    CONSTRAINT, whose table is `name`. comment: empty for NULL.
+    """
 
     defines: ClassVar[bool] = True
     once: ClassVar[bool] = True
@@ -267,6 +270,7 @@ class Comment(Statement):
     name: Name
     comment: str
     column: Name | None = None
+    constraint: Name | None = None
 
 
 @reads("COMMENT ON", own="comment")
@@ -281,18 +285,26 @@ def read_comment(cursor: Cursor, base: dict[str, Any]) -> Statement:
             return Accepted(
                 **base,
                 command="COMMENT",
-                notice=f"COMMENT ON {words} has no effect: only comments on relations and columns are stored",
+                notice=f"COMMENT ON {words} has no effect: "
+                "only comments on relations, columns and constraints are stored",
             )
     kind = next((k for words, k in _COMMENTED.items() if cursor.take(*words.split())), None)
     if kind is None:
         raise cursor.error(detail="TABLE or COLUMN was expected here.")
+    constraint = None
+    if kind == "constraint":
+        constraint, kind = cursor.name(), "table"
+        cursor.expect("ON")
+        if cursor.at("DOMAIN"):
+            cursor.until("")
+            return Accepted(**base, command="COMMENT", notice="comments on constraints of domains are not stored")
     name, column = cursor.relation_name(), None
     if not kind:
         name, column = _parted(cursor, name)
     cursor.expect("IS")
     text = "" if cursor.take("NULL") else cursor.string()
     cursor.end()
-    return Comment(**base, kind=kind, name=name, comment=text, column=column)
+    return Comment(**base, kind=kind, name=name, comment=text, column=column, constraint=constraint)
 
 
 def _parted(cursor: Cursor, name: Name) -> tuple[Name, Name]:
@@ -309,14 +321,18 @@ def _parted(cursor: Cursor, name: Name) -> tuple[Name, Name]:
 
 @handles(Comment)
 def comment_on(session: Session, statement: Comment) -> Result:
-    """COMMENT ON. Raises UNDEFINED_RELATION, UNDEFINED_COLUMN, CATALOG_TYPE_MISMATCH for another kind."""
+    """COMMENT ON. Raises UNDEFINED_RELATION, UNDEFINED_COLUMN, UNDEFINED_OBJECT for a missing constraint, and
+    CATALOG_TYPE_MISMATCH for another kind.
+    """
     session.require_definer("COMMENT")
     relation = session.relation(statement.name, statement)
     if statement.kind and not _is_of(statement.kind, relation):
         message = f'"{statement.name.shown}" is not {one(statement.kind)}'
         raise error_at(statement, statement.name.span, "CATALOG_TYPE_MISMATCH", message)
     made = replace(relation, comment=statement.comment)
-    if statement.column is not None:
+    if statement.constraint is not None:
+        made = _with_constraint_comment(relation, statement.constraint, statement)
+    elif statement.column is not None:
         column = statement.column
         if column.name not in [c.name for c in relation.columns] or isinstance(relation, Index):
             raise undefined_column(relation, column.name, column.span, statement)
@@ -326,6 +342,22 @@ def comment_on(session: Session, statement: Comment) -> Result:
     with own_transaction(session):
         session.put(made)
     return Result("COMMENT")
+
+
+def _with_constraint_comment(relation: Relation, name: Name, statement: Comment) -> Relation:
+    """The table with another comment on a constraint."""
+    text = statement.comment
+    if isinstance(relation, Table) and relation.primary_key and name.name == relation.key_name:
+        return replace(relation, key_comment=text)
+    if not isinstance(relation, Table) or name.name not in {c.name for c in relation.constraints}:
+        message = f'constraint "{name.name}" for table "{relation.name}" does not exist'
+        raise error_at(statement, name.span, "UNDEFINED_OBJECT", message)
+    return replace(
+        relation,
+        uniques=tuple(replace(c, comment=text) if c.name == name.name else c for c in relation.uniques),
+        checks=tuple(replace(c, comment=text) if c.name == name.name else c for c in relation.checks),
+        foreign_keys=tuple(replace(c, comment=text) if c.name == name.name else c for c in relation.foreign_keys),
+    )
 
 
 def _is_of(kind: str, relation: Relation) -> bool:

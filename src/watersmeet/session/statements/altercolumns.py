@@ -156,13 +156,8 @@ def _with_default(session: Session, statement: AlterColumn, relation: Table, col
 
 
 def _check_unread(session: Session, statement: AlterColumn, relation: Relation) -> None:
-    """Raises DEPENDENT_OBJECTS if another object reads the column. Indexes have no plan; those of UNIQUE have hashes
-    of values, which depend on the type.
-    """
-    unique = {u.index for u in relation.uniques} if statement.type is not None else ()
-    readers = [
-        r for r in readers_of(session, relation, statement.column.name) if not isinstance(r, Index) or r.id in unique
-    ]
+    """Raises DEPENDENT_OBJECTS if another object reads the column. Indexes don't count: they have no plan."""
+    readers = [r for r in readers_of(session, relation, statement.column.name) if not isinstance(r, Index)]
     if readers:
         raise depended_on(
             statement,

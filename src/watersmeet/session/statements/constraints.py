@@ -104,12 +104,7 @@ def _with_key(relation: Table, clause: ConstraintClause, columns: tuple[str, ...
 def names_of(relation: Relation) -> set[str]:
     """The names of a table's constraints."""
     key = {relation.key_name} if relation.primary_key else set()
-    return key | {c.name for c in _all(relation)}
-
-
-def _all(relation: Relation) -> list[Constraint]:
-    """The constraints of a table besides its primary key."""
-    return [*relation.uniques, *relation.checks, *relation.foreign_keys]
+    return key | {c.name for c in relation.constraints}
 
 
 def _name(relation: Table, clause: ConstraintClause, end: str) -> str:
@@ -269,7 +264,7 @@ def _constraint(relation: Table, name: Name, statement: Statement) -> Constraint
     """The constraint of a table with a name; None for its primary key. Raises UNDEFINED_OBJECT."""
     if relation.primary_key and name.name == relation.key_name:
         return None
-    found = next((c for c in _all(relation) if c.name == name.name), None)
+    found = next((c for c in relation.constraints if c.name == name.name), None)
     if found is None or (isinstance(found, Unique) and found.index):
         raise missing_constraint(relation, name, statement)
     return found
@@ -288,7 +283,7 @@ def missing_constraint(relation: Relation, name: Name, statement: Statement) -> 
 def without(relation: Table, constraint: Constraint | None) -> Table:
     """The table without a constraint; None is its primary key."""
     if constraint is None:
-        return replace(relation, primary_key=(), key="", rejects_duplicates=False, conflict=None)
+        return replace(relation, primary_key=(), key="", key_comment="", rejects_duplicates=False, conflict=None)
     return replace(
         relation,
         uniques=tuple(c for c in relation.uniques if c is not constraint),
@@ -368,7 +363,7 @@ def _renamed(relation: Table, found: Constraint | None, name: str) -> Table:
 
 def set_constraints(session: Session, statement: SetConstraints) -> Result:
     """SET CONSTRAINTS: IMMEDIATE also checks the changes of the transaction. Without a transaction it has no effect."""
-    known = {c.name for r in session.catalog.relations.values() if isinstance(r, Table) for c in _all(r)}
+    known = {c.name for r in session.catalog.relations.values() if isinstance(r, Table) for c in r.constraints}
     for name in statement.names or ():
         if name.name not in known:
             raise error_at(statement, name.span, "UNDEFINED_OBJECT", f'constraint "{name.name}" does not exist')
