@@ -1,6 +1,7 @@
 """Watersmeet: streaming SQL joins that follow every insert, update and delete.
 
-`connect()` returns a PEP 249 connection to a database. `join()` joins streaming Spark DataFrames. Importing this
+`connect()` returns a PEP 249 connection to a database. `join()` joins streaming Spark DataFrames, `sql()` runs a query
+over them. Importing this
 package is cheap: the session, and with it the SQL front end and DuckDB, are imported when they are first used, because
 every Spark worker also imports the package.
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from watersmeet.database.sessions.result import Interval
     from watersmeet.datasource import register
     from watersmeet.frames.api import asof, join, join_metrics, latest, once_per_batch
+    from watersmeet.framesql import sql
     from watersmeet.session.connections.connection import Connection, connect
     from watersmeet.session.connections.cursor import (
         BINARY,
@@ -60,6 +62,7 @@ _LAZY: Final[dict[str, str]] = {
     "Interval": "watersmeet.database.sessions.result",
     "connect": "watersmeet.session.connections.connection",
     "register": "watersmeet.datasource",
+    "sql": "watersmeet.framesql",
     **dict.fromkeys(("asof", "join", "join_metrics", "latest", "once_per_batch"), "watersmeet.frames.api"),
     **dict.fromkeys(
         (
@@ -118,6 +121,7 @@ __all__ = [
     "once_per_batch",
     "paramstyle",
     "register",
+    "sql",
     "threadsafety",
 ]
 

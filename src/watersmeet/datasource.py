@@ -14,13 +14,13 @@ from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import datasource as spark
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from watersmeet.errors import error
+from watersmeet.frames.shapes import spark_type
 from watersmeet.session.connections.connection import Connection, connect
 from watersmeet.store.changes import quoted
 
@@ -129,7 +129,7 @@ class WatersmeetSource(spark.DataSource):  # type: ignore[misc]
         asked = _Asked.of(self.options)
         with asked.opened() as connection:
             found = connection.execute(f"SELECT * FROM {asked.sql} LIMIT 0").fetch_arrow_table().schema
-        fields = [StructField(field.name, _spark_type(field)) for field in found]
+        fields = [StructField(field.name, spark_type(field.name, field.type)) for field in found]
         return StructType([*fields, *(_CHANGE_FIELDS if asked.changes else ())])
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
@@ -144,17 +144,6 @@ class WatersmeetSource(spark.DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802 - Spark's name
         return _StreamReader(_Asked.of(self.options), schema)
-
-
-def _spark_type(field: pa.Field) -> Any:
-    try:
-        return from_arrow_type(field.type, prefer_timestamp_ntz=True)
-    except PySparkException as cause:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f'column "{field.name}" has type {field.type}, which Spark has no type for',
-            hint="Read a view that casts the column, for example to varchar.",
-        ) from cause
 
 
 class _Reader(spark.DataSourceReader):  # type: ignore[misc]

@@ -90,12 +90,15 @@ FINAL = "test_final_rows_of_an_interval_join"
 STATIC = "test_a_static_side_needs_no_state"
 
 
-def test_a_left_join_on_a_server(remote):
-    run_frames(LEFT, remote=remote, files=False)
+QUERY = "test_a_query_of_two_steps_through_a_restart"
+
+
+def test_a_left_join_and_a_query_on_a_server(remote):
+    run_frames(LEFT, QUERY, remote=remote, files=False)
 
 
 def test_state_in_files_on_a_server(remote):
-    run_frames(LEFT, FINAL, STATIC, remote=remote, files=True)
+    run_frames(LEFT, FINAL, STATIC, QUERY, remote=remote, files=True)
 
 
 @pytest.mark.slow

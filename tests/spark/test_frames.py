@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import random
+import re
 from collections import Counter
 from datetime import datetime
 
@@ -69,7 +70,13 @@ def state_of_joins(monkeypatch, tmp_path):
             folder = tmp_path / "state" / f"{where.lineno}"
             return joined_by(*args, **{"state": str(folder), **options})
 
+        run_by = watersmeet.sql
+
+        def sql(*args, **options):
+            return run_by(*args, **{"state": str(tmp_path / "state" / "sql"), **options})
+
         monkeypatch.setattr(watersmeet, "join", join)
+        monkeypatch.setattr(watersmeet, "sql", sql)
 
 
 @pytest.fixture(autouse=True)
@@ -579,3 +586,100 @@ def test_the_watermark_of_spark_is_taken(sides):
     frame = timed(sides[0].frame).withWatermark("ts", "90 seconds").where("k > 1").select("ts", f.col("k").alias("key"))
     assert _given(frame, None).watermark == ("ts", 90_000_000)
     assert _given(sides[0].frame, ("ts", "1 minute")).watermark == ("ts", 60_000_000)
+
+
+def test_a_query_of_two_steps_through_a_restart(spark, sides, tmp_path):
+    """Its joins need the key k, its aggregate the names of a static DataFrame."""
+    left, right = sides
+    names = spark.createDataFrame([(0, "zero"), (1, "one"), (2, "two"), (9, "nine")], "k int, name string")
+    query = """
+        SELECT names.name, count(*) AS n, max(r.v) AS top
+        FROM l JOIN r ON l.k = r.k JOIN names ON names.k = l.k
+        GROUP BY names.name
+    """
+
+    def start():
+        frame = watersmeet.sql(spark, query, {"names": names}, l=left.frame, r=right.frame, name="by name", buckets=3)
+        assert frame.columns == ["name", "n", "top", "diff"]
+        return Result(frame, tmp_path / "checkpoint")
+
+    rng = random.Random(7)
+    old: tuple[list, list] = ([], [])
+    run = start()
+    for epoch in range(3):
+        if epoch == 1:
+            run.query.stop()
+        for stream, kept, tag in ((left, old[0], "l"), (right, old[1], "r")):
+            new = rows(rng, 20, tag)
+            stream.add(new)
+            kept.extend(new)
+        if epoch == 1:
+            run = start()
+        joined_by_key: dict[int, list[str]] = {}
+        for k, _, _ in old[0]:
+            joined_by_key.setdefault(k, []).extend(r[2] for r in old[1] if r[0] == k and k is not None)
+        named = {0: "zero", 1: "one", 2: "two"}
+        expected = {
+            (named[k], len(found), max(v for v in found if v is not None)): 1
+            for k, found in joined_by_key.items()
+            if found and k in named
+        }
+        assert run.drain() == Counter(expected)
+    assert run.figures()[-1]["input_rows"] == 40
+    run.query.stop()
+
+
+def test_a_query_without_state_and_one_with_a_watermark(spark, sides, tmp_path):
+    left, right = sides
+    plain = watersmeet.sql(spark, "SELECT upper(v) AS v, k + 1 AS k FROM l WHERE k > 0", l=left.frame)
+    assert plain.columns == ["v", "k"]
+    windows = watersmeet.sql(
+        spark,
+        "SELECT window_start, count(*) AS n FROM TUMBLE(r, ts, INTERVAL '10 seconds') GROUP BY window_start "
+        "EMIT ON WINDOW CLOSE",
+        r=right.frame,
+        watermarks={"r": ("ts", "5 seconds")},
+        name="windows",
+    )
+    assert windows.columns == ["window_start", "n"]
+    first, second = Result(plain, tmp_path / "plain"), Result(windows, tmp_path / "windows")
+    left.add([(1, at(0), "a"), (0, at(0), "b"), (None, None, None)])
+    right.add([(1, at(1), "a"), (1, at(9), "b"), (1, at(16), "c")])
+    assert first.drain() == Counter({("A", 2): 1})
+    assert second.drain() == Counter({(START, 2): 1})
+    right.add([(1, at(2), "late"), (1, at(30), "d")])
+    assert second.drain() == Counter({(START, 2): 1, (at(10), 1): 1})
+    assert second.figures()[-1]["late_rows"] == 1
+    first.query.stop()
+    second.query.stop()
+
+
+def test_another_query_over_the_same_checkpoint_is_an_error(spark, sides, tmp_path):
+    left, _ = sides
+    left.add([(1, at(0), "a")])
+    run = Result(watersmeet.sql(spark, "SELECT k, count(*) AS n FROM l GROUP BY k", l=left.frame), tmp_path / "c")
+    run.drain()
+    run.query.stop()
+    left.add([(1, at(0), "b")])
+    other = Result(watersmeet.sql(spark, "SELECT k, max(v) AS n FROM l GROUP BY k", l=left.frame), tmp_path / "c")
+    with pytest.raises(StreamingQueryException, match="the checkpoint was written by another query"):
+        other.drain()
+
+
+def test_arguments_of_a_query(spark, sides):
+    left, right = sides
+    for call, shown in [
+        (lambda: watersmeet.sql(spark, "SELECT 1 AS a"), "the query has no DataFrames"),
+        (lambda: watersmeet.sql(spark, "SELECT x FROM l", l=left.frame), 'column "x" does not exist'),
+        (lambda: watersmeet.sql(spark, "SELECT k FROM l", l=left.frame, buckets=1), "buckets=1"),
+        (lambda: watersmeet.sql(spark, "SELECT k FROM l", l=3), "the l side is a int"),
+        (lambda: watersmeet.sql(spark, "SELECT k FROM l", {"l": right.frame}, l=left.frame), "frames='l'"),
+        (lambda: watersmeet.sql(spark, "SELECT k FROM l", l=left.frame, diffs={"x": "d"}), "diffs='x'"),
+        (
+            lambda: watersmeet.sql(spark, "SELECT k FROM l", l=left.frame, watermarks={"l": ("k", "1s")}),
+            "watermarks='k'",
+        ),
+        (lambda: watersmeet.sql(spark, "SELECT k, count(*) AS diff FROM l GROUP BY k", l=left.frame), '"diff"'),
+    ]:
+        with pytest.raises(Error, match=re.escape(shown)):
+            call()

@@ -34,6 +34,7 @@ from watersmeet.frames.building import (
     refused,
 )
 from watersmeet.frames.circuits import appends, duration_us, result_watermark
+from watersmeet.frames.queries import FIGURES as QUERY_FIGURES
 from watersmeet.frames.sessions import MapInArrow, carried, carried_processor
 from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, incomparable, result_schema, sql_type, widest
 from watersmeet.frames.tasks import (
@@ -94,17 +95,19 @@ class _OncePerBatch:
 
 
 def join_metrics(progress: StreamingQueryProgress | None) -> dict[str, dict[str, int]]:
-    """The metrics of each join in one micro-batch of a query, by the join's name. progress: `query.lastProgress`.
+    """The metrics of each join and of each `sql` in one micro-batch of a query, by name. progress:
+    `query.lastProgress`.
 
-    The metrics are left_rows, right_rows, late_left_rows, late_right_rows, state_rows and state_bytes.
+    The metrics of a join are left_rows, right_rows, late_left_rows, late_right_rows, state_rows and state_bytes; those
+    of `sql` are input_rows, late_rows, state_rows and state_bytes.
     """
     found: dict[str, dict[str, int]] = {}
     for name, row in ((progress and progress.observedMetrics) or {}).items():
         values = row.asDict()
         if values.keys() == {"values", "schema"}:  # Spark Connect does not decode the row (Spark 4.1)
             values = {f["name"]: v for f, v in zip(values["schema"]["fields"], values["values"], strict=True)}
-        if set(FIGURES) == values.keys():
-            found[name] = {metric: values[metric] or 0 for metric in FIGURES}
+        if values.keys() in (set(FIGURES), set(QUERY_FIGURES)):
+            found[name] = {metric: number or 0 for metric, number in values.items()}
     return found
 
 
@@ -170,9 +173,10 @@ def join(
     sessions.check_state(state)
     spark = left.sparkSession
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
-    sides = [_signed(left, left_diff, "left"), _signed(right, right_diff, "right")]
-    given = _given(sides[0], left_watermark, left_diff), _given(sides[1], right_watermark, right_diff)
-    shape = build(*given, options, buckets)
+    sides = [signed(left, left_diff, "left"), signed(right, right_diff, "right")]
+    shape = build(
+        given(sides[0], left_watermark, left_diff), given(sides[1], right_watermark, right_diff), options, buckets
+    )
     mark = None if watermark is None else _result_watermark(shape, watermark, (left, right))
     schema = _schema(shape, sides, diff)
     decoder = Decoder(shape, result_schema(schema), diff=not appends(shape))
@@ -183,7 +187,7 @@ def join(
     if shape.static is not None:
         static, stream = sides if shape.static == "left" else reversed(sides)
         rows = static_rows(shape, static.toArrow())
-        sessions.check_static(spark, rows)
+        sessions.check_static(spark, len(rows))
         return stream.mapInArrow(carry(LookUp(shape, rows, uuid.uuid4().hex, decoder)), schema)
     in_store = state == sessions.STORE
     keys = bucket_keys(shape.buckets) if in_store else tuple(range(shape.buckets))
@@ -245,7 +249,7 @@ def _result_watermark(shape: JoinShape, column: str, sides: Sequence[DataFrame])
     return mark
 
 
-def _signed(frame: DataFrame, diff: str | None, side: str) -> DataFrame:
+def signed(frame: DataFrame, diff: str | None, side: str) -> DataFrame:
     """The frame with its column `diff`, if it has one, as the last column."""
     if diff is None:
         return frame
@@ -264,7 +268,10 @@ def _signed(frame: DataFrame, diff: str | None, side: str) -> DataFrame:
     return numbered.select(*(f"c{i}" for i in order)).toDF(*(frame.columns[i] for i in order))
 
 
-def _given(frame: DataFrame, watermark: tuple[str, Duration] | None, diff: str | None = None) -> Given:
+def given(frame: DataFrame, watermark: tuple[str, Duration] | None, diff: str | None = None) -> Given:
+    """The columns of a side, and its watermark: by default that of `withWatermark`. diff: the last column, if it is the
+    diff. Raises Error.
+    """
     fields = frame.schema.fields[: None if diff is None else -1]
     if watermark is not None:
         delay: tuple[str, int] | None = (watermark[0], duration_us(watermark[1], "the delay of a watermark"))

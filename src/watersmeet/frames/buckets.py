@@ -6,9 +6,10 @@ A piece is an Arrow frame of rows, or a clock: the greatest time of a side.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +23,9 @@ from watersmeet.frames.circuits import JOINED, compile_join
 from watersmeet.frames.shapes import SIDES, JoinShape, Newest, Side
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import order_keys
-from watersmeet.kernel.executor import EpochContext, run_stage
+from watersmeet.kernel.executor import EpochContext, StageResult, run_stage
 from watersmeet.kernel.runs.delta import Delta, Diffs, consolidate
-from watersmeet.kernel.runs.frames import decode, encode, send
+from watersmeet.kernel.runs.frames import Frame, decode, encode, send
 from watersmeet.kernel.runs.state import BlobStore, StageState, StateManifest
 from watersmeet.system.blobs import BlobRef, Pieces
 from watersmeet.values.serialization import from_json, to_json
@@ -179,9 +180,8 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
 
     The result never depends on the order of the pieces. Raises STATE_MISMATCH if the state belongs to another join.
     """
-    circuit, first = _plan(shape, store)
-    before: dict[str, Any] = {} if first else json.loads(store.text(MANIFEST) or "{}")
-    marks: dict[str, int] = before.get("watermarks", {})
+    circuit, before = opened(shape, partial(compile_join, shape), store)
+    marks = before.watermarks
     sources: dict[str, list[Delta]] = {}
     rows, late = [0, 0], [0, 0]
     for index, scan in enumerate(_scans(circuit)):
@@ -191,21 +191,51 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
         late[index] = rows[index] - delta.num_rows
         sources[scan] = [_numbered(shape, delta) if index == 1 and isinstance(shape.match, Newest) else delta]
     marks = _advanced(shape, marks, pieces)
-    epoch = before.get("epoch", -1) + 1
-    state = StageState(StateManifest.from_json(before["state"]) if "state" in before else None, store)
-    context = EpochContext(epoch, Start() if first else Live(), watermarks=marks)
-    result = run_stage(circuit, 0, bucket, sources, (), state, context)
-    kept = state.persist(store.add)
+    result, size = run_stored(circuit, 0, bucket, sources, (), store, before, marks)
+    delta = result.published.get(JOINED) or Delta.none(circuit.sinks[0].schema)
+    return Step(delta, (rows[0], rows[1]), (late[0], late[1]), size, marks)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A bucket's manifest before a micro-batch. first: whether it has none, because this is the first one."""
+
+    manifest: Mapping[str, Any]
+    first: bool
+
+    @property
+    def watermarks(self) -> dict[str, int]:
+        """The watermarks after the previous micro-batch, in microseconds."""
+        return dict(self.manifest.get("watermarks", {}))
+
+
+def run_stored(
+    circuit: Circuit,
+    stage: int,
+    bucket: int,
+    sources: Mapping[str, Sequence[Delta]],
+    frames: Sequence[Frame],
+    store: Store,
+    before: Stored,
+    marks: Mapping[str, int],
+) -> tuple[StageResult, tuple[int, int]]:
+    """Runs a stage over the stored state of a bucket, and stores its new state. Returns also the rows and bytes of it.
+
+    marks: the watermarks including this micro-batch.
+    """
+    epoch = before.manifest.get("epoch", -1) + 1
+    kept = before.manifest.get("state")
+    state = StageState(None if kept is None else StateManifest.from_json(kept), store)
+    mode = Start() if before.first else Live()
+    context = EpochContext(epoch, mode, watermarks=marks, before=before.watermarks)
+    result = run_stage(circuit, stage, bucket, sources, frames, state, context)
+    new = state.persist(store.add)
     for ref in state.retired():
         store.remove(ref)
-    store.keep_text(
-        MANIFEST, json.dumps({"epoch": epoch, "watermarks": marks, "state": kept.to_json()}, separators=(",", ":"))
-    )
+    text = json.dumps({"epoch": epoch, "watermarks": dict(marks), "state": new.to_json()}, separators=(",", ":"))
+    store.keep_text(MANIFEST, text)
     sizes = [(m.state_rows, m.state_bytes) for m in result.metrics.values()]
-    delta = result.published.get(JOINED) or Delta.none(circuit.sinks[0].schema)
-    return Step(
-        delta, (rows[0], rows[1]), (late[0], late[1]), (sum(s[0] for s in sizes), sum(s[1] for s in sizes)), marks
-    )
+    return result, (sum(s[0] for s in sizes), sum(s[1] for s in sizes))
 
 
 def repeated(delta: Delta) -> Delta:
@@ -216,61 +246,91 @@ def repeated(delta: Delta) -> Delta:
     return Delta(col.gather_table(delta.columns, positions), np.sign(delta.diff[positions]))
 
 
-def check_identity(shape: JoinShape, store: Store) -> None:
-    """Raises STATE_MISMATCH if the store's state belongs to another join. A new store stores the join's identity.
+class Plan(Protocol):
+    """A join or a query with state. what: "join" or "query". call: the function that makes it. parts: what it consists
+    of, in messages.
+    """
 
-    Every task runs it before its buckets, with a store that belongs to no bucket: a join with a different number of
+    what: ClassVar[str]
+    call: ClassVar[str]
+    parts: ClassVar[str]
+
+    @property
+    def buckets(self) -> int:
+        """The number of buckets."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything else that the state depends on."""
+        ...
+
+
+def check_identity(plan: Plan, store: Store) -> None:
+    """Raises STATE_MISMATCH if the store's state belongs to another plan. A new store stores the plan's identity.
+
+    Every task runs it before its buckets, with a store that belongs to no bucket: a plan with a different number of
     buckets would find none of the old buckets and start with empty state.
     """
     text = store.text(PLAN)
     if text is None:
-        store.keep_text(PLAN, json.dumps(_identity(shape), separators=(",", ":")))
+        store.keep_text(PLAN, json.dumps(identity(plan), separators=(",", ":")))
     else:
-        check_plan(shape, text)
+        check_plan(plan, text)
 
 
-def check_plan(shape: JoinShape, text: str) -> None:
-    """Raises STATE_MISMATCH unless a stored text PLAN is of the join `shape`."""
-    _compare(shape, json.loads(text))
+def check_plan(plan: Plan, text: str) -> None:
+    """Raises STATE_MISMATCH unless a stored text PLAN is of `plan`."""
+    _compare(plan, json.loads(text))
 
 
-def _identity(shape: JoinShape) -> dict[str, Any]:
-    return {"format": FORMAT, "join": shape.fingerprint, "buckets": shape.buckets}
+def identity(plan: Plan) -> dict[str, Any]:
+    """The stored identity of a plan."""
+    return {"format": FORMAT, "join": plan.fingerprint, "buckets": plan.buckets}
 
 
-def _compare(shape: JoinShape, kept: Mapping[str, Any]) -> None:
-    """Raises STATE_MISMATCH unless the identity `kept` is that of `shape`."""
+def _compare(plan: Plan, kept: Mapping[str, Any]) -> None:
+    """Raises STATE_MISMATCH unless the identity `kept` is that of `plan`."""
     if kept["format"] != FORMAT:
         raise error(
             "STATE_MISMATCH",
             f"the checkpoint's state has format {kept['format']}, this is {FORMAT}",
             hint="Start the query with a new checkpoint.",
         )
-    if kept["buckets"] != shape.buckets:
+    if kept["buckets"] != plan.buckets:
         raise error(
             "STATE_MISMATCH",
-            f"the checkpoint was written with buckets={kept['buckets']}, this is {shape.buckets}",
-            hint=f"Call join(…, buckets={kept['buckets']}).",
+            f"the checkpoint was written with buckets={kept['buckets']}, this is {plan.buckets}",
+            hint=f"Call {plan.call}(…, buckets={kept['buckets']}).",
         )
-    if kept["join"] != shape.fingerprint:
+    if kept["join"] != plan.fingerprint:
         raise error(
             "STATE_MISMATCH",
-            "the checkpoint was written by another join",
-            detail="The columns, types, keys or options of the join have changed.",
-            hint="Call join as before, or start the query with a new checkpoint.",
+            f"the checkpoint was written by another {plan.what}",
+            detail=f"The columns, types, {plan.parts} or options of the {plan.what} have changed.",
+            hint=f"Call {plan.call} as before, or start the query with a new checkpoint.",
         )
 
 
-def _plan(shape: JoinShape, store: Store) -> tuple[Circuit, bool]:
-    """The circuit of the bucket's first run, and whether this is the first run."""
+def opened(plan: Plan, compiled: Callable[[], Circuit], store: Store) -> tuple[Circuit, Stored]:
+    """The circuit of the bucket's first run, and its state before this micro-batch. compiled: returns the circuit of a
+    new bucket.
+    """
     text = store.text(PLAN)
     if text is None:
-        circuit = compile_join(shape)
-        store.keep_text(PLAN, json.dumps({**_identity(shape), "circuit": to_json(circuit)}, separators=(",", ":")))
-        return circuit, True
-    plan = json.loads(text)
-    _compare(shape, plan)
-    return from_json(Circuit, plan["circuit"]), False
+        circuit = compiled()
+        store.keep_text(PLAN, json.dumps({**identity(plan), "circuit": to_json(circuit)}, separators=(",", ":")))
+        return circuit, Stored({}, first=True)
+    kept, circuit = _read_plan(text)
+    _compare(plan, kept)
+    return circuit, Stored(json.loads(store.text(MANIFEST) or "{}"), first=False)
+
+
+@lru_cache(maxsize=64)
+def _read_plan(text: str) -> tuple[Mapping[str, Any], Circuit]:
+    """The identity and the circuit of a stored text; buckets and micro-batches share them."""
+    found = json.loads(text)
+    return found, from_json(Circuit, found.pop("circuit"))
 
 
 def _scans(circuit: Circuit) -> tuple[str, str]:

@@ -91,12 +91,12 @@ def check_store(spark: SparkSession, state: str) -> None:
         )
 
 
-def check_static(spark: SparkSession, body: bytes) -> None:
-    """Raises FEATURE_NOT_SUPPORTED if a static side is too large for the session."""
-    if is_remote(spark) and len(body) > _STATIC_BYTES:
+def check_static(spark: SparkSession, size_bytes: int) -> None:
+    """Raises FEATURE_NOT_SUPPORTED if static rows are too large for the session."""
+    if is_remote(spark) and size_bytes > _STATIC_BYTES:
         raise error(
             "FEATURE_NOT_SUPPORTED",
-            f"a static side of {len(body) >> 20} MB with Spark Connect",
+            f"a static side of {size_bytes >> 20} MB with Spark Connect",
             detail=f"A Spark Connect server takes {_STATIC_BYTES >> 20} MB with a query.",
             hint="Select fewer columns and rows, or read that side with spark.readStream.",
         )

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
 from watersmeet.circuit.operators import BACKWARD, FORWARD, AsofComparison, InputColumn, JoinKind
 from watersmeet.errors import Error, error
@@ -107,6 +108,9 @@ class ResultColumn:
 class JoinShape:
     """A join. buckets: the number of partitions of the keys, each with its own state, fixed for a checkpoint."""
 
+    what: ClassVar[str] = "join"
+    call: ClassVar[str] = "join"
+    parts: ClassVar[str] = "keys"
     left: Side
     right: Side
     how: JoinKind
@@ -180,6 +184,18 @@ def sql_type(kind: spark.DataType, column: str) -> SqlType:
             hint="Cast or drop the column.",
         )
     return found
+
+
+def spark_type(column: str, kind: pa.DataType) -> spark.DataType:
+    """The type in Spark for an Arrow type. Raises FEATURE_NOT_SUPPORTED, naming `column`, if there is none."""
+    try:
+        return from_arrow_type(kind, prefer_timestamp_ntz=True)
+    except PySparkException as cause:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f'column "{column}" has type {kind}, which Spark has no type for',
+            hint="Cast it, for example to varchar.",
+        ) from cause
 
 
 def incomparable(kind: spark.DataType, column: str) -> Error | None:

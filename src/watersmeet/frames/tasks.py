@@ -91,7 +91,7 @@ class Encoder:
             yield self._batch(piece)
 
     def _batch(self, piece: Piece) -> pa.RecordBatch:
-        return _pieces([self.ids[piece.bucket]], piece.channel, piece.body)
+        return pieces_batch([self.ids[piece.bucket]], piece.channel, [piece.body])
 
     def _identities(self) -> Iterator[pa.RecordBatch]:
         """Empty pieces of the first task of a micro-batch: for each partition of the stateful operator, or for each
@@ -105,17 +105,20 @@ class Encoder:
             return
         keys = self.ids
         if self.partitions is not None:
-            found = next(filter(None, map(context.getLocalProperty, _PARTITIONS)), None)
-            keys = partition_keys(int(found or self.partitions))
-        yield _pieces(keys, IDENTITY, b"")
+            keys = partition_keys(partitions_of_task(context, self.partitions))
+        yield pieces_batch(keys, IDENTITY, [b""] * len(keys))
 
 
-def _pieces(keys: Sequence[int], channel: int, body: bytes) -> pa.RecordBatch:
-    """A piece for each key."""
-    count = len(keys)
+def partitions_of_task(context: TaskContext, of_session: int) -> int:
+    """The number of partitions of the query's stateful operators; `of_session` if Spark does not tell the task."""
+    return int(next(filter(None, map(context.getLocalProperty, _PARTITIONS)), None) or of_session)
+
+
+def pieces_batch(keys: Sequence[int], channel: int, found: Sequence[bytes]) -> pa.RecordBatch:
+    """Pieces of one channel, in one batch. keys: the keys of their buckets. found: their bodies."""
+    channels = pa.array(np.full(len(keys), channel, np.int32))
     return pa.RecordBatch.from_arrays(
-        [pa.array(keys, pa.int32()), pa.array([channel] * count, pa.int32()), pa.array([body] * count, pa.binary())],
-        schema=_PIECE,
+        [pa.array(keys, pa.int32()), channels, pa.array(found, pa.binary())], schema=_PIECE
     )
 
 
