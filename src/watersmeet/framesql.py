@@ -1,6 +1,6 @@
 """`watersmeet.sql`: one query of SQL over streaming DataFrames, as a streaming DataFrame.
 
-The planner of the database compiles the query. Its circuit runs in Spark's tasks (`frames.queries`), with a stateful
+The planner of the database compiles the query. Its circuit runs in Spark's tasks (`frames.tasks`), with a stateful
 step for each exchange: a query whose operators all need one key has one step.
 """
 
@@ -26,22 +26,20 @@ from watersmeet.frames import sessions
 from watersmeet.frames.api import given, signed
 from watersmeet.frames.buckets import Piece
 from watersmeet.frames.building import Duration, Given, check_buckets, check_side, check_text, check_watermark, refused
-from watersmeet.frames.queries import (
-    CHANGES,
-    FIGURES,
-    QueryBuckets,
-    QueryBucketsAt,
+from watersmeet.frames.sessions import carried, carried_processor
+from watersmeet.frames.shapes import QueryInput, QueryShape, arrow_columns, result_schema, spark_type, sql_type
+from watersmeet.frames.tasks import (
+    PIECE,
+    QUERY_CHANGES,
+    QUERY_FIGURES,
+    Buckets,
+    BucketsAt,
     QueryDecoder,
-    QueryInput,
-    QueryShape,
     Reading,
     Stage,
     initial_frames,
     initial_pieces,
 )
-from watersmeet.frames.sessions import carried, carried_processor
-from watersmeet.frames.shapes import arrow_columns, result_schema, spark_type, sql_type
-from watersmeet.frames.tasks import PIECE
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import assemble, compile_view
 from watersmeet.runtime.spark.shipping import bucket_keys, in_buckets
@@ -382,21 +380,21 @@ def _running(
     now = f.current_timestamp().alias(_NOW)
     moved = None
     for index, stream in enumerate(streams):
-        reading = Reading(shape, index, keys, partitions if in_store else None, first=index == 0)
-        found = stream.select("*", now).mapInArrow(carry(reading), PIECE if shape.steps else CHANGES)
+        reading = Reading(shape, index, keys, partitions if in_store else None)
+        found = stream.select("*", now).mapInArrow(carry(reading), PIECE if shape.steps else QUERY_CHANGES)
         moved = found if moved is None else moved.union(found)
     assert moved is not None
     for number in range(1, shape.steps + 1):
         stage = Stage(shape, number, initial if number == 1 else {})
-        output = CHANGES if stage.is_last else PIECE
+        output = QUERY_CHANGES if stage.is_last else PIECE
         if in_store:
-            buckets = QueryBuckets(stage, keys)
+            buckets = Buckets(stage, keys)
             processor = carried_processor(buckets) if carries else buckets
             moved = moved.groupBy("bucket").transformWithStateInPandas(processor, output, "Append", "None")
         else:
-            at_path = carry(QueryBucketsAt(stage, state))
+            at_path = carry(BucketsAt(stage, state))
             moved = in_buckets(moved, shape.buckets).mapInArrow(at_path, output)
-    observed = moved.observe(name or f"watersmeet-sql-{next(_numbers)}", *(f.sum(c).alias(c) for c in FIGURES))
+    observed = moved.observe(name or f"watersmeet-sql-{next(_numbers)}", *(f.sum(c).alias(c) for c in QUERY_FIGURES))
     decoder = QueryDecoder(result_schema(schema), diff=not shape.appends)
     return observed.mapInArrow(carry(decoder), schema)
 

@@ -34,7 +34,6 @@ from watersmeet.frames.building import (
     refused,
 )
 from watersmeet.frames.circuits import appends, duration_us, result_watermark
-from watersmeet.frames.queries import FIGURES as QUERY_FIGURES
 from watersmeet.frames.sessions import MapInArrow, carried, carried_processor
 from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, incomparable, result_schema, sql_type, widest
 from watersmeet.frames.tasks import (
@@ -42,10 +41,12 @@ from watersmeet.frames.tasks import (
     FIGURES,
     MARK,
     PIECE,
+    QUERY_FIGURES,
     Buckets,
     BucketsAt,
     Decoder,
     Encoder,
+    JoinStep,
     LookUp,
     static_rows,
 )
@@ -196,11 +197,11 @@ def join(
     cut = [x.select("*", now).mapInArrow(carry(encoder), PIECE) for x, encoder in zip(sides, encoders, strict=True)]
     pieces = cut[0].union(cut[1])
     if in_store:
-        buckets_in_store = Buckets(shape, keys, mark or ())
+        buckets_in_store = Buckets(JoinStep(shape, mark or ()), keys)
         processor = carried_processor(buckets_in_store) if carries else buckets_in_store
         changes = pieces.groupBy("bucket").transformWithStateInPandas(processor, CHANGES, "Append", "None")
     else:
-        at_path = BucketsAt(shape, mark or (), state)
+        at_path = BucketsAt(JoinStep(shape, mark or ()), state)
         changes = in_buckets(pieces, shape.buckets).mapInArrow(carry(at_path), CHANGES)
     observed = changes.observe(name or f"watersmeet-{next(_numbers)}", *(f.sum(c).alias(c) for c in FIGURES))
     if watermark is None:

@@ -1,5 +1,5 @@
-"""The shape of a join of two DataFrames: plain values that are equal on the driver, in tasks and in the state; and
-Spark types.
+"""The shapes of joins and queries of DataFrames: plain values that are equal on the driver, in tasks and in the state;
+and Spark types.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
+from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import BACKWARD, FORWARD, AsofComparison, InputColumn, JoinKind
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.values import types as sql
 from watersmeet.values.types import Schema, SqlType
+from watersmeet.values.watermarks import NOW
 
 Emit = Literal["changes", "final", "arrival"]
 
@@ -139,6 +141,59 @@ class JoinShape:
         for name, side in (("left", self.left), ("right", self.right)):
             values[name]["schema"] = [f.to_json() for f in side.schema]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class QueryInput:
+    """A streaming DataFrame of a query. relation_id: its id in the circuit. time, delay_us: see `Side`."""
+
+    relation_id: str
+    schema: Schema
+    time: int | None = None
+    delay_us: int | None = None
+    signed: bool = False
+
+
+@dataclass(frozen=True)
+class QueryShape:
+    """A query over streaming DataFrames."""
+
+    what: ClassVar[str] = "query"
+    call: ClassVar[str] = "sql"
+    parts: ClassVar[str] = "text"
+    circuit: Circuit
+    inputs: tuple[QueryInput, ...]
+
+    @property
+    def buckets(self) -> int:
+        """The number of buckets of each stage."""
+        return self.circuit.buckets
+
+    @property
+    def steps(self) -> int:
+        """The number of stateful steps; 0 for a query without state."""
+        return self.circuit.last_stage
+
+    @property
+    def appends(self) -> bool:
+        """Whether no row of the result can be retracted."""
+        return self.circuit.sinks[0].append_only
+
+    @cached_property
+    def moves_time(self) -> bool:
+        """Whether buckets must know the watermarks or the time of the micro-batch."""
+        return self.circuit.is_timed or any(i.delay_us is not None for i in self.inputs)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identifies everything that the state depends on."""
+        inputs = [{**asdict(i), "schema": [f.to_json() for f in i.schema]} for i in self.inputs]
+        text = json.dumps([self.circuit.fingerprint, inputs], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def clock(self, index: int) -> str:
+        """The name of the number of clock `index`: that of an input, or after these the time of the micro-batch."""
+        return self.inputs[index].relation_id if index < len(self.inputs) else NOW
 
 
 def microseconds(delta: timedelta) -> int:

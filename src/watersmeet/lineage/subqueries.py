@@ -3,15 +3,20 @@ join.
 
 Only batch queries have these. A recursion is explained round by round. The first round is the result of the anchor;
 each later round is the result of the step over the previous round. So no row is its own origin. The rows of the rounds
-are lent to the connection under the names that this module creates.
+are lent to the connection that explains a row, under the names that this module creates.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from itertools import count
 from typing import Any, Final
 
+import duckdb
+import numpy as np
+import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import Named, PastScan, Recursion
@@ -35,6 +40,10 @@ from watersmeet.algebra.nodes import (
 )
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import Rule, read, transform_up, walk
+from watersmeet.database.reading import conformed, lent
+from watersmeet.errors import error
+from watersmeet.store.changes import quoted
+from watersmeet.values.types import BIGINT, Field, arrow_schema
 
 #: Fields of nodes whose texts are never column ids.
 _NO_IDS: Final = frozenset({"clock", "name", "relation_id", "relation_name", "source_names"})
@@ -171,3 +180,61 @@ def _over(recursion: Recursion, name: str) -> Node:
 
     rule: Rule = read
     return transform_up(recursion.step, rule)
+
+
+#: The maximum number of rounds of one recursion.
+MOST_ROUNDS: Final = 1000
+
+_NUMBER: Final = Field("round", BIGINT, nullable=False)
+
+
+def lend_rounds(
+    tree: Node,
+    name: str,
+    text: Callable[[Node], str],
+    connection: duckdb.DuckDBPyConnection,
+    entered: ExitStack,
+) -> None:
+    """Lends the rows of each round of all recursions of the query of a view `name` until `entered` ends.
+
+    text: returns the SQL of a part of the query. Raises FEATURE_NOT_SUPPORTED for more than `MOST_ROUNDS` rounds.
+    """
+    done = set()
+    for node in reversed(list(walk(tree))):
+        if isinstance(node, Recursion) and node.name not in done:
+            done.add(node.name)
+            _lend(node, name, text, connection, entered)
+
+
+def _lend(
+    recursion: Recursion,
+    name: str,
+    text: Callable[[Node], str],
+    connection: duckdb.DuckDBPyConnection,
+    entered: ExitStack,
+) -> None:
+    fields = tuple(Field(f"c{i}", c.type) for i, c in enumerate(recursion.outputs))
+    schema = arrow_schema((*fields, _NUMBER), positional=False)
+    rounds, every = [schema.empty_table()], all_name(recursion)
+    for number in range(1, MOST_ROUNDS + 2):
+        tree = of_round(recursion, number)
+        names = ", ".join(quoted(c.id) for c in tree.columns)
+        made = f"SELECT {names} FROM ({text(tree)})"
+        if recursion.distinct:
+            with lent(connection, pa.concat_tables(rounds).drop_columns([_NUMBER.name]), fields, every):
+                found = connection.execute(f"SELECT DISTINCT * FROM ({made}) EXCEPT SELECT * FROM {quoted(every)}")
+                rows = found.to_arrow_table()
+        else:
+            rows = connection.execute(made).to_arrow_table()
+        if not rows.num_rows:
+            break
+        rows = conformed(rows, arrow_schema(fields, positional=False))
+        entered.enter_context(lent(connection, rows, fields, round_name(recursion, number)))
+        rounds.append(rows.append_column(schema.field(_NUMBER.name), pa.array(np.full(rows.num_rows, number))))
+    else:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"a row of {name} can't be explained",
+            detail=f"It has a recursion of more than {MOST_ROUNDS} rounds.",
+        )
+    entered.enter_context(lent(connection, pa.concat_tables(rounds), (*fields, _NUMBER), every))

@@ -52,8 +52,8 @@ from watersmeet.lineage.history import (
 )
 from watersmeet.lineage.lookups import CantTellError, looking_up
 from watersmeet.lineage.origins import COMMIT, Insertion, Read
-from watersmeet.lineage.rounds import lend_rounds
 from watersmeet.lineage.steps import Asker, Names, names_of
+from watersmeet.lineage.subqueries import lend_rounds
 from watersmeet.lineage.trees import Explained, Wide, guarded, plain
 from watersmeet.store.manifests import Commit, Progress
 from watersmeet.store.readers import low_water_number
@@ -106,7 +106,7 @@ class Views:
             self.asker, self._readable = asker, past
             for lend in self._lenders.values():
                 lend(self.history)
-            lend_rounds(root, asker, connection, entered)
+            lend_rounds(root.tree, root.name, lambda n: asker.text(plain(n, root)), connection, entered)
             yield
 
     def follow(self, tree: Node) -> None:

@@ -19,7 +19,7 @@ import watersmeet
 from watersmeet.errors import Error
 from watersmeet.frames.buckets import Piece
 from watersmeet.frames.building import Given
-from watersmeet.frames.queries import QueryDecoder, Reading, Stage, initial_frames, initial_pieces
+from watersmeet.frames.tasks import QueryDecoder, Reading, Stage, initial_frames, initial_pieces
 from watersmeet.framesql import plan
 from watersmeet.values.types import INTEGER, VARCHAR, Field, arrow_schema
 
@@ -71,7 +71,7 @@ class Tasks:
             cut = rng.randrange(len(own) + 1)
             for part in (own[:cut], own[cut:]):
                 table = rows_of(part, self.sides[name], now)
-                reading = Reading(shape, index, tuple(range(BUCKETS)), None, first=False)
+                reading = Reading(shape, index, tuple(range(BUCKETS)), None)
                 made += list(reading(table.to_batches()))
         if not shape.steps:
             return self._apply([row for batch in made for row in batch.to_pylist()])
