@@ -44,9 +44,9 @@ def test_examples(spark, tmp_path):
     quotes.add([("A", utc(5), 99.0, 100.0), ("A", utc(10), 100.5, 101.5), ("C", utc(300), 1.0, 2.0)])
     orders.add([(1, 1), (2, 2)])
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     blocks = [block for block in blocks if 'format("kafka")' not in block]  # test_frames_kafka runs that one
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     names: dict = {"folder": str(tmp_path)}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
@@ -61,6 +61,9 @@ def test_examples(spark, tmp_path):
         ("B", 50.0, None, None),
     }
     marked.query.stop()
+    by_region = Result(names["by_region"], tmp_path / "by_region")
+    assert by_region.drain() == {("Asia", 3, 105.0): 1, ("Europe", 1, 50.0): 1}
+    by_region.query.stop()
     assert names["content"] == {(1, None): 1, (2, None): 1}
     customers.add([(1, "Ann")])
     names["following"].processAllAvailable()
