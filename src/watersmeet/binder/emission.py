@@ -31,8 +31,9 @@ from watersmeet.binder.dialects import rules_of
 from watersmeet.binder.query import bind_query
 from watersmeet.catalog import DELTA_COLUMN, Catalog, Period, Relation
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateMergingPump
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.tokens import not_supported
-from watersmeet.errors import Error, error
+from watersmeet.errors import Error, Span, error
 
 
 def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str, moment: int = 0) -> BoundQuery:
@@ -40,7 +41,9 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
 
     Raises the errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
     """
-    asked, said = rules_of(dialect).emission(statement.query, statement.text)
+    rules = rules_of(dialect)
+    asked, said = rules.emission(statement.query, statement.text)
+    asked, sign = rules.without_sign(asked)
     bind = partial(
         bind_query,
         asked,
@@ -52,9 +55,12 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
         arriving=isinstance(statement, CreateMergingPump),
     )
     query = bind()
+    into = statement.into
+    target = None if into is None else catalog.by_name(into.name, into.schema, folded=into.folded)
+    if sign is not None:
+        always = said is not None and said.mode == "changelog"
+        query = _signed(query, node_span(sign), statement.text, target, always=always)
     if said is not None:
-        into = statement.into
-        target = None if into is None else catalog.by_name(into.name, into.schema, folded=into.folded)
         return _noted(query, said, statement.text, target)
     emit = statement.emit
     if emit is None or emit.mode == "changes":
@@ -79,16 +85,19 @@ def _noted(query: BoundQuery, said: Emission, text: str, target: Relation | None
     inputs, and its readers choose the form of its changes.
 
     target: the stream that the view writes: with each new row as soon as its inputs change, or at the end of each
-    period if the stream has no key. Raises FEATURE_NOT_SUPPORTED.
+    period. Raises FEATURE_NOT_SUPPORTED.
     """
     if said.mode not in ("periodic", "updates", "changelog") or (target is not None and not said.length_us):
         return query
     words = {"periodic": "EMIT PERIODIC", "updates": "EMIT ON UPDATE", "changelog": "EMIT CHANGELOG"}[said.mode]
     if said.mode == "changelog" and not said.length_us:
         return query
-    if target is None or target.primary_key:
+    if target is None:
         notice = f"{words}: without effect in a view, which always shows changes of its inputs at once."
         return replace(query, notices=(*query.notices, notice))
+    if said.repeats and target.primary_key:
+        notice = f"{words} … REPEAT: a period without a change writes nothing, because each row replaces an equal one."
+        query, said = replace(query, notices=(*query.notices, notice)), replace(said, repeats=False)
     if said.repeats or target.is_written_externally:
         what = f"{words} … REPEAT" if said.repeats else f"{words} with a period"
         where = "a stream" if said.repeats else f"{target.title}"
@@ -99,8 +108,42 @@ def _noted(query: BoundQuery, said: Emission, text: str, target: Relation | None
             hint="Leave REPEAT out." if said.repeats else "Write EMIT ON UPDATE, or a stream of the database.",
         )
     windowed = any(isinstance(n, LateRowFilter) for n in walk(query.tree))
-    whole = said.mode == "periodic" and not windowed and not target.takes_signs and change_kind(query.tree) != "append"
+    keyed = target.takes_signs or bool(target.primary_key)  # rows that have not changed are already in the stream
+    whole = said.mode == "periodic" and not windowed and not keyed and change_kind(query.tree) != "append"
     return replace(query, period=Period(said.length_us, whole))
+
+
+def _signed(query: BoundQuery, span: Span | None, text: str, target: Relation | None, *, always: bool) -> BoundQuery:
+    """A view whose select list has the sign of its rows, which the target reads. always: whether a query has the column
+    even if it never deletes a row. Raises UNDEFINED_COLUMN.
+    """
+    if not always:
+        check_delta(query.tree, span, text)
+    if target is None:
+        notice = f"{DELTA_COLUMN}: not a column of the view; a query that follows the view has it."
+        return replace(query, notices=(*query.notices, notice))
+    if not target.takes_signs:
+        raise error(
+            "UNDEFINED_COLUMN",
+            f'{target.title} has no column "{DELTA_COLUMN}"',
+            sql=text,
+            span=span,
+            hint="Leave the column out, or write a stream of mode changelog or changelog_kv.",
+        )
+    return replace(query, signs=True)
+
+
+def check_delta(tree: Node, span: Span | None, text: str) -> None:
+    """Raises UNDEFINED_COLUMN for `_tp_delta` of a query that never deletes a row."""
+    if change_kind(tree) == "append":
+        raise error(
+            "UNDEFINED_COLUMN",
+            f'column "{DELTA_COLUMN}" does not exist',
+            sql=text,
+            span=span,
+            detail="The query never deletes a row.",
+            hint="With EMIT CHANGELOG every query has the column.",
+        )
 
 
 def check_request(request: Request, tree: Node, text: str) -> None:
@@ -120,14 +163,7 @@ def check_request(request: Request, tree: Node, text: str) -> None:
         )
     computed = next((c for c in request.computed if c.kind == "delta"), None)
     if computed is not None and request.emission.mode != "changelog":
-        raise error(
-            "UNDEFINED_COLUMN",
-            f'column "{DELTA_COLUMN}" does not exist',
-            sql=text,
-            span=computed.span,
-            detail="The query never deletes a row.",
-            hint="With EMIT CHANGELOG every query has the column.",
-        )
+        check_delta(tree, computed.span, text)
 
 
 def _on_arrival(query: BoundQuery) -> BoundQuery:

@@ -181,6 +181,18 @@ class Unique:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnFamily:
+    """`FAMILY name (columns)`: the columns that an INSERT into a coalesced stream sets together."""
+
+    name: str
+    columns: tuple[str, ...]
+
+    def renamed(self, names: Mapping[str, str]) -> ColumnFamily:
+        """A copy with renamed columns, without missing ones."""
+        return replace(self, columns=tuple(names[c] for c in self.columns if c in names))
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """`CHECK (expression)`: the expression is not false in any row. text: the expression as it was written. comment: as
     of `Unique`.

@@ -18,6 +18,7 @@ from watersmeet.catalog.parts import (
     TOMBSTONE,
     VALUE_COLUMN,
     Check,
+    ColumnFamily,
     ComputedPart,
     Conflict,
     Constraint,
@@ -243,6 +244,16 @@ class Relation:
         return False
 
     @property
+    def coalesced(self) -> bool:
+        """Whether a row with the key of an existing one keeps the values of the columns that the writer omits."""
+        return False
+
+    @property
+    def families(self) -> tuple[ColumnFamily, ...]:
+        """The columns of a coalesced stream that are only set together."""
+        return ()
+
+    @property
     def fills(self) -> dict[str, str]:
         """The values of earlier rows in added columns as texts, by column; NULL in other added columns."""
         return {}
@@ -376,7 +387,7 @@ class Relation:
     @property
     def takes_signs(self) -> bool:
         """Whether rows are written to it with `_tp_delta`."""
-        return self.mode in ("changelog", "changelog_kv", "versioned_kv")
+        return self.mode in ("changelog", "changelog_kv", "versioned_kv", "mutable")
 
     @property
     def is_there(self) -> bool:

@@ -9,6 +9,7 @@ from watersmeet.catalog.parts import (
     KEY_COLUMN,
     RECORD_NUMBER,
     Check,
+    ColumnFamily,
     ComputedPart,
     Conflict,
     Dictionary,
@@ -106,7 +107,8 @@ class Stream(Table):
     """A table of the dialects with streams.
 
     version: the column by which an older row never replaces a newer one of its key; empty: the last row written stays.
-    keeps_first: whether the first of equal versions stays, not the last.
+    keeps_first: whether the first of equal versions stays, not the last. coalesced: whether a row with the key of an
+    existing one keeps the values of the columns that the writer omits. families: see `ColumnFamily`.
     """
 
     words: ClassVar[Words] = Words(
@@ -117,6 +119,8 @@ class Stream(Table):
     mode: StreamMode = field(default="append", kw_only=True)
     version: str = field(default="", kw_only=True, metadata=NAMES_COLUMNS)
     keeps_first: bool = field(default=False, kw_only=True)
+    coalesced: bool = field(default=False, kw_only=True)
+    families: tuple[ColumnFamily, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,8 @@ class Period:
 @dataclass(frozen=True, slots=True)
 class MaterializedView(Relation):
     """A view that the circuit maintains. feeds: the id of the stream or topic into which it writes; period: when it
-    does; None: as soon as it changes. row_key: columns that identify its rows; empty if the planner knows none.
+    does; None: as soon as it changes. signs: whether its deleted rows delete rows of a mutable stream, too. row_key:
+    columns that identify its rows; empty if the planner knows none.
     """
 
     words: ClassVar[Words] = Words(
@@ -105,6 +106,7 @@ class MaterializedView(Relation):
     most_join_rows: int = field(default=MOST_JOIN_ROWS, kw_only=True)
     feeds: str = field(default="", kw_only=True)
     period: Period | None = field(default=None, kw_only=True)
+    signs: bool = field(default=False, kw_only=True)
     row_key: tuple[str, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
 
     @property

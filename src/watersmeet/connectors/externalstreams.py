@@ -83,6 +83,8 @@ STREAM_OPTIONS: Final = OptionSet(
         OptionSpec("kafka_schema_registry_url", "The URL of the schema registry."),
         OptionSpec("kafka_schema_registry_credentials", "Its user and password, as `user:password`.", secret=True),
         OptionSpec("subject_name_strategy", "How subjects of the registry are named."),
+        OptionSpec("schema_subject_name", "The subject of the schema of values, instead of that of the strategy."),
+        OptionSpec("format_csv_delimiter", "The character between the fields of CSV."),
         OptionSpec("one_message_per_row", "Accepted without effect: each row is one message.", "flag", is_idle=True),
     ),
 )
@@ -133,6 +135,8 @@ def _format(options: Options, declared: Schema) -> MessageFormat:
         "message": options.given("format_schema"),
         "schema.registry": options.given("kafka_schema_registry_url"),
         "schema.registry.name.strategy": _strategy(options.given("subject_name_strategy")),
+        "schema.registry.subject": options.given("schema_subject_name"),
+        "delimiter": _delimiter(options.given("format_csv_delimiter"), name),
     }
     credentials = options.given("kafka_schema_registry_credentials")
     if credentials is not None:
@@ -140,6 +144,12 @@ def _format(options: Options, declared: Schema) -> MessageFormat:
         known |= {"schema.registry.username": user, "schema.registry.password": password}
     kept = {n: v for n, v in known.items() if v} | (WRITTEN if encoding == "json" else {})
     return MessageFormat("plain", encoding, None, kept, "dead letter", many_rows, defaults=True)
+
+
+def _delimiter(text: str | None, form: str) -> str | None:
+    if text is not None and form != "csv":
+        refuse("setting format_csv_delimiter needs data_format CSV")
+    return text
 
 
 def _strategy(text: str | None) -> str | None:

@@ -410,6 +410,7 @@ def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
         left_out = [c.name for c in taken if c.name not in given]
         table = with_serials(session, relation, computed(session, rows, texts, taken), left_out)
         table = with_generated(relation, table, None, left_out)
+        table = coalesced(session, relation, table, given)
         table = as_kept(relation, settled(relation, table, None))
         check_rows(relation, table, None)
         table, rejected = in_order(session, relation, table)
@@ -474,6 +475,52 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
         # joins may read every version of a stream's row, each of which was inserted and deleted
         return replacement(pa.concat_tables([old, replaced]), incoming)
     return replacement(old, fresh) if old.num_rows else Change(fresh)
+
+
+def coalesced(
+    session: Session, relation: Relation, rows: pa.Table, given: Collection[str], statement: Statement | None = None
+) -> pa.Table:
+    """The rows, in which a column that the writer omits has the value of the stored row of its key, if the relation is
+    a coalesced stream. given: the columns that the writer sets.
+
+    If these contain only a part of a family, no row remains, and the session gets a notice. Timeplus, "Coalesced
+    Mutable Stream".
+    """
+    omitted = [c.name for c in relation.columns if c.name not in given]
+    if not relation.coalesced or not omitted or not rows.num_rows:
+        return rows
+    divided = divided_family(relation, given)
+    if divided is not None:
+        session.notice(f"no row is written: {divided}")
+        return rows.slice(0, 0)
+    stored = rows_with_keys(session, relation, rows.select([c.name for c in relation.columns]))
+    if not stored.num_rows:
+        return rows
+    keys = relation.primary_key
+    tables = {
+        "_wm_rows": rows.select(keys).append_column("_n", pa.array(np.arange(rows.num_rows))),
+        "_wm_stored": stored.select(keys).append_column("_m", pa.array(np.arange(stored.num_rows))),
+    }
+    same = " AND ".join(f"a.{quoted(k)} = b.{quoted(k)}" for k in keys)
+    sql = f"SELECT a._n, b._m FROM _wm_rows a JOIN _wm_stored b ON {same}"
+    pairs = rows_read(session, lambda: lending(session, tables), sql, "")
+    places = np.arange(rows.num_rows)
+    places[pairs.column(0).to_numpy()] = rows.num_rows + pairs.column(1).to_numpy()
+    for name in omitted:
+        both = pa.chunked_array(
+            [*rows.column(name).chunks, *stored.column(name).cast(rows.schema.field(name).type).chunks]
+        )
+        rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), both.take(pa.array(places)))
+    return with_generated(relation, rows, statement)
+
+
+def divided_family(relation: Relation, given: Collection[str]) -> str | None:
+    """Describes a family of which a writer sets only some columns; None if there is none."""
+    for family in relation.families:
+        lacking = [c for c in family.columns if c not in given]
+        if lacking and len(lacking) < len(family.columns):
+            return f'column "{lacking[0]}" of FAMILY {family.name} of {relation.title} has no value'
+    return None
 
 
 def _have_new_keys(session: Session, relation: Relation, incoming: pa.Table) -> bool:

@@ -354,7 +354,12 @@ class Context:
         """The value of a window function."""
         if self.windowing is not None:
             return self.windowing.add(node, self)
-        raise self.error("COLUMN_NOT_GROUPED", f"window functions are not allowed in {self.clause}", node)
+        raise self.error(
+            "COLUMN_NOT_GROUPED",
+            f"window functions are not allowed in {self.clause}",
+            node,
+            hint="Compute it in a query in FROM: SELECT … FROM (SELECT …, lag(x) AS y FROM t) AS q WHERE y > 1.",
+        )
 
     def rows_of(self, name: str, array: Callable[[], Value], node: exp.Expression) -> Value:
         """The value of a set-returning function in each of its rows. array: computes the array of these rows."""

@@ -172,9 +172,11 @@ def open_registry(options: Mapping[str, str]) -> Registry | None:
 def subject_of(topic: str, part: Part, options: Mapping[str, str], record: str | None = None) -> str:
     """The subject of the schema of a topic's keys or values.
 
-    record: the full name of the message, which some strategies use. Source: RisingWave,
-    "schema.registry.name.strategy".
+    record: the full name of the message, which some strategies use. `schema.registry.subject` names that of values.
+    Source: RisingWave, "schema.registry.name.strategy"; Timeplus, "Kafka Schema Registry".
     """
+    if part == "value" and (given := options.get("schema.registry.subject")) is not None:
+        return given
     strategy = options.get("schema.registry.name.strategy", "topic_name_strategy")
     if strategy == "topic_name_strategy":
         return f"{topic}-{part}"

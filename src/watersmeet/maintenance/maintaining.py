@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,17 @@ from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import python_rows
 from watersmeet.database.transaction import Change as Written
 from watersmeet.database.transaction import consolidated
-from watersmeet.database.writing import accepting, apply, as_kept, by_time, deliver, in_order, upserted, with_generated
+from watersmeet.database.writing import (
+    accepting,
+    apply,
+    as_kept,
+    by_time,
+    coalesced,
+    deliver,
+    in_order,
+    upserted,
+    with_generated,
+)
 from watersmeet.errors import Error
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.maintenance.refreshing import is_due, refresh
@@ -256,9 +266,7 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -
         if not found:
             return False
         try:
-            rows = _rows(
-                view, stream, pa.concat_tables([c.rows for c in found]), np.concatenate([c.diff for c in found])
-            )
+            rows = pa.concat_tables([_rows(view, stream, c) for c in found])
             write(session, view, stream, rows, changes.taken)
         except BaseException:
             changes.back(since)
@@ -304,7 +312,7 @@ def write(session: Session, view: Relation, stream: Relation, rows: pa.Table, up
 
     Raises INVALID_VALUE for rows that the stream rejects.
     """
-    written = _columns(session, view, stream, rows)
+    written = coalesced(session, stream, _columns(session, view, stream, rows), rows.column_names)
     check_rows(stream, written.select([c.name for c in stream.columns]), None)
     written, rejected = in_order(session, stream, by_time(stream, written))
     apply(session, stream, upserted(session, stream, written), {view.id: upto}, rejected=rejected)
@@ -401,17 +409,19 @@ def _signed(session: Session, view: SinkQuery, table: Relation, change: Change) 
     return rows.append_column(DELTA_COLUMN, pa.array(np.sign(diff[order]), pa.int32()))
 
 
-def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Table:
-    """The inserted rows, repeated by their diffs; for a changelog stream also the deleted rows, all with signs. A view
+def _rows(view: Relation, stream: Relation, change: Change) -> pa.Table:
+    """The inserted rows, repeated by their diffs; for a changelog stream first the deleted rows, all with signs. A view
     with a column `_tp_delta` gives the signs itself, so its deleted rows have none.
     """
-    rows = rows.rename_columns([c.name for c in view.columns])
-    signs = stream.takes_signs and DELTA_COLUMN not in rows.column_names
-    times = np.abs(diff) if signs else np.maximum(diff, 0)
-    repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), times)))
-    if not signs:
-        return repeated
-    return repeated.append_column(DELTA_COLUMN, pa.array(np.repeat(np.sign(diff), times), pa.int32()))
+    rows, diff = change.rows.rename_columns([c.name for c in view.columns]), change.diff
+    takes_signs = stream.takes_signs and (
+        stream.mode != "mutable" or (isinstance(view, MaterializedView) and view.signs)
+    )
+    if not takes_signs or DELTA_COLUMN in rows.column_names:
+        return rows.take(pa.array(np.repeat(np.arange(len(diff)), np.maximum(diff, 0))))
+    order = np.argsort(diff > 0, kind="stable")  # a row of a key may replace a deleted one
+    order = np.repeat(order, np.abs(diff[order]))
+    return rows.take(pa.array(order)).append_column(DELTA_COLUMN, pa.array(np.sign(diff[order]), pa.int32()))
 
 
 def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table) -> pa.Table:

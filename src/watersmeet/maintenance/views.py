@@ -268,6 +268,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         max_buffered_bytes=query.max_buffered_bytes,
         most_join_rows=_optional_rows(statement, _most_join_rows(session, query)),
         period=query.period,
+        signs=query.signs,
         row_key=row_key_of(query.tree),
     )
     return Bound(query.tree, relation, fills=query.fills)

@@ -8,7 +8,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import watersmeet
+from watersmeet.connectors.externalstreams import kafka_connector
 from watersmeet.errors import Error
+from watersmeet.formats.csvtext import CsvReader
+from watersmeet.formats.registry import subject_of
+from watersmeet.values.types import VARCHAR, Field
 
 
 @pytest.fixture
@@ -333,6 +337,8 @@ def test_dropping_a_view_drops_what_it_reads_by_itself(broker, topic, session):
         ({"config_file": "/nowhere"}, "CONNECTOR_OPTION", "config_file"),
         ({"topic": ""}, "CONNECTOR_OPTION", "topic"),
         ({"subject_name_strategy": "any"}, "CONNECTOR_OPTION", "subject_name_strategy"),
+        ({"format_csv_delimiter": "|"}, "CONNECTOR_OPTION", "format_csv_delimiter"),
+        ({"data_format": "CSV", "format_csv_delimiter": "||"}, "CONNECTOR_OPTION", "delimiter"),
     ],
 )
 def test_settings_that_are_refused(tmp_path, settings, condition, words):
@@ -490,3 +496,18 @@ def test_views_into_a_stream_that_are_refused(broker, topic, session, query, con
     with pytest.raises(Error) as raised:
         run(session, f"CREATE MATERIALIZED VIEW v INTO s AS {query}")
     assert raised.value.condition == condition
+
+
+def test_the_subject_of_the_schema_of_values():
+    settings = {"brokers": "b:1", "topic": "t", "data_format": "Avro", "kafka_schema_registry_url": "http://r"}
+    for added, subject in (({}, "t-value"), ({"schema_subject_name": "orders"}, "orders")):
+        _, form = kafka_connector(settings | added, (Field("a", VARCHAR), Field("b", VARCHAR)))
+        assert subject_of("t", "value", form.options) == subject
+        assert subject_of("t", "key", form.options) == "t-key"
+
+
+def test_the_delimiter_of_csv():
+    fields = (Field("a", VARCHAR), Field("b", VARCHAR))
+    settings = {"brokers": "b:1", "topic": "t", "data_format": "CSV", "format_csv_delimiter": "|"}
+    _, form = kafka_connector(settings, fields)
+    assert CsvReader(fields, form.options)._dialect.delimiter == "|"

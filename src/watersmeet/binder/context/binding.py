@@ -125,7 +125,7 @@ class BoundQuery:
     depends_on: ids of the catalog relations that the query names, including views.
     max_buffered_bytes: the memory limit of each join of the view; None: no limit.
     most_join_rows: the limit of rows that each join may output in one epoch; None if the query doesn't set it.
-    fills: see `rules.Binding`. extension: see `Bound`. period: see `MaterializedView`.
+    fills: see `rules.Binding`. extension: see `Bound`. period, signs: see `MaterializedView`.
     functions: ids of the SQL functions that the query calls.
     """
 
@@ -141,6 +141,7 @@ class BoundQuery:
     fills: tuple[Fill, ...] = ()
     functions: tuple[str, ...] = ()
     period: Period | None = None
+    signs: bool = False
     age: tuple[Column, ...] = ()
 
     @property

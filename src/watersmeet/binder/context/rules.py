@@ -280,6 +280,13 @@ class DialectRules:
         """
         return query, None
 
+    def without_sign(self, query: exp.Expression) -> tuple[exp.Expression, exp.Expression | None]:
+        """The query of a view without the column that is only the sign of its rows, and this column or None.
+
+        Law: the given tree is not changed.
+        """
+        return query, None
+
     def request(self, query: exp.Expression, text: str) -> Request:
         """A SELECT that runs until it is stopped, and its clauses about its output.
 

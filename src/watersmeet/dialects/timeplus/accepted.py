@@ -16,7 +16,7 @@ from watersmeet.dialects.timeplus.inlinedata import FORMATS, read_inline
 from watersmeet.dialects.timeplus.storage import TUNING, TUNING_REASON, no_effect
 from watersmeet.dialects.tree.definitions import PauseView, TruncateStream
 from watersmeet.dialects.tree.statements import Accepted, Exists, Show, Statement
-from watersmeet.dialects.tree.tokens import Cursor, read_setting, read_value, refused
+from watersmeet.dialects.tree.tokens import Cursor, read_setting, read_value, refused, span_of
 
 _ONE: Final = "a database has one writer"
 
@@ -166,6 +166,10 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
         if cursor.done:
             break
         name = cursor.name(reserved=True).name
+        if name == _DELIMITER:
+            hint = "Write it where it applies: INSERT … SETTINGS format_csv_delimiter = '|' FORMAT CSV …, "
+            hint += "SELECT … FROM file(…) SETTINGS …, CREATE EXTERNAL STREAM … SETTINGS …."
+            return refused(cursor, base, f"SET {_DELIMITER}", hint=hint)
         if name not in TUNING or not cursor.take("="):
             cursor.index = begin
             return None
@@ -175,9 +179,24 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     return Accepted(**base, command="SET", notices=tuple(notices))
 
 
+_DELIMITER: Final = "format_csv_delimiter"
+
+
+def _delimiter(cursor: Cursor, value: str) -> str:
+    """The character between fields of CSV. Raises INVALID_PARAMETER for another text."""
+    if len(value) != 1 or value in "\"'\r\n":
+        span = span_of(cursor.tokens[cursor.index - 1 : cursor.index])
+        raise cursor.error_at(span, "INVALID_PARAMETER", f"{_DELIMITER} is one character, and no quote")
+    return value
+
+
 def read_insert(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     """Reads SETTINGS and FORMAT before the rows of an INSERT; returns None for an INSERT without them."""
-    begin, kept, notices = cursor.index, list[Token](), list[str]()
+    begin, kept, notices, delimiter = cursor.index, list[Token](), list[str](), ","
+    if cursor.take("INSERT", "INTO", "FUNCTION") or cursor.take("INSERT", "INTO", "TABLE", "FUNCTION"):
+        name = cursor.rest[0].text if cursor.rest else ""
+        hint = "Create an external table or stream of the same system, and INSERT INTO that; COPY … TO writes a file."
+        return refused(cursor, base, f"INSERT INTO FUNCTION {name}", hint=hint)
     while not cursor.done:
         kept += cursor.originals(cursor.until("SETTINGS", "FORMAT", *_ROWS))
         if any(map(cursor.at, _ROWS)):
@@ -186,13 +205,14 @@ def read_insert(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
             settings: dict[str, str] = {}
             while not settings or cursor.take(","):
                 read_setting(cursor, settings)
+            delimiter = _delimiter(cursor, settings.pop(_DELIMITER, delimiter))
             notices += [no_effect(f"setting {name}", TUNING_REASON) for name in settings]
         elif cursor.take("FORMAT") and not cursor.take("VALUES"):
             word = cursor.rest[0].text if cursor.rest else ""
             if word.lower() not in FORMATS:
                 hint = "JSONEachRow, CSV, TSV and Values are supported; or COPY … FROM STDIN."
                 return refused(cursor, base, f"INSERT … FORMAT {word}", hint=hint)
-            return read_inline(cursor.over(kept), cursor, {**base, "notices": tuple(notices)})
+            return read_inline(cursor.over(kept), cursor, {**base, "notices": tuple(notices)}, delimiter)
         elif cursor.tokens[cursor.index - 1].text.upper() == "VALUES":
             kept += cursor.originals(cursor.tokens[cursor.index - 1 : cursor.index])
             break

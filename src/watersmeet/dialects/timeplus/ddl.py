@@ -17,6 +17,7 @@ from watersmeet.dialects.timeplus import accepted
 from watersmeet.dialects.timeplus.columns import DIGITS, first_choice, key_names, read_column, read_column_type
 from watersmeet.dialects.timeplus.storage import (
     CLAUSE_WORDS,
+    FOUND,
     PLACED,
     no_effect,
     setting_notice,
@@ -225,6 +226,7 @@ class _Stream:
         self.unlisted: list[str] = []
         self.yielding: list[str] = []
         self.choices: dict[str, tuple[str, ...]] = {}
+        self.families: dict[str, tuple[Name, ...]] = {}
 
     def read(self, *, mutable: bool) -> Statement:
         """Reads the statement; the cursor stands after STREAM."""
@@ -269,13 +271,17 @@ class _Stream:
             choices=self.choices,
             version=self.settings.get("version_column", ""),
             keeps_first=self._is_off("late_insert_overrides"),
+            coalesced=self._is_coalesced,
+            families={name: tuple(c.name for c in columns) for name, columns in self.families.items()},
         )
 
     def _columns(self) -> None:
         cursor = self.cursor
         cursor.expect("(")
         while not cursor.at(")"):
-            if (notices := take_element(cursor)) is not None:
+            if cursor.at("FAMILY") and len(cursor.rest) > 2 and cursor.rest[2].text == "(":
+                self._family()
+            elif (notices := take_element(cursor)) is not None:
                 self.notices += notices
             elif cursor.take("INDEX"):
                 self._index()
@@ -321,6 +327,16 @@ class _Stream:
             set_span(node, self.spans["event_time_column"])
         self.generated[TIME_COLUMN] = exp.cast(expression, exp.DType.TIMESTAMP)
         self.yielding.append(TIME_COLUMN)
+
+    def _family(self) -> None:
+        """Reads `FAMILY name (columns)`."""
+        self.cursor.expect("FAMILY")
+        name = self.cursor.name(reserved=True)
+        self.families[name.name] = self.cursor.names()
+
+    @property
+    def _is_coalesced(self) -> bool:
+        return self.settings.get("coalesced", "false").lower() not in ("false", "0")
 
     def _index(self) -> None:
         """Reads `index idx2 (v1, v2) storing (v3)` (TP-53)."""
@@ -373,9 +389,16 @@ class _Stream:
 
     def _check_settings(self, mode: StreamMode) -> None:
         """Raises errors of settings that change results."""
-        if self.settings.get("coalesced", "false").lower() not in ("false", "0"):
-            hint = "INSERT all columns of a row, or keep each group of columns in a stream of its own and join them."
-            raise not_supported("setting coalesced of a stream", self.cursor.text, self.spans["coalesced"], hint=hint)
+        if self._is_coalesced and mode != "mutable":
+            raise self.cursor.error_at(
+                self.spans["coalesced"],
+                "INVALID_PARAMETER",
+                f"a stream of mode {mode} can't be coalesced",
+                hint="Only mutable streams update columns of a row: write CREATE MUTABLE STREAM.",
+            )
+        if not self._is_coalesced:
+            self.notices += [no_effect(f"FAMILY {name}", FOUND) for name in self.families]
+            self.families = {}
         version = self.settings.get("version_column")
         if version is None:
             return
@@ -426,7 +449,8 @@ class _Stream:
 
     def _check_names(self) -> None:
         known = [c.name for c in self.columns]
-        named = [*self.key, *[n for i in self.indexes for n in (*i.columns, *i.storing)]]
+        families = [c for f in self.families.values() for c in f if c.name != TIME_COLUMN]
+        named = [*self.key, *families, *[n for i in self.indexes for n in (*i.columns, *i.storing)]]
         for name in named:
             if name.name not in known:
                 raise self.cursor.error_at(

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from sqlglot import exp
@@ -24,11 +25,12 @@ Rows = tuple[tuple[str, ...] | None, list[list[exp.Expression]]]
 
 @dataclass(frozen=True)
 class _Data:
-    """The text after the format, and where it is."""
+    """The text after the format, and where it is. delimiter: the character between fields of CSV."""
 
     text: str
     span: Span
     sql: str
+    delimiter: str = ","
 
     def error(self, message: str, at: int) -> Error:
         """The error at a position of the text."""
@@ -92,7 +94,11 @@ def _json(data: _Data) -> Rows:
     return names, [[_value(row[n]) if n in row else _default() for n in names] for row in found]
 
 
-_FIELD: Final = re.compile(r'[ \t]*(?:"((?:[^"]|"")*)"|\'((?:[^\']|\'\')*)\'|([^,\n]*?))[ \t]*(,|\r?\n|$)')
+@cache
+def _field(delimiter: str) -> re.Pattern[str]:
+    """A field of CSV with what ends it."""
+    mark = re.escape(delimiter)
+    return re.compile(rf"""[ ]*(?:"((?:[^"]|"")*)"|'((?:[^']|'')*)'|([^{mark}\n]*?))[ ]*({mark}|\r?\n|$)""")
 
 
 def _csv(data: _Data) -> list[list[exp.Expression]]:
@@ -100,7 +106,7 @@ def _csv(data: _Data) -> list[list[exp.Expression]]:
     text, begin, row = data.text.strip("\n"), len(data.text) - len(data.text.lstrip("\n")), list[exp.Expression]()
     at = 0
     while True:
-        found = _FIELD.match(text, at)
+        found = _field(data.delimiter).match(text, at)
         if found is None:
             raise data.error("invalid CSV", begin + at)
         at = found.end()
@@ -112,7 +118,7 @@ def _csv(data: _Data) -> list[list[exp.Expression]]:
         else:
             written = plain if plain is not None else (found[1] or "").replace('""', '"') or (found[2] or "")
             row.append(exp.Literal.string(written.replace("''", "'") if found[2] else written))
-        if found[4] != ",":
+        if found[4] != data.delimiter:
             rows.append(row)
             row = []
             if not found[4]:
@@ -154,12 +160,14 @@ FORMATS: Final[Mapping[str, Callable[[_Data], Rows]]] = {
 }  # fmt: skip
 
 
-def read_inline(target: Cursor, cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """Reads the rows after a format; the cursor stands after FORMAT. target: the tokens before it."""
+def read_inline(target: Cursor, cursor: Cursor, base: dict[str, Any], delimiter: str = ",") -> Statement:
+    """Reads the rows after a format; the cursor stands after FORMAT. target: the tokens before it. delimiter: that of
+    CSV.
+    """
     read = FORMATS[cursor.rest[0].text.lower()]
     sql, last = cursor.text, cursor.tokens[-1]
     start = cursor.rest[0].end + 1
-    data = _Data(sql[start : last.end + 1], Span(start, last.end + 1), sql)
+    data = _Data(sql[start : last.end + 1], Span(start, last.end + 1), sql, delimiter)
     if not data.text.strip():
         raise cursor.error(detail="Rows were expected after the format.")
     target.take("INSERT")

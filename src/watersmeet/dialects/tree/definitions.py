@@ -172,8 +172,8 @@ class StreamIndex:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateStream(CreateRelation):
-    """`CREATE [MUTABLE] STREAM`. defaults, digits, choices, unlisted, version, keeps_first: the fields of the
-    catalog.
+    """`CREATE [MUTABLE] STREAM`. defaults, digits, choices, unlisted, version, keeps_first, coalesced: the fields of
+    the catalog. families: the columns of each FAMILY by its name.
 
     ordered: whether rows are in the order of the column with the watermark. yielding: the columns of `generated` whose
     expression is a DEFAULT.
@@ -191,6 +191,8 @@ class CreateStream(CreateRelation):
     yielding: tuple[str, ...] = ()
     version: str = ""
     keeps_first: bool = False
+    coalesced: bool = False
+    families: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

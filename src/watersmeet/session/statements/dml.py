@@ -72,6 +72,7 @@ from watersmeet.database.writing import (
     accepting,
     apply,
     as_kept,
+    coalesced,
     in_order,
     replacement,
     settled,
@@ -195,7 +196,11 @@ def bound_insert(session: Session, statement: Insert) -> BoundInsert:
 def incoming_rows(session: Session, made: BoundInsert) -> pa.Table:
     """The rows of an INSERT."""
     relation, target, targets, query = made.relation, made.target, made.targets, made.query
-    target = target if VALUE_COLUMN in [t.column.name for t in targets] or relation.topic is None else relation
+    named = [t.column.name for t in targets]
+    if (relation.topic is not None and VALUE_COLUMN not in named) or (
+        relation.mode == "mutable" and DELTA_COLUMN not in named
+    ):
+        target = relation
     now_us = session.database.clock.now_us()
     return fetch(session, assignable(query, targets, target, now_us, made.flagged), newest=True)
 
@@ -209,6 +214,7 @@ def insert_rows(
     left_out = [c.name for c in relation.columns if c.name not in given]
     incoming = with_serials(session, relation, incoming, left_out)
     incoming = with_generated(relation, incoming, statement, left_out)
+    incoming = coalesced(session, relation, incoming, given, statement)
     incoming = as_kept(relation, settled(relation, incoming, statement))
     check_rows(relation, incoming, statement)
     incoming, rejected = in_order(session, relation, incoming)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from watersmeet.catalog import EventTime, Index, Input, Source, Stream, Table
+from watersmeet.catalog import ColumnFamily, EventTime, Index, Input, Source, Stream, Table
 from watersmeet.connectors.base.options import RATE_LIMIT
 from watersmeet.connectors.base.sources import DEFAULT
 from watersmeet.connectors.kafka.source import late_start
@@ -238,6 +238,8 @@ def create_stream(session: Session, statement: CreateStream) -> Result:
         unlisted=statement.unlisted,
         version=statement.version,
         keeps_first=statement.keeps_first,
+        coalesced=statement.coalesced,
+        families=tuple(ColumnFamily(name, columns) for name, columns in statement.families.items()),
     )
     names = [f"{statement.name}.{i.name.name}" for i in statement.indexes]
     for name, index in zip(names, statement.indexes, strict=True):

@@ -22,7 +22,7 @@ from watersmeet.database.reading import batch_query, readable
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.sequences import calls_sequences
-from watersmeet.database.writing import accepting
+from watersmeet.database.writing import accepting, divided_family
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateView
 from watersmeet.dialects.tree.queries import is_marked
@@ -76,6 +76,15 @@ def target_of(
             name.span,
             "NOT_NULL_VIOLATION",
             f'the view has no column "{lacking[0]}", which is a key of the stream "{stream.shown}"',
+        )
+    divided = divided_family(stream, [c.name for c in columns])
+    if divided is not None:
+        raise error_at(
+            statement,
+            name.span,
+            "NOT_NULL_VIOLATION",
+            divided,
+            hint="A coalesced stream takes all columns of a family, or none.",
         )
     return stream
 

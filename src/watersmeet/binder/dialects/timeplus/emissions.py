@@ -286,6 +286,17 @@ def with_computed(query: exp.Expression, text: str) -> tuple[exp.Expression, tup
     return query, tuple(places)
 
 
+def without_delta(query: exp.Expression) -> tuple[exp.Expression, exp.Expression | None]:
+    """The query without the item `_tp_delta` of its select list, and this item or None."""
+    items = query.expressions if isinstance(query, exp.Select) else []
+    signs = [item for item in items if _kind(item) == "delta" and item.alias in ("", DELTA_COLUMN)]
+    if not signs or len(signs) == len(items):
+        return query, None
+    query = query.copy()
+    query.set("expressions", [i for i in query.expressions if i not in signs])
+    return query, signs[0]
+
+
 def _kind(item: exp.Expression) -> Literal["delta", "version"] | None:
     node = item.unalias()
     if isinstance(node, exp.Column) and node.name == DELTA_COLUMN and not node.args.get("table"):

@@ -35,7 +35,7 @@ from watersmeet.binder.context.rules import (
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, qualified_items
 from watersmeet.binder.dialects.timeplus.dictionaries import computed_once, is_looked_up_column, with_look_ups
-from watersmeet.binder.dialects.timeplus.emissions import emitted, with_computed, with_emit, with_id
+from watersmeet.binder.dialects.timeplus.emissions import emitted, with_computed, with_emit, with_id, without_delta
 from watersmeet.binder.dialects.timeplus.join_kinds import (
     check_kind,
     default_neighbor,
@@ -291,6 +291,10 @@ class TimeplusRules(DialectRules):
 
     def emission(self, query: exp.Expression, text: str) -> tuple[exp.Expression, Emission | None]:
         return with_emit(query)
+
+    def without_sign(self, query: exp.Expression) -> tuple[exp.Expression, exp.Expression | None]:
+        """The column is `_tp_delta`."""
+        return without_delta(query)
 
     def request(self, query: exp.Expression, text: str) -> Request:
         """The request includes the query's id from the settings, and the output columns that no stream has."""
