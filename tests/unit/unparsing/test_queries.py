@@ -333,7 +333,8 @@ def test_files(content, tmp_path):
             (
                 "error[COLUMN_NOT_GROUPED] 42803: window functions are not allowed in "
                 "WHERE\nLINE 1: SELECT id FROM a WHERE rank() OVER () = 1\n                               "
-                "^^^^^^^^^^^^^^"
+                "^^^^^^^^^^^^^^\nhint: Compute it in a query in FROM: "
+                "SELECT … FROM (SELECT …, lag(x) AS y FROM t) AS q WHERE y > 1."
             ),
         ),
         (
