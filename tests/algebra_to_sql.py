@@ -19,6 +19,7 @@ from watersmeet.algebra.nodes import (
     AsofJoin,
     ChangeLog,
     Changes,
+    Clock,
     Cut,
     Expand,
     Filter,
@@ -76,6 +77,12 @@ def _(node: Cut):
     if node.keeps == "before":
         return _from(started)
     return f"({to_sql(node.input)} EXCEPT ALL {to_sql(started)})"
+
+
+@_from.register
+def _(node: Clock):
+    (column,) = node.outputs
+    return f'(SELECT CAST(now() AS {column.type.duckdb}) AS "{column.id}")'
 
 
 @_from.register

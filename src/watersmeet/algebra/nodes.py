@@ -79,6 +79,17 @@ class Values(Leaf):
 
 
 @dataclass(frozen=True)
+class Clock(Leaf):
+    """One row: the time of the epoch in which it is looked up. It is only the right side of a `TemporalJoin`."""
+
+    outputs: tuple[Column, ...]
+
+    @property
+    def grows_with(self) -> tuple[Node, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
 class Filter(PassThrough):
     """The rows for which `predicate` is true (not false, not NULL)."""
 

@@ -12,6 +12,7 @@ from watersmeet.algebra.nodes import (
     Apply,
     Arrivals,
     AsofJoin,
+    Clock,
     Column,
     Cut,
     Filter,
@@ -86,6 +87,8 @@ def is_single_row(node: Node, fixed: _Ids = frozenset()) -> bool:
     """
     if isinstance(node, Values):
         return len(node.rows) <= 1
+    if isinstance(node, Clock):
+        return True
     if isinstance(node, Scan):
         return bool(node.key) and fixed.issuperset(node.key)
     if isinstance(node, Filter):

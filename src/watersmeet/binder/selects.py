@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import Column, Node, Project, Unnest, Values
+from watersmeet.algebra.nodes import Clock, Column, Node, Project, TemporalJoin, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.binder.clauses.aggregates import Grouping, aliased, sets_of
 from watersmeet.binder.clauses.gapfilling import bind_gap_fill, gap_fill_call
@@ -76,7 +76,7 @@ from watersmeet.expressions.setfunctions import (
     set_function,
     table_call,
 )
-from watersmeet.values.types import BIGINT, INTEGER
+from watersmeet.values.types import BIGINT, INTEGER, TIMESTAMP
 
 
 class SetFunctions:
@@ -103,6 +103,28 @@ class SetFunctions:
     def tree(self, relation: Node) -> Node:
         """`relation` with the functions' columns."""
         return Unnest(relation, tuple(self.arrays), tuple(self.elements)) if self.arrays else relation
+
+
+class Clocks:
+    """now() in a select list: a column with the time at which a row is computed, which the row keeps. In the argument
+    of an aggregate function it is the time of the rows that are aggregated.
+    """
+
+    def __init__(self, binding: Binding) -> None:
+        self.binding = binding
+        self.column: Column | None = None
+
+    def value(self) -> Value:
+        """The time."""
+        if self.column is None:
+            self.column = self.binding.new_column("now", TIMESTAMP, nullable=False)
+        return value_of(self.column)
+
+    def tree(self, relation: Node) -> Node:
+        """`relation` with the column, if it is read."""
+        if self.column is None:
+            return relation
+        return TemporalJoin(relation, Clock((self.column,)), "inner", (), None, None)
 
 
 class Chain:
@@ -336,6 +358,7 @@ class Selecting:
         self.bind = bind
         self.rules = binding.rules
         self.sets = SetFunctions(env, binding)
+        self.clocks, self.inner_clocks = Clocks(binding), Clocks(binding)
         self.hidden = False  # the first item was added to the written list
 
     def bound(self) -> Bound:
@@ -495,7 +518,7 @@ class Selecting:
             listed, order_limit = self._listed(below, rows.relation, scope, windows)
             relation = subqueries.applied(rows.relation)
         self.hidden = self.hidden or listed.hidden
-        relation = self.sets.tree(windows.tree(relation))
+        relation = self.clocks.tree(self.sets.tree(windows.tree(relation)))
         if order_limit.limits is None and order_limit.on is None and not listed.ordered:
             note_order(sorting, self.binding)
         if self.node.args.get("distinct") and order_limit.on is None:
@@ -528,14 +551,17 @@ class Selecting:
         ctx.order = FinalOrder(rows, ctx, self.binding)
         inside = replace(below.scope, from_inside=ctx.grouped)
         ctx.subqueries = in_items = self._subqueries(inside)
+        below.clock = self.inner_clocks.value if self.rules.keeps_clock else None
         listed, order_limit = self._listed(ctx, rows.relation, below.scope, windows)
+        below.clock = None
         parts = [] if having is None else condition_parts(having.this)
         ctx.clause = "HAVING"
         ctx.subqueries = in_having = self._subqueries(inside)
         # computed after binding, which finds more aggregate calls
         having_parts = in_having.bound(parts, ctx, "HAVING")
         assert isinstance(below.subqueries, Subqueries)
-        grouped = final_groups(ctx.tree(below.subqueries.applied(rows.relation)), self.binding)
+        aggregated = self.inner_clocks.tree(below.subqueries.applied(rows.relation))
+        grouped = final_groups(ctx.tree(aggregated), self.binding)
         return in_items.applied(having_parts(grouped)), listed, order_limit
 
     def items(self, ctx: Context, scope: Scope) -> list[Item]:
@@ -555,9 +581,9 @@ class Selecting:
                 if isinstance(node, exp.Alias)
                 else unaliased_name(node, len(found) - self.hidden, self.rules.semantics)
             )
-            ctx.sets = self.sets
+            ctx.sets, ctx.clock = self.sets, self.clocks.value if self.rules.keeps_clock else None
             found.append((bind_value(inner, ctx), name, node))
-            ctx.sets = None
+            ctx.sets, ctx.clock = None, None
         if not found:
             first = next(iter(self.node.expressions), self.node)
             raise ctx.not_supported(

@@ -273,7 +273,7 @@ class TemporalJoin(Operator):
     Never combined with a memo. ttl_us: the time of epochs for which the right rows found for a key are reused
     (`kernel.operators.temporal`); a key without rows is looked up again. None: every row is looked up. Not for rows
     that wait. owner: the view of this history. No other view shares the operator, because its rows would match other
-    right rows.
+    right rows. clock: whether the right side is one row with the time of the epoch, whatever its input contains.
     """
 
     kind: ClassVar[str] = "temporal"
@@ -288,6 +288,7 @@ class TemporalJoin(Operator):
     waits: bool = False
     ttl_us: int | None = None
     identity: tuple[int, ...] = ()
+    clock: bool = False
 
     def __post_init__(self) -> None:
         assert not (self.memo and self.waits)

@@ -154,7 +154,7 @@ _RANDOM: Final = frozenset({"gen_random_uuid", "randint", "random", "setseed", "
 
 def refuse_volatile(c: FunctionCall) -> None:
     """Raises FEATURE_NOT_SUPPORTED in a view, whose content must depend only on its inputs."""
-    if c.ctx.volatile_allowed:
+    if c.ctx.volatile_allowed or (c.name in CLOCKS and c.ctx.clock is not None):
         return
     if c.name in CLOCKS:
         raise refused(c.node, c.ctx, c.name)

@@ -320,7 +320,8 @@ class Context:
 
     text: the SQL text to which the tree's spans refer. batch: whether it belongs to a batch query. volatile_allowed:
     False in views, whose content must depend only on their inputs. sets: collects set-returning functions; None if they
-    are not allowed. windowing: collects window functions; None if they are not allowed. row_order: the order of rows in
+    are not allowed. windowing: collects window functions; None if they are not allowed. clock: the time at which a
+    row is computed (timestamp), which the row keeps; None if now() is not allowed. row_order: the order of rows in
     dialects that have one.
     """
 
@@ -330,6 +331,7 @@ class Context:
     volatile_allowed = False
     sets: Sets | None = None
     windowing: WindowFunctions | None = None
+    clock: Callable[[], Value] | None = None
 
     @property
     def row_order(self) -> RowOrder | None:

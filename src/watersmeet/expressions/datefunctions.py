@@ -347,6 +347,8 @@ _TRUNCATED: Final = (*_WITHIN_DAY, "day", "week", "month", "quarter", "year", "d
 
 def _now(kind: SqlType) -> Builder:
     def build(c: FunctionCall) -> Value:
+        if c.ctx.clock is not None and not c.ctx.volatile_allowed:
+            return cast(c.ctx.clock(), kind, c.ctx, c.node)
         refuse_volatile(c)
         shifted = in_session_zone(call("now"), TIMESTAMPTZ, kind)
         return Value(duckdb_cast(call("now"), kind) if shifted is None else shifted, kind, nullable=False)

@@ -29,6 +29,7 @@ from watersmeet.algebra.nodes import (
     Arrivals,
     AsofJoin,
     Changes,
+    Clock,
     Column,
     Cut,
     Join,
@@ -242,6 +243,8 @@ def _check(name: str, reasons: Iterable[str | None]) -> None:
 
 
 def _forgotten(node: Node) -> str | None:
+    if isinstance(node, Clock):
+        return "Its rows have the times at which they were computed, which only its own state keeps"
     if isinstance(node, (Records, Changes)):
         return "It reads the changes of a relation one by one, and only its content is kept"
     if isinstance(node, AsofJoin) and node.arrival and isinstance(node.right, Versions):

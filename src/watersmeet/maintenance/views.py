@@ -105,7 +105,9 @@ def _make(session: Session, bound: Bound) -> None:
         made = _filled(session, bound)
     except LateRowsError:
         made = _filled(session, bound)  # late rows are now left out, so further ones can't make it fail again
-    if any(isinstance(o, operators.TemporalJoin) and o.memo and o.owner == bound.relation.id for o in made):
+    if any(
+        isinstance(o, operators.TemporalJoin) and o.memo and not o.clock and o.owner == bound.relation.id for o in made
+    ):
         session.notice(_MEMO)
     try:
         for number, found in enumerate(bound.fills):

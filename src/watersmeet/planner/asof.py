@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from watersmeet.algebra.nodes import AsofJoin, Cut, Filter, Node, Project, Scan, TemporalJoin, TopN, Versions
+from watersmeet.algebra.nodes import AsofJoin, Clock, Cut, Filter, Node, Project, Scan, TemporalJoin, TopN, Versions
 from watersmeet.algebra.properties import arrivals_below, identity, is_single_row, revision
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.watermarks import of_asof, of_partition
@@ -16,7 +16,7 @@ from watersmeet.circuit.operators import InputColumn, Operator, SortKey
 from watersmeet.errors import error
 from watersmeet.planner.builder import Builder, Sharing, Side, Stream, at, of_operator, positional
 from watersmeet.planner.display import position, sql
-from watersmeet.planner.distribution import key_columns
+from watersmeet.planner.distribution import key_columns, shows_place
 from watersmeet.planner.sides import Arranging, Input, Keep, one_type, unarranged
 from watersmeet.values.types import BIGINT, Field
 from watersmeet.values.watermarks import Watermark
@@ -268,14 +268,17 @@ class TemporalLowering(Arranging):
                 span=node.span,
                 hint="Write an inner join, or a left side that only grows.",
             )
-        if memo and not pairs:
+        clock = isinstance(node.right, Clock)
+        if memo and not pairs and not clock:
             raise error(
                 "TEMPORAL_KIND",
                 "Nested-loop Temporal join requires the left hash side to be append only",
                 span=node.span,
                 hint="Please ensure the left hash side is append only.",
             )
-        left, right, order = self._arranged(inputs, [k.null_safe for k in pairs]) if pairs else self._copied(inputs)
+        left, right, order = (
+            self._arranged(inputs, [k.null_safe for k in pairs]) if pairs else self._copied(inputs, keeps=memo)
+        )
         places = {i: InputColumn(0, left.positions[i]) for i in needed & node.left.ids}
         places |= {i: InputColumn(1, right.positions[i]) for i in needed & node.right.ids}
         output = tuple(sorted(set(places.values()))) or (InputColumn(0, 0),)
@@ -303,6 +306,7 @@ class TemporalLowering(Arranging):
                 waits=node.waits,
                 ttl_us=node.ttl_us,
                 identity=self._remembered(node, left, output) if memo else (),
+                clock=clock,
             )
         )
         return Stream(made, {i: at(made, output.index(c)) for i, c in places.items()})
@@ -316,13 +320,14 @@ class TemporalLowering(Arranging):
         shown = {*left.keys, *(c.column for c in output if c.input == 0), *(c for key in buckets for c in key)}
         return tuple(sorted(shown.union(left.positions[i] for i in found)))
 
-    def _copied(self, inputs: tuple[Input, Input]) -> tuple[Side, Side, Sequence[int]]:
+    def _copied(self, inputs: tuple[Input, Input], *, keeps: bool) -> tuple[Side, Side, Sequence[int]]:
         """A join whose right side is copied to every bucket. The left side stays in its buckets, but in no earlier
-        stage.
+        stage. keeps: whether a left row must always come to the same bucket, because a memo keeps it.
         """
         left, right = (self._side(i, ()) for i in inputs)
         placement = self.builder.placement
         stays = placement.stage(left.operator.id) > placement.stage(right.operator.id)
+        stays = stays and not (keeps and not shows_place(placement.distribution(left.operator.id)))
         left = left if stays else replace(left, operator=self.builder.spread(left.operator))
         right = replace(right, operator=self.builder.broadcast(right.operator))
         stage = max(placement.arrival(s.operator.id) for s in (left, right))

@@ -13,6 +13,7 @@ from watersmeet.algebra.nodes import (
     AsofJoin,
     ChangeLog,
     Changes,
+    Clock,
     Cut,
     Expand,
     Filter,
@@ -88,6 +89,12 @@ def _(node: Values, names: _Names) -> PlanTree:
         names[column.id] = f"values.column_{i}"
     rows = [listed([display(s.expression, {}) for s in row]) for row in node.rows]
     return PlanTree("LogicalValues", (("rows", listed(rows)),))
+
+
+@_print.register
+def _(node: Clock, names: _Names) -> PlanTree:
+    names.update({c.id: "now()" for c in node.outputs})
+    return PlanTree("LogicalClock", ())
 
 
 @_print.register

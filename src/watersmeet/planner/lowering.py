@@ -15,6 +15,7 @@ from watersmeet.algebra.nodes import (
     AsofJoin,
     ChangeLog,
     Changes,
+    Clock,
     Column,
     Cut,
     Expand,
@@ -139,6 +140,10 @@ class Lowering:
         return of_operator(op, [(c, i) for i, c in enumerate(columns)])
 
     @lower.register
+    def _(self, node: Clock, needed: _Ids) -> Stream:
+        return self.lower(Values((tuple(null_of(c.type) for c in node.outputs),), node.outputs), needed)
+
+    @lower.register
     def _(self, node: Filter, needed: _Ids) -> Stream:
         return self.lower(node.input, needed | node.predicate.columns).filtered(conjuncts(node.predicate))
 
@@ -166,8 +171,7 @@ class Lowering:
             own = [key if i in chosen else nulls[i] for i, key in enumerate(keys)]
             parts.append(emit_exactly(self.builder, below, [*values, *own, cast(_number(number), node.made[-1].type)]))
         columns = (*passed, *node.made)
-        nullable = [any(p.schema[i].nullable for p in parts) for i in range(len(columns))]
-        schema = positional((c.type, n) for c, n in zip(columns, nullable, strict=True))
+        schema = positional((c.type, any(p.schema[i].nullable for p in parts)) for i, c in enumerate(columns))
         append_only = all(p.append_only for p in parts)
         op = self.builder.add(operators.Union(tuple(p.id for p in parts), schema, append_only))
         return of_operator(op, [(c, i) for i, c in enumerate(columns)])
@@ -445,9 +449,8 @@ class Lowering:
             places = {i: position(p, "l") for i, p in at_id.items()}
             places |= {c.id: position(j, "r") for j, c in enumerate(node.made)}
             text = sql(condition.substitute(places).expression)
-        schema = positional(
-            [*[(op.schema[k].type, op.schema[k].nullable) for k in keep], *[(c.type, c.nullable) for c in node.made]]
-        )
+        kept = [op.schema[k] for k in keep]
+        schema = positional([*((f.type, f.nullable) for f in kept), *((c.type, c.nullable) for c in node.made)])
         made = self.builder.add(
             operators.Unnest(
                 (op.id,),

@@ -228,7 +228,7 @@ def clocked(circuit: Circuit) -> list[TimeFilter | SessionWindow]:
 
 def follows_clock(operator: Operator) -> bool:
     """Whether the time of epochs decides the output or the state of an operator."""
-    kept_for = isinstance(operator, TemporalJoin) and operator.ttl_us is not None
+    kept_for = isinstance(operator, TemporalJoin) and (operator.ttl_us is not None or operator.clock)
     closes = isinstance(operator, SessionWindow) and operator.is_timed
     return kept_for or closes or f'"source":"{NOW}"' in operator.text
 

@@ -23,6 +23,7 @@ from watersmeet.algebra.nodes import (
     Arrivals,
     Binary,
     Changes,
+    Clock,
     Column,
     Join,
     Node,
@@ -139,6 +140,11 @@ def _(node: Scan, needed: _Ids) -> Node:
         source_names=tuple(node.source_names[i] for i in kept),
         key=node.key if ids.issuperset(node.key) else (),
     )
+
+
+@_prune.register
+def _(node: Clock, needed: _Ids) -> Node:  # noqa: ARG001 - it has one column
+    return node
 
 
 @_prune.register

@@ -275,7 +275,9 @@ class Grouping(Context):
         )
 
     def _inside(self, clause: str) -> ScopeContext:
-        return ScopeContext(self.text, self.below.scope, clause, self.below.subqueries)
+        made = ScopeContext(self.text, self.below.scope, clause, self.below.subqueries)
+        made.clock = self.below.clock
+        return made
 
     def _add(self, call: AggregateCall, name: str, *, nullable: bool) -> Value:
         if call in self.calls:

@@ -233,6 +233,8 @@ class DialectRules:
     query_called: ClassVar[str] = "a view"
     #: Whether queries end: they read the stored rows, and may use features that a view can't maintain.
     batch: ClassVar[bool] = False
+    #: Whether now() in the select list of a view is the time at which the row is computed, which the row keeps.
+    keeps_clock: ClassVar[bool] = False
     #: The functions that read files.
     readers: ClassVar[frozenset[str]] = frozenset()
 

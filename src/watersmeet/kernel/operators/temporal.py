@@ -347,11 +347,21 @@ def _sides(
 ) -> tuple[Arranged, Arranged]:
     """Left rows and the arrangement for their look-up."""
     left, still = near_changes(unkept(delta, op.left_keys, op.null_safe, right), (False, False))
+    if op.clock:
+        return left, _clock(op, still, ctx.watermarks[NOW])
     if (
         op.ttl_us is not None and (now_us := ctx.watermarks.get(NOW)) is not None
     ):  # history has no times of arrival, so each of its rows is looked up
         still = answered(op, left, still, state, now_us)
     return left, still
+
+
+def _clock(op: TemporalJoin, right: Arranged, now_us: int) -> Arranged:
+    """The row that a look-up of the clock finds."""
+    none = right.change.slice(0, 0)
+    row = pa.array([now_us], pa.int64()).cast(pa.timestamp("us"))
+    run = arrange(Delta(col.positional([row]), np.ones(1, np.int64)), op.right_keys)
+    return Arranged(none, right.null_keys.take(np.zeros(0, np.int64)), lambda: (run,), exact=right.exact)
 
 
 def _production(op: TemporalJoin, left: Arranged, still: Arranged, ctx: StepContext) -> Production:

@@ -274,6 +274,8 @@ def check_said(node: exp.SetOperation, env: Environment) -> None:
 class TimeplusRules(DialectRules):
     """The rules for streams of several modes, and their joins."""
 
+    keeps_clock = True
+
     def reading(self, query: exp.Expression) -> Reading:
         """A query reads the rows that arrive after its start, unless `seek_to` or a condition on `_tp_time` sets an
         earlier time.
