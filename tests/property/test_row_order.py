@@ -39,6 +39,8 @@ TIMEPLUS = {
     "filtered": "SELECT n, lag(v) AS p FROM s WHERE v > 2",
     "numbers": "SELECT n, row_number() OVER (PARTITION BY k) AS p, "
     "sum(v) OVER (PARTITION BY k ROWS 1 PRECEDING) AS q FROM s",
+    "twice": "SELECT n, lag(p) AS q FROM (SELECT n, k, lag(v) AS p FROM s WHERE v > 1 PARTITION BY k) PARTITION BY k",
+    "across": "SELECT n, lag(p) AS q FROM (SELECT n, lag(v) AS p FROM s PARTITION BY k)",
 }
 
 
@@ -52,7 +54,15 @@ def expected_timeplus(rows: list[tuple[int, int, int]]) -> dict[str, list[tuple]
         numbers.append((n, len(before) + 1, v + (before[-1] if before else 0)))
         before.append(v)
     kept = [(n, v) for n, _, v in rows if v > 2]
+    twice, lists = [], {}
+    for n, k, v in rows:
+        if v > 1:
+            before = lists.setdefault(k, [])
+            twice.append((n, before[-2] if len(before) > 1 else 0))
+            before.append(v)
     return {
+        "twice": sorted(twice),
+        "across": [(n, lags[i - 1][1] if i else 0) for i, (n, _, _) in enumerate(rows)],
         "ends": sorted((k, vs[0], vs[-1], vs) for k, vs in of.items()),
         "lags": sorted(lags),
         "filtered": [(n, kept[i - 1][1] if i else 0) for i, (n, _) in enumerate(kept)],

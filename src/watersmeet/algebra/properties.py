@@ -35,11 +35,17 @@ from watersmeet.values.types import BOOLEAN
 def arrivals_below(node: Node, *, unnested: bool = False) -> Arrivals | None:
     """The `Arrivals` that `node` reads only through cuts, filters and projects; else None.
 
-    unnested: whether `Unnest` is also allowed; the rows that it makes of one row arrive together.
+    unnested: whether nodes are also allowed that output rows in the order of their arrival: `Unnest`, whose rows of one
+    row arrive together, and windows that look back.
     """
-    while isinstance(node, (Cut, Filter, Project)) or (unnested and isinstance(node, Unnest)):
-        node = node.input
+    while isinstance(node, (Cut, Filter, Project)) or (unnested and (isinstance(node, Unnest) or keeps_order(node))):
+        node = node.inputs[0]
     return node if isinstance(node, Arrivals) else None
+
+
+def keeps_order(node: Node) -> bool:
+    """Whether a node outputs each row when it arrives, with values of earlier rows."""
+    return isinstance(node, Window) and not (node.in_order or node.delays) and is_by_arrival(node)
 
 
 def is_by_arrival(node: Window) -> bool:

@@ -335,7 +335,7 @@ class Chain:
         columns = [
             ScopeColumn(name, value)
             for i, element in enumerate(unnested.elements)
-            for name, value in zip(row_names(call, i, element.type), row_values(value_of(element)), strict=True)
+            for name, value in zip(row_names(call, i, element.type), row_values(call, value_of(element)), strict=True)
         ]
         if unnested.ordinality is not None:
             columns.append(ScopeColumn("ordinality", value_of(unnested.ordinality)))

@@ -59,7 +59,8 @@ class TableCall:
     """An item of FROM with one or more set-returning functions in parallel.
 
     calls: the name, the arguments and the span of each function. alias, names: the aliases of the item and its columns.
-    kinds: the types of the columns, in a list of definitions: `AS x (a int, b varchar)`.
+    kinds: the types of the columns, in a list of definitions: `AS x (a int, b varchar)`. whole: whether an element that
+    is a struct is one column, instead of a column for each field.
     """
 
     calls: tuple[tuple[str, tuple[exp.Expression, ...], exp.Expression], ...]
@@ -68,6 +69,7 @@ class TableCall:
     ordinality: bool
     lateral: bool
     kinds: tuple[exp.DataType, ...] = ()
+    whole: bool = False
 
     @property
     def title(self) -> str:
@@ -103,19 +105,20 @@ def table_call(node: exp.Expression) -> TableCall | None:
         kinds = [c.args["kind"] for c in alias.args.get("columns") or [] if isinstance(c, exp.ColumnDef)]
     if isinstance(number_of, exp.Identifier):  # sqlglot takes the last name as its alias
         names.append(name_of(number_of))
-    return TableCall(tuple(calls), shown, tuple(names), bool(number_of), lateral, tuple(kinds))
+    whole = bool(inner.args.get("whole"))
+    return TableCall(tuple(calls), shown, tuple(names), bool(number_of), lateral, tuple(kinds), whole)
 
 
 def row_names(call_: TableCall, index: int, element: SqlType) -> tuple[str, ...]:
     """The column names of call number `index`: the fields of a struct, else the name of the item or the function."""
-    if element.name == "struct":
+    if element.name == "struct" and not call_.whole:
         return tuple(name for name, _ in element.fields)
     return (call_.title if len(call_.calls) == 1 else call_.calls[index][0],)
 
 
-def row_values(element: Value) -> list[Value]:
+def row_values(call_: TableCall, element: Value) -> list[Value]:
     """The columns of an element: the fields of a struct, else the element itself."""
-    if element.type.name != "struct":
+    if element.type.name != "struct" or call_.whole:
         return [element]
     return [Value(call("struct_extract", element.expression, string(name)), kind) for name, kind in element.type.fields]
 

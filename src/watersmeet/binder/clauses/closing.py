@@ -24,6 +24,7 @@ from watersmeet.algebra.nodes import (
     Unnest,
     Window,
 )
+from watersmeet.algebra.properties import keeps_order
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import read, walk, with_inputs
@@ -157,13 +158,13 @@ def in_order_of_time(node: Node) -> tuple[Node, tuple[Column, ...]] | None:
         below = node.input
         keys = below.outputs[: len(below.keys)] if isinstance(below, Aggregate) else below.columns
         return node, (time, *(c for c in keys if c.id != time.id))
-    if not isinstance(node, (Filter, Project)):
+    if not isinstance(node, (Filter, Project, Window)) or (isinstance(node, Window) and not keeps_order(node)):
         return None
     found = in_order_of_time(node.input)
     if found is None:
         return None
     below, order = found
-    if isinstance(node, Filter):
+    if not isinstance(node, Project):
         return replace(node, input=below), order
     missing = [c for c in order if read(c) not in node.exprs]
     passed = dict(zip((e.column for e in node.exprs), node.outputs, strict=True))

@@ -41,7 +41,9 @@ from watersmeet.algebra.nodes import (
     TimeFilter,
     TopN,
     Unnest,
+    Window,
 )
+from watersmeet.algebra.properties import keeps_order
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import TimeWindow, duration_us
 from watersmeet.algebra.trees import read
@@ -112,6 +114,8 @@ def arrivals(
     ):
         found = arrivals(node.left, binding, unnested=unnested, joined=True)
         return None if found is None else (replace(node, left=found[0]), found[1])
+    if isinstance(node, Arrivals):
+        return node, node.age
     if isinstance(node, LateRowFilter) and node.age:
         by_id = {c.id: c for c in node.columns}
         return node, (by_id[node.age[0]], by_id[node.age[1]])
@@ -122,16 +126,17 @@ def arrivals(
         return None if found is None else (replace(node, input=found[0]), found[1])
     if isinstance(node, Cut) and node.keeps == "before":
         return None
-    if not isinstance(node, (Cut, Filter, LateRowFilter, Project, Unnest)):
+    if not isinstance(node, (Cut, Filter, LateRowFilter, Project, Unnest, Window)):
         return None
-    if isinstance(node, Unnest) and not unnested:
+    if (isinstance(node, Unnest) and not unnested) or (isinstance(node, Window) and not keeps_order(node)):
         return None
     found = arrivals(node.input, binding, unnested=unnested, joined=joined)
     if found is None:
         return None
     below, age = found
     if isinstance(node, Project):
-        return replace(node, input=below, outputs=(*node.outputs, *age), exprs=(*node.exprs, *map(read, age))), age
+        added = [c for c in age if c not in node.outputs]
+        return replace(node, input=below, outputs=(*node.outputs, *added), exprs=(*node.exprs, *map(read, added))), age
     return replace(node, input=below), age
 
 

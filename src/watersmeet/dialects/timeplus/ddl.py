@@ -361,6 +361,9 @@ class _Stream:
             elif cursor.take("ENGINE", "=", "STREAM") or cursor.take("ENGINE", "=", "MUTABLESTREAM"):
                 cursor.until(*CLAUSE_WORDS)  # as SHOW CREATE of Timeplus writes it, with shards and replicas
                 self.notices.append(no_effect("ENGINE", PLACED))
+            elif any(cursor.take("ENGINE", "=", engine) for engine in ("MEMORY", "MERGETREE")):
+                cursor.until(*CLAUSE_WORDS)
+                self.notices.append(no_effect("ENGINE", "Watersmeet keeps all rows of the stream in its own files"))
             elif cursor.at("ENGINE"):
                 hint = "SETTINGS mode = 'versioned_kv' and the like set how a stream keeps rows."
                 raise not_supported("ENGINE of a stream", cursor.text, span_of(cursor.rest), hint=hint)

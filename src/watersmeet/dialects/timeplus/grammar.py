@@ -374,7 +374,8 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
         def _parse_item(self) -> exp.Expression | None:
             first = self._curr
             found: exp.Expression | None = self._parse_expression()
-            if found is None or first is None or isinstance(found, (exp.Alias, exp.Column, exp.Star)):
+            is_column = isinstance(found, exp.Column) and not isinstance(found.this, exp.Literal)  # `t.1` is none
+            if found is None or first is None or is_column or isinstance(found, (exp.Alias, exp.Star)):
                 return found
             text = " ".join(self.sql[first.start : self._prev.end + 1].split())
             return ImpliedAlias(this=found, alias=exp.to_identifier(text, quoted=True))
@@ -390,7 +391,7 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
         def _parse_column_ops(self, this: exp.Expression | None) -> exp.Expression | None:
             """Reads `raw:a.b`, the text at a path of a JSON document."""
             found: exp.Expression | None = super()._parse_column_ops(this)
-            if not isinstance(found, exp.Column) or not self._at_path():
+            if not isinstance(found, (exp.Anonymous, exp.Column, exp.Paren)) or not self._at_path():
                 return found
             self._advance()
             read: exp.Expression | None = super()._parse_column_ops(self._read_path(found))

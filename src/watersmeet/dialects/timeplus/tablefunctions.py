@@ -56,24 +56,63 @@ def read_table_functions(tree: exp.Expression | None, text: str) -> None:
 
 
 def read_array_joins(tree: exp.Expression | None, text: str) -> None:
-    """Turns `ARRAY JOIN array AS x` into a join with the elements of the array."""
+    """Turns `ARRAY JOIN array AS x, other AS y` into a join with the elements of the arrays, side by side. In the
+    SELECT their names mean the elements, even if a relation has such a column.
+    """
     for node in [] if tree is None else list(tree.find_all(exp.Join)):
         if node.args.get("kind", "").upper() != "ARRAY":
             continue
-        item = node.this
-        hint = "Write ARRAY JOIN array AS name."
-        if node.expressions:
-            raise not_supported("ARRAY JOIN of several arrays", text, node_span(node.expressions[0]), hint=hint)
-        if not isinstance(item, exp.Alias):
-            raise not_supported("ARRAY JOIN without a name", text, node_span(item), hint=hint)
-        call = exp.Anonymous(this="unnest", expressions=[item.this])
-        set_span(call, node_span(item))
-        name = exp.to_identifier(item.alias, quoted=True)
-        alias = exp.TableAlias(this=name, columns=[name.copy()])
+        items, select = [node.this, *node.expressions], node.parent
+        if not isinstance(select, exp.Select):
+            raise not_supported("ARRAY JOIN in this place", text, node_span(items[0]))
+        calls, names = list[exp.Table](), list[str]()
+        for item in items:
+            array = item.unalias()
+            if not isinstance(item, exp.Alias) and not isinstance(array, exp.Column):
+                hint = "Write ARRAY JOIN array AS name."
+                raise not_supported("ARRAY JOIN without a name", text, node_span(item), hint=hint)
+            call = exp.Anonymous(this="unnest", expressions=[array.copy()])
+            set_span(call, node_span(item))
+            calls.append(exp.Table(this=call))
+            names.append(item.alias_or_name)
+        listed = [exp.to_identifier(name, quoted=True) for name in names]
+        alias = exp.TableAlias(this=listed[0].copy(), columns=listed)
         words = {"side": "LEFT", "on": exp.true()} if node.side.upper() == "LEFT" else {"kind": "CROSS"}
-        made = ArrayJoin(this=exp.Table(this=call, alias=alias), **words)
-        set_span(made, node_span(item))
+        several = {"rows_from": calls} if len(calls) > 1 else {}
+        made = ArrayJoin(this=exp.Table(this=calls[0].this.copy(), alias=alias, whole=True, **several), **words)
+        set_span(made, node_span(items[0]))
         node.replace(made)
+        _name_elements(select, names)
+
+
+def _name_elements(select: exp.Select, names: Sequence[str]) -> None:
+    """Qualifies the unqualified columns of a SELECT that have one of the names by the first name, which is that of the
+    item of FROM.
+    """
+    parts = [*select.expressions, *(select.args[p] for p in _AFTER_FROM if select.args.get(p) is not None)]
+    for part in parts:
+        for column in list(part.find_all(exp.Column)):
+            if column.name not in names or column.args.get("table") or _is_hidden(column, select):
+                continue
+            made = exp.column(column.this.copy(), table=exp.to_identifier(names[0], quoted=True))
+            set_span(made, node_span(column))
+            if column is part:
+                name = exp.to_identifier(column.name, quoted=True)
+                column.replace(exp.Alias(this=made, alias=name))
+            else:
+                column.replace(made)
+
+
+def _is_hidden(column: exp.Column, select: exp.Select) -> bool:
+    """Whether a column is the parameter of a function, or belongs to a query inside the SELECT."""
+    above = column.find_ancestor(exp.Select, exp.Lambda)
+    while isinstance(above, exp.Lambda) and column.name not in [p.name for p in above.expressions]:
+        above = above.find_ancestor(exp.Select, exp.Lambda)
+    return above is not select
+
+
+#: The clauses of a SELECT that read the rows of FROM.
+_AFTER_FROM: Final = ("where", "group", "having", "order")
 
 
 def _read_tuples(tree: exp.Expression) -> None:

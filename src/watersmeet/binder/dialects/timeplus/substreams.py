@@ -80,9 +80,8 @@ def _deduplicated(sourced: Sourced, call: Divided, env: Environment, binding: Bi
     ctx = ScopeContext(env.text, scope, "dedup")
     partition = tuple(bind_value(k, ctx).finish() for k in keys)
     if lengths and duration_us(lengths[-1]) is None:
-        raise env.not_supported(
-            "a number of keys in dedup", lengths[-1], hint="Leave it out: the keys are on disk, so any number is kept."
-        )
+        binding.notice(_ANY_NUMBER)
+        lengths.pop()
     if not lengths:
         return first_by_arrival(relation, partition, 1, call, env, binding), scope
     time = bind_value(exp.column(exp.to_identifier(TIME_COLUMN, quoted=True)), ctx).finish()
@@ -90,6 +89,7 @@ def _deduplicated(sourced: Sourced, call: Divided, env: Environment, binding: Bi
     return first_rows(relation, partition, time, length_us, call, env, binding), scope
 
 
+_ANY_NUMBER: Final = "the number of keys of dedup has no effect: the keys are on disk, so any number is kept"
 _DEDUP: Final = "dedup(stream, column, …[, 120s])"
 
 
@@ -249,8 +249,8 @@ def with_numbered_rows(node: exp.Select, env: Environment, *, ends: bool) -> exp
         SELECT * EXCEPT (n) FROM (SELECT k, …, row_number() OVER (PARTITION BY k ORDER BY c DESC) AS n FROM …)
         WHERE n <= 2
 
-    Other queries are unchanged. ends: whether the query ends, so that its rows have an order. Raises
-    FEATURE_NOT_SUPPORTED for DISTINCT and a further LIMIT, SYNTAX_ERROR.
+    A further LIMIT applies to the whole. Other queries are unchanged. ends: whether the query ends, so that its rows
+    have an order. Raises FEATURE_NOT_SUPPORTED for DISTINCT, SYNTAX_ERROR.
     """
     limit = node.args.get("limit_by")
     if limit is None:
@@ -259,9 +259,9 @@ def with_numbered_rows(node: exp.Select, env: Environment, *, ends: bool) -> exp
     grouped = node.args.get("group") or node.args.get("having") or any(has_aggregate(e, ctx) for e in node.expressions)
     if not (grouped or order or offset or node.args.get("distinct")):
         return node
-    for part, words in (("distinct", "DISTINCT"), ("limit", "a further LIMIT"), ("offset", "a further OFFSET")):
-        if node.args.get(part):
-            raise env.not_supported(f"LIMIT … BY with {words}", limit, hint="Write a query around this one.")
+    if node.args.get("distinct"):
+        raise env.not_supported("LIMIT … BY with DISTINCT", limit, hint="Write a query around this one.")
+    above = {part: node.args[part] for part in ("limit", "offset") if node.args.get(part)}
     chosen = {e.alias: e.this for e in node.expressions if isinstance(e, exp.Alias)}
 
     def meant(key: exp.Expression) -> exp.Expression:
@@ -281,7 +281,7 @@ def with_numbered_rows(node: exp.Select, env: Environment, *, ends: bool) -> exp
     hidden = [exp.alias_(window, _ROW_NUMBER, quoted=True)]
     hidden += [exp.alias_(o.this.copy(), f"{_ROW_NUMBER}{i}", quoted=True) for i, o in enumerate(sorting)]
     inner: exp.Select = node.copy()
-    for part in ("limit_by", "order", "with_"):
+    for part in ("limit_by", "order", "with_", *above):
         inner.set(part, None)
     inner.set("expressions", [*inner.expressions, *hidden])
     number, first = _column(_ROW_NUMBER), 0 if offset is None else _number(offset, env)
@@ -293,8 +293,10 @@ def with_numbered_rows(node: exp.Select, env: Environment, *, ends: bool) -> exp
     made.set("from_", exp.From(this=rows))
     for i, item in enumerate(sorting):
         item.set("this", _column(f"{_ROW_NUMBER}{i}"))
-    if sorting and ends:
+    if sorting and (ends or above):
         made.set("order", exp.Order(expressions=sorting))
+    for part, clause in above.items():
+        made.set(part, clause.copy())
     set_span(made, node_span(node))
     return made
 
