@@ -330,9 +330,9 @@ class Windows:
         calls = self._found.setdefault(partition, {})
         if call not in calls:
             name = call.function
-            calls[call] = self.binding.new_column(
-                name, call.type, name not in _RANKS and name not in ("count", "ntile")
-            )
+            given = name in _NEIGHBOURS and len(call.arguments) > 1 and not any(a.nullable for a in call.arguments)
+            never = name in _RANKS or name in ("count", "ntile") or given
+            calls[call] = self.binding.new_column(name, call.type, not never)
         return value_of(calls[call])
 
     def tree(self, relation: Node) -> Node:
