@@ -46,7 +46,7 @@ from watersmeet.binder.dialects.timeplus.join_kinds import (
 )
 from watersmeet.binder.dialects.timeplus.starred import with_items
 from watersmeet.binder.dialects.timeplus.substreams import substream, with_clauses, with_divided, with_numbered_rows
-from watersmeet.catalog import TIME_COLUMN, Relation, View
+from watersmeet.catalog import TIME_COLUMN, MaterializedView, Relation, View
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin, Divided, PlainUnion, StreamTable
 from watersmeet.dialects.timeplus.storage import TUNING
 from watersmeet.dialects.tree.queries import name_of, node_error, node_span
@@ -240,8 +240,11 @@ def changelog(tree: Node, node: exp.Expression, relation: Relation | None, env: 
     version = version if drops else None
     if own and set(keys) == set(own) and relation is not None and version in (None, relation.version):
         return tree
-    if isinstance(tree, Scan) and not tree.append_only and not places and not drops:
-        return tree
+    if isinstance(tree, Scan) and not tree.append_only and not drops:
+        view = binding.catalog.relations.get(tree.relation_id)
+        row_key = view.row_key if isinstance(view, MaterializedView) else ()
+        if not places or (row_key and set(row_key) <= set(keys)):
+            return tree
     if version is not None and (version not in by_name or (own and relation and relation.mode != "versioned_kv")):
         raise env.not_supported(
             "changelog() of this relation that drops late rows",
@@ -252,7 +255,9 @@ def changelog(tree: Node, node: exp.Expression, relation: Relation | None, env: 
     found = newest(tree, [read(by_name[k]) for k in keys], binding, value=value)
     if not keys or found is None:
         raise env.not_supported(
-            "changelog() of this relation", node, hint="Write changelog(stream, key) with an append stream."
+            "changelog() of this relation",
+            node,
+            hint="Write changelog(stream, key) of an append stream, or changelog((SELECT …), key) of a view's query.",
         )
     return exactly(found[0], tree.columns)
 
