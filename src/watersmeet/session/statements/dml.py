@@ -197,10 +197,8 @@ def incoming_rows(session: Session, made: BoundInsert) -> pa.Table:
     """The rows of an INSERT."""
     relation, target, targets, query = made.relation, made.target, made.targets, made.query
     named = [t.column.name for t in targets]
-    if (relation.topic is not None and VALUE_COLUMN not in named) or (
-        relation.mode == "mutable" and DELTA_COLUMN not in named
-    ):
-        target = relation
+    has_all = VALUE_COLUMN in named if relation.topic is not None else DELTA_COLUMN in named
+    target = target if has_all else relation  # without signs, each row of a key is a version
     now_us = session.database.clock.now_us()
     return fetch(session, assignable(query, targets, target, now_us, made.flagged), newest=True)
 
