@@ -1,4 +1,7 @@
-"""SELECTs of a large view in fresh processes: time, memory and temporary disk, beside DuckDB over Parquet."""
+"""SELECTs of a large view in fresh processes: time, memory and temporary disk, beside DuckDB over Parquet.
+
+With `--store`, the view is in an object store (moto in a process of its own), and the bytes of its answers are counted.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import duckdb
 
 import watersmeet
+from benchmarks.slowstore import SlowStore
 
 TABLES = """
 CREATE TABLE dims (n bigint, d bigint, name varchar, region int) APPEND ONLY;
@@ -122,11 +126,12 @@ def ask(path: str, sql: str, times: int) -> dict[str, object]:
     return found
 
 
-def fresh(path: Path, sql: str, times: int = 3) -> dict[str, object]:
+def fresh(path: Path | str, sql: str, times: int = 3, copies: Mapping[str, str] | None = None) -> dict[str, object]:
+    """The answer of `ask` in a new process. copies: the environment variables for copies of objects."""
     with tempfile.TemporaryDirectory() as scratch:
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks", "reading", f"--ask={sql}", f"--database={path}", f"--times={times}"],
-            env=os.environ | {"TMPDIR": scratch},
+            env=os.environ | {"TMPDIR": scratch} | dict(copies or {}),
             check=True,
             stdout=subprocess.PIPE,
             text=True,
@@ -135,7 +140,7 @@ def fresh(path: Path, sql: str, times: int = 3) -> dict[str, object]:
     return found
 
 
-def make(path: Path, rows: int) -> None:
+def make(path: Path | str, rows: int) -> None:
     """The database with the view `joined`, of `rows` rows."""
     began = time.perf_counter()
     with watersmeet.connect(path, runtime="inprocess", parallelism=2) as connection:
@@ -146,8 +151,9 @@ def make(path: Path, rows: int) -> None:
             last = min(first + _BATCH, rows // _COPIES) - 1
             connection.execute(f"INSERT INTO facts {ROWS} FROM generate_series({first}, {last}) AS s(g)")
             connection.execute("FLUSH")
-    size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
-    print(f"made in {time.perf_counter() - began:.0f} s, {size / 1e6:.0f} MB on disk", flush=True)
+    files = path.rglob("*") if isinstance(path, Path) else ()
+    size = f", {sum(p.stat().st_size for p in files if p.is_file()) / 1e6:.0f} MB on disk" if files else ""
+    print(f"made in {time.perf_counter() - began:.0f} s{size}", flush=True)
 
 
 def compare(parquet: Path, rows: int) -> duckdb.DuckDBPyConnection:
@@ -162,19 +168,45 @@ def compare(parquet: Path, rows: int) -> duckdb.DuckDBPyConnection:
     return model
 
 
+def in_store(options: argparse.Namespace) -> None:
+    """Prints the bytes that an object store sends to a process without copies, for opening and for each query."""
+    path = "s3://benchmark/db"
+    with tempfile.TemporaryDirectory() as made, SlowStore() as store:
+        os.environ["WATERSMEET_CACHE_DIR"] = made
+        make(path, options.rows)
+        size = sum(r.sent_bytes for r in store.taken() if "/segments/" in r.path)
+        print(f"{size / 1e6:.0f} MB of segments\n{'query':12}{'requests':>11}{'MB':>11}{'ms':>11}{'cpu ms':>11}")
+        places = {"key": options.rows // 2 + 7, "first": "2026-01-02", "last": "2026-01-02 02:00:00"}
+        for name, query in {"open": "SELECT 1", **QUERIES}.items():
+            if options.only and name not in ("open", *options.only):
+                continue
+            with tempfile.TemporaryDirectory() as copies:
+                found = fresh(path, query.format(**places), 1, {"WATERSMEET_CACHE_DIR": copies})
+            requests = store.taken()
+            numbers = (
+                sum(r.answer_bytes for r in requests) / 1e6,
+                *(float(str(found[key])) * 1e3 for key in ("first_s", "first_cpu_s")),
+            )
+            print(f"{name:12}{len(requests):11}" + "".join(f"{n:11.2f}" for n in numbers), flush=True)
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="reading", description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000)
-    parser.add_argument("--database", type=Path, help="a database that an earlier run has made; made if absent")
+    parser.add_argument("--database", help="a database that an earlier run has made; made if absent")
     parser.add_argument("--times", type=int, default=3, help="how often each process asks")
     parser.add_argument("--only", nargs="*", default=[], help="the names of queries")
+    parser.add_argument("--store", action="store_true", help="the view is in an object store")
     parser.add_argument("--ask", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.ask:
-        print(json.dumps(ask(str(options.database), options.ask, options.times)))
+        print(json.dumps(ask(options.database, options.ask, options.times)))
+        return 0
+    if options.store:
+        in_store(options)
         return 0
     with tempfile.TemporaryDirectory() as scratch:
-        path = options.database or Path(scratch) / "db"
+        path = Path(options.database or Path(scratch) / "db")
         if not path.exists():
             make(path, options.rows)
         model = compare(Path(scratch) / "joined.parquet", options.rows)

@@ -30,7 +30,7 @@ _SETTINGS = {"MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": str(1 << 30)}
 class Request(NamedTuple):
     """One request that was done. kind: as in `requestprices.PRICES`. begin, end: of `time.monotonic`, in seconds.
 
-    own_s: the part of it that moto took. sent_bytes: what was sent to it.
+    own_s: the part of it that moto took. sent_bytes: what was sent to it. answer_bytes: the body of the answer.
     """
 
     kind: str
@@ -39,6 +39,7 @@ class Request(NamedTuple):
     end: float
     own_s: float
     sent_bytes: int
+    answer_bytes: int
 
 
 class SlowStore:
@@ -124,11 +125,19 @@ class _Slow:
         if self._delay_s:
             time.sleep(self._delay_s)
         asked = time.monotonic()
-        answer = self._inner(environ, start_response)
+        answered: dict[str, str] = {}
+
+        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            answered.update((name.lower(), value) for name, value in headers)
+            return start_response(status, headers, *rest)
+
+        answer = self._inner(environ, start)
         end = time.monotonic()
+        sent_bytes = int(environ.get("CONTENT_LENGTH") or 0)
+        answer_bytes = int(answered.get("content-length", 0))
+        kind = _kind(environ, path, query)
         with self._lock:
-            sent_bytes = int(environ.get("CONTENT_LENGTH") or 0)
-            self._requests.append(Request(_kind(environ, path, query), path, begin, end, end - asked, sent_bytes))
+            self._requests.append(Request(kind, path, begin, end, end - asked, sent_bytes, answer_bytes))
         return answer
 
     def _own(self, query: dict[str, list[str]]) -> Any:

@@ -5,13 +5,15 @@ and compaction, with conditions, within transactions, as of earlier commits, and
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 
 import pytest
 
 import watersmeet
+from tests.memorystore import URL, MemoryStore, use
 from tests.thorough import some
-from watersmeet.store import content
+from watersmeet.store import changes, content
 
 SETUP = """
 CREATE TABLE keyed (k int PRIMARY KEY, v int, name varchar, at timestamp);
@@ -61,6 +63,10 @@ class Run:
 
     def __init__(self, seed: int, path, patch) -> None:
         self.rng, self.path, self.patch = random.Random(seed), path, patch
+        # pieces of two rows, with filters of all numbers and texts
+        for name, value in {"_COMPRESSED_BYTES": 1, "_PIECE_ROWS": 2, "_LEAST_PIECE_ROWS": 1, "_DISTINCT": 0}.items():
+            patch.setattr(changes, name, value)
+        patch.setattr(changes, "_is_spread", lambda lows, highs, rows: True)
         self.connection = self.opened()
         self.connection.execute(SETUP)
         self.keyed: dict[int, int] = {}
@@ -164,3 +170,62 @@ def test_rows_read_from_files_are_those_that_are_loaded(seed, tmp_path, monkeypa
     for _ in range(16):
         run.step()
     run.end()
+
+
+@pytest.mark.parametrize("place", ["directory", "store"])
+@pytest.mark.parametrize("seed", some(range(6)))
+def test_reads_beside_commits_and_clean_up_show_one_moment(seed, place, tmp_path, monkeypatch):
+    """Each transaction moves amounts between keys, or to a new key, so that the sum stays the same."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(content, "_LOADED_ROWS", -1)
+    monkeypatch.setattr(content, "_COPIED_READS", 1 << 30)
+    monkeypatch.setattr(changes, "_COMPRESSED_BYTES", 1)
+    monkeypatch.setattr(changes, "_PIECE_ROWS", 8)
+    monkeypatch.setattr(changes, "_LEAST_PIECE_ROWS", 1)
+    if place == "store":
+        use(monkeypatch, MemoryStore(), tmp_path)
+    path = URL if place == "store" else tmp_path / "db"
+    failures: list[BaseException] = []
+    ended = threading.Event()
+    with watersmeet.connect(path, runtime="inprocess", parallelism=2) as connection:
+        connection.show_own_writes()
+        connection.execute("CREATE TABLE t (k int PRIMARY KEY, v bigint)")
+        connection.execute("CREATE MATERIALIZED VIEW w AS SELECT k, v, v % 3 AS part FROM t")
+        connection.execute("INSERT INTO t SELECT i, 100 FROM generate_series(0, 39) g(i)")
+        connection.flush()
+
+        def write() -> None:
+            try:
+                for number in range(12):
+                    one, other, amount = rng.randrange(40), rng.randrange(40), rng.randrange(50)
+                    connection.execute("BEGIN")
+                    connection.execute("UPDATE t SET v = v - ? WHERE k = ?", (amount, one))
+                    if rng.random() < 0.5:
+                        connection.execute("UPDATE t SET v = v + ? WHERE k = ?", (amount, other))
+                    else:
+                        connection.execute("DELETE FROM t WHERE k >= 40")
+                        connection.execute("INSERT INTO t SELECT ?, 4000 - sum(v) FROM t", (40 + number,))
+                    connection.execute("COMMIT")
+                    connection.flush()
+                    if rng.random() < 0.5:
+                        connection.opened._compactor.run()
+            except BaseException as cause:
+                failures.append(cause)
+            ended.set()
+
+        writer = threading.Thread(target=write)
+        with watersmeet.connect(path, read_only=True, runtime="inprocess") as reader:
+            writer.start()
+            while not ended.is_set():
+                for name in ("t", "w"):
+                    ((count, keys, total),) = reader.execute(
+                        f"SELECT count(*), count(DISTINCT k), sum(v) FROM {name}"
+                    ).fetchall()
+                    assert (count, total) == (keys, 4_000)
+                    assert 40 <= count <= 41
+                    key = rng.randrange(40)
+                    assert len(reader.execute(f"SELECT v FROM {name} WHERE k = {key}").fetchall()) == 1
+                    ((counted,),) = reader.execute(f"SELECT count(*) FROM {name}").fetchall()
+                    assert 40 <= counted <= 41
+        writer.join()
+    assert not failures, failures

@@ -2,7 +2,11 @@
 
 A blob is an Arrow IPC stream of one batch with the relation's column names. The last column `_diff` (int64: the number
 of times the row is added) is omitted if every diff is 1; a mark in the schema's metadata distinguishes it from a user's
-column `_diff`. Large blobs have packed columns (`packing`), which may add a second stream, and are compressed.
+column `_diff`. Larger blobs consist of pieces, which can be read separately, and an index. A piece is such a stream,
+with packed columns (`packing`), which may add a second stream, and compressed. The index follows the pieces: filters,
+JSON (`_described`), and a trailer with the lengths of both. It has the position of each piece, the least and greatest
+values of its integer and time columns, and bloom filters of a column whose values differ in nearly all rows and whose
+bounds exclude few pieces, such as a random key. Compaction writes filters of all such columns, others of the first one.
 
 Sums: equal rows become one, with the sum of their diffs; rows with sum 0 are dropped. NULL equals NULL, NaN equals NaN,
 -0.0 equals 0.0; intervals are equal if their parts are. DuckDB computes them and spills to disk, so a relation need not
@@ -11,19 +15,26 @@ fit into memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+import json
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from watersmeet.kernel.arrays.columns import gather, words
+from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.kernel.runs.run import filter_bytes, filter_of, write_streams
 from watersmeet.store.segments import SegmentWriter
 from watersmeet.system import duckdbs
 from watersmeet.system.blobs import BlobRef
 from watersmeet.system.process import scratch_folder
-from watersmeet.values.packing import bounds_of, is_packed, pack_columns, text_columns, unpack_columns
+from watersmeet.values.packing import bounds_of, pack_columns, packed_layout, unpack_columns
 
 DIFF: Final = "_diff"
 _MARK: Final = b"watersmeet.diff"
@@ -31,16 +42,39 @@ _MARK: Final = b"watersmeet.diff"
 #: The maximum rows of a blob, so that readers can read bounded pieces.
 BLOB_ROWS: Final = 1 << 18
 
-#: Smaller blobs are neither packed nor compressed.
+#: Smaller blobs are neither packed nor compressed, and have no index.
 _COMPRESSED_BYTES: Final = 16 << 10
 
+#: The maximum rows of a piece. It has fewer, but not fewer than …, if these rows have more than so many bytes.
+_PIECE_ROWS: Final = 1 << 16
+_LEAST_PIECE_ROWS: Final = 1 << 10
+_PIECE_BYTES: Final = 4 << 20
+
+_INDEX_MAGIC: Final = b"WMPIECES"
+
+#: The trailer of an index: bytes of the filters, bytes of the JSON.
+_INDEX_END: Final = struct.Struct("<II8s")
+
+INDEX_END_BYTES: Final = _INDEX_END.size
+
+#: A column of integers has filters if its range in a piece is, on average, more than this many times the number of
+#: rows, and more than this share of its range in the blob. Otherwise, its bounds exclude most pieces.
+_SPARSE: Final = 16
+_SPREAD: Final = 0.25
+
+#: The number of rows in which nearly all values must differ.
+_SAMPLED_ROWS: Final = 1 << 10
+_DISTINCT: Final = 0.9
+
 #: The codec for writes in epochs: it costs no more than writing the bytes that it saves.
-FAST: Final = pa.Codec("lz4")
+_FAST: Final = pa.Codec("lz4")
 
 #: The codec for compacted, lasting blobs: a third smaller for twice the time.
-SMALL: Final = pa.Codec("zstd", compression_level=1)
+_SMALL: Final = pa.Codec("zstd", compression_level=1)
 
 Diff = npt.NDArray[np.int64]
+
+_ONE: Final = np.int64(1)
 
 
 class RelationChange(NamedTuple):
@@ -66,13 +100,13 @@ class RelationChange(NamedTuple):
 class ChangeWriter:
     """Writes rows of a relation into a segment: `add` pieces, then `finish`. The blobs depend only on the rows.
 
-    codec: that of the blobs. unread: as in `SegmentWriter.add`.
+    lasting: as in `encode_change`. unread: as in `SegmentWriter.add`.
     """
 
-    def __init__(self, writer: SegmentWriter, codec: pa.Codec = FAST, *, unread: bool) -> None:
+    def __init__(self, writer: SegmentWriter, *, unread: bool, lasting: bool = False) -> None:
         self._writer = writer
         self._unread = unread
-        self._codec = codec
+        self._lasting = lasting
         self._pending: list[tuple[pa.Table, Diff | None]] = []
         self._pending_rows = 0
         self._blobs: list[BlobRef] = []
@@ -106,12 +140,14 @@ class ChangeWriter:
         inserted, deleted = count_change(diff, table.num_rows)
         self._inserted_rows += inserted
         self._deleted_rows += deleted
-        blob = encode_change(table, diff, self._codec)
+        blob = encode_change(table, diff, lasting=self._lasting)
         self._blobs.append(self._writer.add([memoryview(blob).cast("B")], table.num_rows, unread=self._unread))
 
 
-def encode_change(table: pa.Table, diff: Diff | None, codec: pa.Codec = FAST) -> pa.Buffer:
-    """The blob of rows. table: columns by the relation's names. diff: int64 for each row, None if all are 1."""
+def encode_change(table: pa.Table, diff: Diff | None, *, lasting: bool = False) -> pa.Buffer:
+    """The blob of rows. table: columns by the relation's names. diff: int64 for each row, None if all are 1. lasting:
+    whether it is worth more time: it is smaller, and its index has filters.
+    """
     if diff is not None and bool((diff == 1).all()):
         diff = None
     schema = table.schema.with_metadata({_MARK: b"0" if diff is None else b"1"})
@@ -119,15 +155,24 @@ def encode_change(table: pa.Table, diff: Diff | None, codec: pa.Codec = FAST) ->
     if diff is not None:
         arrays.append(pa.array(diff, pa.int64()))
         schema = schema.append(pa.field(DIFF, pa.int64()))
-    batches = [pa.RecordBatch.from_arrays(arrays, schema=schema)]
-    options = pa.ipc.IpcWriteOptions()
-    if batches[0].nbytes >= _COMPRESSED_BYTES:
-        batches = pack_columns(batches[0])
-        options = pa.ipc.IpcWriteOptions(compression=codec)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
     sink = pa.BufferOutputStream()
-    for batch in batches:
-        with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
-            writer.write_batch(batch)
+    if batch.nbytes < _COMPRESSED_BYTES:
+        write_streams(sink, [batch])
+        return sink.getvalue()
+    rows = batch.num_rows * _PIECE_BYTES // batch.nbytes // _LEAST_PIECE_ROWS * _LEAST_PIECE_ROWS
+    rows = max(_LEAST_PIECE_ROWS, min(rows, _PIECE_ROWS))
+    pieces = [batch.slice(first, rows) for first in range(0, batch.num_rows, rows)]
+    options = pa.ipc.IpcWriteOptions(compression=_SMALL if lasting else _FAST)
+    ends = []
+    for piece in pieces:
+        for part in pack_columns(piece):
+            with pa.ipc.new_stream(sink, part.schema, options=options) as writer:
+                writer.write_batch(part)
+        ends.append(sink.tell())
+    _write_index(
+        sink, [p.select(range(table.num_columns)) for p in pieces], ends, most=table.num_columns if lasting else 1
+    )
     return sink.getvalue()
 
 
@@ -136,27 +181,154 @@ def decode_change(buffer: pa.Buffer, columns: Collection[str] | None = None) -> 
 
     columns: the names of the needed columns; None for all. Others are not decompressed, except for one if none exists.
     """
+    index = read_index(buffer, buffer.size)
+    if index is None:
+        return decode_piece(buffer, columns)
+    found = [decode_piece(buffer.slice(b, e - b), columns) for b, e in zip(index.begins, index.ends, strict=True)]
+    if len(found) == 1:
+        return found[0]
+    diffs = [diff for _, diff in found]
+    ones = all(not diff.strides[0] for diff in diffs)
+    diff = np.broadcast_to(_ONE, (sum(map(len, diffs)),)) if ones else np.concatenate(diffs)
+    return pa.concat_tables([table for table, _ in found]), diff
+
+
+def decode_piece(buffer: pa.Buffer, columns: Collection[str] | None = None) -> tuple[pa.Table, Diff]:
+    """Like `decode_change`, for one piece, or a blob without an index. Each column has one chunk."""
     stream = pa.BufferReader(buffer)
-    schema = pa.ipc.open_stream(stream).schema
+    packed = pa.ipc.open_stream(stream).schema
+    layout = packed_layout(packed)
+    schema = packed if layout is None else layout.schema
     marked = (schema.metadata or {}).get(_MARK) == b"1"
     last = len(schema) - 1
-    chosen = [i for i, n in enumerate(schema.names) if columns is None or n in columns or (marked and i == last)] or [0]
+    names = schema.names
+    chosen = [i for i, n in enumerate(names) if columns is None or n in columns or (marked and i == last)] or [0]
     stream.seek(0)
     table = _batch(stream, chosen)
-    if is_packed(schema):
-        inside = [place for place, number in enumerate(text_columns(schema)) if number in chosen]
-        table = unpack_columns(table, _batch(stream, inside) if inside else None, chosen)
+    if layout is not None:
+        inside = [place for place, number in enumerate(layout.texts) if number in chosen]
+        table = unpack_columns(layout, table, _batch(stream, inside) if inside else None, chosen)
     table = table.replace_schema_metadata(None)
     if not marked:
-        return table, np.broadcast_to(np.int64(1), (table.num_rows,))
+        return table, np.broadcast_to(_ONE, (table.num_rows,))
     last = table.num_columns - 1
-    return table.remove_column(last), _single(table.column(last)).to_numpy(zero_copy_only=True)
+    return table.remove_column(last), words(_single(table.column(last)))
 
 
-def change_bounds(buffer: pa.Buffer) -> dict[str, tuple[int, int]]:
-    """The bounds of columns of a blob, as in `packing.bounds_of`; empty if it is small. Reads its first bytes."""
-    schema = pa.ipc.open_stream(pa.BufferReader(buffer)).schema
-    return bounds_of(schema) if is_packed(schema) else {}
+@dataclass(frozen=True)
+class ChangeIndex:
+    """The pieces of a blob: their positions in it, their rows, and what they may contain.
+
+    kinds: the type of each column with bounds or filters, as text. bounds: (the least, the greatest value) as numbers,
+    of each piece; the least is greater if all values are NULL. filters: (the position in the blob of the filters of all
+    pieces, the bytes of each).
+    """
+
+    begins: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    kinds: Mapping[str, str]
+    bounds: Mapping[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+    filters: Mapping[str, tuple[int, int]]
+
+    @staticmethod
+    def whole(ref: BlobRef) -> ChangeIndex:
+        """The index of a blob without one: it is one piece."""
+        return ChangeIndex(np.array([0]), np.array([ref.length_bytes]), np.array([ref.rows]), {}, {}, {})
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of all arrays."""
+        return len(self.ends) * 8 * (3 + 2 * len(self.bounds))
+
+    def filter_span(self, name: str) -> tuple[int, int]:
+        """The bytes [begin, end) of the blob with the filters of a column."""
+        begin, width = self.filters[name]
+        return begin, begin + width * len(self.ends)
+
+
+def index_bytes(end: pa.Buffer) -> int:
+    """The size of the index of a blob, without filters; 0 if it has no index. end: the last `INDEX_END_BYTES` of it."""
+    if end.size < INDEX_END_BYTES:
+        return 0
+    _, text, magic = _INDEX_END.unpack(end.to_pybytes())
+    return text + INDEX_END_BYTES if magic == _INDEX_MAGIC else 0
+
+
+def read_index(end: pa.Buffer, size_bytes: int) -> ChangeIndex | None:
+    """The index of a blob of that size, or None if it has none. end: its last bytes, with at least the index."""
+    size = index_bytes(end.slice(max(0, end.size - INDEX_END_BYTES)))
+    if not size:
+        return None
+    filters_bytes, text_bytes, _ = _INDEX_END.unpack(end.slice(end.size - INDEX_END_BYTES).to_pybytes())
+    value = json.loads(end.slice(end.size - size, text_bytes).to_pybytes())
+    ends = np.array(value["ends"], np.int64)
+    at, filters = size_bytes - size - filters_bytes, {}
+    for name, width in value["filters"].items():
+        filters[name] = (at, width)
+        at += width * len(ends)
+    bounds = {n: (np.array(low, np.int64), np.array(high, np.int64)) for n, (low, high) in value["bounds"].items()}
+    begins = np.concatenate([[0], ends[:-1]])
+    return ChangeIndex(begins, ends, np.array(value["rows"], np.int64), value["kinds"], bounds, filters)
+
+
+def _write_index(sink: pa.NativeFile, pieces: Sequence[pa.RecordBatch], ends: Sequence[int], *, most: int) -> None:
+    """Writes the index of pieces that end at `ends`. most: the maximum number of columns with filters."""
+    value = _described(pieces)
+    filters = dict(islice(_filters(pieces, value["bounds"]), most))
+    value |= {"ends": ends, "filters": {name: found.shape[1] for name, found in filters.items()}}
+    text = json.dumps(value, separators=(",", ":")).encode()
+    for found in filters.values():
+        sink.write(found.tobytes())
+    sink.write(text)
+    sink.write(_INDEX_END.pack(sum(found.nbytes for found in filters.values()), len(text), _INDEX_MAGIC))
+
+
+def _described(pieces: Sequence[pa.RecordBatch]) -> dict[str, Any]:
+    """The rows, bounds and types of the pieces."""
+    kinds, bounds = {}, {}
+    for number, f in enumerate(pieces[0].schema):
+        found = [bounds_of(piece.column(number)) for piece in pieces]
+        if _is_filtered(f.type) or None not in found:
+            kinds[f.name] = str(f.type)
+        if None not in found:
+            known = [(1, 0) if one is None or None in one else one for one in found]
+            bounds[f.name] = [low for low, _ in known], [high for _, high in known]
+    return {"rows": [p.num_rows for p in pieces], "kinds": kinds, "bounds": bounds}
+
+
+def _is_filtered(kind: pa.DataType) -> bool:
+    return kind in (pa.int32(), pa.int64(), pa.string())
+
+
+def _filters(
+    pieces: Sequence[pa.RecordBatch], bounds: Mapping[str, tuple[Sequence[int], Sequence[int]]]
+) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:
+    """Columns whose bounds exclude few pieces for a value, and the filters of each piece."""
+    for number, f in enumerate(pieces[0].schema):
+        if not _is_filtered(f.type) or (f.name in bounds and not _is_spread(*bounds[f.name], pieces[0].num_rows)):
+            continue
+        if not _has_distinct(pieces, number):
+            continue
+        width = filter_bytes(max(piece.num_rows for piece in pieces))
+        yield f.name, np.stack([filter_of(hash_columns([piece.column(number)]), width) for piece in pieces])
+
+
+def _is_spread(lows: Sequence[int], highs: Sequence[int], rows: int) -> bool:
+    """Whether most pieces of so many rows may contain a value, by their bounds, but few do."""
+    ranges = [float(high) - low for low, high in zip(lows, highs, strict=True)]
+    mean = sum(ranges) / len(ranges)
+    return mean > _SPARSE * rows and mean > _SPREAD * (float(max(highs)) - min(lows))
+
+
+def _has_distinct(pieces: Sequence[pa.RecordBatch], number: int) -> bool:
+    """Whether nearly all of some rows of a column differ."""
+    hashes = []
+    for piece in pieces:
+        rows = np.linspace(0, piece.num_rows - 1, -(-_SAMPLED_ROWS // len(pieces)), dtype=np.int64)
+        hashes.append(hash_columns([gather(piece.column(number), np.unique(rows))]))
+    some = np.concatenate(hashes)
+    return len(np.unique(some)) >= _DISTINCT * len(some)
 
 
 def _batch(stream: pa.NativeFile, columns: list[int]) -> pa.Table:

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import error
-from watersmeet.store.changes import SMALL, ChangeWriter, Diff, RelationChange, fitted, merged
+from watersmeet.store.changes import ChangeWriter, Diff, RelationChange, fitted, merged
 from watersmeet.store.checkpoints import (
     Checkpoint,
     Level,
@@ -294,14 +294,14 @@ class Compactor:
             if large or (len(some) == 1 and file_snapshot(some[0].file) is not None):
                 found += some
                 continue
-            written = ChangeWriter(writer, SMALL, unread=True)
+            written = ChangeWriter(writer, unread=True, lasting=True)
             for table, diff in self._parts(relation, some):
                 written.add(table, diff)
             found += written.finish().blobs
         return RelationChange(tuple(found), sum(b.rows for b in found), 0)
 
     def _merged(self, writer: SegmentWriter, relation: Relation, blobs: list[BlobRef]) -> RelationChange:
-        written = ChangeWriter(writer, SMALL, unread=True)
+        written = ChangeWriter(writer, unread=True, lasting=True)
         schema = arrow_schema(relation.columns, positional=False)
         for table, diff in merged(self._parts(relation, blobs), schema):
             self._check_stop()

@@ -4,9 +4,10 @@ The content is the sum of changes: the levels of a snapshot and the later change
 compared by hash: rows whose hash a deletion has are held back, and their sum with the deletions is the end of the
 stream. All other rows pass at once, so memory holds the deletions and the rows that they cancel.
 
-Only the columns that a query reads are decompressed, and none if it needs no more than the number of rows. If a query
-has conditions, the columns in them come first, and others only where a row satisfies them. Two changes of an equal row
-satisfy the same conditions, so this also holds with deletions.
+Changes are read piece by piece (`changes`). Only the columns that a query reads are decompressed, and none if it needs
+no more than the number of rows. If a query has conditions, the index of a change excludes pieces without fetching or
+decompressing them; the columns in conditions come first, and others only where a row satisfies them. Two changes of an
+equal row satisfy the same conditions, so this also holds with deletions.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,7 +31,8 @@ from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.runs.delta import Delta, are_ones, consolidate, taken
-from watersmeet.store.changes import Diff, RelationChange, fitted, quoted
+from watersmeet.kernel.runs.run import may_have
+from watersmeet.store.changes import INDEX_END_BYTES, ChangeIndex, Diff, RelationChange, fitted, quoted
 from watersmeet.store.checkpoints import Snapshot, newest_checkpoint
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
@@ -41,23 +45,24 @@ from watersmeet.values.types import arrow_schema
 #: The maximum rows of a batch.
 _BATCH_ROWS: Final = 1 << 16
 
-#: That of batches of the first change: Arrow reads 16 batches ahead, for which LIMIT needs no other change.
-_FIRST_ROWS: Final = 1 << 13
-
-#: The number of changes that are decoded at a time; the first of a stream is decoded without others.
+#: The number of pieces that are decoded at a time; the first of a stream is decoded without others.
 _AT_ONCE: Final = 2
+
+#: The maximum number of pieces that are fetched from an object store at a time. The first fetch has one piece, each
+#: further one twice as many, so that LIMIT fetches little.
+_MOST_FETCHED: Final = 32
+
+#: The maximum number of indexes that are fetched from an object store at a time.
+_INDEXES: Final = 16
 
 #: The number of places per hash in the first, coarse test of hashes, and the maximum number of its bits.
 _PLACES: Final = 32
 
 _MOST_BITS: Final = 26
 
-#: The types of the numbers in bounds by the bits of a column's type.
-_NUMBERS: Final = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-
-#: Arrow's functions of the comparisons that are evaluated before other columns are decoded.
-_COMPARED: Final[dict[str, Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
-    "=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
+#: Arrow's functions of the comparisons, with a value or several, that are evaluated before other columns are decoded.
+_COMPARED: Final[dict[str, Callable[[pa.Array, Any], pa.Array]]] = {
+    "=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal, "IN": pc.is_in,
 }  # fmt: skip
 
 Value = TypeVar("Value")
@@ -67,12 +72,14 @@ Changes = Callable[..., dict[str, list[RelationChange]]]
 class Part(NamedTuple):
     """A change whose rows are added up. source: a stored blob, or rows and diffs in memory. sign: -1 takes it back.
 
-    deletes: whether a diff times `sign` may be negative.
+    deletes: whether a diff times `sign` may be negative. begin, end: the bytes of a piece of the blob.
     """
 
     source: BlobRef | tuple[pa.Table, Diff]
     deletes: bool
     sign: int = 1
+    begin: int = 0
+    end: int = 0
 
 
 @dataclass(frozen=True)
@@ -162,9 +169,7 @@ class StoredRows:
                     arrays.append(pa.array(np.arange(first, first + count)))
                 table = pa.Table.from_arrays(arrays, schema=self.schema)
                 # only insert-only relations without conditions have rows that are not counted: the last ones
-                yield from (table if self._needed.conditions else table.slice(0, left)).to_batches(
-                    _BATCH_ROWS if first else _FIRST_ROWS
-                )
+                yield from (table if self._needed.conditions else table.slice(0, left)).to_batches(_BATCH_ROWS)
                 first, left = first + count, left - count
                 if left <= 0 and not self._needed.conditions:
                     return
@@ -225,27 +230,95 @@ class StoredRows:
         return hash_columns(columns, as_key=False)
 
     def _ahead(self, work: Callable[[Part], Value], parts: Sequence[Part]) -> Iterator[Value]:
-        """The results of `work` for each part, in order, with few of them computed in advance."""
-        yield from map(work, parts[:1])
-        if len(parts) < 2:
-            return
+        """The results of `work` for each piece of the parts that conditions do not exclude, in order, with few of them
+        computed in advance.
+        """
+        pieces = self._fetched(parts)
+        for piece in pieces:
+            yield work(piece)
+            break
         waiting: deque[Future[Value]] = deque()
-        pool = ThreadPoolExecutor(_AT_ONCE, "watersmeet-reading")
+        pool: ThreadPoolExecutor | None = None
         try:
-            for part in parts[1:]:
-                waiting.append(pool.submit(work, part))
+            for piece in pieces:
+                pool = pool or ThreadPoolExecutor(_AT_ONCE, "watersmeet-reading")
+                waiting.append(pool.submit(work, piece))
                 if len(waiting) > _AT_ONCE:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            if pool is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _fetched(self, parts: Sequence[Part]) -> Iterator[Part]:
+        """The pieces of parts, fetched from an object store."""
+        pieces, number = self._pieces(parts), 1
+        if not self.segments.are_remote:
+            yield from pieces
+            return
+        while some := list(islice(pieces, number)):
+            self.segments.fetch([(p.source, p.begin, p.end) for p in some if isinstance(p.source, BlobRef)])
+            yield from some
+            number = min(2 * number, _MOST_FETCHED)
+
+    def _pieces(self, parts: Sequence[Part]) -> Iterator[Part]:
+        """The pieces of parts that may have rows which satisfy the conditions."""
+        conditions, first = self._needed.conditions, 0
+        number = _INDEXES if conditions else 1
+        while some := parts[first : first + number]:
+            refs = [p.source for p in some if isinstance(p.source, BlobRef)]
+            self.segments.fetch([(r, max(0, r.length_bytes - INDEX_END_BYTES), r.length_bytes) for r in refs])
+            chosen = [self._within_bounds(ref) for ref in refs]
+            filtered = [(at, c) for at, ref in enumerate(refs) if len(chosen[at]) for c in self._filtered(ref)]
+            self.segments.fetch(
+                [(refs[at], *self.segments.index(refs[at]).filter_span(c.column.name)) for at, c in filtered]
+            )
+            for at, condition in filtered:
+                chosen[at] = self._passed(refs[at], condition, chosen[at])
+            places_of = iter(chosen)
+            for part in some:
+                if not isinstance(part.source, BlobRef):
+                    yield part
+                    continue
+                index = self.segments.index(part.source)
+                for place in next(places_of).tolist():
+                    yield part._replace(begin=int(index.begins[place]), end=int(index.ends[place]))
+            first, number = first + number, min(2 * number, _INDEXES)
+
+    def _within_bounds(self, ref: BlobRef) -> col.Positions:
+        """The pieces of a change whose bounds do not exclude the conditions."""
+        index = self.segments.index(ref)
+        found = np.ones(len(index.ends), np.bool_)
+        for condition in self._needed.conditions:
+            found &= _within_bounds(index, condition)
+        return np.flatnonzero(found)
+
+    def _filtered(self, ref: BlobRef) -> list[Condition]:
+        """The conditions that filters of a change may exclude."""
+        index = self.segments.index(ref)
+        return [
+            c
+            for c in self._needed.conditions
+            if c.operator in ("=", "IN")
+            and c.column.name in index.filters
+            and index.kinds[c.column.name] == str(c.column.type.arrow)
+            and _values(c, c.column.type.arrow) is not None
+        ]
+
+    def _passed(self, ref: BlobRef, condition: Condition, places: col.Positions) -> col.Positions:
+        """Those of the pieces at `places` whose filter has a value of a condition."""
+        values = _values(condition, condition.column.type.arrow)
+        hashes = hash_columns([values])
+        filters = self.segments.filters(ref, condition.column.name)
+        had = may_have(filters, np.repeat(places, len(hashes)), np.tile(hashes, len(places)))
+        return places[had.reshape(len(places), len(hashes)).any(axis=1)]
 
     def read(self, part: Part, places: Sequence[int]) -> tuple[list[pa.Array], Diff]:
-        """Columns of a part in the types of the relation, and its diffs."""
+        """Columns of a piece in the types of the relation, and its diffs."""
         schema = pa.schema([self._stored.field(i) for i in places])
         if isinstance(part.source, BlobRef):
-            rows, diff = self.segments.read_change(part.source, schema.names)
+            rows, diff = self.segments.read_piece(part.source, part.begin, part.end, schema.names)
             columns = fitted(rows, schema, self._fills).columns
         else:
             table, diff = part.source
@@ -356,8 +429,6 @@ class _Decoded:
     def satisfying(self, conditions: Sequence[Condition]) -> col.Positions | None:
         """The positions of rows that may satisfy all conditions; None for all rows."""
         found: pa.Array | None = None
-        if not all(self._may_satisfy(c) for c in conditions):
-            return np.zeros(0, np.int64)
         for condition in conditions:
             place = self._rows.names.index(condition.column.name)
             mask = _mask(self.columns([place])[0], condition)
@@ -365,31 +436,14 @@ class _Decoded:
                 found = mask if found is None else pc.and_(found, mask)
                 if not pc.any(found).as_py():
                     return np.zeros(0, np.int64)
-        return None if found is None else np.flatnonzero(found.to_numpy(zero_copy_only=False))
-
-    def _may_satisfy(self, condition: Condition) -> bool:
-        """False if the bounds of a column show that no row satisfies a condition."""
-        source, name = self._part.source, condition.column.name
-        if not isinstance(source, BlobRef) or name not in (bounds := self._rows.segments.bounds(source)):
-            return True
-        low, high = bounds[name]
-        kind = condition.column.type.arrow
-        try:
-            values = pa.array(condition.values, kind).view(_NUMBERS[kind.bit_width]).to_numpy()
-        except (pa.ArrowException, KeyError, OverflowError, TypeError, ValueError):
-            return True  # such as a column whose type was an integer and is wider now
-        if condition.operator in ("=", "IN"):
-            return bool(((low <= values) & (values <= high)).any())
-        if condition.operator in ("<", "<="):
-            return bool(low <= values[0])
-        return condition.operator not in (">", ">=") or bool(high >= values[0])
+        return None if found is None else col.words(pc.indices_nonzero(found)).astype(np.int64)
 
     def delta(self, places: Sequence[int], rows: col.Positions | None) -> Delta:
         """The columns at `places` of `rows`; None for all. Columns of no rows are not decoded."""
         if rows is None:
             return Delta(col.positional(self.columns(places)), self.diff)
         if not len(rows):
-            none = [pa.array([], self._rows.relation.columns[p].type.arrow) for p in places]
+            none = [pa.nulls(0, self._rows.relation.columns[p].type.arrow) for p in places]
             return Delta(col.positional(none), np.zeros(0, np.int64))
         return Delta(col.positional(col.gather_all(self.columns(places), rows)), taken(self.diff, rows))
 
@@ -415,16 +469,59 @@ class _HashSet:
         return found
 
 
-def _mask(array: pa.Array, condition: Condition) -> pa.Array | None:
-    """Whether each value satisfies a condition; None if that is left to DuckDB."""
+def _within_bounds(index: ChangeIndex, condition: Condition) -> npt.NDArray[np.bool_]:
+    """For each piece of a change, False if its bounds show that no row satisfies a condition."""
+    name, kind = condition.column.name, condition.column.type.arrow
+    every = np.ones(len(index.ends), np.bool_)
+    if name not in index.bounds or condition.operator not in _COMPARED:
+        return every
+    stored, values = index.kinds[name], _values(condition, kind)
+    # bounds of a column whose type was a narrower integer are still comparable
+    if values is None or not (stored == str(kind) or (stored.startswith("int") and pa.types.is_integer(kind))):
+        return every
+    numbers, operator = col.words(values), condition.operator
+    low, high = (bound[:, None] for bound in index.bounds[name])
+    if operator in ("=", "IN"):
+        found = (low <= numbers) & (numbers <= high)
+    elif operator in ("<", "<="):
+        found = low < numbers if operator == "<" else low <= numbers
+    else:
+        found = high > numbers if operator == ">" else high >= numbers
+    within: npt.NDArray[np.bool_] = np.any(found & (low <= high), axis=1)
+    return within
+
+
+def _values(condition: Condition, kind: pa.DataType) -> pa.Array | None:
+    """The constants of a condition in the type of its column; None if one has no such value.
+
+    Conversion by Arrow would import pandas if that is installed, which takes longer than most look-ups.
+    """
+    values = condition.values
     try:
-        values = pa.array(condition.values, array.type)
+        if pa.types.is_integer(kind) and all(isinstance(v, int) for v in values):
+            return _fixed(np.array(values, kind.to_pandas_dtype()), kind)
+        if kind == pa.date32():
+            return _fixed(np.array(values, "datetime64[D]").astype(np.int32), kind)
+        if kind == pa.timestamp("us"):
+            return _fixed(np.array(values, "datetime64[us]"), kind)
+        if kind == pa.string():
+            texts = [str(v).encode() for v in values]
+            ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+            buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
+            return pa.Array.from_buffers(kind, len(texts), buffers)
+        return pa.array(values, kind)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return None  # such as a number beyond the type of the column
-    if condition.operator == "IN":
-        found = pc.is_in(array, values)
-    elif condition.operator in _COMPARED:
-        found = _COMPARED[condition.operator](array, values[0])
-    else:
+
+
+def _fixed(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _mask(array: pa.Array, condition: Condition) -> pa.Array | None:
+    """Whether each value satisfies a condition; None if that is left to DuckDB."""
+    values = _values(condition, array.type) if condition.operator in _COMPARED else None
+    if values is None:
         return None
+    found = _COMPARED[condition.operator](array, values if condition.operator == "IN" else values[0])
     return found.fill_null(False) if found.null_count else found

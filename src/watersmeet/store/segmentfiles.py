@@ -4,6 +4,8 @@ When a process maps a file, it checks the trailer (magic, format, length), and t
 footer match the hash in the file's name, so that no file is mistaken for another. When a process first reads a blob of
 a segment, it checks the blob's blocks. Only `read_change` and `check` read and check all blocks of a run file, which
 has at least 1 MiB.
+
+Changes can be read piece by piece (`changes`). In an object store, only the needed pieces are fetched.
 """
 
 from __future__ import annotations
@@ -15,13 +17,23 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.objectstores.storage import AnyPath
-from watersmeet.store.changes import Diff, change_bounds, decode_change
+from watersmeet.store.changes import (
+    INDEX_END_BYTES,
+    ChangeIndex,
+    Diff,
+    decode_change,
+    decode_piece,
+    index_bytes,
+    read_index,
+)
 from watersmeet.store.layout import check_name
 from watersmeet.store.segments import (
     BLOCK_BYTES,
@@ -46,8 +58,8 @@ _FILE_NAME: Final = re.compile(r'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:segment|run))"'
 #: mapping keeps the file's pages and its disk space.
 KEPT_COMMITS: Final = 512
 
-#: The number of bounds of columns that are kept in memory.
-_KEPT_BOUNDS: Final = 1 << 16
+#: The bytes of indexes of changes that are kept in memory.
+_KEPT_INDEX_BYTES: Final = 32 << 20
 
 _PAGE_BYTES: Final = 4096
 #: The estimated memory of a mapped file in addition to its pages: for the kernel's tables, and for each blob or block.
@@ -103,7 +115,7 @@ class SegmentFiles:
         self._now = 0
         self._maps: Recent[str, _Mapped] = Recent(max_mapped_bytes)
         self._parts: Recent[str, SegmentParts] = Recent(max_mapped_bytes)
-        self._bounds: Recent[BlobRef, dict[str, tuple[int, int]]] = Recent(_KEPT_BOUNDS)
+        self._indexes: Recent[BlobRef, ChangeIndex] = Recent(_KEPT_INDEX_BYTES)
         self._lock = threading.Lock()
 
     @property
@@ -125,18 +137,70 @@ class SegmentFiles:
         except pa.ArrowException as cause:
             raise self._damaged(ref.file, "DATABASE_DAMAGED", "a blob holds no change") from cause
 
-    def bounds(self, ref: BlobRef) -> dict[str, tuple[int, int]]:
-        """The least and the greatest values of columns of a change, as in `changes.change_bounds`."""
+    def index(self, ref: BlobRef) -> ChangeIndex:
+        """The index of a change. Raises DATABASE_DAMAGED, naming the file."""
         with self._lock:
-            found = self._bounds.get(ref)
+            found = self._indexes.get(ref)
         if found is None:
             try:
-                found = change_bounds(self._read(ref, "DATABASE_DAMAGED", whole=True))
-            except pa.ArrowException as cause:
+                size = index_bytes(self._part(ref, max(0, ref.length_bytes - INDEX_END_BYTES), ref.length_bytes))
+                end = self._part(ref, ref.length_bytes - size, ref.length_bytes) if size else None
+                found = (read_index(end, ref.length_bytes) if end is not None else None) or ChangeIndex.whole(ref)
+            except (ValueError, KeyError) as cause:
                 raise self._damaged(ref.file, "DATABASE_DAMAGED", "a blob holds no change") from cause
             with self._lock:
-                self._bounds.put(ref, found, len(found) + 1)
+                self._indexes.put(ref, found, found.size_bytes)
         return found
+
+    def filters(self, ref: BlobRef, name: str) -> npt.NDArray[np.uint8]:
+        """The filters of a column of a change that has some, one row for each piece. Raises DATABASE_DAMAGED."""
+        index = self.index(ref)
+        return np.frombuffer(self._part(ref, *index.filter_span(name)), np.uint8).reshape(len(index.ends), -1)
+
+    def read_piece(
+        self, ref: BlobRef, begin: int, end: int, columns: Collection[str] | None = None
+    ) -> tuple[pa.Table, Diff]:
+        """The rows and diffs of the piece of a change at these bytes of `ref`. columns: as in `changes.decode_change`.
+
+        Raises DATABASE_DAMAGED, naming the file.
+        """
+        try:
+            return decode_piece(self._part(ref, begin, end), columns)
+        except pa.ArrowException as cause:
+            raise self._damaged(ref.file, "DATABASE_DAMAGED", "a blob holds no change") from cause
+
+    @property
+    def are_remote(self) -> bool:
+        """Whether the files are in an object store."""
+        return isinstance(self._directory, ObjectPath)
+
+    def fetch(self, wanted: Sequence[tuple[BlobRef, int, int]]) -> None:
+        """Fetches bytes [begin, end) of changes in an object store with as few round trips as possible. Raises
+        DATABASE_DAMAGED, naming the file.
+        """
+        if not self.are_remote:
+            return
+        found = [(self._parts_of(ref, run=False), begin, end) for ref, begin, end in wanted]
+        remote = [(parts, np.array([[begin, end]])) for parts, begin, end in found if parts is not None]
+        try:
+            open_parts({id(parts): parts for parts, _ in remote}.values())
+            if remote:
+                remote[0][0].fetch(remote)
+        except Error as cause:
+            if cause.condition != "STATE_DAMAGED":
+                raise
+            raise error("DATABASE_DAMAGED", cause.message, detail=cause.detail) from cause
+
+    def _part(self, ref: BlobRef, begin: int, end: int) -> pa.Buffer:
+        """Bytes [begin, end) of a change, checked."""
+        parts = self._parts_of(ref, run=False)
+        if parts is not None:
+            self.fetch([(ref, begin, end)])
+            return parts.buffer.slice(begin, end - begin)
+        content = self._read(ref, "DATABASE_DAMAGED", whole=False)
+        if not self._map(ref.file, "DATABASE_DAMAGED").is_sound(ref.offset_bytes + begin, end - begin):
+            raise self._damaged(ref.file, "DATABASE_DAMAGED", "a checksum does not match its content")
+        return content.slice(begin, end - begin)
 
     def _read(self, ref: BlobRef, condition: str, *, whole: bool) -> pa.Buffer:
         mapped = self._map(ref.file, condition)
@@ -194,8 +258,8 @@ class SegmentFiles:
         open_parts(parts for parts in found if parts is not None)
         return found
 
-    def _parts_of(self, ref: BlobRef) -> SegmentParts | None:
-        if not ref.file.endswith(".run"):
+    def _parts_of(self, ref: BlobRef, *, run: bool = True) -> SegmentParts | None:
+        if not self.are_remote or not ref.file.endswith(".run"):
             return None
         place = self._directory / check_name(ref.file)
         with self._lock:
@@ -203,7 +267,7 @@ class SegmentFiles:
             if parts is None:
                 if not isinstance(place, ObjectPath) or self._maps.get(ref.file) or storage.is_here(place):
                     return None
-                parts = SegmentParts(place, ref.length_bytes)
+                parts = SegmentParts(place, ref.length_bytes, run=run)
                 self._parts.put(ref.file, parts, parts.size_bytes)
             parts.used = self._now
             return parts

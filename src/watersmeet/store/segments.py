@@ -243,9 +243,10 @@ class SegmentParts:
     used: the moment of its last use, for `SegmentFiles`.
     """
 
-    def __init__(self, place: ObjectPath, length_bytes: int) -> None:
-        """length_bytes: that of its blob. Nothing is read before `open_parts`."""
+    def __init__(self, place: ObjectPath, length_bytes: int, *, run: bool = True) -> None:
+        """length_bytes: that of its blob. run: whether that is a run. Nothing is read before `open_parts`."""
         self.place = place
+        self._run = run
         self.used = 0
         self.is_open = False
         self._length = length_bytes
@@ -277,7 +278,9 @@ class SegmentParts:
         return np.flatnonzero(np.cumsum(bounds[:-1]) > 0)
 
     def end_blocks(self) -> Blocks:
-        """The first block, and the last blocks, which are needed for checks."""
+        """The last blocks, which are needed for checks, and of a run also the first block and its index."""
+        if not self._run:
+            return self.blocks_of(np.array([[max(0, self._length - 1), self.size_bytes]]))
         content = min(_END_BYTES, max(BLOCK_BYTES, self._length // _END_PART))
         return self.blocks_of(np.array([[0, 1], [max(0, self._length - content), self.size_bytes]]))
 

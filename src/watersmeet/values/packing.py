@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,19 +31,18 @@ def pack_columns(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     unchanged.
     """
     lows: dict[int, int] = {}
-    bounds: dict[int, tuple[int, int]] = {}
     texts: dict[int, pa.Buffer] = {}
     arrays = []
     for number, array in enumerate(batch.columns):
         found = array
         if _is_text(array.type):
             found, texts[number] = _lengths(array)
-        elif (low := _low(array)) is not None:
-            bounds[number] = low
-            if (above := _above(array, *low)) is not None:
-                found, lows[number] = above, low[0]
+        elif (bounds := bounds_of(array)) is not None:
+            low, high = bounds[0] or 0, bounds[1] or 0
+            if (above := _above(array, low, high)) is not None:
+                found, lows[number] = above, low
         arrays.append(found)
-    layout = json.dumps({"lows": lows, "bounds": bounds, "texts": list(texts)}).encode()
+    layout = json.dumps({"lows": lows, "texts": list(texts)}).encode()
     metadata = {**(batch.schema.metadata or {}), _PACKED: layout, _SCHEMA: batch.schema.serialize().to_pybytes()}
     names = batch.schema.names
     head = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata(metadata)
@@ -52,45 +52,51 @@ def pack_columns(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     return [head, pa.RecordBatch.from_arrays(pieces, names=[names[i] for i in texts])]
 
 
-def is_packed(schema: pa.Schema) -> bool:
-    """Whether a batch with this schema is from `pack_columns`."""
-    return _PACKED in (schema.metadata or {})
-
-
-def bounds_of(schema: pa.Schema) -> dict[str, tuple[int, int]]:
-    """The least and the greatest value, as numbers, of integer and time columns of a packed batch, by name; NULLs do
-    not count. A column without values has any bounds.
+class Layout(NamedTuple):
+    """How a batch is packed. schema: that of its rows. lows: the minimum of the columns that are differences, by their
+    position. texts: the columns of the second batch, as positions in the first; if there are none, there is no second
+    batch.
     """
-    bounds: dict[str, tuple[int, int]] = json.loads(schema.metadata[_PACKED])["bounds"]
-    return {schema.names[int(i)]: found for i, found in bounds.items()}
+
+    schema: pa.Schema
+    lows: dict[str, int]
+    texts: list[int]
 
 
-def text_columns(schema: pa.Schema) -> list[int]:
-    """The columns of the second batch, as positions in the first; if there are none, there is no second batch."""
-    found: list[int] = json.loads(schema.metadata[_PACKED])["texts"]
-    return found
+def packed_layout(schema: pa.Schema) -> Layout | None:
+    """How a batch with this schema is packed; None if it is not from `pack_columns`."""
+    metadata = schema.metadata
+    if not metadata or _PACKED not in metadata:
+        return None
+    layout = json.loads(metadata[_PACKED])
+    return Layout(_read_schema(metadata[_SCHEMA]), layout["lows"], layout["texts"])
 
 
-def unpack_columns(head: pa.Table, texts: pa.Table | None, columns: Sequence[int] | None = None) -> pa.Table:
+@lru_cache(maxsize=256)
+def _read_schema(data: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+def unpack_columns(
+    layout: Layout, head: pa.Table, texts: pa.Table | None, columns: Sequence[int] | None = None
+) -> pa.Table:
     """The inverse of `pack_columns`. Each column of the tables has one chunk.
 
     columns: the positions of the columns that the tables have, ascending; None for all.
     """
-    layout: dict[str, Any] = json.loads(head.schema.metadata[_PACKED])
-    schema = pa.ipc.read_schema(pa.py_buffer(head.schema.metadata[_SCHEMA]))
-    lows = {int(i): low for i, low in layout["lows"].items()}
-    numbers = list(range(len(schema))) if columns is None else columns
-    places = {column: place for place, column in enumerate(n for n in layout["texts"] if n in numbers)}
+    schema, lows = layout.schema, layout.lows
+    numbers = range(len(schema)) if columns is None else columns
+    places = {column: place for place, column in enumerate(n for n in layout.texts if n in numbers)}
     arrays = []
     for number, column in zip(numbers, head.columns, strict=True):
         array, kind = column.chunk(0), schema.field(number).type
         if number in places:
             assert texts is not None
             array = _strings(array, kind, texts.column(places[number]).chunk(0).buffers()[2])
-        elif number in lows:
-            array = _wide(array, kind, lows[number])
+        elif (low := lows.get(str(number))) is not None:
+            array = _wide(array, kind, low)
         arrays.append(array)
-    chosen = pa.schema([schema.field(n) for n in numbers], schema.metadata)
+    chosen = schema if columns is None else pa.schema([schema.field(n) for n in numbers], schema.metadata)
     return pa.Table.from_arrays(arrays, schema=chosen)
 
 
@@ -104,13 +110,15 @@ def _words(kind: pa.DataType) -> np.dtype[Any] | None:
     return _SIGNED.get(kind.bit_width) if is_packed else None
 
 
-def _low(array: pa.Array) -> tuple[int, int] | None:
-    """The least and the greatest value as numbers, both 0 if all values are NULL; None if the column is not packed."""
+def bounds_of(array: pa.Array) -> tuple[int, int] | tuple[None, None] | None:
+    """The least and the greatest value as numbers; None for each if all values are NULL, and None for other types than
+    integers and times.
+    """
     words = _words(array.type)
     if words is None:
         return None
     found = pc.min_max(array.view(pa.from_numpy_dtype(words)))
-    return found["min"].as_py() or 0, found["max"].as_py() or 0
+    return found["min"].as_py(), found["max"].as_py()
 
 
 def _above(array: pa.Array, low: int, high: int) -> pa.Array | None:

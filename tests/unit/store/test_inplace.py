@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.memorystore import URL, MemoryStore, forget_copies, use
 
 import watersmeet
 from watersmeet.database import reading
-from watersmeet.store import content
+from watersmeet.errors import Error
+from watersmeet.store import changes, content
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.unparsing import pushdown
 
@@ -27,15 +31,15 @@ def connection(tmp_path, monkeypatch):
 
 @pytest.fixture
 def decoded(monkeypatch):
-    """The columns of each blob that is decoded."""
+    """The columns of each piece that is decoded."""
     found: list[object] = []
-    read = SegmentFiles.read_change
+    read = SegmentFiles.read_piece
 
-    def spy(self, ref, columns=None):
+    def spy(self, ref, begin, end, columns=None):
         found.append(columns)
-        return read(self, ref, columns)
+        return read(self, ref, begin, end, columns)
 
-    monkeypatch.setattr(SegmentFiles, "read_change", spy)
+    monkeypatch.setattr(SegmentFiles, "read_piece", spy)
     return found
 
 
@@ -53,7 +57,7 @@ def test_an_upsert_decodes_the_changes_with_its_keys(connection, decoded, count)
     connection.execute(f"INSERT INTO t VALUES ({ROWS}, 0, 'first')")
     del decoded[:]
     connection.execute(f"INSERT INTO t SELECT {ROWS} + i, -1, 'new' FROM generate_series(1, {count}) g(i)")
-    assert len([columns for columns in decoded if columns is not None and "name" in columns]) <= 2
+    assert 0 < len([columns for columns in decoded if columns is not None and "name" in columns]) <= 2
     rows = connection.execute("SELECT count(*), count(*) FILTER (WHERE v = -1), min(k) FILTER (WHERE v = -1) FROM t")
     assert rows.fetchall() == [(3 * ROWS, count, ROWS + 1)]
 
@@ -115,3 +119,108 @@ def test_an_open_stream_outlives_its_table(connection):
         database._compactor.run()
         keys += [k for batch in batches for k in batch.column(0).to_pylist()]
     assert sorted(keys) == [k for k in range(3 * ROWS) if k % 7]
+
+
+WIDE = """
+CREATE TABLE t (k int, name varchar, text varchar, n int) APPEND ONLY;
+INSERT INTO t SELECT i, 'name ' || i * 7919 % 100003, {text}, i % 10 FROM generate_series(0, 11999) g(i);
+INSERT INTO t SELECT i, 'name ' || i * 7919 % 100003, {text}, i % 10 FROM generate_series(12000, 23999) g(i);
+"""
+#: 512 characters that no codec makes smaller than 256 bytes.
+TEXT = " || ".join(f"md5(i || '{part}')" for part in range(16))
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_only_the_needed_pieces_are_fetched_from_an_object_store(tmp_path, monkeypatch, compacted):
+    monkeypatch.setattr(content, "_LOADED_ROWS", -1)
+    monkeypatch.setattr(content, "_COPIED_READS", 1 << 30)
+    monkeypatch.setattr(changes, "_PIECE_BYTES", 1 << 20)
+    store = use(monkeypatch, MemoryStore(), tmp_path)
+    with watersmeet.connect(URL, runtime="inprocess") as connection:
+        for _ in connection.execute_script(WIDE.format(text=TEXT)):
+            pass
+        if compacted:
+            connection.opened._compactor.run()
+    size = sum(len(data) for name, data in store.objects.items() if "/segments/" in name)
+    assert size > 6 << 20
+    queries = {
+        "SELECT * FROM t LIMIT 10": 1 << 20,
+        "SELECT count(*) FROM t": 1 << 16,
+        "SELECT k, text FROM t WHERE k = 17777": 1 << 20,
+        "SELECT k, text FROM t WHERE k BETWEEN 11990 AND 12010": 3 << 20,
+        "SELECT count(*), sum(k), min(text), max(name) FROM t": 2 * size,
+    }
+    for query, most in queries.items():
+        forget_copies()
+        with watersmeet.connect(URL, read_only=True, runtime="inprocess") as reader:
+            before = store.read_bytes
+            rows = reader.execute(query).fetchall()
+            assert store.read_bytes - before < most, query
+            assert not reader.opened.content._tables
+            monkeypatch.setattr(content, "_LOADED_ROWS", 1 << 20)
+            loaded = reader.execute(query).fetchall()
+            assert reader.opened.content._tables or "count(*) FROM" in query
+            monkeypatch.setattr(content, "_LOADED_ROWS", -1)
+        assert rows == loaded if "LIMIT" not in query else len(rows) == len(loaded)
+
+
+def test_filters_exclude_pieces_for_keys_of_several_columns(connection, decoded, monkeypatch):
+    monkeypatch.setattr(changes, "_PIECE_ROWS", 1_000)
+    monkeypatch.setattr(changes, "_SPARSE", 1)
+    key = "(i * 7919::bigint % 4001) * 1000003"
+    filled(connection, "k bigint, name varchar, v int", f"{key}, 'name ' || i * 7919 % 4001, i", commits=1)
+    connection.flush()
+    connection.opened._compactor.run()
+    where = {
+        "k = 17000051": 1,
+        "name = 'name 17'": 1,
+        "name IN ('name 17', 'name 18')": 2,
+        "k = 17000051 AND name = 'name 17'": 1,
+        "k = 17000051 AND name = 'name 18'": 0,
+        "k = 17000051 AND name = 'none'": 0,
+        "k = 18": 0,
+    }
+    for condition, count in where.items():
+        del decoded[:]
+        rows = connection.execute(f"SELECT v FROM t WHERE {condition}").fetchall()
+        assert len(rows) == count, condition
+        assert len([columns for columns in decoded if columns is not None and "v" in columns]) <= count
+
+
+def test_a_damaged_piece_is_an_error_that_names_its_file(connection):
+    filled(connection, "k int, v int", "i, i * 7919 % 100003", commits=1)
+    expected = connection.execute("SELECT sum(v) FROM t").fetchall()
+    segments = connection.opened.layout.segments
+    (path,) = [p for p in segments.iterdir() if p.stat().st_size > 10_000]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 4] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(data)
+    connection.opened.segments.close()
+    with pytest.raises(Error, match=f"{path.name} is damaged") as failed:
+        connection.execute("SELECT sum(v) FROM t")
+    assert failed.value.condition == "DATABASE_DAMAGED"
+    data[len(data) // 4] ^= 1
+    path.write_bytes(data)
+    connection.opened.segments.close()
+    assert connection.execute("SELECT sum(v) FROM t").fetchall() == expected
+
+
+def test_a_look_up_needs_no_library_for_data_frames(tmp_path):
+    """Importing pandas takes longer than a look-up; Arrow imports it for its data sets and for each new array."""
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("CREATE TABLE t (k int, v int, name varchar) APPEND ONLY")
+        connection.execute("INSERT INTO t SELECT i, i % 7, 'n' || i FROM generate_series(1, 4000) g(i)")
+    program = f"""
+import sys
+import watersmeet
+from watersmeet.store import content
+content._LOADED_ROWS, content._COPIED_READS = -1, 9
+with watersmeet.connect({str(tmp_path / "db")!r}, read_only=True, runtime="inprocess") as connection:
+    for query in ("k = 3", "name = 'n3'", "k IN (3) AND v >= 3", "true LIMIT 1"):
+        assert len(connection.execute(f"SELECT * FROM t WHERE {{query}}").fetchall()) == 1, query
+    connection.execute("SELECT count(*) FROM t")
+print("pandas" in sys.modules, "pyarrow.dataset" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.split() == ["False", "False"]

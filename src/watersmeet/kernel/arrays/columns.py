@@ -51,13 +51,20 @@ def flat(column: Column) -> pa.Array:
 
 def gather(column: pa.Array, positions: Positions) -> pa.Array:
     """The values at `positions`, which must be in range (not checked)."""
-    return _TAKE.call([column, pa.array(positions)], _UNCHECKED)
+    return _TAKE.call([column, _index(positions)], _UNCHECKED)
 
 
 def gather_all(columns: Sequence[pa.Array], positions: Positions) -> list[pa.Array]:
     """The values of each column at `positions`, which must be in range (not checked)."""
-    index = pa.array(positions)
+    index = _index(positions)
     return [_TAKE.call([c, index], _UNCHECKED) for c in columns]
+
+
+def _index(positions: Positions) -> pa.Array:
+    """The positions as an array. (`pa.array` would import pandas, if that is installed.)"""
+    return pa.Array.from_buffers(
+        pa.int64(), len(positions), [None, pa.py_buffer(np.ascontiguousarray(positions, np.int64))]
+    )
 
 
 def gather_table(table: pa.Table, positions: Positions) -> pa.Table:

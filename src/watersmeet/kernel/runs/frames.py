@@ -18,7 +18,7 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, bucket_of, hash_columns
 from watersmeet.kernel.runs.delta import Delta, Slicing, are_ones, consolidate, empties, joined, ones, stretches
 from watersmeet.kernel.runs.run import streams_bytes, write_streams
-from watersmeet.values.packing import is_packed, pack_columns, text_columns, unpack_columns
+from watersmeet.values.packing import pack_columns, packed_layout, unpack_columns
 
 #: Bodies are cut to about this size: Spark copies a body several times, also in the JVM.
 FRAME_BYTES: Final = 16 << 20
@@ -75,9 +75,9 @@ def decode(body: pa.Buffer | bytes) -> Delta:
         options = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
         stream = pa.BufferReader(body)
         table = pa.ipc.open_stream(stream, options=options).read_all()
-        if is_packed(table.schema):
-            texts = pa.ipc.open_stream(stream, options=options).read_all() if text_columns(table.schema) else None
-            table = unpack_columns(table, texts)
+        if (layout := packed_layout(table.schema)) is not None:
+            texts = pa.ipc.open_stream(stream, options=options).read_all() if layout.texts else None
+            table = unpack_columns(layout, table, texts)
     except (pa.ArrowException, OSError) as e:
         raise error("INTERNAL_ERROR", "a frame can't be read", detail=f"{e}.") from e
     names = table.column_names

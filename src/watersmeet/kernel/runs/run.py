@@ -95,13 +95,26 @@ def may_have(filters: npt.NDArray[np.uint8], blocks: npt.NDArray[np.int64], hash
     return found
 
 
+def filter_of(hashes: Hashes, size_bytes: int) -> npt.NDArray[np.uint8]:
+    """A filter of hashes in any order."""
+    bits = np.zeros(8 * size_bytes, np.bool_)
+    for bit in _bits(hashes, 8 * size_bytes):
+        bits[bit] = True
+    return np.packbits(bits, bitorder="little")
+
+
+def filter_bytes(hashes: int) -> int:
+    """The size of a filter of that many distinct hashes, a multiple of 8."""
+    return -(-hashes * _BITS // 64) * 8
+
+
 def _filter_bytes(hashes: Hashes) -> int:
-    """The bytes of a filter, a multiple of 8: enough for the block with the most distinct hashes."""
+    """The bytes of a filter: enough for the block with the most distinct hashes."""
     if not len(hashes):
         return 0
     starts, _ = stretches(hashes)
     most = int(np.bincount(starts // BLOCK_ROWS).max()) + 1  # one more may continue from the previous block
-    return -(-most * _BITS // 64) * 8
+    return filter_bytes(most)
 
 
 def _write_filters(filters: npt.NDArray[np.uint8], hashes: Hashes) -> None:
