@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyspark
@@ -22,6 +23,7 @@ import watersmeet
 from watersmeet.connectors.files.source import FileSource
 from watersmeet.errors import Error, again, error
 from watersmeet.planner import compile_view
+from watersmeet.runtime import workers
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.memory import processes
 from watersmeet.runtime.spark import engine, jobs, session
@@ -547,3 +549,32 @@ def test_a_source_that_cannot_be_read_while_a_view_is_filled_holds_up_no_other_v
         assert connection.execute("SELECT count(*) FROM live").fetchall() == [(4,)]
         connection.execute(create)
         assert connection.execute("SELECT count(*) FROM new").fetchall() == [(4,)]
+
+
+@pytest.mark.slow
+def test_flushes_return_while_a_view_is_filled(tmp_path, monkeypatch):
+    """Live views follow changes between the pieces of history; at the end the new view has them, too."""
+    monkeypatch.setattr(workers, "PIECE_ROWS", 50)
+    monkeypatch.setattr(workers, "LEAST_PIECE_ROWS", 50)
+    kit = open_kit(tmp_path / "db", 2, small)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    for number in range(20):
+        kit.change(a=[(i % 50, f"{number} {i}", 1) for i in range(40)], b=[(number, number, 1)])
+    kit.engine.flush()
+    kit.view("grouped", *GROUPED, install=False)
+    with ThreadPoolExecutor(1) as other:
+        filled = other.submit(kit.engine.install, kit.circuit(), [i for i in kit.views])
+        seen = []
+        while not filled.done():
+            kit.change(a=[(len(seen) % 50, "new", 1)])
+            commit = kit.engine.flush()
+            seen.append(commit.frontier.backfill is not None)
+            kit.check("joined")
+        filled.result()
+    kit.mark_ready()
+    assert any(seen)
+    kit.engine.flush()
+    kit.check()
+    kit.close()

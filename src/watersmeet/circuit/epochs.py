@@ -3,7 +3,7 @@
 | | runs | reads | state of an operator |
 |---|---|---|---|
 | `Start` | all operators | new input | none yet |
-| `Live` | all operators | new input | that of the previous epoch |
+| `Live` | all operators, except those of views that are being filled | new input | that of the previous epoch |
 | `Fill` | those with a role | history | by its role |
 | `Rebuild` | all operators | history | made again, next to the one in use |
 | `Rescale`, `SplitKeys` | none | nothing | that of the previous epoch, moved to other buckets |
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Final, Literal
 
 from watersmeet.values.serialization import kinds
@@ -119,13 +120,24 @@ class Live(Mode):
 
     idle, overrides: the idle inputs and overrides that move the sources' watermarks in addition to their rows (see
     `runtime.eventtimes`). clocks: by relation and name of an additional watermark, the time whose greatest value is
-    this watermark.
+    this watermark. without: the operators of views that are being filled beside live ones, which don't run.
     """
 
     kind: ClassVar[str] = "live"
     idle: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     overrides: Mapping[str, int] = field(default_factory=dict)
     clocks: Mapping[str, Mapping[str, ClockInput]] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+
+    @cached_property
+    def _waiting(self) -> frozenset[str]:
+        return frozenset(self.without)
+
+    def runs(self, operator_id: str) -> bool:
+        return operator_id not in self._waiting
+
+    def kept_state(self, operator_ids: frozenset[str]) -> frozenset[str]:
+        return operator_ids | {COPY + i for i in operator_ids} if self.without else operator_ids
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,10 @@ A backfill reads the content at the frontier in bounded pieces. Its progress (`B
 commits, so it always agrees with the state. Tables, complete views and connectors' tables are read from the newest
 checkpoint and later commits; sources read their history again. Smaller relations are read first, so that rows of large
 ones find their matches. Arrangements shared with live views are replayed before that, by ranges of key hashes.
+
+Where nothing depends on the moment at which rows arrive, live views run between the pieces. The new views then have
+their own copies of shared arrangements until they are complete. After the content, the changes that were committed
+meanwhile are read in rounds; live views wait for the last, small one only.
 """
 
 from __future__ import annotations
@@ -18,19 +22,30 @@ from watersmeet.catalog import Source as CatalogSource
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill, Role, StoredContent
 from watersmeet.circuit.operators import (
+    Aggregate,
     Arrange,
     ArrivalAsofJoin,
     ArrivalJoin,
     AsofJoin,
     ChangeLog,
+    Constant,
     Cut,
+    DynamicFilter,
+    Exchange,
     Join,
     LateRowFilter,
+    Map,
+    MultiJoin,
     Operator,
     Records,
     Scan,
+    Sink,
     TemporalJoin,
+    TopN,
+    Union,
+    Unnest,
     Versions,
+    Window,
 )
 from watersmeet.connectors.base.sources import Source
 from watersmeet.errors import Error, OperationalError, error
@@ -54,6 +69,23 @@ class Piece:
     lost: Mapping[str, str] = field(default_factory=dict)
 
 
+#: The operators whose output depends only on the present rows of their inputs.
+_TIMELESS: Final = (
+    Aggregate, Arrange, AsofJoin, Constant, DynamicFilter, Exchange, Join, Map, MultiJoin, Scan, Sink, TopN, Union,
+    Unnest, Window,
+)  # fmt: skip
+
+
+def can_run_beside(circuit: Circuit, fill: Fill, relations: Iterable[Relation], complete: Collection[str]) -> bool:
+    """Whether live views can run between the pieces of a fill: its operators depend only on the present rows, and all
+    that it reads is stored. relations: those that it reads. complete: as in `begin`.
+    """
+    running = [circuit.by_id[i] for i in fill.roles]
+    return all(r.id in complete or not r.connector for r in relations) and all(
+        type(o) in _TIMELESS and not o.is_timed and not (isinstance(o, Scan) and (o.ordered or o.late)) for o in running
+    )
+
+
 def begin(
     db: Database,
     purpose: Purpose,
@@ -62,8 +94,9 @@ def begin(
     *,
     complete: frozenset[str] = frozenset(),
     first: frozenset[str] = frozenset(),
+    few: int = 0,
 ) -> Backfill:
-    """The beginning of a backfill from `relations` at `frontier`.
+    """The beginning of a backfill from `relations` at `frontier`. few: the number of rows up to which live views wait.
 
     complete: relations that the circuit writes, which are read as of the newest epoch. first: relations that are read
     first because other rows look theirs up.
@@ -75,16 +108,44 @@ def begin(
     rows = _stored_rows(db, checkpoint, head)
     # Sources are last: they are usually the large, append-only side.
     order = sorted(read, key=lambda r: (r.id not in first, bool(r.connector), rows.get(r.id, 0), r.id))
+    read_ids = tuple(r.id for r in order)
+    waits = True
     if isinstance(purpose, Filling):
-        purpose = replace(purpose, stored=tuple(r.id for r in order if r.id in complete))
-    return Backfill(purpose, checkpoint.moment.head, frontier.transaction, head, tuple(r.id for r in order))
+        waits = not purpose.beside or sum(rows.get(i, 0) for i in read_ids) <= few
+        purpose = replace(purpose, stored=tuple(i for i in read_ids if i in complete), beside=() if waits else read_ids)
+    return Backfill(purpose, checkpoint.moment.head, frontier.transaction, head, read_ids, waits=waits)
 
 
-def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late: Mapping[str, int]) -> Fill:
+def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int) -> Backfill:
+    """The round after `backfill`, which reads what was committed since, up to `frontier`, the newest epoch's. It is the
+    last one if these are at most `few` rows, or after `_MOST_ROUNDS`.
+    """
+    purpose = backfill.purpose
+    assert isinstance(purpose, Filling)
+    head, read = db.log.head(), frozenset(purpose.beside)
+    rows = 0
+    for number in range(min(backfill.transaction, backfill.head) + 1, head + 1):
+        found = db.log.read(number).relations
+        rows += sum(b.rows for i in found.keys() & read for b in found[i].blobs)
+    return replace(
+        backfill,
+        transaction=frontier.transaction,
+        head=head,
+        relations=purpose.beside,
+        cursor=None,
+        round=backfill.round + 1,
+        before=(backfill.transaction, backfill.head),
+        waits=rows <= few or backfill.round + 1 >= _MOST_ROUNDS,
+    )
+
+
+def reach(
+    circuit: Circuit, views: Iterable[str], complete: Iterable[str], late: Mapping[str, int], *, beside: bool = False
+) -> Fill:
     """The first epoch that fills `views`. complete: relations whose content can be read.
 
     late: for each relation, the number of rows dropped as late. Arrangements of other views are replayed, unless they
-    drop old rows, or omit null-key rows that a join outputs.
+    drop old rows, or omit null-key rows that a join outputs, or beside live views, which change them.
     """
     filled, stored = set(views), set(complete)
     ends: dict[str, StoredContent] = {}
@@ -102,6 +163,8 @@ def reach(circuit: Circuit, views: Iterable[str], complete: Iterable[str], late:
     replayed = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live and o.keeps_all} | history
     if any(_first(circuit.by_id[i]) for i in circuit.upstream(tops, ends.keys())):
         replayed = replayed & looked_up | history  # these rows are only looked up after all have arrived
+    if beside:
+        replayed = set()
     while True:
         reached = circuit.upstream(tops, ends.keys() | replayed | later)
         joins = [o for o in circuit.operators if isinstance(o, (AsofJoin, Join)) and o.id in reached - ends.keys()]
@@ -183,6 +246,8 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
                 lost[relation_id] = history.lost
         else:
             last = backfill.head if relation_id in stored else backfill.transaction
+            if backfill.round and cursor is None:
+                cursor = ["commit", backfill.before[relation_id in stored] + 1, 0]
             found, cursor = _stored_slices(db, backfill.checkpoint, relation_id, cursor, last, rows, size_bytes)
         slices += found
         rows -= sum(s.rows for s in found)
@@ -190,15 +255,16 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
         if cursor is not None:
             break
         relations.pop(0)
-    rest = replace(backfill, relations=tuple(relations), cursor=cursor, started=True) if relations else None
-    return Piece(tuple(slices), rest, rest is not None, lost)
+    goes_on = bool(relations) or not backfill.waits
+    rest = replace(backfill, relations=tuple(relations), cursor=cursor, started=True) if goes_on else None
+    return Piece(tuple(slices), rest, bool(relations), lost)
 
 
 def rows_left(layout: Layout, backfill: Backfill, rows: Mapping[str, int]) -> float:
     """The approximate number of rows that a backfill still has to read. rows: those of each relation. The replay of
     arrangements counts as much as all rows.
     """
-    left = float(sum(max(1, rows.get(i, 0)) for i in backfill.relations))
+    left = 0.0 if backfill.round else float(sum(max(1, rows.get(i, 0)) for i in backfill.relations))
     purpose, cursor = backfill.purpose, backfill.cursor
     if isinstance(purpose, Filling) and purpose.part < purpose.parts:
         left = max(left, 1.0) * (1 + (purpose.parts - purpose.part) / purpose.parts)
@@ -263,6 +329,10 @@ def _start(db: Database, checkpoint: int, relation_id: str) -> tuple[list[Any], 
         # The relation was created after the checkpoint, so all its changes are in later commits.
         return ["commit", found.moment.transaction + 1, 0], 0
     return ["commit", 1, 0], 0
+
+
+#: The number of rounds after which live views wait, even if many rows arrived during the last one.
+_MOST_ROUNDS: Final = 12
 
 
 class LateRowsError(OperationalError):

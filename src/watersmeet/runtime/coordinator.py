@@ -29,12 +29,14 @@ from watersmeet.errors import error, error_from_json
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import (
     begin,
+    can_run_beside,
     check_rebuild,
     check_shared,
     check_whole,
     lease_at,
     looked_up_first,
     next_piece,
+    next_round,
     reach,
 )
 from watersmeet.runtime.database import Database
@@ -45,7 +47,7 @@ from watersmeet.runtime.limits import most_rows, most_used
 from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.runtime.splitting import Splitting
 from watersmeet.runtime.taskcontract import InputSpec, Intent, divide
-from watersmeet.runtime.workers import Budget
+from watersmeet.runtime.workers import Budget, PieceBudget
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose, Rebuilding
 from watersmeet.store.readers import Reader
@@ -65,6 +67,10 @@ class Coordinator:
     def __init__(self, db: Database, *, budget: Budget | None = None) -> None:
         self._db = db
         self.budget = budget or Budget()
+        self._pieces = PieceBudget(self.budget)
+        """The budget of pieces of history between which live views run."""
+        self._is_views_turn = False
+        """Whether the live views run next, beside views that are being filled."""
         last = db.log.last_epoch()
         frontier = (last.frontier if last else None) or Frontier()
         self.circuit: Circuit | None = None
@@ -79,6 +85,7 @@ class Coordinator:
         """The time of the last epoch planned."""
         self.backfill = frontier.backfill
         """The history left to read after the newest planned epoch."""
+        self._committed_backfill = frontier.backfill
         self.lost: dict[str, str] = {}
         """For each relation, the part of its history that no longer existed when views were last filled."""
         self._failed = progress.failed
@@ -130,6 +137,11 @@ class Coordinator:
         return self._prune or (self._splitting.is_due and self.backfill is None)
 
     @property
+    def fills_beside(self) -> bool:
+        """Whether views are being filled beside live ones, so that `plan` also reads new input."""
+        return self.backfill is not None and not self.backfill.waits
+
+    @property
     def live_views(self) -> frozenset[str]:
         """The views whose content is complete as of the newest planned epoch."""
         if self._stored is None:
@@ -146,7 +158,12 @@ class Coordinator:
     @property
     def must_drain(self) -> bool:
         """Whether no epoch may be planned before all planned ones are committed."""
-        return not self.is_drained and (self.wants_to_save or self._has_stopped())
+        return not self.is_drained and (self.wants_to_save or self._has_stopped() or self._begins_round)
+
+    @property
+    def _begins_round(self) -> bool:
+        """Whether a fill beside live views has read all that was committed when its round began."""
+        return self.backfill is not None and not (self.backfill.waits or self.backfill.relations)
 
     def install(self, circuit: Circuit) -> None:
         """Make the next epochs run `circuit`; sinks that are not live yet are backfilled first.
@@ -188,8 +205,7 @@ class Coordinator:
             self.inputs.skip_to(self._newest_transaction())
         self._scan()
         if fill is not None:
-            purpose = Filling(views, parts=self._parts(fill.having("replayed")))
-            self._begin(purpose, fill.roles.keys(), fill.stored, live)
+            self._begin_filling(circuit, views, fill, live)
         elif before is not None and before.fingerprint != circuit.fingerprint:
             self._prune = True
             self._renew_lease()
@@ -271,23 +287,38 @@ class Coordinator:
             return change
         if not self._shed():
             return None
-        if self.backfill is not None:
+        if self.backfill is not None and (self._begins_round or not (self.fills_beside and self._is_views_turn)):
+            self._is_views_turn = True
             return self._plan_backfill(self.circuit, self.backfill)
+        self._is_views_turn = False
+        intent = self._plan_live(self.circuit, now_us, fresh=fresh, sources=sources)
+        if intent is None and self.backfill is not None:
+            return self._plan_backfill(self.circuit, self.backfill)
+        return intent
+
+    def plan_beside(self, now_us: int, *, fresh: bool) -> Intent | None:
+        """As `plan`, but only what live views read, while views are being filled beside them."""
+        assert self.circuit is not None
+        self._is_views_turn = False
+        return self._plan_live(self.circuit, now_us, fresh=fresh, sources=True)
+
+    def _plan_live(self, circuit: Circuit, now_us: int, *, fresh: bool, sources: bool) -> Intent | None:
         batch = None
-        if self.circuit.sinks:
-            self.budget.buckets = self.circuit.buckets
+        if circuit.sinks:
+            self.budget.buckets = circuit.buckets
             batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh, sources=sources)
         slices = batch.slices if batch else ()
         self._overrides |= self._idleness.rise(
-            self.circuit, slices, self._db.log.progress(), self._db.clock.now_us(), drained=self.is_drained
+            circuit, slices, self._db.log.progress(), self._db.clock.now_us(), drained=self.is_drained
         )
-        tick = bool(self._overrides) or (not slices and self._tick_is_due(self.circuit, at_once=fresh))
+        tick = bool(self._overrides) or (not slices and self._tick_is_due(circuit, at_once=fresh))
         if batch is None and not self._prune and not tick:
             return None
         if batch is not None:
             self.budget.planned(limited=batch.more)
         prune, self._prune = self._prune, False
-        return self._intent(self.circuit, Live(), self.inputs.frontier, slices, everywhere=prune or tick)
+        frontier = replace(self.inputs.frontier, backfill=self.backfill)
+        return self._intent(circuit, Live(), frontier, slices, everywhere=prune or tick)
 
     def plan_split(self) -> Intent | None:
         """The epoch that changes which keys are split, if one is due. It reads no input."""
@@ -342,7 +373,12 @@ class Coordinator:
         self.committed_epoch = commit.epoch
         self._last_commit = commit.number
         self._failed = commit.progress.failed
-        self.budget.ran(duration_s)
+        backfill = None if commit.frontier is None else commit.frontier.backfill
+        if backfill is not None and backfill != self._committed_backfill and not backfill.waits:
+            self._pieces.ran(duration_s)
+        else:
+            self.budget.ran(duration_s)
+        self._committed_backfill = backfill
         if self.circuit is not None and self.circuit.fingerprint == commit.circuit:
             self.budget.joined(commit.metrics.rows, most_used(self._db, self.circuit, commit))
         if self.circuit is not None and self.backfill is None:
@@ -351,8 +387,26 @@ class Coordinator:
             self.inputs.save(self._last_commit)
         self._renew_lease()
 
-    def _reach(self, circuit: Circuit, views: Iterable[str], complete: Iterable[str]) -> Fill:
-        return reach(circuit, views, complete, self._db.log.progress().late)
+    def _reach(self, circuit: Circuit, views: Iterable[str], complete: Iterable[str], *, beside: bool = False) -> Fill:
+        return reach(circuit, views, complete, self._db.log.progress().late, beside=beside)
+
+    def _begin_filling(self, circuit: Circuit, views: tuple[str, ...], fill: Fill, live: frozenset[str]) -> None:
+        """Begin to fill `views`: beside the views `live` if that is possible and the history is large."""
+        beside = self._reach(circuit, views, live, beside=True) if live else fill
+        if live and can_run_beside(circuit, beside, self._read(circuit, beside.roles.keys(), beside.stored), live):
+            self._begin(Filling(views, beside=views), beside.roles.keys(), beside.stored, live)
+            if self.fills_beside:
+                return
+        purpose = Filling(views, parts=self._parts(fill.having("replayed")))
+        self._begin(purpose, fill.roles.keys(), fill.stored, live)
+
+    def _read(self, circuit: Circuit, running: Collection[str], stored: Mapping[str, StoredContent]) -> list[Relation]:
+        """The relations that a backfill reads. running, stored: as in `looked_up_first`."""
+        ids = {o.relation_id for o in circuit.scans if o.id in running} | {c.relation_id for c in stored.values()}
+        known = self._db.catalog().relations
+        if missing := ids - known.keys():
+            raise error("INTERNAL_ERROR", f"the circuit reads {', '.join(sorted(missing))}, which the catalog lacks")
+        return [r for i, r in known.items() if i in ids]
 
     def _begin(
         self,
@@ -370,13 +424,12 @@ class Coordinator:
         self.lost = {}
         # The lease begins before a checkpoint is chosen, because retention could delete it in between.
         self._reader.pin(0)
-        ids = {o.relation_id for o in circuit.scans if o.id in running} | {c.relation_id for c in stored.values()}
-        known = self._db.catalog().relations
-        if missing := ids - known.keys():
-            raise error("INTERNAL_ERROR", f"the circuit reads {', '.join(sorted(missing))}, which the catalog lacks")
-        relations = [r for i, r in known.items() if i in ids]
+        relations = self._read(circuit, running, stored)
         first = looked_up_first(circuit, running, stored)
-        self.backfill = begin(self._db, purpose, relations, self.inputs.frontier, complete=complete, first=first)
+        few = self._pieces.rows
+        self.backfill = begin(
+            self._db, purpose, relations, self.inputs.frontier, complete=complete, first=first, few=few
+        )
         self._renew_lease()
 
     def _parts(self, replayed: frozenset[str]) -> int:
@@ -388,18 +441,24 @@ class Coordinator:
         rows, size_bytes = sum(s.rows for s in sizes), sum(s.size_bytes for s in sizes)
         return max(1, -(-rows // self.budget.rows), -(-size_bytes // self.budget.bytes))
 
-    def _plan_backfill(self, circuit: Circuit, backfill: Backfill) -> Intent:
-        piece = next_piece(self._db, backfill, self.inputs.sources, self.budget.rows, self.budget.bytes)
+    def _plan_backfill(self, circuit: Circuit, backfill: Backfill) -> Intent | None:
+        if self._begins_round:
+            if not self.is_drained:
+                return None  # only then stored content reflects the tables
+            backfill = next_round(self._db, backfill, self.inputs.frontier, self._pieces.rows)
+        budget = self.budget if backfill.waits else self._pieces
+        piece = next_piece(self._db, backfill, self.inputs.sources, budget.rows, budget.bytes)
         if isinstance(backfill.purpose, Rebuilding):
             check_whole(piece.lost)
         self.lost |= piece.lost
-        self.budget.planned(limited=piece.more)
+        if backfill.waits:
+            self.budget.planned(limited=piece.more)
         first = not backfill.started
         purpose = backfill.purpose
         mode: Mode = Rebuild(first)
         replays = False
         if isinstance(purpose, Filling):
-            fill = self._reach(circuit, purpose.views, purpose.stored)
+            fill = self._reach(circuit, purpose.views, purpose.stored, beside=bool(purpose.beside))
             mode = replace(fill, first=first, part=purpose.part, parts=purpose.parts)
             replays = purpose.part < purpose.parts
         is_last = piece.after is None
@@ -428,7 +487,9 @@ class Coordinator:
             self._time_us = max(self._time_us, self._db.clock.now_us())
         self._stored = circuit
         if isinstance(mode, Live):
-            mode = self._live(circuit, known, slices, has_work=bool(tasks))
+            mode = replace(
+                self._live(circuit, known, slices, has_work=bool(tasks)), without=self._being_filled(circuit)
+            )
         return Intent(
             self.epoch,
             circuit.fingerprint,
@@ -451,6 +512,14 @@ class Coordinator:
         self._idleness.note(slices, self._time_us)
         overrides, self._overrides = self._overrides, {}
         return Live(self._idleness.idle(circuit, known, self._time_us), overrides, clocks(circuit))
+
+    def _being_filled(self, circuit: Circuit) -> tuple[str, ...]:
+        """The operators that only views have which are being filled."""
+        if self.backfill is None:
+            return ()
+        purpose = self.backfill.purpose
+        assert isinstance(purpose, Filling)
+        return tuple(sorted(self._reach(circuit, purpose.views, purpose.stored, beside=True).having("new")))
 
     def _spec(self, relation: Relation) -> InputSpec:
         """The specification of a connector's slices."""
@@ -542,10 +611,12 @@ class Flush:
         if (change := coordinator.plan_split()) is not None:
             return change
         now_us = time.time_ns() // 1000
-        filling = coordinator.backfill is not None
-        intent = coordinator.plan(now_us, fresh=not self._looked)
-        if filling:
-            return intent  # A backfill runs first, and reads no new input.
+        if coordinator.fills_beside:
+            intent = coordinator.plan_beside(now_us, fresh=not self._looked)
+        elif coordinator.backfill is not None:
+            return coordinator.plan(now_us)  # A backfill runs first, and reads no new input.
+        else:
+            intent = coordinator.plan(now_us, fresh=not self._looked)
         self._looked = True
         if coordinator.inputs.more and intent is not None:
             return intent

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -37,6 +38,10 @@ class InProcessEngine:
         self._failure: Error | None = None
         self._backoffs = Backoffs()
         self._lock = threading.RLock()
+        self._flushing = 0
+        """The number of flushes that wait or run."""
+        self._counting = threading.Lock()
+        self._flushed = threading.Condition(self._lock)
 
     @property
     def circuit(self) -> Circuit | None:
@@ -60,9 +65,8 @@ class InProcessEngine:
             self._failure = None
             wanted = {s.relation_id for s in circuit.sinks} | set(new_views)
             while True:
-                coordinator = self._ready()
-                coordinator.install(circuit)
-                self._drain(coordinator)
+                self._ready().install(circuit)
+                coordinator = self._drain()
                 coordinator.check_filled(new_views)
                 if coordinator.shows(wanted) and coordinator.runs(circuit):
                     return coordinator.lost
@@ -75,7 +79,7 @@ class InProcessEngine:
             self._ready().override_watermark(relation_id, time_us)
 
     def flush(self) -> Commit | None:
-        with self._lock:
+        with self._counted_flush(), self._lock:
             if self._ready().circuit is None:
                 return self._db.log.last_epoch()
             self._backoffs.retry_all()
@@ -113,7 +117,7 @@ class InProcessEngine:
         with self._lock:
             coordinator = self._gathered()
             coordinator.rebuild(circuit)
-            self._drain(coordinator)
+            self._drain()
 
     def rescale(self, circuit: Circuit, distributions: Mapping[str, Mapping[str, StateDistribution]]) -> None:
         with self._lock:
@@ -136,6 +140,18 @@ class InProcessEngine:
                 self._coordinator.close()
                 self._coordinator = None
 
+    @contextlib.contextmanager
+    def _counted_flush(self) -> Iterator[None]:
+        """A context in which a fill beside live views waits for this thread after its current piece."""
+        with self._counting:
+            self._flushing += 1
+        try:
+            yield
+        finally:
+            with self._lock, self._counting:
+                self._flushing -= 1
+                self._flushed.notify_all()
+
     def _ready(self) -> Coordinator:
         with self._lock:
             if self._coordinator is None:
@@ -146,18 +162,20 @@ class InProcessEngine:
 
     def _gathered(self) -> Coordinator:
         """The coordinator after all views are filled and no key is split."""
-        coordinator = self._ready()
-        self._drain(coordinator)
-        coordinator.gather()
-        self._drain(coordinator)
-        return coordinator
+        self._drain().gather()
+        return self._drain()
 
-    def _drain(self, coordinator: Coordinator) -> None:
-        """Run all epochs of a backfill and of an install."""
-        while coordinator.backfill is not None or coordinator.has_chores:
+    def _drain(self) -> Coordinator:
+        """Run all epochs of a backfill and of an install. While views are filled beside live ones, flushes of other
+        threads run in between.
+        """
+        while (coordinator := self._ready()).backfill is not None or coordinator.has_chores:
             intent = coordinator.plan(time.time_ns() // 1000, sources=False)
             assert intent is not None
             self._run(coordinator, intent)
+            if coordinator.fills_beside and self._flushing:
+                self._flushed.wait()
+        return coordinator
 
     def _run(self, coordinator: Coordinator, intent: Intent) -> None:
         began, began_ns = time.perf_counter(), time.time_ns()

@@ -100,6 +100,11 @@ SHORT_EPOCH_S: Final = 1.0
 
 _TOO_LONG: Final = 3
 
+#: The time that a piece of history may take between live epochs, and the rows of the first and of the smallest piece.
+PIECE_S: Final = 0.2
+PIECE_ROWS: Final = 100_000
+LEAST_PIECE_ROWS: Final = 2_000
+
 #: The part of the joins' limits that the next epoch may use.
 _JOINABLE: Final = 0.5
 
@@ -177,6 +182,28 @@ class Budget:
         """Record an epoch with that many rows. used: as in `limits.most_used`."""
         if rows:
             self._joinable_rows = max(1, int(rows * _JOINABLE / used)) if used > 0 else None
+
+
+class PieceBudget:
+    """The maximum rows and bytes of a piece of history between which live views run, so that their epochs wait for
+    about `PIECE_S`. Never more than an epoch's.
+    """
+
+    def __init__(self, epochs: Budget) -> None:
+        self._epochs = epochs
+        self._rows = float(PIECE_ROWS)
+
+    @property
+    def rows(self) -> int:
+        return max(1, min(int(self._rows), self._epochs.rows))
+
+    @property
+    def bytes(self) -> int:
+        return self._epochs.bytes
+
+    def ran(self, duration_s: float) -> None:
+        """Record the duration of a piece."""
+        self._rows = max(LEAST_PIECE_ROWS, self._rows * min(2.0, max(0.5, PIECE_S / max(duration_s, 1e-3))))
 
 
 def merge_bytes() -> int:

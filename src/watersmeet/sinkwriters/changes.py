@@ -216,7 +216,7 @@ class Changes:
             if relation_id in commit.relations:
                 before = before if pieces else number - 1
                 pieces.append(commit)
-            if pieces and (by_transaction or not _goes_on(commit)):
+            if pieces and (by_transaction or not _goes_on(commit, relation_id)):
                 whole = self._whole(pieces, relation_id)
                 pieces, before = [], head
                 if whole is not None:
@@ -247,6 +247,7 @@ class Changes:
         self._reader.close()
 
 
-def _goes_on(commit: Commit) -> bool:
-    """Whether new views still have history to read after the commit. Transactions in between don't matter."""
-    return commit.kind == "transaction" or (commit.frontier is not None and commit.frontier.backfill is not None)
+def _goes_on(commit: Commit, relation_id: str) -> bool:
+    """Whether the relation still has history to read after the commit. Transactions in between don't matter."""
+    backfill = None if commit.frontier is None else commit.frontier.backfill
+    return commit.kind == "transaction" or (backfill is not None and relation_id in backfill.purpose.views)

@@ -31,13 +31,15 @@ class Filling(Purpose):
     """New views are filled.
 
     stored: the relations written by the circuit whose stored content is read. parts: the number of epochs, before
-    anything is read, in which arrangements of live views are replayed. part: the next of these epochs.
+    anything is read, in which arrangements of live views are replayed. part: the next of these epochs. beside: all
+    relations that are read, in order, if live views run meanwhile; otherwise their epochs wait.
     """
 
     kind: ClassVar[str] = "filling"
     stored: tuple[str, ...] = ()
     parts: int = 0
     part: int = 0
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class Backfill:
     checkpoint: the number of the checkpoint from which it starts, 0 for none. transaction: the last commit of the
     tables that it reads. head: the last commit of the relations that the circuit writes. relations: those still to be
     read, in order. cursor: the position in the first of these (None for its beginning). started: False before the first
-    epoch.
+    epoch. round: 0 reads the content; each later one the changes between two moments, of which `before` is the first:
+    its `transaction` and `head`. waits: whether live views wait for the end of the round.
     """
 
     purpose: Purpose
@@ -68,6 +71,9 @@ class Backfill:
     relations: tuple[str, ...]
     cursor: Any = None
     started: bool = False
+    round: int = 0
+    before: tuple[int, int] = (0, 0)
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)

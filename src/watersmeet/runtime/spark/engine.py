@@ -102,6 +102,8 @@ class SparkEngine:
         """The reason why the planned epochs can't be read now."""
         self._given_up: Error | None = None
         """The reason why the last views could not be filled."""
+        self._is_pieces_turn = False
+        """Whether a piece of history is planned next, beside flushes of live views."""
         self._backoffs = Backoffs()
         self._attempts = 0
         """The number of times that the query may still be restarted before an epoch is committed."""
@@ -146,9 +148,10 @@ class SparkEngine:
                     coordinator = self._drained()
                     coordinator.install(circuit)
                     try:
-                        self._work_off(coordinator)
+                        coordinator = self._work_off(coordinator)
                     except Error as cause:
-                        if self._coordinator is coordinator and coordinator.backfill is not None:
+                        present = self._coordinator
+                        if self._given_up is None and present is not None and present.backfill is not None:
                             self._unread = _Unread(cause, filling=True)  # no caller waits for this error any more
                         raise
                     coordinator.check_filled(new_views)
@@ -312,31 +315,56 @@ class SparkEngine:
 
     def _gathered(self) -> Coordinator:
         """The coordinator after all views are filled, no key is split, and all planned epochs are committed."""
-        coordinator = self._drained()
-        self._work_off(coordinator)
+        coordinator = self._work_off(self._drained())
         coordinator.gather()
-        self._work_off(coordinator)
-        return coordinator
+        return self._work_off(coordinator)
 
-    def _work_off(self, coordinator: Coordinator) -> None:
-        """Plan and await all epochs of a backfill and of an install.
+    def _work_off(self, coordinator: Coordinator) -> Coordinator:
+        """Plan and await all epochs of a backfill and of an install; between those of a fill beside live views also
+        live ones. Returns the coordinator, which a source that can't be read may have replaced meanwhile.
 
         Raises the error of a source whose history can't be read.
         """
         while coordinator.backfill is not None or coordinator.has_chores:
-            intent = coordinator.plan(_now_us(), sources=False) if len(self._planned) < _AHEAD else None
-            if intent is None:
+            if len(self._planned) >= _AHEAD or not self._plan_beside(coordinator):
                 self._wait()
-                self._check_filling(coordinator)
-            self._add(intent)
+                coordinator = self._after_replacement(coordinator)
         while not coordinator.is_drained:
             self._wait()
-            self._check_filling(coordinator)
+            coordinator = self._after_replacement(coordinator)
+        return coordinator
 
-    def _check_filling(self, coordinator: Coordinator) -> None:
-        """Raise the error for which another coordinator has replaced one that was filling views."""
-        if self._coordinator is not coordinator and self._given_up is not None:
+    def _plan_beside(self, coordinator: Coordinator) -> bool:
+        """Plan the next epoch of a backfill or of live views beside it; False if none is due."""
+        flushing = next((f for f in self._flushes if f.epoch is None), None) if coordinator.fills_beside else None
+        if flushing is not None and not coordinator.must_drain and not self._is_pieces_turn:
+            self._is_pieces_turn = True
+            self._plan_flush(coordinator, flushing)
+            return True
+        self._is_pieces_turn = False
+        sources = coordinator.fills_beside and time.monotonic() >= self._ask_at
+        intent = coordinator.plan(_now_us(), sources=sources)
+        if sources:
+            self._ask_at = time.monotonic() + min(max(_CADENCE_S, 2 * self._duration_s), _MAX_CADENCE_S)
+        self._add(intent)
+        return intent is not None
+
+    def _plan_flush(self, coordinator: Coordinator, flushing: _Flushing) -> Intent | None:
+        """Plan the next epoch of a flush, if one is due."""
+        intent = flushing.flush.plan(coordinator)
+        self._add(intent)
+        if flushing.flush.is_planned:
+            flushing.epoch = coordinator.epoch
+            self._changed.notify_all()
+        return intent
+
+    def _after_replacement(self, coordinator: Coordinator) -> Coordinator:
+        """The present coordinator. Raises the error for which it has replaced one that was filling views."""
+        if self._coordinator is coordinator:
+            return coordinator
+        if self._given_up is not None:
             raise again(self._given_up)
+        return self._running()
 
     def _plan(self) -> None:
         """The planning thread. It ends the query after a failure of the engine."""
@@ -373,11 +401,8 @@ class SparkEngine:
             flushing = next((f for f in self._flushes if f.epoch is None), None)
             if flushing is None:
                 return self._plan_live(coordinator)
-            intent = flushing.flush.plan(coordinator)
-            self._add(intent)
+            intent = self._plan_flush(coordinator, flushing)
             if flushing.flush.is_planned:
-                flushing.epoch = coordinator.epoch
-                self._changed.notify_all()
                 return 0.0
             again_us = flushing.flush.again_us
             return 0.0 if intent is not None or again_us is None else max(0.001, (again_us - _now_us()) / 1e6)
