@@ -556,6 +556,7 @@ def test_flushes_return_while_a_view_is_filled(tmp_path, monkeypatch):
     """Live views follow changes between the pieces of history; at the end the new view has them, too."""
     monkeypatch.setattr(workers, "PIECE_ROWS", 50)
     monkeypatch.setattr(workers, "LEAST_PIECE_ROWS", 50)
+    monkeypatch.setattr(workers, "PIECE_S", 0)
     kit = open_kit(tmp_path / "db", 2, small)
     two_tables(kit)
     kit.engine.start()

@@ -1,0 +1,130 @@
+"""CREATE MATERIALIZED VIEW while other sessions insert, delete, and read: no statement waits for its end."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.thorough import mostly_slow
+
+import watersmeet
+from watersmeet.runtime import workers
+
+#: Queries whose plans share operators with the view `joined`, and such that share none.
+QUERIES = {
+    "join": "SELECT o.id, c.name FROM orders o JOIN customers c ON o.customer = c.id",
+    "left": "SELECT o.id, c.name FROM orders o LEFT JOIN customers c ON o.customer = c.id AND c.id > 2",
+    "full": "SELECT o.id, c.name FROM orders o FULL JOIN customers c ON o.customer = c.id",
+    "groups": "SELECT c.name, count(*) AS n, sum(o.amount) AS s FROM orders o JOIN customers c ON o.customer = c.id "
+    "GROUP BY c.name",
+    "over a view": "SELECT name, max(amount) AS m FROM joined GROUP BY name",
+    "a view and a table": "SELECT j.id, c.id AS cid FROM joined j JOIN customers c ON j.name = c.name",
+    "top": "SELECT * FROM (SELECT id, customer, row_number() OVER (PARTITION BY customer ORDER BY amount DESC, id) "
+    "AS r FROM orders) AS t WHERE r <= 2",
+    "window": "SELECT id, lag(amount) OVER (PARTITION BY customer ORDER BY id) AS before FROM orders",
+    "union": "SELECT customer FROM orders UNION ALL SELECT id FROM customers",
+    "distinct": "SELECT DISTINCT customer, amount % 3 AS m FROM orders",
+    "in": "SELECT id FROM customers WHERE id NOT IN (SELECT customer FROM orders WHERE customer IS NOT NULL)",
+    "whole": "SELECT count(*) AS n, min(amount) AS least FROM orders WHERE amount > (SELECT avg(amount) FROM orders)",
+}
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch):
+    monkeypatch.setattr(workers, "PIECE_ROWS", 200)
+    monkeypatch.setattr(workers, "LEAST_PIECE_ROWS", 200)
+    monkeypatch.setattr(workers, "PIECE_S", 0)
+
+
+def piece_by_piece(connection):
+    """From now on a fill waits after each piece until a flush has ended, as if others always waited."""
+    connection.opened.engine._flushing += 1
+
+
+def changed(connection, random_):
+    for _ in range(random_.randrange(1, 3)):
+        number = random_.randrange(1, 400)
+        new = f"SELECT {number} * 1000 + g, g % 7, g * 5 % 11 FROM generate_series(1, 9) AS t(g)"
+        statement = random_.choice(
+            [
+                f"INSERT INTO orders {new} WHERE {number} * 1000 + g NOT IN (SELECT id FROM orders)",
+                f"DELETE FROM orders WHERE id % 40 = {number % 40}",
+                f"UPDATE customers SET name = 'c{number % 5}' WHERE id = {number % 8}",
+                f"UPDATE orders SET amount = {number % 11} WHERE id % 60 = {number % 60}",
+            ]
+        )
+        connection.execute(statement)
+
+
+def check(connection, name, query):
+    for one, other in ((f"SELECT * FROM {name}", query), (query, f"SELECT * FROM {name}")):
+        assert connection.execute(f"({one}) EXCEPT ALL ({other})").fetchall() == [], (name, one)
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(36), 3))
+def test_views_of_a_running_database(tmp_path, seed):
+    random_ = random.Random(seed)
+    chosen = random_.sample(sorted(QUERIES), 3)
+    with (
+        watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=random_.choice([1, 2])) as connection,
+        ThreadPoolExecutor(1) as other,
+    ):
+        connection.execute(
+            """
+            CREATE TABLE orders (id int PRIMARY KEY, customer int, amount int);
+            CREATE TABLE customers (id int PRIMARY KEY, name varchar);
+            CREATE MATERIALIZED VIEW joined AS
+                SELECT o.id, o.amount, c.name FROM orders o JOIN customers c ON o.customer = c.id;
+            INSERT INTO customers SELECT g, 'c' || g % 4 FROM generate_series(0, 9) AS t(g);
+            INSERT INTO orders SELECT g, g % 12, g * 7 % 11 FROM generate_series(1, 900) AS t(g);
+            FLUSH
+            """
+        )
+        piece_by_piece(connection)
+        beside = 0
+        for place, which in enumerate(chosen):
+            made = other.submit(connection.cursor().execute, f"CREATE MATERIALIZED VIEW v{place} AS {QUERIES[which]}")
+            while not made.done():
+                changed(connection, random_)
+                connection.execute("FLUSH")
+                beside += not made.done()
+                if beside % 4 == 1:
+                    check(connection, "joined", QUERIES["join"].replace("o.id, ", "o.id, o.amount, "))
+            made.result()
+        connection.execute("FLUSH")
+        for place, which in enumerate(chosen):
+            check(connection, f"v{place}", QUERIES[which])
+        changed(connection, random_)
+        connection.execute("FLUSH")
+        for place, which in enumerate(chosen):
+            check(connection, f"v{place}", QUERIES[which])
+        assert beside > 2
+
+
+def test_subscribers_of_live_views_wait_for_no_fill(tmp_path):
+    """Each commit of a live view is a change of its own, also between the pieces of another view's history."""
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection, ThreadPoolExecutor(1) as other:
+        connection.execute(
+            """
+            CREATE TABLE a (k int PRIMARY KEY, n int);
+            CREATE MATERIALIZED VIEW live AS SELECT k FROM a WHERE n = 0;
+            INSERT INTO a SELECT g, 1 FROM generate_series(1, 2000) AS t(g);
+            FLUSH
+            """
+        )
+        piece_by_piece(connection)
+        changes = connection.subscribe("live", snapshot=False)
+        made = other.submit(
+            connection.cursor().execute, "CREATE MATERIALIZED VIEW large AS SELECT n, count(*) AS c FROM a GROUP BY n"
+        )
+        seen = 0
+        while not made.done():
+            connection.execute(f"INSERT INTO a VALUES ({-1 - seen}, 0)")
+            connection.execute("FLUSH")
+            (batch,) = next(changes).batches
+            assert batch.rows.column("k").to_pylist() == [-1 - seen]
+            seen += 1
+        made.result()
+        assert seen > 5
+        assert connection.execute("SELECT c FROM large WHERE n = 0").fetchall() in ([(seen,)], [(seen - 1,)])
