@@ -54,7 +54,7 @@ from watersmeet.runtime.inputs import blob_slice, commit_slices
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Progress, Purpose
-from watersmeet.values.slices import Slice
+from watersmeet.values.slices import ChangeSlice, Slice
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,17 @@ def begin(
     # Sources are last: they are usually the large, append-only side.
     order = sorted(read, key=lambda r: (r.id not in first, bool(r.connector), rows.get(r.id, 0), r.id))
     read_ids = tuple(r.id for r in order)
+    read_rows = sum(rows.get(i, 0) for i in read_ids)
     waits = True
     if isinstance(purpose, Filling):
-        waits = not purpose.beside or sum(rows.get(i, 0) for i in read_ids) <= few
+        waits = not purpose.beside or read_rows <= few
         purpose = replace(purpose, stored=tuple(i for i in read_ids if i in complete), beside=() if waits else read_ids)
-    return Backfill(purpose, checkpoint.moment.head, frontier.transaction, head, read_ids, waits=waits)
+    return Backfill(purpose, checkpoint.moment.head, frontier.transaction, head, read_ids, waits=waits, rows=read_rows)
 
 
 def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int) -> Backfill:
     """The round after `backfill`, which reads what was committed since, up to `frontier`, the newest epoch's. It is the
-    last one if these are at most `few` rows, or after `_MOST_ROUNDS`.
+    last one if these are at most `few` rows, or not clearly fewer than in the round before.
     """
     purpose = backfill.purpose
     assert isinstance(purpose, Filling)
@@ -135,7 +136,8 @@ def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int) -
         cursor=None,
         round=backfill.round + 1,
         before=(backfill.transaction, backfill.head),
-        waits=rows <= few or backfill.round + 1 >= _MOST_ROUNDS,
+        waits=rows <= few or rows > _SHRINKING * backfill.rows,
+        rows=rows,
     )
 
 
@@ -247,10 +249,10 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
         else:
             last = backfill.head if relation_id in stored else backfill.transaction
             if backfill.round and cursor is None:
-                cursor = ["commit", backfill.before[relation_id in stored] + 1, 0]
-            found, cursor = _stored_slices(db, backfill.checkpoint, relation_id, cursor, last, rows, size_bytes)
+                cursor = ["commit", backfill.before[relation_id in stored] + 1, 0, 0]
+            found, cursor = _stored_slices(db, backfill, relation_id, cursor, last, rows, size_bytes)
         slices += found
-        rows -= sum(s.rows for s in found)
+        rows -= sum(_rows(s) for s in found)
         size_bytes -= sum(s.size_bytes for s in found)
         if cursor is not None:
             break
@@ -291,48 +293,67 @@ def _stored_rows(db: Database, checkpoint: Checkpoint, upto: int) -> dict[str, i
 
 
 def _stored_slices(
-    db: Database, checkpoint: int, relation_id: str, cursor: Any, last: int, rows: int, size_bytes: int
+    db: Database,
+    backfill: Backfill,
+    relation_id: str,
+    cursor: Any,
+    last: int,
+    rows: int,
+    size_bytes: int,
 ) -> tuple[list[Slice], Any]:
-    """(slices, the next cursor). cursor: ["blob", number] in the snapshot, or ["commit", number, blob].
+    """(slices, the next cursor). cursor: ["blob", number, row] in the snapshot, or ["commit", number, blob, row].
 
-    checkpoint: the number of the checkpoint with the snapshot, 0 for none. last: the number of the last commit to read.
+    last: the number of the last commit to read. Beside live views, large blobs are cut.
     """
+    cuts = not backfill.waits
     slices: list[Slice] = []
-    place, upto = _start(db, checkpoint, relation_id) if cursor is None else (list(cursor), 0)
-    if place[0] == "blob":
-        snapshot = load_checkpoint(db.layout, checkpoint).relations[relation_id]
-        upto = snapshot.upto
-        for number, blob in list(enumerate(snapshot.blobs))[place[1] :]:
-            if slices and (rows < blob.rows or size_bytes < blob.length_bytes):
-                return slices, ["blob", number]
-            slices.append(blob_slice(relation_id, blob))
-            rows -= blob.rows
-            size_bytes -= blob.length_bytes
-        place = ["commit", upto + 1, 0]
-    tables = frozenset([relation_id])
-    for number in range(place[1], last + 1):
-        first = place[2] if number == place[1] else 0
-        for position, piece in enumerate(commit_slices(db.log.read(number), tables, first), first):
-            if slices and (rows < piece.rows or size_bytes < piece.size_bytes):
-                return slices, ["commit", number, position]
-            slices.append(piece)
-            rows -= piece.rows
-            size_bytes -= piece.size_bytes
+    for place, row, piece in _from(db, backfill.checkpoint, relation_id, cursor, last):
+        left = piece.rows - row
+        if slices and (rows < 1 or size_bytes < 1 or (not cuts and (rows < left or size_bytes < piece.size_bytes))):
+            return slices, [*place, row]
+        taken = min(left, max(1, rows)) if cuts else left
+        slices.append(piece if taken == piece.rows else replace(piece, part=(row, row + taken)))
+        if taken < left:
+            return slices, [*place, row + taken]
+        rows -= taken
+        size_bytes -= piece.size_bytes
     return slices, None
 
 
-def _start(db: Database, checkpoint: int, relation_id: str) -> tuple[list[Any], int]:
+def _from(
+    db: Database, checkpoint: int, relation_id: str, cursor: Any, last: int
+) -> Iterator[tuple[list[Any], int, ChangeSlice]]:
+    """The stored slices of a relation from a cursor on, each with its place and its first row to read."""
+    place = _start(db, checkpoint, relation_id) if cursor is None else [*cursor, 0]  # old cursors have no row
+    if place[0] == "blob":
+        snapshot = load_checkpoint(db.layout, checkpoint).relations[relation_id]
+        for number, blob in list(enumerate(snapshot.blobs))[place[1] :]:
+            yield ["blob", number], place[2] if number == place[1] else 0, blob_slice(relation_id, blob)
+        place = ["commit", snapshot.upto + 1, 0, 0]
+    tables = frozenset([relation_id])
+    for number in range(place[1], last + 1):
+        first, row = place[2:4] if number == place[1] else (0, 0)
+        for position, piece in enumerate(commit_slices(db.log.read(number), tables, first), first):
+            yield ["commit", number, position], row if position == first else 0, piece
+
+
+def _rows(piece: Slice) -> int:
+    part = piece.part if isinstance(piece, ChangeSlice) else None
+    return piece.rows if part is None else part[1] - part[0]
+
+
+def _start(db: Database, checkpoint: int, relation_id: str) -> list[Any]:
     if checkpoint:
         found = load_checkpoint(db.layout, checkpoint)
         if relation_id in found.relations:
-            return ["blob", 0], 0
+            return ["blob", 0, 0]
         # The relation was created after the checkpoint, so all its changes are in later commits.
-        return ["commit", found.moment.transaction + 1, 0], 0
-    return ["commit", 1, 0], 0
+        return ["commit", found.moment.transaction + 1, 0, 0]
+    return ["commit", 1, 0, 0]
 
 
-#: The number of rounds after which live views wait, even if many rows arrived during the last one.
-_MOST_ROUNDS: Final = 12
+#: The part of a round's rows that the next round may have at most, or live views wait until it has been read.
+_SHRINKING: Final = 0.8
 
 
 class LateRowsError(OperationalError):

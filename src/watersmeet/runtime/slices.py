@@ -194,7 +194,9 @@ def _read(
     if isinstance(piece, ChangeSlice):
         blob = BlobRef(piece.file, piece.offset_bytes, piece.size_bytes, piece.rows)
         table, diff = segments.read_change(blob)
-        ordinals = np.arange(piece.first, piece.first + len(diff), dtype=np.int64)
+        start, end = piece.part or (0, len(diff))
+        table, diff = table.slice(start, end - start), diff[start:end]
+        ordinals = np.arange(piece.first + start, piece.first + end, dtype=np.int64)
         yield _Part(fitted(table, schema, spec.fills), diff, ordinals)
     elif isinstance(piece, SourceSlice):
         yield _read_source(layout, intent, piece, fields, counts)

@@ -61,7 +61,7 @@ class Backfill:
     tables that it reads. head: the last commit of the relations that the circuit writes. relations: those still to be
     read, in order. cursor: the position in the first of these (None for its beginning). started: False before the first
     epoch. round: 0 reads the content; each later one the changes between two moments, of which `before` is the first:
-    its `transaction` and `head`. waits: whether live views wait for the end of the round.
+    its `transaction` and `head`. waits: whether live views wait for the end of the round. rows: those of the round.
     """
 
     purpose: Purpose
@@ -74,6 +74,7 @@ class Backfill:
     round: int = 0
     before: tuple[int, int] = (0, 0)
     waits: bool = True
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

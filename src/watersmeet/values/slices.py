@@ -53,13 +53,15 @@ class Slice:
 class ChangeSlice(Slice):
     """A blob with changes of a relation by one commit, or with rows of a snapshot.
 
-    file, offset_bytes: as in `BlobRef`. first: the number of earlier rows of the change, 0 in a snapshot.
+    file, offset_bytes: as in `BlobRef`. first: the number of earlier rows of the change, 0 in a snapshot. part: the
+    rows of the blob that the slice has, from the first to before the second number; None for all.
     """
 
     kind: ClassVar[str] = "change"
     file: str
     offset_bytes: int
     first: int = 0
+    part: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,14 +79,15 @@ def test_views_have_the_content_of_their_queries(tmp_path, seed):
     random_ = random.Random(seed)
     buckets = random_.choice([1, 1, 2, 3])
     kit = opened(tmp_path / "db", buckets)
-    for _ in range(12):
+    for _ in range(20):
         changed(kit, random_)
     kit.engine.flush()
     left = random_.randrange(1, 20) if random_.random() < 0.4 else None
+    share = random_.choice([0.1, 0.3, 0.7])
 
     def between():
         nonlocal left
-        if random_.random() < 0.7:
+        if random_.random() < share:
             changed(kit, random_)
         if random_.random() < 0.2:
             Compactor(kit.layout, kit.log, kit.segments, lambda: kit.catalog, commits=1).run()

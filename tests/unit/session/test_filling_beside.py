@@ -32,8 +32,8 @@ QUERIES = {
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
-    monkeypatch.setattr(workers, "PIECE_ROWS", 200)
-    monkeypatch.setattr(workers, "LEAST_PIECE_ROWS", 200)
+    monkeypatch.setattr(workers, "PIECE_ROWS", 400)
+    monkeypatch.setattr(workers, "LEAST_PIECE_ROWS", 400)
     monkeypatch.setattr(workers, "PIECE_S", 0)
 
 
