@@ -122,9 +122,7 @@ def _view_columns(cursor: Cursor, notices: list[str]) -> tuple[list[tuple[int, i
         begin = cursor.index
         if (found := take_element(cursor)) is not None:
             notices += found
-        elif (
-            cursor.tokens[begin].text.strip("`") == NUMBER_COLUMN
-        ):  # SHOW CREATE of Timeplus lists it, though no query has it
+        elif _is_unlisted(cursor):  # SHOW CREATE of Timeplus lists it, though the query lacks it
             cursor.until(",", ")")
         else:
             comma = [(begin - 1, begin)] if types else []
@@ -140,6 +138,14 @@ def _view_columns(cursor: Cursor, notices: list[str]) -> tuple[list[tuple[int, i
     kept.append((cursor.index, cursor.index + 1))
     cursor.expect(")")
     return kept, types
+
+
+def _is_unlisted(cursor: Cursor) -> bool:
+    """Whether a column of a view's list is one that the stream adds: the number of a row, or a time with DEFAULT."""
+    begin, name = cursor.index, cursor.tokens[cursor.index].text.strip("`")
+    words = [t.text.upper() for t in cursor.until(",", ")")] if name == TIME_COLUMN else []
+    cursor.index = begin
+    return name == NUMBER_COLUMN or "DEFAULT" in words
 
 
 #: The column with the number of a row in a shard, which Watersmeet lacks.
