@@ -18,6 +18,7 @@ from watersmeet.expressions.context import (
     Value,
     call,
     common_type,
+    document,
     duckdb_cast,
     family,
     fill,
@@ -92,47 +93,50 @@ def list_sql(text: str) -> str:
     return f"CASE WHEN {whole} THEN array_to_string({listed}, '') ELSE {text} END"
 
 
-_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[ \t\r\n]+|[{}\[\],]|[^"{}\[\], \t\r\n]+', re.DOTALL)
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[ \t\r\n]+|[{}\[\],:]|[^"{}\[\],: \t\r\n]+', re.DOTALL)
 
 
 def canonical(text: str) -> str:
-    r"""Valid JSON in the stored form of jsonb: without white space and needless escapes, with the last of equal keys.
+    r"""Valid JSON in the stored form of jsonb: without white space and needless escapes, with the last of equal keys,
+    and with keys in the order of their bytes, as in RisingWave.
 
-    The same as `formats.jsonscan.canonical` for a single text. PostgreSQL 17, 8.14: jsonb keeps the last value of equal
-    keys.
+    The same as `formats.jsonscan.canonical` for a single text.
 
-    >>> canonical('{"a": 1.50, "b": {"c": 1, "c": 2}, "\\u0061": [3]}')
-    '{"b":{"c":2},"a":[3]}'
+    >>> canonical('{"b": 1.50, "a": {"c": 1, "c": 2}, "\\u0062": [3]}')
+    '{"a":{"c":2},"b":[3]}'
     """
-    pieces: list[str] = []
-    #: One entry for each enclosing bracket: for an object the pieces at which its members begin, and the index of each
-    #: key; for an array None.
-    around: list[tuple[list[int], dict[str, int]] | None] = []
-    dropped: list[tuple[int, int]] = []
-    key_follows = False
+    #: The members of the enclosing objects (by their keys) and arrays, and the last key of each.
+    around: list[tuple[dict[str, str] | list[str], list[str]]] = []
+    whole = ""
     for token in _TOKENS.findall(text):
         sign = token[0]
-        if sign in " \t\r\n":
-            continue
-        pieces.append(_plain(token) if sign == '"' else token)
         if sign in "{[":
-            around.append(([], {}) if sign == "{" else None)
-            key_follows = sign == "{"
-        elif sign in "}]":
-            around.pop()
-            key_follows = False
-        elif sign == ",":
-            key_follows = around[-1] is not None
-        elif key_follows and around[-1] is not None:
-            (starts, numbers), key = around[-1], pieces[-1]
-            starts.append(len(pieces) - 1)
-            if key in numbers:
-                dropped.append((starts[numbers[key]], starts[numbers[key] + 1]))
-            numbers[key] = len(starts) - 1
-            key_follows = False
-    for start, end in dropped:  # the removed members may be nested
-        pieces[start:end] = [""] * (end - start)
-    return "".join(pieces)
+            around.append(({} if sign == "{" else [], []))
+            continue
+        if sign in " \t\r\n,:":
+            continue
+        if sign in "}]":
+            members, _ = around.pop()
+            value = _object(members) if isinstance(members, dict) else f"[{','.join(members)}]"
+        else:
+            value = _plain(token) if sign == '"' else token
+        if not around:
+            whole = value
+            continue
+        members, key = around[-1]
+        if isinstance(members, list):
+            members.append(value)
+        elif key:
+            members[key.pop()] = value
+        else:
+            key.append(value)
+    return whole
+
+
+def _object(members: dict[str, str]) -> str:
+    """The text of an object with sorted keys."""
+    order = sorted(members, key=lambda key: json.loads(key, strict=False).encode("utf-8", "surrogatepass"))
+    return "{" + ",".join(f"{key}:{members[key]}" for key in order) + "}"
 
 
 def _plain(string: str) -> str:
@@ -260,6 +264,8 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
         return Value(fill(_IN_TEXTS[target.name], value.expression), target, nullable)
     if target == JSON:
         return Value(text_of(value), target, value.nullable)
+    if target == JSONB and source in (VARCHAR, JSON):
+        return Value(document(value.expression), target, nullable)
     if source == VARCHAR and target.name == "bytea":
         return Value(call("encode", value.expression), target, nullable)
     return Value(duckdb_cast(value.expression, target), target, nullable)

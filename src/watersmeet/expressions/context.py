@@ -24,7 +24,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from watersmeet.algebra.scalars import ORACLE, Oracle, Scalar, SortKey
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error, Span, error
-from watersmeet.values.calledfunctions import is_called, readable
+from watersmeet.values.calledfunctions import NATIVE, CalledFunction, is_called, readable
 from watersmeet.values.times import UTC
 from watersmeet.values.types import (
     BIGINT,
@@ -33,6 +33,7 @@ from watersmeet.values.types import (
     DEFAULT_SCALE,
     DOUBLE,
     INTEGER,
+    JSONB,
     NUMERIC,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -583,6 +584,17 @@ def in_session_zone(expression: exp.Expression, source: SqlType, target: SqlType
     if source in (DATE, TIMESTAMP):
         return moment_of(duckdb_cast(expression, TIMESTAMP) if source == DATE else expression)
     return None
+
+
+def native(name: str, values: Sequence[Value], kind: SqlType) -> Value:
+    """A call of a function of `kernel.evaluation.nativefunctions`."""
+    made = CalledFunction(name, NATIVE, name, "", tuple(v.type for v in values), kind)
+    return Value(call(made.encoded, *[duckdb_cast(v.expression, v.type) for v in values]), kind)
+
+
+def document(text: exp.Expression) -> exp.Expression:
+    """A text as jsonb in its stored form. Rows with invalid JSON fail."""
+    return duckdb_cast(native("jsonb", [Value(text, VARCHAR)], VARCHAR).expression, JSONB)
 
 
 #: The seconds east of UTC of a local time a0 and its timestamptz a1.

@@ -123,7 +123,7 @@ def _encoded(kind: SqlType) -> Builder:
         parts = []
         for i, (value, node) in enumerate(zip(c.arguments, c.nodes, strict=True)):
             known = cast(value, VARCHAR, c.ctx, node) if value.unknown else value
-            parts.append(made_of(known).expression if i % 2 else known.expression)
+            parts.append(made_of(known, ordered=False).expression if i % 2 else known.expression)
         return Value(duckdb_cast(call("json_object", *parts), kind), kind, nullable=False)
 
     return at_least(build, 2)
@@ -501,7 +501,7 @@ def _transform(c: FunctionCall) -> Value:
 def _to_json(c: FunctionCall) -> Value:
     value = c.arguments[0]
     known = cast(value, VARCHAR, c.ctx, c.node) if value.unknown else value
-    return Value(duckdb_cast(made_of(known).expression, VARCHAR), VARCHAR, known.nullable)
+    return Value(duckdb_cast(made_of(known, ordered=False).expression, VARCHAR), VARCHAR, known.nullable)
 
 
 #: Names are those of the reference; grammars insert them with the prefix `$`.

@@ -24,6 +24,7 @@ from watersmeet.expressions.context import (
     Context,
     Value,
     call,
+    document,
     duckdb_cast,
     failing,
     fill,
@@ -37,9 +38,12 @@ from watersmeet.values.types import BOOLEAN, JSONB, TIMESTAMP, TIMESTAMPTZ, VARC
 _ENTRIES: Final = "map_from_entries(list_zip(json_keys({0}), json_extract({0}, '$.*')))"
 _LIST: Final = "CASE json_type({0}) WHEN 'ARRAY' THEN json_extract({0}, '$[*]') ELSE [{0}] END"
 
+#: The object of a list of pairs, in the order of the bytes of their keys.
+_OF_PAIRS: Final = "to_json(map_from_entries(list_sort({0})))"
+_BOTH: Final = f"map_entries(map_concat({_ENTRIES.format('a0')}, {_ENTRIES.format('a1')}))"
+
 _JOINED: Final = (
-    "CASE WHEN json_type(a0) = 'OBJECT' AND json_type(a1) = 'OBJECT' THEN "
-    f"to_json(map_concat({_ENTRIES.format('a0')}, {_ENTRIES.format('a1')})) "
+    f"CASE WHEN json_type(a0) = 'OBJECT' AND json_type(a1) = 'OBJECT' THEN {_OF_PAIRS.format(_BOTH)} "
     "WHEN a0 IS NOT NULL AND a1 IS NOT NULL THEN "
     f"to_json(list_concat({_LIST.format('a0')}, {_LIST.format('a1')})) END"
 )
@@ -81,12 +85,16 @@ WITHOUT_NULLS: Final = (
 """The template of jsonb_strip_nulls."""
 
 
-def made_of(value: Value) -> Value:
-    """`to_jsonb(value)`, where times, intervals, bytea, NaN and infinities become texts in PostgreSQL's form."""
-    return Value(duckdb_cast(call("to_json", _member(value.finish().expression, value.type, 0)), JSONB), JSONB)
+def made_of(value: Value, *, ordered: bool = True) -> Value:
+    """`to_jsonb(value)`, where times, intervals, bytea, NaN and infinities become texts in PostgreSQL's form.
+
+    ordered: whether keys are in the order of their bytes, as in jsonb, instead of that of the fields, as in json.
+    """
+    made = _member(value.finish().expression, value.type, 0, ordered=ordered)
+    return Value(duckdb_cast(call("to_json", made), JSONB), JSONB)
 
 
-def _member(expression: exp.Expression, kind: SqlType, depth: int) -> exp.Expression:
+def _member(expression: exp.Expression, kind: SqlType, depth: int, *, ordered: bool) -> exp.Expression:
     """A value that DuckDB converts to PostgreSQL's JSON."""
     text = text_of(Value(expression, kind)) if kind.name in ("bytea", "interval") or kind.is_float else expression
     if kind.name in ("timestamp", "timestamptz"):
@@ -95,33 +103,40 @@ def _member(expression: exp.Expression, kind: SqlType, depth: int) -> exp.Expres
         return fill(_ISO if kind == TIMESTAMP else _ISO_ZONED, expression)
     if kind.is_float:
         return fill("CASE WHEN isfinite(a0) THEN CAST(a1 AS JSON) ELSE to_json(a1) END", expression, text)
-    if not _is_converted(kind):
+    if not _is_converted(kind, ordered=ordered):
         return text
     if kind.name == "map":
         item = exp.to_identifier(f"_j{depth}")
         key, value = (call("struct_extract", item.copy(), string(name)) for name in ("key", "value"))
-        parts = (text_of(Value(key, kind.entry[0])), _member(value, kind.entry[1], depth + 1))
+        parts = (text_of(Value(key, kind.entry[0])), _member(value, kind.entry[1], depth + 1, ordered=ordered))
         each = exp.Lambda(this=fill("struct_pack(k := a0, v := a1)", *parts), expressions=[item])
-        return call("map_from_entries", call("list_transform", expression, each))
+        pairs = call("list_transform", expression, each)
+        return call("map_from_entries", call("list_sort", pairs) if ordered else pairs)
     if kind.element is not None:
         item = exp.to_identifier(f"_j{depth}")
-        each = exp.Lambda(this=_member(item.copy(), kind.element, depth + 1), expressions=[item])
+        each = exp.Lambda(this=_member(item.copy(), kind.element, depth + 1, ordered=ordered), expressions=[item])
         return call("list_transform", expression, each)
     fields = [
         exp.PropertyEQ(
             this=exp.to_identifier(name, quoted=True),
-            expression=_member(call("struct_extract", expression, string(name)), field, depth),
+            expression=_member(call("struct_extract", expression, string(name)), field, depth, ordered=ordered),
         )
-        for name, field in kind.fields
+        for name, field in (sorted(kind.fields, key=_key_of_field) if ordered else kind.fields)
     ]
     none = exp.If(this=exp.Is(this=exp.Paren(this=expression.copy()), expression=exp.null()), true=exp.null())
     return exp.Paren(this=exp.Case(ifs=[none], default=exp.Struct(expressions=fields)))
 
 
-def _is_converted(kind: SqlType) -> bool:
-    """Whether an array or struct has values whose JSON differs in DuckDB."""
+def _key_of_field(field: tuple[str, SqlType]) -> bytes:
+    return field[0].encode()
+
+
+def _is_converted(kind: SqlType, *, ordered: bool) -> bool:
+    """Whether an array or struct has values whose JSON differs in DuckDB, or fields in another order than its keys."""
+    if kind.name == "map" or (ordered and list(kind.fields) != sorted(kind.fields, key=_key_of_field)):
+        return True
     inner = [field for _, field in kind.fields] if kind.element is None else [kind.element]
-    return kind.name == "map" or any(k.is_float or k.name in _WRITTEN or _is_converted(k) for k in inner)
+    return any(k.is_float or k.name in _WRITTEN or _is_converted(k, ordered=ordered) for k in inner)
 
 
 #: The depth to which `@>` compares documents that are not constants.
@@ -336,8 +351,13 @@ def _exists(template: str, kind: SqlType) -> Builder:
     return counted(build, 2)
 
 
+def _is_jsonb(c: FunctionCall) -> bool:
+    """Whether a function makes jsonb. Others make json, whose keys keep their order."""
+    return "jsonb" in c.name
+
+
 def _made(c: FunctionCall) -> Value:
-    return made_of(_known(c.arguments[0], c.nodes[0], c.ctx))
+    return made_of(_known(c.arguments[0], c.nodes[0], c.ctx), ordered=_is_jsonb(c))
 
 
 def _as_json(c: FunctionCall) -> Value:
@@ -348,18 +368,25 @@ def _as_json(c: FunctionCall) -> Value:
 
 
 def _array(c: FunctionCall) -> Value:
-    items = [made_of(_known(a, n, c.ctx)).expression for a, n in zip(c.arguments, c.nodes, strict=True)]
+    given = zip(c.arguments, c.nodes, strict=True)
+    items = [made_of(_known(a, n, c.ctx), ordered=_is_jsonb(c)).expression for a, n in given]
     return Value(duckdb_cast(call("json_array", *items), JSONB), JSONB, nullable=False)
 
 
 def _object(c: FunctionCall) -> Value:
     if len(c.arguments) % 2:
         raise c.error("INVALID_VALUE", "argument list must have even number of elements")
-    items = []
-    for i, (argument, written) in enumerate(zip(c.arguments, c.nodes, strict=True)):
-        value = _known(argument, written, c.ctx)
-        items.append(made_of(value).expression if i % 2 else text_of(value))
-    return Value(duckdb_cast(call("json_object", *items), JSONB), JSONB, nullable=False)
+    ordered = _is_jsonb(c)
+    values = [_known(a, n, c.ctx) for a, n in zip(c.arguments, c.nodes, strict=True)]
+    pairs = [
+        (text_of(k), made_of(v, ordered=ordered).expression) for k, v in zip(values[::2], values[1::2], strict=True)
+    ]
+    constant = all(isinstance(key, exp.Literal) for key, _ in pairs)
+    if ordered and constant:  # of equal keys the last counts
+        last = {key.name: (key, value) for key, value in pairs}
+        pairs = [last[name] for name in sorted(last, key=str.encode)]
+    made = duckdb_cast(call("json_object", *[part for pair in pairs for part in pair]), JSONB)
+    return Value(made if constant or not ordered else document(made), JSONB, nullable=False)
 
 
 def _known(value: Value, node: exp.Expression, ctx: Context) -> Value:
@@ -441,7 +468,7 @@ def _set(c: FunctionCall) -> Value:
         if create:
             kept = (
                 f"CASE WHEN list_contains(json_keys({whole}), '{quoted}') THEN {kept} "
-                f"ELSE list_append({_PAIRS.format(whole)}, row('{quoted}', a1)) END"
+                f"ELSE list_sort(list_append({_PAIRS.format(whole)}, row('{quoted}', a1))) END"
             )
             replaced = (
                 f"CASE WHEN {_place(whole, index)} > json_array_length({whole}) THEN list_append({listed}, a1) "
@@ -470,10 +497,9 @@ def without_path(document: Value, path: Value, ctx: Context, node: exp.Expressio
 
 
 #: The object of the keys a0 and the texts a1, in which the last of equal keys counts.
-_OF_TEXTS: Final = (
-    "CAST('{' || array_to_string(list_transform(list_filter(range(1, len(a0) + 1), lambda _i: "
-    "NOT list_contains(a0[_i + 1 : len(a0)], a0[_i])), lambda _i: CAST(to_json(a0[_i]) AS VARCHAR) || ':' || "
-    "coalesce(CAST(to_json(a1[_i]) AS VARCHAR), 'null')), ',') || '}' AS JSON)"
+_OF_TEXTS: Final = _OF_PAIRS.format(
+    "list_transform(list_filter(range(1, len(a0) + 1), lambda _i: NOT list_contains(a0[_i + 1 : len(a0)], a0[_i])), "
+    "lambda _i: row(a0[_i], a1[_i]))"
 )
 
 

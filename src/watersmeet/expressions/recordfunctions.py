@@ -120,7 +120,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
 def _mkstring(c: FunctionCall) -> Value:
     """The JSON of any value."""
     value = cast(c.arguments[0], VARCHAR, c.ctx, c.node) if c.arguments[0].unknown else c.arguments[0]
-    return Value(duckdb_cast(made_of(value).expression, VARCHAR), VARCHAR)
+    return Value(duckdb_cast(made_of(value, ordered=False).expression, VARCHAR), VARCHAR)
 
 
 def _pattern(c: FunctionCall) -> exp.Expression:

@@ -7,13 +7,12 @@ that is not an address fails, like a cast. Hashes are bytes; `hex` shows them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from watersmeet.expressions.calls import Builder, FunctionCall, Signature, at_least, builders, counted, signature
 from watersmeet.expressions.casts import cast
-from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string
-from watersmeet.values.calledfunctions import NATIVE, CalledFunction
+from watersmeet.expressions.context import Value, call, duckdb_cast, fill, native, string
 from watersmeet.values.declaredtypes import FOUR
 from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, INTEGER, REAL, SMALLINT, VARCHAR, SqlType
 
@@ -311,12 +310,6 @@ _HASHES: Final = {
     **dict.fromkeys(("murmur_hash2_32", "murmur_hash3_32", "xx_hash32"), BIGINT),
     **dict.fromkeys(("murmur_hash3_128", "sip_hash128"), BYTEA),
 }
-
-
-def native(name: str, values: Sequence[Value], kind: SqlType) -> Value:
-    """A call of a function of `kernel.evaluation.nativefunctions`."""
-    made = CalledFunction(name, NATIVE, name, "", tuple(v.type for v in values), kind)
-    return Value(call(made.encoded, *[duckdb_cast(v.expression, v.type) for v in values]), kind)
 
 
 def _parts(value: Value) -> list[Value]:

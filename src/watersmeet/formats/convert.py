@@ -18,6 +18,7 @@ from watersmeet.formats.jsonscan import (
     Parts,
     Places,
     canonical,
+    compact,
     content,
     elements,
     first_bytes,
@@ -258,7 +259,7 @@ def _lost(part: Parts, column: pa.Array) -> Mask | None:
 
 
 def _said(part: Parts, kind: SqlType) -> pa.Array:
-    """JSON values as text; objects and arrays in canonical form."""
+    """JSON values as text; objects and arrays in compact form, with their keys in the order of the message."""
     texts = part.contents()
     if kind.name != "varchar":
         return texts
@@ -266,7 +267,7 @@ def _said(part: Parts, kind: SqlType) -> pa.Array:
     if not containers.any():
         return texts
     chosen = pa.array(containers)
-    return pc.replace_with_mask(texts, chosen, canonical(texts.filter(chosen)))
+    return pc.replace_with_mask(texts, chosen, compact(texts.filter(chosen)))
 
 
 def _documents(texts: pa.StringArray) -> Converted:

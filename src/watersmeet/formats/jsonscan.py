@@ -59,6 +59,12 @@ def first_bytes(texts: pa.StringArray) -> Bytes:
     return result
 
 
+def unquoted(texts: pa.StringArray) -> pa.StringArray:
+    """The contents of strings of JSON."""
+    data, bounds = content(texts)
+    return Parts(data, np.arange(len(texts)), bounds[:-1], bounds[1:]).contents()
+
+
 @dataclass(frozen=True)
 class Parts:
     """Values in JSON texts. rows: the number of each value's text, ascending. Value i is bytes [starts[i], ends[i]) of
@@ -183,12 +189,15 @@ def first_deep(texts: pa.StringArray, name: str) -> pa.StringArray:
 
 
 def canonical(texts: pa.StringArray) -> pa.StringArray:
-    """JSON texts in the stored form of jsonb: without white space and needless escapes, with the last of equal keys."""
+    """JSON texts in the stored form of jsonb: compact, with the keys of each object in the order of their bytes."""
     if texts.null_count:
-        valid = texts.is_valid()
-        done = canonical(texts.filter(valid))
-        return pc.replace_with_mask(texts, valid, done)
-    return _last_keys(_plain(_compact(texts)))
+        return pc.replace_with_mask(texts, texts.is_valid(), canonical(texts.drop_null()))
+    return _sorted(compact(texts))
+
+
+def compact(texts: pa.StringArray) -> pa.StringArray:
+    """JSON texts without white space and needless escapes, with the last of equal keys. None of them is NULL."""
+    return _last_keys(_plain(_without_space(texts)))
 
 
 def content(texts: pa.StringArray) -> tuple[Bytes, Places]:
@@ -295,7 +304,7 @@ class _Tokens:
         return Parts(self.data, rows, _skip_space(self.data, starts, ends), _drop_space(self.data, starts, ends))
 
 
-def _compact(texts: pa.StringArray) -> pa.StringArray:
+def _without_space(texts: pa.StringArray) -> pa.StringArray:
     """JSON texts without white space between tokens."""
     data, offsets = content(texts)
     spaces = np.flatnonzero(_SPACE[data])
@@ -353,3 +362,38 @@ def _last_keys(texts: pa.StringArray) -> pa.StringArray:
     np.add.at(steps, tokens.places[colon[older] - 2], 1)
     np.add.at(steps, tokens.places[comma] + 1, -1)
     return _without(tokens.data, tokens.offsets, np.flatnonzero(np.cumsum(steps)[:-1]))
+
+
+def _sorted(texts: pa.StringArray) -> pa.StringArray:
+    """Compact JSON texts with the members of all objects in the order of their keys."""
+    tokens = _Tokens.of(texts)
+    for depth in np.unique(tokens.depths[tokens.kinds == _COLON]).tolist():
+        texts = _sorted_at(texts, depth)
+    return texts
+
+
+def _sorted_at(texts: pa.StringArray, depth: int) -> pa.StringArray:
+    """Texts with sorted members in the objects at one depth. The members of such an object are adjacent pieces between
+    its commas, none of which contains another such object.
+    """
+    tokens = _Tokens.of(texts)
+    colons = np.flatnonzero((tokens.kinds == _COLON) & (tokens.depths == depth))
+    opens = np.flatnonzero((_STEP[tokens.kinds] == 1) & (tokens.depths == depth))
+    parents = np.searchsorted(opens, colons)
+    opening, closing = tokens.places[colons - 2], tokens.places[colons - 1]
+    keys = _keys(tokens.data, opening, closing).dictionary_encode()
+    ranks = np.empty(len(keys.dictionary), np.int64)
+    ranks[pc.sort_indices(keys.dictionary).to_numpy()] = np.arange(len(ranks))
+    codes = ranks[keys.indices.to_numpy()]
+    order = np.lexsort((codes, parents))
+    if (order == np.arange(len(order))).all():
+        return texts
+    ends = np.flatnonzero(((tokens.kinds == _COMMA) & (tokens.depths == depth)) | (tokens.depths == depth - 1))
+    until = tokens.places[ends[np.searchsorted(ends, colons)]]
+    bounds = np.stack([opening, until], axis=1).ravel()
+    # the members are every other piece
+    pieces = _strings(tokens.data, np.concatenate([[0], bounds, [len(tokens.data)]]))
+    places = np.arange(len(pieces))
+    places[1::2] = places[1::2][order]
+    moved, _ = content(pieces.take(pa.array(places)))
+    return _strings(moved, tokens.offsets)

@@ -104,7 +104,7 @@ def _text(call: AggregateCall, over: str) -> str:
 def _object_of(call: AggregateCall, key: str, over: str) -> str:
     """The object of `jsonb_object_agg`: its keys ascend, and of equal keys the last in the call's order counts."""
     value = cast(sql(call.extra[0]), VARCHAR)
-    order = ", ".join([f"{key}", *(sort_key(k) for k in call.order), f"{value} NULLS LAST"])
+    order = ", ".join([f"json_extract_string({key}, '$')", *(sort_key(k) for k in call.order), f"{value} NULLS LAST"])
     condition = f"{key} IS NOT NULL" + ("" if call.filter is None else f" AND ({sql(call.filter)})")
     pairs = f"list({{'k': {cast(key, VARCHAR)}, 'v': {value}}} ORDER BY {order}) FILTER (WHERE {condition}){over}"
     last = "lambda _p, _i: _i = len(_l) OR _l[_i + 1].k <> _p.k"

@@ -278,10 +278,16 @@ def _values(column: pa.Array, convert: Callable[[Any], Any] | None) -> list[Any]
     return values if convert is None else [None if v is None else convert(v) for v in values]
 
 
+def _jsonb(value: Any) -> str:
+    """JSON in the stored form of jsonb."""
+    text = json.dumps(value, allow_nan=False)
+    return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
 def outgoing(kind: SqlType) -> Callable[[Any], Any] | None:
     """Converts a value of a body for Arrow; None if nothing needs to change."""
     if kind.name == "jsonb":
-        return lambda value: json.dumps(value, allow_nan=False)
+        return _jsonb
     if kind.name == "numeric":
         unit = Decimal(1).scaleb(-kind.decimals)
         return lambda v: v.quantize(unit, ROUND_HALF_UP, _DIGITS) if isinstance(v, Decimal) and v.is_finite() else v

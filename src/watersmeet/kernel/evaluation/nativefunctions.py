@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.formats.jsonscan import canonical, is_valid
 from watersmeet.kernel.arrays import bytehashes as h
 from watersmeet.kernel.arrays.bytehashes import Texts, Words
 
@@ -191,6 +192,15 @@ def _base58(column: pa.Array, *, decode: bool) -> tuple[pa.Array, Failures]:
     return pa.Array.from_buffers(kind, len(column), buffers), failed
 
 
+def _documents(column: pa.Array) -> tuple[pa.Array, Failures]:
+    """Texts as jsonb."""
+    texts = column.cast(pa.string()).fill_null("null")
+    valid = is_valid(texts)
+    wrong = np.flatnonzero(~valid)
+    made = canonical(pc.if_else(pa.array(valid), texts, pa.scalar(None, pa.string())))
+    return made, [(int(i), "invalid input syntax for type jsonb") for i in wrong]
+
+
 _FUNCTIONS: Final[dict[str, Callable[[Sequence[pa.Array]], tuple[pa.Array, Failures]]]] = {
     **{name: partial(_hashed, family) for name, family in _HASHES.items()},
     "base58_decode": lambda columns: _base58(columns[0], decode=True),
@@ -198,6 +208,7 @@ _FUNCTIONS: Final[dict[str, Callable[[Sequence[pa.Array]], tuple[pa.Array, Failu
     "hive_hash": _plain(lambda c: pa.array(_java(c) & np.int32(0x7FFFFFFF))),
     "int_hash32": _plain(lambda c: pa.array(_of_integer(h.int32, c).astype(np.int64))),
     "int_hash64": _plain(lambda c: _unsigned(_of_integer(h.int64, c))),
+    "jsonb": lambda columns: _documents(columns[0]),
     "java_hash": _plain(lambda c: pa.array(_java(c))),
     "md4": _plain(lambda c: _bytes(h.md4(Texts.of(c)))),
     **{f"sha{bits}": _plain(partial(_sha2, bits)) for bits in (224, 384, 512)},

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.circuit.operators import Aggregate, AggregateSpec, SortKey
+from watersmeet.formats.jsonscan import unquoted
 from watersmeet.kernel.accumulators import Accumulators, Feed, Feeder, Part, accumulators_of, add, result, true_rows
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import pieces
@@ -230,7 +231,7 @@ def _jsonb_object_agg(members: _Members, call: AggregateSpec) -> pa.Array:
     """
     members = members.present(call.argument)
     keys = members.values(call.argument)
-    sorted_places = np.lexsort((order_keys(keys), members.owner))
+    sorted_places = np.lexsort((order_keys(unquoted(keys)), members.owner))
     members = _Members(members.rows, members.places[sorted_places], members.num_groups, members.place)
     leads = members.leads(members.values(call.argument))
     members = members.only(np.append(leads[1:], True)[: len(leads)])
