@@ -190,7 +190,8 @@ class _Receiving(Worker):
     def _receive(self) -> None:
         """Receives messages until it is stopped or fails."""
         self._database.log.check()
-        decoder = decoder_of_received(self._table)
+        self._table = self._now()
+        self._decoder = decoder_of_received(self._table)
         limit = rate_limit(self._table.options)
         allowance = None if limit is None else Allowance(limit)
         inbox = MqttInbox(self._table.options, client_id(self._database, self._table))
@@ -203,7 +204,7 @@ class _Receiving(Worker):
                 if allowance is None or allowance.at(self._clock.now_us()):
                     found = inbox.take(_POLL_S)
                     if found:
-                        self._store(decoder, found)
+                        self._store(found)
                         inbox.acknowledge(found)
                         fault("receiving.acknowledged")
                     if allowance is not None:
@@ -221,16 +222,17 @@ class _Receiving(Worker):
         finally:
             inbox.close()
 
-    def _store(self, decoder: Decoder, found: Sequence[Any]) -> None:
+    def _store(self, found: Sequence[Any]) -> None:
         """Commits messages as rows and dead letters."""
         self._again += sum(bool(m.dup) for m in found)
         for batch in _batches(found):
-            decoded = decoder.decode(batch)
+            decoded = self._decoder.decode(batch)
             fault("receiving.commit")
             with self._database.guard:
-                if self._id not in self._database.catalog.relations:
-                    self.stopping.set()
-                    raise error("UNDEFINED_RELATION", "a received relation was dropped")
+                now = self._now()
+                if (now.columns, now.message_parts) != (self._table.columns, self._table.message_parts):
+                    self._table, self._decoder = now, decoder_of_received(now)
+                    decoded = self._decoder.decode(batch)
                 self._set_aside(batch, {u.place: u.reason for u in decoded.unreadable})
                 if decoded.table.num_rows:
                     self._deliver(batch, decoded.table, decoded.places)

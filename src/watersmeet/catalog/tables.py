@@ -127,8 +127,6 @@ class Stream(Table):
 class PushedTable(Table):
     """A table whose rows another system sends, and no source of the circuit reads. options: those of its connector."""
 
-    can_alter_columns: ClassVar[bool] = False
-
     options: dict[str, str] = field(kw_only=True)
 
 

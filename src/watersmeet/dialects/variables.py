@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from watersmeet.values import POSTGRES_VERSION
+
 VariableKind = Literal["boolean", "integer", "text", "interval"]
 
 #: The configuration of a topic with Kafka's names.
@@ -171,6 +173,8 @@ ONE_VALUE: Final[dict[str, tuple[str, ...]]] = {
     "intervalstyle": ("postgres",),
     "query_epoch": ("0",),
     "server_encoding": ("utf8",),
+    "server_version": (POSTGRES_VERSION,),
+    "server_version_num": ("160000",),
     "standard_conforming_strings": ("on", "true"),
     "transaction_isolation": ("read committed", "read uncommitted"),
 }

@@ -50,6 +50,7 @@ from watersmeet.expressions.sqljsonpaths import PATH_FUNCTIONS
 from watersmeet.expressions.textfunctions import IN_PYTHON, REGEX_FUNCTIONS, TEXT_FUNCTIONS
 from watersmeet.expressions.timetexts import TIME_FUNCTIONS
 from watersmeet.expressions.webfunctions import DIGESTS, WEB_FUNCTIONS
+from watersmeet.values import POSTGRES_VERSION
 from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, JSON, JSONB, VARCHAR, SqlType
 
 #: The functions of DuckDB that must not be callable.
@@ -68,7 +69,7 @@ _FORBIDDEN_PREFIXES: Final = ("pg_", "has_", "inet_", "duckdb_", "__internal", "
 _VOLATILE: Final = frozenset({
     "clock_timestamp", "current_date", "current_time", "current_timestamp", "gen_random_uuid", "localtime",
     "localtimestamp", "now", "proctime", "random", "statement_timestamp", "today", "transaction_timestamp", "uuid",
-    "uuidv4", "uuidv7", "setseed", "pg_backend_pid", "version", "current_user", "session_user", "user",
+    "uuidv4", "uuidv7", "setseed", "pg_backend_pid", "current_user", "session_user", "user",
     "current_database", "current_schema", "current_role", "current_catalog",
 })  # fmt: skip
 
@@ -149,7 +150,6 @@ _LACKING: Final = {
     **dict.fromkeys(("json_exists", "json_query"),
                     "jsonb_path_exists and jsonb_path_query_first take the path of a jsonb."),
     "set_config": "Write SET name = value.",
-    "version": "Clients of the server may call it, or read SHOW server_version.",
     "openai_embedding": "Call the service outside of the database, or from CREATE FUNCTION … LANGUAGE python.",
 }  # fmt: skip
 
@@ -286,6 +286,9 @@ def _role(c: FunctionCall) -> Value:
     return Value(duckdb_cast(call("getvariable", string(_ROLES[c.name])), VARCHAR), VARCHAR, nullable=False)
 
 
+_VERSION: Final = string(f"PostgreSQL {POSTGRES_VERSION} (Watersmeet)")
+
+
 #: Quoted texts and names, and what `_role` writes.
 _READ_ROLE: Final = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|getvariable\('(current|session) role'\)""", re.IGNORECASE
@@ -329,7 +332,7 @@ def variadic(name: str, node: exp.Expression, ctx: Context, bind: Callable[[exp.
 
 
 _SPECIAL: Final[dict[str, Builder]] = {
-    **dict.fromkeys(_ROLES, counted(_role, 0)),
+    **dict.fromkeys(_ROLES, counted(_role, 0)), "version": counted(lambda _: Value(_VERSION.copy(), VARCHAR, nullable=False), 0),
     **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS, **IN_PYTHON,
     **ARRAY_FUNCTIONS, **MAP_FUNCTIONS, **JSON_FUNCTIONS, **PATH_FUNCTIONS, **DIGESTS,
     "coalesce": at_least(_coalesce, 1), "greatest": at_least(_extreme, 1), "least": at_least(_extreme, 1),

@@ -25,9 +25,7 @@ from watersmeet.database.sessions.variables import (
 from watersmeet.database.transaction import ISOLATIONS, set_modes
 from watersmeet.dialects.variables import Variable
 from watersmeet.errors import error
-
-#: The version of PostgreSQL whose protocol and catalog are emulated; tools read the leading number.
-SERVER_VERSION: Final = "16.0"
+from watersmeet.values import POSTGRES_VERSION
 
 _TRUE: Final = ("on", "true", "yes", "1")
 _FALSE: Final = ("off", "false", "no", "0")
@@ -53,7 +51,7 @@ def _fixed(name: str, value: str, *, reported: bool = False) -> Setting:
 
 
 _SETTINGS: Final = (
-    _fixed("server_version", f"{SERVER_VERSION} (Watersmeet {watersmeet.__version__})", reported=True),
+    _fixed("server_version", f"{POSTGRES_VERSION} (Watersmeet {watersmeet.__version__})", reported=True),
     _fixed("server_version_num", "160000"),
     _fixed("server_encoding", "UTF8", reported=True),
     Setting("client_encoding", "UTF8", ("utf8", "utf-8", "unicode"), reported=True),

@@ -287,7 +287,10 @@ def test_refused(condition, error):
 @pytest.mark.parametrize(
     ("condition", "feature"),
     [
-        ("(id, k) NOT IN (SELECT oid, cid FROM o)", "NOT IN of rows that can be NULL"),
+        (
+            "(k, k, k, k) NOT IN (SELECT cid, cid, cid, cid FROM o)",
+            "NOT IN of rows with more than three columns that can be NULL",
+        ),
         (
             "EXISTS (SELECT 1 FROM o HAVING max(c.k) > 1)",
             "an aggregate function that reads only columns of an outer query",

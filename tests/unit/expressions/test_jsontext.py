@@ -20,12 +20,14 @@ def document(source: random.Random, depth: int) -> str:
     parts = [document(source, depth - 1) for _ in range(source.randint(0, 4))]
     if source.random() < 0.3:
         return "[" + f"{space},{space}".join(parts) + "]"
-    keys = [source.choice(['"a"', r'"\u0061"', '"b,"', r'"b\","', '"{"']) for _ in parts]
+    keys = [
+        source.choice(['"a"', r'"\u0061"', '"b,"', r'"b\","', '"{"', '"a b"', '"a!"', '"é"', r'"a\n"']) for _ in parts
+    ]
     return "{" + space + f"{space},".join(f"{k}:{space}{p}" for k, p in zip(keys, parts, strict=True)) + "}"
 
 
 @pytest.mark.parametrize("start", [0, pytest.param(200, marks=pytest.mark.slow)])
-def test_the_last_of_equal_keys_stays(start):
+def test_the_last_of_equal_keys_stays_and_keys_are_in_order(start):
     for seed in range(start, start + 200):
         text = document(random.Random(seed), 4)
         found = canonical(text)
@@ -33,6 +35,8 @@ def test_the_last_of_equal_keys_stays(start):
 
         def once(pairs):
             assert len(dict(pairs)) == len(pairs), text
+            keys = [k.encode() for k, _ in pairs]
+            assert keys == sorted(keys), text
             return dict(pairs)
 
         json.loads(found, object_pairs_hook=once)
@@ -45,4 +49,4 @@ def test_the_form_is_that_of_sources():
 
 def test_white_space_goes_and_digits_stay():
     text = ' {"a" : 1.500, "A": [ {"a": 12345678901234567890.10} , {"a": 3e5}], "b": "x\\"y  \\u00e9"} '
-    assert canonical(text) == '{"a":1.500,"A":[{"a":12345678901234567890.10},{"a":3e5}],"b":"x\\"y  é"}'
+    assert canonical(text) == '{"A":[{"a":12345678901234567890.10},{"a":3e5}],"a":1.500,"b":"x\\"y  é"}'

@@ -23,7 +23,7 @@ REASONS = {
     "arrays": "an array of arrays is a list of lists: of any lengths, and with one subscript its element is an array",
     "division": "division by zero is NULL, as in RisingWave's views",
     "doubles": "DuckDB's text and last digit of a double, and no negative zero",
-    "jsonb": "jsonb keeps the order of its keys and the text of its numbers, and compares as text",
+    "jsonb": "keys of jsonb are ordered by their bytes, as in RisingWave, and numbers keep and compare as their text",
     "json": "functions of json return jsonb",
     "lenient": "a literal or a text in a document has the type that fits",
     "json_value": "it is DuckDB's, which returns the JSON of a text",

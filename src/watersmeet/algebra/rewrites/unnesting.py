@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Final
 
 from sqlglot import exp
 
@@ -43,6 +46,9 @@ from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.trees import exactly, filtered, read, with_inputs
 from watersmeet.errors import error
 from watersmeet.values.types import BIGINT, BOOLEAN
+
+#: The maximum number of joins for a NOT IN of rows: those of three columns that can be NULL on both sides.
+_MOST_WAYS: Final = 27
 
 _TRUE = Scalar(exp.true(), BOOLEAN, nullable=False)
 
@@ -221,15 +227,11 @@ class Joining:
         unsure = [(a, b) for a, b in self.pairs if a.nullable or b.nullable]
         if not unsure:
             return self._existence(self.left, lifted.relation, "anti", [*lifted.conditions, *self._equal()])
-        if any(p.columns & lifted.relation.ids for p in lifted.conditions):
+        if len(unsure) < len(self.pairs) or any(p.columns & lifted.relation.ids for p in lifted.conditions):
             return self._existence(self.left, lifted.relation, "anti", [*lifted.conditions, *self._not_unequal()])
-        self._refuse_rows()
-        (left, right), pure = self.pairs[0], list(lifted.conditions)
-        result = self._existence(self.left, lifted.relation, "anti", [*pure, *self._equal()])
-        if right.nullable:
-            result = self._existence(result, lifted.relation, "anti", [*pure, is_null(right)])
-        if left.nullable:
-            result = self._existence(result, lifted.relation, "anti", [*pure, is_null(left)])
+        result = self.left
+        for parts in self._unrefuted():
+            result = self._existence(result, lifted.relation, "anti", [*lifted.conditions, *parts])
         return result
 
     def _not_unequal(self) -> list[Scalar]:
@@ -245,14 +247,19 @@ class Joining:
             parts.append(Scalar(either, BOOLEAN))
         return parts
 
-    def _refuse_rows(self) -> None:
-        if len(self.pairs) > 1:
+    def _unrefuted(self) -> list[list[Scalar]]:
+        """The ways in which no pair of the sides is unequal: each is equal, or its right or its left side is NULL. Each
+        condition reads one side or is an equality, so that no way needs a nested loop.
+        """
+        choices = [[equals(a, b), *[is_null(v) for v in (b, a) if v.nullable]] for a, b in self.pairs]
+        if prod(map(len, choices)) > _MOST_WAYS:
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                "NOT IN of rows that can be NULL is not supported",
+                "NOT IN of rows with more than three columns that can be NULL is not supported",
                 span=self.node.span,
                 hint="Write NOT EXISTS, or add IS NOT NULL to both sides.",
             )
+        return [list(way) for way in product(*choices)]
 
     # -- marks --------------------------------------------------------------------------------------------------
 
@@ -262,20 +269,27 @@ class Joining:
         return relation, is_not_null(read(found))
 
     def _three_valued(self) -> tuple[Node, Scalar]:
-        lifted = self.lifted
         unsure = [(a, b) for a, b in self.pairs if a.nullable or b.nullable]
         relation, value = self._two_valued()
         if not unsure:
             return relation, value
         if len(self.pairs) > 1:
-            if not any(p.columns & lifted.relation.ids for p in lifted.conditions):
-                self._refuse_rows()
-            relation, found = self._found(relation, lifted, [*lifted.conditions, *self._not_unequal()])
-            unknown = is_not_null(read(found))
+            relation, unknown = self._some_unsure(relation)
         else:
             ((left, right),) = self.pairs
             relation, unknown = self._unknown(relation, left, right)
         return relation, case([(value, exp.true()), (unknown, exp.null())], exp.false(), BOOLEAN)
+
+    def _some_unsure(self, left: Node) -> tuple[Node, Scalar]:
+        """`left` with a condition that is true if no pair of the sides is unequal for some row of the right side."""
+        conditions = self.lifted.conditions
+        correlated = any(p.columns & self.lifted.relation.ids for p in conditions)
+        ways = [self._not_unequal()] if correlated else self._unrefuted()
+        flags = []
+        for way in ways:
+            left, found = self._found(left, self.lifted, [*conditions, *way])
+            flags.append(is_not_null(read(found)).expression)
+        return left, Scalar(exp.paren(exp.or_(*flags, copy=True)), BOOLEAN, nullable=False)
 
     def _found(self, left: Node, lifted: Lifted, parts: Sequence[Scalar]) -> tuple[Node, Column]:
         """`left` with a column that is not NULL if some row of the lifted relation satisfies all parts."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from watersmeet.dialects.tree.sqltypes import INTERVAL_FIELDS
 from watersmeet.server.catalog.shapes import NUMBERS, SHAPES
-from watersmeet.server.settings import SERVER_VERSION
+from watersmeet.values import POSTGRES_VERSION
 
 _NUMBERS: Final = " ".join(f"WHEN '{name}' THEN {number}" for name, number in NUMBERS.items())
 
@@ -22,7 +22,7 @@ _MACROS: Final = {
     "pg_cancel_backend(p)": "signal_(CAST(p AS INTEGER), false, getvariable('asking'))",
     "pg_terminate_backend(p, most_ms := 0)": "signal_(CAST(p AS INTEGER), true, getvariable('asking'))",
     "pg_current_schema()": "getvariable('schema')",
-    "version()": f"'PostgreSQL {SERVER_VERSION} (Watersmeet)'",
+    "version()": f"'PostgreSQL {POSTGRES_VERSION} (Watersmeet)'",
     "pg_backend_pid()": "getvariable('pid')",
     "inet_server_addr()": "CAST(NULL AS VARCHAR)",
     "inet_client_addr()": "CAST(NULL AS VARCHAR)",

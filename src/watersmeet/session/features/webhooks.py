@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.catalog import GeneratedColumn, MessageFormat, WebhookTable
+from watersmeet.capture.receiving import decoder_of_received
+from watersmeet.catalog import GeneratedColumn, MessageFormat, ReceivedTable, Relation, WebhookTable
 from watersmeet.connectors.base.messages import MessageSpec, new_decoder
 from watersmeet.connectors.http import WEBHOOK_OPTIONS
 from watersmeet.database.assignment import bound_value, positional
@@ -30,7 +31,8 @@ from watersmeet.database.writing import deliver
 from watersmeet.dialects.schemas import find_relation
 from watersmeet.dialects.statements.sourceclauses import VALIDATE_SECRET, CreateWebhookTable
 from watersmeet.dialects.tree.queries import node_span
-from watersmeet.errors import Error, error
+from watersmeet.dialects.tree.statements import Statement
+from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context
 from watersmeet.formats.jsonscan import is_valid
@@ -125,6 +127,36 @@ def _spec(table: WebhookTable, mode: str = "") -> MessageSpec:
         columns = tuple(replace(c, type=BYTEA) if c.name == whole else c for c in columns)
         form = MessageFormat(encoding="bytes")
     return MessageSpec(columns, table.primary_key, form, table.message_parts)
+
+
+def check_read_columns(before: Relation, after: Relation, statement: Statement, span: Span) -> None:
+    """Raises the errors of new columns of a table that another system fills. A webhook table whose only column has the
+    whole body can't become one of the fields of the body, or the reverse.
+    """
+    if isinstance(after, ReceivedTable):
+        decoder_of_received(after)
+    if not isinstance(before, WebhookTable) or not isinstance(after, WebhookTable):
+        return
+    if bool(_whole(before)) != bool(_whole(after)):
+        raise error_at(
+            statement,
+            span,
+            "FEATURE_NOT_SUPPORTED",
+            f"{before.title} can't have this column added or dropped: a single column of type jsonb has the whole body",
+            hint="A view can read its fields: SELECT data ->> 'a' AS a.",
+        )
+    new_decoder(_spec(after))
+
+
+def reads_field(relation: Relation, name: str) -> bool:
+    """Whether a column of a table that another system fills is a field of its messages, which has the column's name."""
+    if not isinstance(relation, WebhookTable | ReceivedTable) or name in relation.message_parts:
+        return False
+    return (
+        not _whole(relation)
+        if isinstance(relation, WebhookTable)
+        else relation.format is None or relation.format.encoding != "bytes"
+    )
 
 
 def webhook_table(session: Session, schema: str, name: str) -> WebhookTable | None:

@@ -20,6 +20,7 @@ from watersmeet.catalog import (
     Input,
     MaterializedView,
     MessageFormat,
+    PushedTable,
     QuerySource,
     Relation,
     Source,
@@ -77,6 +78,7 @@ from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Span
 from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.clauses import remove_sequences, with_schema_columns
+from watersmeet.session.features.webhooks import check_read_columns, reads_field
 from watersmeet.session.statements.topics import drop_topics
 from watersmeet.values.types import Field, Schema, SqlType
 
@@ -253,7 +255,9 @@ def _drop_column(session: Session, statement: DropColumn, relation: Relation) ->
     remove_sequences(session, relation, stored)
     kept = {n: n for n in names if n != name}
     sql = without_column(relation, name)
-    session.put(replace(relation.with_names(kept), dropped=(*relation.dropped, stored), sql=sql))
+    made = replace(relation.with_names(kept), dropped=(*relation.dropped, stored), sql=sql)
+    check_read_columns(relation, made, statement, span)
+    session.put(made)
     alter_indexes(session, relation, lambda index: index.with_names(kept))
     for other in list(session.catalog.relations.values()):
         known = other.known.get(relation.id)
@@ -303,12 +307,13 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
         )
     assert isinstance(relation, Input)
     declared = {} if statement.declared_type is None else {column.name: statement.declared_type}
-    if relation.connector:
+    fed = bool(relation.connector) or isinstance(relation, PushedTable)
+    if fed:
         check_fed_types(relation, (column,), declared, statement, span)
     stored = [*(relation.stored.get(c.name, c.name) for c in relation.columns), *relation.dropped]
     fill = None if column.nullable or isinstance(relation, Source) else _fill(column.type)
     if statement.declared is not None:
-        if relation.connector:
+        if fed:
             raise not_supported("DEFAULT on a column that a connector gives", statement.text, span)
         default = default_value(statement, statement.declared, column.type)
         fill = _filled(session, statement, default, column)
@@ -335,6 +340,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
     )
     if made.connector:
         made = check_connector(made)
+    check_read_columns(relation, made, statement, span)
     note_names(session, relation)
     session.put(made)
     alter_indexes(session, relation, lambda index: replace(index, columns=made.columns, stored=made.stored))
@@ -372,8 +378,12 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
             detail=sentence([f"{writing[0].reader} does"]),
         )
     shown = tuple(new.name if n == old.name else n for n in names)
+    made = replace(relation.renamed(shown), sql=with_column_called(relation, old.name, new.name))
+    check_read_columns(relation, made, statement, old.span)
+    if reads_field(relation, old.name):
+        session.notice(f'later messages have "{new.name}" instead of "{old.name}"')
     note_names(session, relation)
-    session.put(replace(relation.renamed(shown), sql=with_column_called(relation, old.name, new.name)))
+    session.put(made)
     alter_indexes(session, relation, lambda index: index.renamed(shown))
 
 
