@@ -332,7 +332,8 @@ def variadic(name: str, node: exp.Expression, ctx: Context, bind: Callable[[exp.
 
 
 _SPECIAL: Final[dict[str, Builder]] = {
-    **dict.fromkeys(_ROLES, counted(_role, 0)), "version": counted(lambda _: Value(_VERSION.copy(), VARCHAR, nullable=False), 0),
+    **dict.fromkeys(_ROLES, counted(_role, 0)),
+    "version": counted(lambda _: Value(_VERSION.copy(), VARCHAR, nullable=False), 0),
     **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS, **IN_PYTHON,
     **ARRAY_FUNCTIONS, **MAP_FUNCTIONS, **JSON_FUNCTIONS, **PATH_FUNCTIONS, **DIGESTS,
     "coalesce": at_least(_coalesce, 1), "greatest": at_least(_extreme, 1), "least": at_least(_extreme, 1),

@@ -93,7 +93,7 @@ def test_requests_of_services_are_rows_if_they_are_signed(serve):
         ):
             assert post(served.url, name, body, wrong)[0] == 401
         assert rows(served, f"SELECT data::varchar FROM {name}") == [
-            ("3",), ('[{"a": 1}]',), ('{"b": [1, null], "a": "é"}',),
+            ("3",), ('[{"a": 1}]',), ('{"a": "é", "b": [1, null]}',),
         ]  # fmt: skip
         assert post(served.url, name, body, {**sign(body), "Host": "hooks.example", "Origin": "http://x"})[0] == 200
 
@@ -114,6 +114,36 @@ def test_bodies_that_are_not_rows(serve):
     assert post(served.url, "t", b"1", {"Origin": "http://evil.example"})[0] == 403
     assert post(served.url, "t", b"1", {"Host": "evil.example"})[0] == 403
     assert served.python.execute("SELECT count(*) FROM t").fetchone() == (1,)
+
+
+def test_columns_that_are_added_renamed_and_dropped(serve):
+    served = serve(
+        "CREATE TABLE t (id int, name varchar) INCLUDE header 'x-event' AS event WITH (connector = 'webhook')"
+    )
+    run = served.python.execute
+    run("CREATE MATERIALIZED VIEW v AS SELECT id, name, event FROM t")
+    assert post(served.url, "t", b'{"id": 1, "name": "a", "size": 5}', {"X-Event": "push"})[0] == 200
+    for change in ("ADD COLUMN size int", "RENAME COLUMN name TO title", "RENAME COLUMN event TO kind"):
+        run(f"ALTER TABLE t {change}")
+    body = b'{"id": 2, "name": "lost", "title": "b", "size": 6}'
+    assert post(served.url, "t", body, {"X-Event": "pull"})[0] == 200
+    run("FLUSH")
+    assert rows(served, "SELECT * FROM t") == [(1, "a", "push", None), (2, "b", "pull", 6)]
+    assert rows(served, "SELECT * FROM v") == [(1, "a", "push"), (2, "b", "pull")]
+    run("ALTER TABLE t DROP COLUMN size")
+    assert post(served.url, "t", body)[0] == 200
+    run("FLUSH")
+    assert rows(served, "SELECT * FROM t") == [(1, "a", "push"), (2, "b", "pull"), (2, "b", None)]
+    run("CREATE TABLE whole (data jsonb) WITH (connector = 'webhook')")
+    run("ALTER TABLE whole RENAME COLUMN data TO body")
+    assert post(served.url, "whole", b"[1]")[0] == 200
+    run("FLUSH")
+    assert rows(served, "SELECT body::varchar FROM whole") == [("[1]",)]
+    run("CREATE TABLE two (data jsonb, id int) WITH (connector = 'webhook')")
+    for refused in ("whole ADD COLUMN b int", "two DROP COLUMN id", "t ADD COLUMN b int DEFAULT 1"):
+        with pytest.raises(watersmeet.Error) as found:
+            run(f"ALTER TABLE {refused}")
+        assert found.value.condition == "FEATURE_NOT_SUPPORTED"
 
 
 def test_columns_keep_their_declared_types(serve):

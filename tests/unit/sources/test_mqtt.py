@@ -124,6 +124,25 @@ def test_a_text_that_is_too_long_becomes_a_dead_letter(topic, connect, kind):
     ]
 
 
+def test_columns_that_are_added_and_renamed_while_messages_arrive(topic, connect):
+    connection = connect()
+    connection.execute(f"CREATE TABLE s (n int, a varchar) WITH ({topic.options()}) FORMAT PLAIN ENCODE JSON")
+    connection.execute("CREATE MATERIALIZED VIEW v AS SELECT n, a FROM s")
+    topic.send([b'{"n": 1, "a": "x", "b": 5}'])
+    connection.execute("FLUSH")
+    connection.execute("ALTER TABLE s ADD COLUMN b int")
+    connection.execute("ALTER TABLE s RENAME COLUMN a TO c")
+    topic.send([b'{"n": 2, "a": "lost", "b": 6, "c": "y"}'])
+    connection.execute("FLUSH")
+    assert sorted(connection.execute("SELECT n, c, b FROM s").fetchall()) == [(1, "x", None), (2, "y", 6)]
+    assert sorted(connection.execute("SELECT * FROM v").fetchall()) == [(1, "x"), (2, "y")]
+    connection.close()
+    connection = connect()
+    topic.send([b'{"n": 3, "b": 7, "c": "z"}'])
+    connection.execute("FLUSH")
+    assert connection.execute("SELECT n, c, b FROM s WHERE n = 3").fetchall() == [(3, "z", 7)]
+
+
 def test_a_join_as_scripts_write_it(topic, connect):
     connection = connect()
     connection.execute(f"""

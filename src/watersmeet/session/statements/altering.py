@@ -307,13 +307,12 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
         )
     assert isinstance(relation, Input)
     declared = {} if statement.declared_type is None else {column.name: statement.declared_type}
-    fed = bool(relation.connector) or isinstance(relation, PushedTable)
-    if fed:
+    if relation.connector:
         check_fed_types(relation, (column,), declared, statement, span)
     stored = [*(relation.stored.get(c.name, c.name) for c in relation.columns), *relation.dropped]
     fill = None if column.nullable or isinstance(relation, Source) else _fill(column.type)
     if statement.declared is not None:
-        if fed:
+        if relation.connector or isinstance(relation, PushedTable):
             raise not_supported("DEFAULT on a column that a connector gives", statement.text, span)
         default = default_value(statement, statement.declared, column.type)
         fill = _filled(session, statement, default, column)
