@@ -164,6 +164,31 @@ def test_sessions_compute_in_their_zone_as_postgresql_does(zone: str, postgres: 
                 assert different == [], (text, different[:5])
 
 
+@pytest.mark.parametrize("zone", mostly_slow((*_SESSIONS, "America/Sao_Paulo"), 2))
+def test_series_step_by_local_days_and_months_as_postgresql_does(zone: str, postgres: PostgresDatabase) -> None:
+    r = random.Random(zone)
+    case = Case(2, postgres)
+    case.names = [zone]
+    rows = [case._moments(zone)[0] for _ in range(_ROWS)]
+    with watersmeet.connect(runtime="inprocess") as ours:
+        for connection in (ours, case.theirs):
+            connection.execute(f"SET timezone TO '{zone}'")
+            connection.execute("CREATE TABLE t (id INT PRIMARY KEY, inst TIMESTAMPTZ)")
+            for i, inst in enumerate(rows):
+                connection.execute(f"INSERT INTO t VALUES ({i}, '{inst}+00')")
+        ours.execute("FLUSH")
+        for number, step in enumerate(("1 day", "-1 day", "7 days", "1 month", "-2 months", "1 month 3 days")):
+            sign = "-" if step.startswith("-") else "+"
+            first = f"inst - interval '{r.randrange(1, 4)} {step.lstrip('-').split(' ')[1]}'" if sign == "+" else "inst"
+            last = f"inst {sign} interval '{r.randrange(0, 100)} days {r.randrange(0, 48)} hours'"
+            query = f"SELECT id, g::text AS g FROM t, generate_series({first}, {last}, interval '{step}') AS g"
+            ours.execute(f"CREATE MATERIALIZED VIEW v{number} AS {query}")
+            expected = Counter(case.theirs.execute(query).fetchall())
+            for text in (query, f"SELECT * FROM v{number}"):
+                found = Counter(ours.execute(text).fetchall())
+                assert found == expected, (query, sorted(expected - found)[:5], sorted(found - expected)[:5])
+
+
 def _split(columns: str) -> list[str]:
     """The expressions of a list."""
     found, depth = [""], 0

@@ -465,8 +465,10 @@ TOO_DEEP: Final = "jsonb nests too deeply to be compared"
 NO_INDEX: Final = "path element is not an integer"
 EQUAL_KEYS: Final = "the keys of a map must be unique and not NULL"
 UNPAIRED_KEYS: Final = "a map must have as many keys as values"
+SKIPPED_TWICE: Final = "summer time skips two times of the series"
 FAILURES: Final = (
-    TOO_LONG, OVERFLOW, UNDERFLOW, ZERO_TO_NEGATIVE, COMPLEX, TOO_DEEP, NO_INDEX, EQUAL_KEYS, UNPAIRED_KEYS
+    TOO_LONG, OVERFLOW, UNDERFLOW, ZERO_TO_NEGATIVE, COMPLEX, TOO_DEEP, NO_INDEX, EQUAL_KEYS, UNPAIRED_KEYS,
+    SKIPPED_TWICE,
 )  # fmt: skip
 
 

@@ -11,13 +11,27 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.algebra.timewindows import parts_of
 from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.dialects.tree.sqltypes import type_of_tree
 from watersmeet.errors import Span
 from watersmeet.expressions.calls import Builder, FunctionCall, counted, limited
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.clock import check_elapsed
-from watersmeet.expressions.context import Value, call, common_type, duckdb_cast, fill, is_utc, number, string, wrap
+from watersmeet.expressions.context import (
+    SKIPPED_TWICE,
+    Value,
+    call,
+    common_type,
+    duckdb_cast,
+    failing,
+    fill,
+    is_utc,
+    number,
+    session_zone,
+    string,
+    wrap,
+)
 from watersmeet.expressions.jsonfunctions import populated, read_as
 from watersmeet.expressions.sqljsonpaths import path_of
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS, matches, split
@@ -152,11 +166,48 @@ def _series(c: FunctionCall) -> Value:
         first, last = (cast(a, kind, c.ctx, n).expression for a, n in zip(c.arguments[:2], c.nodes[:2], strict=True))
         step = c.cast(2, INTERVAL)
         if kind == TIMESTAMPTZ and not is_utc():
+            parts = parts_of(step.expression)
+            if parts is not None and any(parts[:2]) and not parts[2] and min(parts) * max(parts) == 0:
+                last = _last(first, last, step.expression, kind, "epoch_us")
+                return Value(
+                    _local_series(c.name, first, last, step.expression, forward=max(parts) > 0), array_of(kind)
+                )
             check_elapsed(step.expression, "a series of timestamptz", c.ctx, c.nodes[2])
         if step.type == INTERVAL:
             last = _last(first, last, step.expression, kind, "epoch_us")
             return Value(call(c.name, first, last, step.expression), array_of(kind))
     raise c.mismatch("It takes two integers or numerics and maybe a step, or two timestamps and an interval.")
+
+
+#: Local times, from the first to a day after the last. At the first one that summer time skips, the series moves on by
+#: the length of the gap, and so do all later ones, because each is computed from the one before it, as in PostgreSQL.
+_LOCAL: Final = "generate_series(timezone({zone}, a0), timezone({zone}, a1) {sign} INTERVAL 2 DAY, a2)"
+_IS_SKIPPED: Final = "timezone({zone}, timezone({zone}, {time})) <> {time}"
+_SKIPPED: Final = f"list_position(list_transform(_s, lambda _t: {_IS_SKIPPED.replace('{time}', '_t')}), true)"
+_GAP: Final = "timezone({zone}, timezone({zone}, _s[_k])) - _s[_k]"
+_MOVED: Final = "list_transform(_s, lambda _t, _i: CASE WHEN _i > _k THEN _t + ({gap}) ELSE _t END)"
+_MOMENTS: Final = (
+    "list_filter(list_transform(_m, lambda _t, _i: CASE WHEN _i = 1 THEN a0 WHEN _i > _k AND {skipped} THEN {failing} "
+    "ELSE timezone({zone}, _t) END), lambda _x: _x {within} a1)"
+)
+
+
+def _local_series(
+    name: str, first: exp.Expression, last: exp.Expression, step: exp.Expression, *, forward: bool
+) -> exp.Expression:
+    """A series of timestamptz in steps of days and months of the session's time zone."""
+    zone = string(session_zone()).sql(dialect="duckdb")
+    within = ("<" if forward else ">") + ("=" if name == "generate_series" else "")
+    failed = failing(SKIPPED_TWICE, "_t", TIMESTAMPTZ.duckdb)
+    moments = _MOMENTS.format(
+        zone=zone, skipped=_IS_SKIPPED.format(zone=zone, time="_t"), failing=failed, within=within
+    )
+    moved = _MOVED.format(gap=_GAP.format(zone=zone))
+    series = _LOCAL.format(zone=zone, sign="+" if forward else "-")
+    given = f"list_transform([{moved}], lambda _m: {moments})[1]"
+    placed = f"list_transform([coalesce({_SKIPPED.format(zone=zone)}, len(_s))], lambda _k: {given})[1]"
+    whole = f"list_transform([{series}], lambda _s: {placed})[1]"
+    return fill(f"CASE WHEN a0 IS NOT NULL AND a1 IS NOT NULL THEN {whole} END", first, last, step)
 
 
 def _check_step(values: list[Value], c: FunctionCall) -> None:

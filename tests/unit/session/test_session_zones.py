@@ -68,7 +68,7 @@ def test_defaults_and_generated_columns_are_in_utc(run) -> None:
         ("SELECT to_char(now(), 'TZ')", "FEATURE_NOT_SUPPORTED", "the abbreviation of the zone Europe/Berlin"),
         ("SELECT dayname(tz) FROM t", "FEATURE_NOT_SUPPORTED", "the function dayname of a timestamptz"),
         (
-            "SELECT * FROM generate_series(timestamptz '2024-01-01', timestamptz '2024-01-09', interval '1 day') AS g",
+            "SELECT * FROM generate_series(timestamptz '2024-01-01', timestamptz '2024-01-09', interval '1 day 1 hour') AS g",
             "FEATURE_NOT_SUPPORTED",
             "an interval of days or months in a series of timestamptz",
         ),
