@@ -39,7 +39,7 @@ from watersmeet.expressions.context import (
     string,
     wrap,
 )
-from watersmeet.values.times import ABBREVIATIONS, DAY_US, UTC, is_zone_name, zone_sql
+from watersmeet.values.times import ABBREVIATIONS, DAY_US, UTC, fixed_offset_us, is_zone_name, zone_sql
 from watersmeet.values.types import DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.values.watermarks import NOW, MonthStep, Step, Term
 
@@ -110,9 +110,9 @@ def time_comparison(node: exp.Binary, ctx: Context, bind: Bind) -> Value | None:
     if family(value.type) != "datetime" or family(moment.type) != "datetime":
         raise _with_text(not_a_filter(node_span(node)), ctx)
     reader = _Reader(node, ctx)
-    if not is_utc() and value.type != TIMESTAMPTZ:
-        raise reader.in_zone()
     term = reader.term(moment.expression)
+    if (value.type == TIMESTAMPTZ) != (moment.type == TIMESTAMPTZ):
+        term = term.after(Step("add", reader.offset_us * (1 if moment.type == TIMESTAMPTZ else -1)))
     column = value.finish()
     made = [
         _compared(
@@ -181,8 +181,9 @@ class _Reader:
             return self.term(arguments[1]).after(step)
         if name == "timezone" and arguments[0].name.upper() in ("UTC", "GMT", "ETC/UTC"):
             return self.term(arguments[1])
-        if name == "timezone" and not is_utc():
-            raise self.in_zone()
+        if name == "timezone" and arguments[0].name == session_zone():
+            kind, _ = self._ctx.type_of(arguments[1])
+            return self.term(arguments[1]).after(Step("add", self.offset_us * (1 if kind == TIMESTAMPTZ else -1)))
         raise self._refusal()
 
     def _moved(self, node: exp.Binary) -> Term:
@@ -211,13 +212,19 @@ class _Reader:
         months, days, nanoseconds = parts
         return months, days * DAY_US + nanoseconds // 1000
 
-    def in_zone(self) -> Error:
-        """The error for a term that depends on local time in another zone than UTC."""
-        return self._ctx.not_supported(
-            f"a local time or an interval of days in a temporal filter in the time zone {session_zone()}",
-            self._node,
-            hint="Compare a timestamptz with now() and hours: now() - INTERVAL '24 hours'. Or SET timezone TO 'UTC'.",
-        )
+    @property
+    def offset_us(self) -> int:
+        """The microseconds of the session's zone east of UTC. Raises FEATURE_NOT_SUPPORTED for a zone with summer time,
+        whose local time goes back once a year.
+        """
+        offset = 0 if is_utc() else fixed_offset_us(session_zone())
+        if offset is None:
+            raise self._ctx.not_supported(
+                f"a local time or an interval of days in a temporal filter in the time zone {session_zone()}",
+                self._node,
+                hint="Compare a timestamptz with now() - INTERVAL '24 hours'. Or SET timezone TO 'UTC'.",
+            )
+        return offset
 
     def _refusal(self) -> Error:
         return _with_text(not_a_filter(node_span(self._node)), self._ctx)
@@ -265,11 +272,11 @@ def moved(value: exp.Expression, interval: exp.Expression, sign: str) -> exp.Exp
 
 
 def check_elapsed(interval: exp.Expression, what: str, ctx: Context, node: exp.Expression) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for an interval that is not a constant time without days and months, whose length
-    differs in the zone.
+    """Raises FEATURE_NOT_SUPPORTED for an interval whose length differs in the zone: one of months, that is no
+    constant, or of days if the zone has summer time.
     """
     parts = parts_of(duckdb_cast(interval, INTERVAL))
-    if parts is None or parts[0] or parts[1]:
+    if parts is None or parts[0] or (parts[1] and fixed_offset_us(session_zone()) is None):
         raise ctx.not_supported(
             f"an interval of days or months in {what} in the time zone {session_zone()}",
             node,

@@ -8,7 +8,11 @@ next text without a zone.
 from __future__ import annotations
 
 import re
+import zoneinfo
 from collections.abc import Mapping
+from datetime import UTC as _UTC
+from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 #: The abbreviations with a fixed offset, by seconds east of UTC (PostgreSQL 18, appendix B.4, the set `Default`).
@@ -208,3 +212,17 @@ def length_text(length_us: int) -> str:
         unit, size_us = "second", SECOND_US
     count = length_us // size_us
     return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
+#: The days on which the offset of a zone must be the same for it to count as fixed.
+_FIRST_DAY: Final = datetime(2024, 1, 1, tzinfo=_UTC)
+_DAYS: Final = 366 * 20
+
+
+@lru_cache(maxsize=64)
+def fixed_offset_us(zone: str) -> int | None:
+    """The microseconds east of UTC of a zone without summer time; None for other zones."""
+    info = zoneinfo.ZoneInfo(zone)
+    found = {(_FIRST_DAY + timedelta(days=day)).astimezone(info).utcoffset() for day in range(0, _DAYS, 5)}
+    offset = found.pop()
+    return None if found or offset is None else offset // timedelta(microseconds=1)
