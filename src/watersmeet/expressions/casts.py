@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Final
 
@@ -239,8 +240,9 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
     if not has_cast(source, target):
         raise _cannot(source, target, ctx, node)
     alike = common_type([source, target]) is not None and (is_utc() or has_no_time(source))
+    alike = alike and _names(source) == _names(target)
     if source.element is not None and target.element is not None and not alike:
-        return _elements(value, target.element, ctx, node)
+        return replace(_elements(value, target.element, ctx, node), type=target)
     source_family, target_family = family(source), family(target)
     if target == VARCHAR:
         return Value(text_of(value), VARCHAR, value.nullable)
@@ -360,6 +362,12 @@ def has_cast(source: SqlType, target: SqlType) -> bool:
     """
     if source == target:
         return True
+    if source.name == target.name == "struct":
+        pairs = zip(source.fields, target.fields, strict=False)
+        return len(source.fields) == len(target.fields) and all(has_cast(a, b) for (_, a), (_, b) in pairs)
+    if source.name == target.name == "map":  # different keys must stay different
+        key, other = source.entry[0], target.entry[0]
+        return (other in (key, VARCHAR) or key.is_integer) and has_cast(source.entry[1], target.entry[1])
     if source.element is not None and target.element is not None:
         return has_cast(source.element, target.element)
     if family(source) != family(target) and family(target) not in _ACROSS.get(family(source), ()):

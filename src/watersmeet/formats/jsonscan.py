@@ -365,35 +365,51 @@ def _last_keys(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _sorted(texts: pa.StringArray) -> pa.StringArray:
-    """Compact JSON texts with the members of all objects in the order of their keys."""
-    tokens = _Tokens.of(texts)
-    for depth in np.unique(tokens.depths[tokens.kinds == _COLON]).tolist():
-        texts = _sorted_at(texts, depth)
-    return texts
+    """Compact JSON texts with the members of each object in the order of their keys.
 
-
-def _sorted_at(texts: pa.StringArray, depth: int) -> pa.StringArray:
-    """Texts with sorted members in the objects at one depth. The members of such an object are adjacent pieces between
-    its commas, none of which contains another such object.
+    Members keep their lengths, so each byte moves by the sum of the distances of the members that contain it.
     """
     tokens = _Tokens.of(texts)
-    colons = np.flatnonzero((tokens.kinds == _COLON) & (tokens.depths == depth))
-    opens = np.flatnonzero((_STEP[tokens.kinds] == 1) & (tokens.depths == depth))
-    parents = np.searchsorted(opens, colons)
-    opening, closing = tokens.places[colons - 2], tokens.places[colons - 1]
-    keys = _keys(tokens.data, opening, closing).dictionary_encode()
+    # after sorting by depth, the members of an object directly follow its bracket
+    order = np.argsort(tokens.depths, kind="stable")
+    kinds = tokens.kinds[order]
+    places = np.flatnonzero(kinds == _COLON)
+    if len(places) < 2:
+        return texts
+    parents, colons = (np.cumsum(_STEP[kinds] == 1) - 1)[places], order[places]
+    starts = tokens.places[colons - 2]
+    ascending = np.argsort(starts)
+    keys = _keys(tokens.data, starts[ascending], tokens.places[colons[ascending] - 1]).dictionary_encode()
     ranks = np.empty(len(keys.dictionary), np.int64)
     ranks[pc.sort_indices(keys.dictionary).to_numpy()] = np.arange(len(ranks))
-    codes = ranks[keys.indices.to_numpy()]
-    order = np.lexsort((codes, parents))
-    if (order == np.arange(len(order))).all():
+    codes = np.empty(len(colons), np.int64)
+    codes[ascending] = ranks[keys.indices.to_numpy()]
+    slots = np.lexsort((codes, parents))
+    if (slots == np.arange(len(slots))).all():
         return texts
-    ends = np.flatnonzero(((tokens.kinds == _COMMA) & (tokens.depths == depth)) | (tokens.depths == depth - 1))
-    until = tokens.places[ends[np.searchsorted(ends, colons)]]
-    bounds = np.stack([opening, until], axis=1).ravel()
-    # the members are every other piece
-    pieces = _strings(tokens.data, np.concatenate([[0], bounds, [len(tokens.data)]]))
-    places = np.arange(len(pieces))
-    places[1::2] = places[1::2][order]
-    moved, _ = content(pieces.take(pa.array(places)))
-    return _strings(moved, tokens.offsets)
+    last = np.append(parents[1:] != parents[:-1], True)
+    closes = np.flatnonzero(_STEP[tokens.kinds] == -1)
+    closes = tokens.places[closes[np.argsort(tokens.depths[closes], kind="stable")]]
+    ends = np.where(last, closes[parents], np.append(starts[1:], 0) - 1)
+    return _strings(_moved(tokens.data, starts, ends, slots, last), tokens.offsets)
+
+
+def _moved(data: Bytes, starts: Places, ends: Places, slots: Places, last: Mask) -> Bytes:
+    """The bytes with members in other places: member `slots[i]` in place i. last: whether a place is the last of its
+    object; commas follow all others.
+    """
+    lengths = (ends - starts)[slots]
+    first = np.append(True, last[:-1])
+    passed = np.cumsum(lengths + 1) - lengths - 1  # of all places before
+    group = np.cumsum(first) - 1
+    begins = starts[first][group] + passed - passed[first][group]
+    steps = np.zeros(len(data) + 1, np.int64)
+    np.add.at(steps, starts[slots], begins - starts[slots])
+    np.add.at(steps, ends[slots], starts[slots] - begins)
+    commas = ends[~last]
+    distances = (begins + lengths)[~last] - commas
+    np.add.at(steps, commas, distances)
+    np.add.at(steps, commas + 1, -distances)
+    moved = np.empty_like(data)
+    moved[np.arange(len(data)) + np.cumsum(steps)[:-1]] = data
+    return moved
