@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -35,6 +34,7 @@ from watersmeet.expressions.context import (
     wrap,
     zoned_text,
 )
+from watersmeet.formats.jsonscan import canonical_text
 from watersmeet.formats.valuetexts import DATE_FORM, MOST_HOURS, PLUS_SIGN, TIME_FORM
 from watersmeet.system.duckdbs import spaced_sql
 from watersmeet.values.declaredtypes import ADDRESS, ADDRESSES, Declared, narrowing
@@ -92,60 +92,6 @@ def list_sql(text: str) -> str:
     listed = f"list_transform(regexp_extract_all({text}, '(?s:{pattern})'), lambda _p: {part})"
     whole = f"starts_with(ltrim({text}), '{{') AND regexp_full_match({text}, '(?s:(?:{pattern})*)')"
     return f"CASE WHEN {whole} THEN array_to_string({listed}, '') ELSE {text} END"
-
-
-_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[ \t\r\n]+|[{}\[\],:]|[^"{}\[\],: \t\r\n]+', re.DOTALL)
-
-
-def canonical(text: str) -> str:
-    r"""Valid JSON in the stored form of jsonb: without white space and needless escapes, with the last of equal keys,
-    and with keys in the order of their bytes, as in RisingWave.
-
-    The same as `formats.jsonscan.canonical` for a single text.
-
-    >>> canonical('{"b": 1.50, "a": {"c": 1, "c": 2}, "\\u0062": [3]}')
-    '{"a":{"c":2},"b":[3]}'
-    """
-    #: The members of the enclosing objects (by their keys) and arrays, and the last key of each.
-    around: list[tuple[dict[str, str] | list[str], list[str]]] = []
-    whole = ""
-    for token in _TOKENS.findall(text):
-        sign = token[0]
-        if sign in "{[":
-            around.append(({} if sign == "{" else [], []))
-            continue
-        if sign in " \t\r\n,:":
-            continue
-        if sign in "}]":
-            members, _ = around.pop()
-            value = _object(members) if isinstance(members, dict) else f"[{','.join(members)}]"
-        else:
-            value = _plain(token) if sign == '"' else token
-        if not around:
-            whole = value
-            continue
-        members, key = around[-1]
-        if isinstance(members, list):
-            members.append(value)
-        elif key:
-            members[key.pop()] = value
-        else:
-            key.append(value)
-    return whole
-
-
-def _object(members: dict[str, str]) -> str:
-    """The text of an object with sorted keys."""
-    order = sorted(members, key=lambda key: json.loads(key, strict=False).encode("utf-8", "surrogatepass"))
-    return "{" + ",".join(f"{key}:{members[key]}" for key in order) + "}"
-
-
-def _plain(string: str) -> str:
-    """A string of JSON without unnecessary escapes."""
-    if "\\" not in string:
-        return string
-    plain = json.dumps(json.loads(string, strict=False), ensure_ascii=False)
-    return string if re.search("[\ud800-\udfff]", plain) else plain
 
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -563,7 +509,7 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
             detail=f"It takes at most {MOST_HOURS} hours beside its days and months.",
         )
     if target == JSONB:
-        expression = duckdb_cast(string(canonical(written)), target)
+        expression = duckdb_cast(string(canonical_text(written)), target)
     if target == JSON:
         expression = string(written)
     return Value(expression, target, nullable=False)

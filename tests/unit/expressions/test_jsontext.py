@@ -8,8 +8,8 @@ import random
 import pyarrow as pa
 import pytest
 
-from watersmeet.expressions.casts import canonical
 from watersmeet.formats.jsonscan import canonical as sources_form
+from watersmeet.formats.jsonscan import canonical_text as canonical
 
 
 def document(source: random.Random, depth: int) -> str:

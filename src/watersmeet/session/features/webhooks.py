@@ -31,12 +31,10 @@ from watersmeet.database.writing import deliver
 from watersmeet.dialects.schemas import find_relation
 from watersmeet.dialects.statements.sourceclauses import VALIDATE_SECRET, CreateWebhookTable
 from watersmeet.dialects.tree.queries import node_span
-from watersmeet.dialects.tree.statements import Statement
-from watersmeet.errors import Error, Span, error
+from watersmeet.errors import Error, error
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context
-from watersmeet.formats.jsonscan import is_valid
-from watersmeet.formats.payloads import HEADERS, Messages, as_texts
+from watersmeet.formats.payloads import HEADERS, Messages, documents
 from watersmeet.kernel.evaluation.expressions import generated_values
 from watersmeet.kernel.metrics import Counters
 from watersmeet.session.clauses import refuse_serials, table_fields
@@ -129,7 +127,7 @@ def _spec(table: WebhookTable, mode: str = "") -> MessageSpec:
     return MessageSpec(columns, table.primary_key, form, table.message_parts)
 
 
-def check_read_columns(before: Relation, after: Relation, statement: Statement, span: Span) -> None:
+def check_read_columns(before: Relation, after: Relation) -> None:
     """Raises the errors of new columns of a table that another system fills. A webhook table whose only column has the
     whole body can't become one of the fields of the body, or the reverse.
     """
@@ -138,9 +136,7 @@ def check_read_columns(before: Relation, after: Relation, statement: Statement, 
     if not isinstance(before, WebhookTable) or not isinstance(after, WebhookTable):
         return
     if bool(_whole(before)) != bool(_whole(after)):
-        raise error_at(
-            statement,
-            span,
+        raise error(
             "FEATURE_NOT_SUPPORTED",
             f"{before.title} can't have this column added or dropped: a single column of type jsonb has the whole body",
             hint="A view can read its fields: SELECT data ->> 'a' AS a.",
@@ -227,10 +223,9 @@ def _rows(table: WebhookTable, headers: Mapping[str, str], lines: list[bytes]) -
         raise error("INVALID_PARAMETER", problem.message) from None
     found, unread = decoded.table, dict(decoded.unreadable)
     if whole := _whole(table):
-        texts, readable = as_texts(found.column(whole).combine_chunks())
-        readable &= is_valid(texts)
-        unread = dict.fromkeys(np.flatnonzero(~readable).tolist(), "it is not JSON")
-        found = found.set_column(found.column_names.index(whole), whole, texts)
+        made = documents(found.column(whole).combine_chunks())
+        unread = {} if made.bad is None else dict.fromkeys(np.flatnonzero(made.bad).tolist(), "it is not JSON")
+        found = found.set_column(found.column_names.index(whole), whole, made.column)
     if unread:
         place, reason = min(unread.items())
         where = f"line {place + 1} of the body" if len(lines) > 1 else "the body"

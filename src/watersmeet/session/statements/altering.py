@@ -256,7 +256,8 @@ def _drop_column(session: Session, statement: DropColumn, relation: Relation) ->
     kept = {n: n for n in names if n != name}
     sql = without_column(relation, name)
     made = replace(relation.with_names(kept), dropped=(*relation.dropped, stored), sql=sql)
-    check_read_columns(relation, made, statement, span)
+    with located(statement, span):
+        check_read_columns(relation, made)
     session.put(made)
     alter_indexes(session, relation, lambda index: index.with_names(kept))
     for other in list(session.catalog.relations.values()):
@@ -339,7 +340,8 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
     )
     if made.connector:
         made = check_connector(made)
-    check_read_columns(relation, made, statement, span)
+    with located(statement, span):
+        check_read_columns(relation, made)
     note_names(session, relation)
     session.put(made)
     alter_indexes(session, relation, lambda index: replace(index, columns=made.columns, stored=made.stored))
@@ -378,7 +380,8 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
         )
     shown = tuple(new.name if n == old.name else n for n in names)
     made = replace(relation.renamed(shown), sql=with_column_called(relation, old.name, new.name))
-    check_read_columns(relation, made, statement, old.span)
+    with located(statement, old.span):
+        check_read_columns(relation, made)
     if reads_field(relation, old.name):
         session.notice(f'later messages have "{new.name}" instead of "{old.name}"')
     note_names(session, relation)
