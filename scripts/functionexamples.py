@@ -283,6 +283,7 @@ ROLES: Final = r"""
 current_role()
 current_user
 session_user
+version()
 user()
 """
 

@@ -127,3 +127,38 @@ def test_final_rows_are_filled_once(seed: int, tmp_path) -> None:
             assert found == by_key([r for r in rows if r[2] < watermark])
             assert not before - found
             before = found
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(4), quick=1))
+def test_windows_that_look_ahead_wait_for_final_rows(seed: int, tmp_path) -> None:
+    """EMIT ON WINDOW CLOSE: a row is output once its frame is complete in final rows, and never changes."""
+    rng = random.Random(seed)
+    rows: list[tuple[int, str, datetime]] = []
+    before: Counter = Counter()
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=rng.choice([1, 3])) as connection:
+        connection.execute(
+            "CREATE TABLE a (id INT, k VARCHAR, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL '5 minutes') "
+            "APPEND ONLY"
+        )
+        connection.execute(
+            "CREATE MATERIALIZED VIEW m AS SELECT id, lead(id, 2) OVER w AS l, lag(id) OVER w AS b, "
+            "sum(id) OVER (w ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS s FROM a "
+            "WINDOW w AS (PARTITION BY k ORDER BY at, id) EMIT ON WINDOW CLOSE"
+        )
+        for number in range(12):
+            newest = max((r[2] for r in rows), default=BEGIN)
+            for part in range(rng.randrange(1, 5)):
+                at = newest + timedelta(seconds=rng.randrange(-10, 20) * 30)
+                rows.append((number * 10 + part, rng.choice("ab"), at))
+                connection.execute(f"INSERT INTO a VALUES ({', '.join(map(shown, rows[-1]))})")
+            connection.execute("FLUSH")
+            watermark = max(r[2] for r in rows) - timedelta(minutes=5)
+            expected: Counter = Counter()
+            for k in "ab":
+                ids = [r[0] for r in sorted(rows, key=lambda r: (r[2], r[0])) if r[1] == k and r[2] < watermark]
+                for i in range(len(ids) - 2):
+                    expected[ids[i], ids[i + 2], ids[i - 1] if i else None, sum(ids[max(0, i - 1) : i + 2])] += 1
+            found = Counter(connection.execute("SELECT * FROM m").fetchall())
+            assert found == expected
+            assert not before - found
+            before = found

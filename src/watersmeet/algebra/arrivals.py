@@ -235,7 +235,7 @@ _DELAYING: Final = (
 )  # fmt: skip
 
 #: The window functions that also read later rows, regardless of their frame.
-_AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
+LOOKING_AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ class WindowCall:
         if self.function in ("lag", "lead"):  # their offset may be negative
             return (self.number if self.function == "lag" else -self.number) >= 0
         ends = self.frame.end is not None and self.frame.end <= 0 and self.frame.high is None
-        return self.function in _BACK or (self.function not in _AHEAD and ends)
+        return self.function in _BACK or (self.function not in LOOKING_AHEAD and ends)
 
 
 @dataclass(frozen=True)

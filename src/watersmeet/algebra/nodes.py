@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Final, Literal, Self
 
+from watersmeet.algebra.arrivals import LOOKING_AHEAD as LOOKING_AHEAD
 from watersmeet.algebra.arrivals import Cause as Cause
 from watersmeet.algebra.arrivals import ChangeLog as ChangeLog
 from watersmeet.algebra.arrivals import Changes as Changes

@@ -12,6 +12,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.algebra.nodes import (
+    LOOKING_AHEAD,
     Aggregate,
     Binary,
     Column,
@@ -30,6 +31,7 @@ from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import read, walk, with_inputs
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.errors import Error, error
+from watersmeet.values.types import BOOLEAN
 from watersmeet.values.watermarks import NOW, Watermark, delayed
 
 _NONE = frozenset[str]()
@@ -121,18 +123,50 @@ def once_final(tree: Node, delay_us: int = 0) -> tuple[Node, tuple[str, ...]]:
 
 
 def _over_final_rows(node: Node, delay_us: int) -> Node | None:
-    """The rows of GAP_FILL, which are filled between final rows, and so final too; None for other rows, and if the
-    time has no watermark.
+    """The rows of window functions that look ahead, or of GAP_FILL, over only final rows. A row is output when the rows
+    of its frame have followed; a gap is filled when the row after it is final. None for other rows, and if the time has
+    no watermark.
     """
     if isinstance(node, Project | Filter | Unnest):
         below = _over_final_rows(node.input, delay_us)
         return None if below is None else replace(node, input=below)
-    if not isinstance(node, Window) or not node.gaps:
+    following = _following(node) if isinstance(node, Window) else None
+    if following is None:
         return None
+    assert isinstance(node, Window)
     rewritten = rewrite(node.input)
     time = node.calls[0].order[0].value.column
     timed = [c for c in node.input.columns if c.id == time and c.id in watermarks(rewritten)]
-    return replace(node, input=_once_past(node.input, timed, rewritten, delay_us)) if timed else None
+    if not timed:
+        return None
+    final = replace(node, input=_once_past(node.input, timed, rewritten, delay_us))
+    if node.gaps:
+        return final
+    mark = Column("$follows", "follows", BOOLEAN)
+    true = Scalar(exp.true(), BOOLEAN, nullable=False)
+    lead = replace(node.calls[0], function="lead", arguments=(true,), number=following, type=BOOLEAN, filter=None)
+    marked = replace(final, calls=(*node.calls, lead), outputs=(*node.outputs, mark))
+    complete = Filter(marked, Scalar(exp.func("coalesce", column_ref(mark.id), exp.false()), BOOLEAN, nullable=False))
+    return Project(complete, node.columns, tuple(map(read, node.columns)))
+
+
+def _following(node: Window) -> int | None:
+    """The number of rows that must follow a row until none of its values changes; 0 for GAP_FILL, None if unknown."""
+    found, order = 0, node.calls[0].order
+    for call in node.calls:
+        if call.varying is not None or call.order != order or not order or order[0].descending:
+            return None
+        if node.gaps or (call.looks_back and call.function != "lead"):
+            continue
+        if call.skips_nulls or call.function in LOOKING_AHEAD:
+            return None
+        if call.function in ("lag", "lead"):
+            found = max(found, call.number if call.function == "lead" else -call.number)
+        elif call.frame.mode == "rows" and call.frame.end is not None:
+            found = max(found, call.frame.end)
+        else:
+            return None
+    return found
 
 
 def final_groups(groups: Aggregate, delay_us: int) -> Node:
