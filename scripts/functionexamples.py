@@ -213,6 +213,7 @@ nullif(1, 1)
 num_nonnulls(1, NULL, 2)
 num_nulls(1, NULL, 2)
 pg_typeof(ARRAY[1, 2])
+version()
 row(1, 'a')
 """
 
@@ -283,7 +284,6 @@ ROLES: Final = r"""
 current_role()
 current_user
 session_user
-version()
 user()
 """
 
