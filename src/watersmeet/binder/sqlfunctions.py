@@ -52,7 +52,7 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
     Functions of SQL can only be called in their dialect. The given tree is not changed. Raises UNDEFINED_FUNCTION,
     FEATURE_NOT_SUPPORTED.
     """
-    tree = _with_enums(tree, catalog)
+    tree = with_enums(tree, catalog)
     if not any(_is_of(f, dialect) for f in catalog.functions.values()):
         return tree, ()
     if not any(_called(c, catalog, dialect) for c in tree.find_all(exp.Anonymous)):
@@ -84,7 +84,7 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
     return tree, tuple(dict.fromkeys(used))
 
 
-def _with_enums(tree: exp.Expression, catalog: Catalog) -> exp.Expression:
+def with_enums(tree: exp.Expression, catalog: Catalog) -> exp.Expression:
     """The tree with calls of `$enum` instead of casts to enums. The given tree is not changed."""
     if not any(isinstance(r, EnumType) for r in (catalog.actual or catalog).relations.values()):
         return tree

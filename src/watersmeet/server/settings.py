@@ -52,7 +52,7 @@ def _fixed(name: str, value: str, *, reported: bool = False) -> Setting:
 
 _SETTINGS: Final = (
     _fixed("server_version", f"{POSTGRES_VERSION} (Watersmeet {watersmeet.__version__})", reported=True),
-    _fixed("server_version_num", "160000"),
+    _fixed("server_version_num", "150000"),
     _fixed("server_encoding", "UTF8", reported=True),
     Setting("client_encoding", "UTF8", ("utf8", "utf-8", "unicode"), reported=True),
     Setting("DateStyle", "ISO, MDY", ("iso, mdy", "iso", "iso, ymd", "iso, dmy"), reported=True),
@@ -70,6 +70,7 @@ _SETTINGS: Final = (
     Setting("default_transaction_deferrable", "off", _FALSE),
     *(Setting(name, "0") for name in LIMITS),
     Setting("lock_timeout", "0", ("0",)),
+    Setting("transaction_timeout", "0", ("0",)),
     Setting("tcp_keepalives_idle", "0", None),
     Setting("client_connection_check_interval", "0", None),
     Setting("row_security", "off", (*_TRUE, *_FALSE)),

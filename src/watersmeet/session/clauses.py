@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from sqlglot import exp
 
 from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, has_months, timeout_us
+from watersmeet.binder.sqlfunctions import with_enums
 from watersmeet.catalog import (
     ARRIVAL,
     COMMON_SCHEMA,
@@ -36,6 +37,7 @@ from watersmeet.dialects.tree.definitions import (
     CreateRelation,
     CreateSink,
     CreateTable,
+    NamedType,
     SerialClause,
     Watermark,
 )
@@ -381,20 +383,25 @@ def refuse_named_types(statement: CreateRelation) -> None:
 
 
 def with_named_types(session: Session, statement: D) -> D:
-    """A definition with the enums of its columns. Raises UNDEFINED_OBJECT."""
+    """A definition with the enums of its columns, and of casts in its DEFAULTs. Raises UNDEFINED_OBJECT."""
+    declared = {name: with_enums(tree, session.catalog) for name, tree in statement.declared.items()}
+    statement = replace(statement, declared=declared)
     if not statement.named_types:
         return statement
-    kinds = {}
-    for column, named in statement.named_types.items():
-        found = session.find(named.name)
-        if not isinstance(found, EnumType):
-            raise named.error
-        kind = SqlType("varchar", enum=found.shown, labels=found.labels)
-        for _ in range(named.depth):
-            kind = SqlType("array", element=kind)
-        kinds[column] = kind
+    kinds = {column: type_named(session, named) for column, named in statement.named_types.items()}
     columns = tuple(replace(c, type=kinds.get(c.name, c.type)) for c in statement.columns)
     return replace(statement, columns=columns, named_types={})
+
+
+def type_named(session: Session, named: NamedType) -> SqlType:
+    """An enum, or an array of an enum, by its name. Raises UNDEFINED_OBJECT."""
+    found = session.find(named.name)
+    if not isinstance(found, EnumType):
+        raise named.error
+    kind = SqlType("varchar", enum=found.shown, labels=found.labels)
+    for _ in range(named.depth):
+        kind = SqlType("array", element=kind)
+    return kind
 
 
 def with_default_sequences(session: Session, statement: D) -> tuple[D, dict[str, NumberSequence]]:
@@ -424,21 +431,30 @@ def add_table(
         add(session, table)
         serials = {name: Serial(s.id) for name, s in others.items()}
         for column, clause in clauses.items():
-            made = NumberSequence(
-                session.catalog.new_id(NumberSequence),
-                _free_name(session, table, column),
-                (),
-                numbers=clause.numbers,
-                owned=(table.id, column),
-                schema=table.schema,
-                path=table.path,
-                dialect=table.dialect,
-            )
-            made = replace(made, sql=sequence_text(made))
-            session.database.sequences.begin(made)
-            add(session, made)
-            serials[column] = Serial(made.id, clause.identity)
+            serials[column] = add_sequence(session, table, column, clause)
         session.put(replace(table, serials={c.name: serials[c.name] for c in table.columns if c.name in serials}))
+
+
+def add_sequence(session: Session, table: Input, column: str, clause: SerialClause) -> Serial:
+    """Adds the sequence of a column to the catalog. Raises DUPLICATE_OBJECT for a given name that is taken."""
+    name = _free_name(session, table, column) if clause.name is None else clause.name.name
+    taken = session.catalog.by_name(name, table.schema, folded=True)
+    if taken is not None:
+        raise error("DUPLICATE_OBJECT", f"{taken.title} already exists")
+    made = NumberSequence(
+        session.catalog.new_id(NumberSequence),
+        name,
+        (),
+        numbers=clause.numbers,
+        owned=(table.id, table.stored.get(column, column)),
+        schema=table.schema,
+        path=table.path,
+        dialect=table.dialect,
+    )
+    made = replace(made, sql=sequence_text(made))
+    session.database.sequences.begin(made)
+    add(session, made)
+    return Serial(made.id, clause.identity)
 
 
 #: The characters of a name in PostgreSQL.

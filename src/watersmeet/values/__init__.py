@@ -10,7 +10,7 @@ DIALECTS: Final = ("risingwave", "lenses", "sqlstream", "timeplus")
 DEFAULT_DIALECT: Final = "risingwave"
 
 #: The version of PostgreSQL whose protocol and catalog are emulated; tools read the leading number.
-POSTGRES_VERSION: Final = "16.0"
+POSTGRES_VERSION: Final = "15.0"
 
 #: What a new row does to the row of its key: it replaces it, is ignored, or only sets its values that are not NULL.
 ConflictAction = Literal["overwrite", "ignore", "fill"]

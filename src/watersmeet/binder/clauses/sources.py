@@ -308,7 +308,7 @@ def alias_of(node: exp.Expression) -> tuple[str | None, tuple[str, ...]]:
     return name, tuple(name_of(c.this if isinstance(c, exp.ColumnDef) else c) for c in alias.args.get("columns") or [])
 
 
-_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version"})
+_TABLE: Final = frozenset({"this", "alias", "db", "joins", "version", "only"})  # no table inherits from another
 
 
 def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:

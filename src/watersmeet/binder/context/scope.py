@@ -343,7 +343,10 @@ def item_name(node: exp.Expression) -> str | None:
     if isinstance(node, (exp.Filter, exp.WithinGroup, exp.Window)):
         return item_name(node.this)
     if isinstance(node, exp.Anonymous):
-        return node.this.lower() if isinstance(node.this, str) else node.this.name
+        called = node.this.lower() if isinstance(node.this, str) else node.this.name
+        if called == "$enum":  # a cast
+            return item_name(node.expressions[0]) or node.expressions[1].name.rpartition(".")[2]
+        return called.removeprefix("$")
     named = {
         exp.Extract: "extract",
         exp.Array: "array",

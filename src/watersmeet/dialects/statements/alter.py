@@ -14,6 +14,7 @@ from sqlglot.tokens import Token
 from watersmeet.catalog import DropWord
 from watersmeet.dialects.statements.constraints import OF_COLUMNS, read_altered_constraint, read_column_constraint
 from watersmeet.dialects.statements.sourceclauses import message_format, read_encoded
+from watersmeet.dialects.statements.tables import read_identity, read_known_type, read_serial
 from watersmeet.dialects.tree.definitions import (
     AddColumn,
     AlterColumn,
@@ -22,6 +23,7 @@ from watersmeet.dialects.tree.definitions import (
     AlterFormat,
     AlterSink,
     DropColumn,
+    NamedType,
     RefreshSchema,
     RenameColumn,
     RenameRelation,
@@ -34,7 +36,7 @@ from watersmeet.dialects.tree.sqltypes import read_declared
 from watersmeet.dialects.tree.statements import Name, Refused, Statement, Unit
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
 from watersmeet.errors import Span
-from watersmeet.values.types import Field
+from watersmeet.values.types import BIGINT, VARCHAR, Field
 
 #: Reads an added column to the end of the statement: the column, and the fields of `AddColumn` that depend on its type.
 ColumnReader = Callable[[Cursor], tuple[Field, dict[str, Any]]]
@@ -78,7 +80,10 @@ _CLAUSES: Final = (
 #: The first words of the clauses of which one ALTER may have several.
 _FIRST_WORDS: Final = ("ADD", "ALTER", "DROP", "MODIFY", "RENAME")
 
-_ALTERED: Final = "ALTER COLUMN of a table has TYPE, SET DEFAULT, DROP DEFAULT, SET NOT NULL and DROP NOT NULL."
+_ALTERED: Final = (
+    "ALTER COLUMN of a table has TYPE, SET DEFAULT, DROP DEFAULT, SET NOT NULL, DROP NOT NULL, ADD GENERATED and DROP "
+    "IDENTITY."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,16 +102,25 @@ class LimitSink(Statement):
 def read_plain_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
     """`name type [NULL | NOT NULL] [DEFAULT expression] [constraint …]`."""
     name = cursor.name()
-    kind, declared = read_declared(cursor)
-    nullable, more = True, dict[str, Any](() if declared is None else {"declared_type": declared})
+    nullable, more = True, dict[str, Any]()
+    serial = read_serial(cursor)
+    found = read_known_type(cursor) if serial is None else (serial[0], None)
+    if isinstance(found, NamedType):
+        kind, more["named_type"] = VARCHAR, found
+    else:
+        kind = found[0]
+        more |= {} if found[1] is None else {"declared_type": found[1]}
+    more |= {} if serial is None else {"serial": serial[1]}
     while not cursor.done:
         if cursor.take("NOT", "NULL"):
             nullable = False
         elif cursor.take("DEFAULT"):
             first = cursor.index
             cursor.index += not cursor.at("(")  # NULL is allowed
-            cursor.until("NOT", "NULL", "PRIMARY", *OF_COLUMNS)
+            cursor.until("NOT", "NULL", "PRIMARY", "GENERATED", *OF_COLUMNS)
             more["declared"] = expression_of(cursor, cursor.tokens[first : cursor.index])
+        elif cursor.at("GENERATED") and (identity := read_identity(cursor, kind)) is not None:
+            more["serial"] = identity
         elif cursor.at("PRIMARY", "KEY") or any(map(cursor.at, OF_COLUMNS)):
             constraint = read_column_constraint(cursor, name)
             more["constraints"] = (*more.get("constraints", ()), *filter(None, [constraint]))
@@ -308,6 +322,18 @@ def _read_altered_column(cursor: Cursor, base: dict[str, Any]) -> Statement | No
         cursor.index = len(cursor.tokens)
         declared = expression_of(cursor, words)
         return AlterColumn(**base, clause="SET DEFAULT", declared=declared, default_text=_text_of(cursor, words))
+    if cursor.take("DROP", "IDENTITY"):
+        if_identity = cursor.take("IF", "EXISTS")
+        cursor.end()
+        return AlterColumn(**base, clause="DROP IDENTITY", if_identity=if_identity)
+    if cursor.take("ADD"):
+        words = cursor.rest
+        serial = read_identity(cursor, BIGINT)
+        if serial is not None:
+            cursor.end()
+            return AlterColumn(**base, clause="ADD GENERATED", serial=serial, serial_text=_text_of(cursor, words))
+        cursor.index = begin
+        return None
     for clause, nullable in (("DROP DEFAULT", None), ("SET NOT NULL", False), ("DROP NOT NULL", True)):
         if cursor.take(*clause.split()):
             cursor.end()

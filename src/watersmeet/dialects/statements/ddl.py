@@ -210,8 +210,20 @@ def _read_view(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 def read_materialized_view(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Reads CREATE MATERIALIZED VIEW; the cursor stands after VIEW."""
+    without_data = _cut_data(cursor, base)
     fields, emit = _view(cursor, base)
-    return CreateMaterializedView(**fields, emit=emit)
+    return CreateMaterializedView(**fields, emit=emit, without_data=without_data)
+
+
+def _cut_data(cursor: Cursor, base: dict[str, Any]) -> bool:
+    """Removes WITH [NO] DATA from the end of a statement and of its text. Returns whether it was NO DATA."""
+    for words in (("WITH", "DATA"), ("WITH", "NO", "DATA")):
+        if tuple(t.text.upper() for t in cursor.rest[-len(words) :]) == words:
+            ends = cursor.tokens[-len(words)].start - base["span"].start
+            base["sql"] = base["sql"][:ends].rstrip()
+            cursor.tokens = cursor.tokens[: -len(words)]
+            return "NO" in words
+    return False
 
 
 def cut_emit(tokens: Sequence[Token]) -> tuple[Sequence[Token], Emit | None]:

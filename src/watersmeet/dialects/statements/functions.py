@@ -28,7 +28,8 @@ LANGUAGES: Final = ("python", "javascript")
 #: read relations.
 _WITHOUT_EFFECT: Final = (
     ("IMMUTABLE",), ("STABLE",), ("DETERMINISTIC",), ("CALLED", "ON", "NULL", "INPUT"), ("CONTAINS", "SQL"),
-    ("NO", "SQL"), ("READS", "SQL", "DATA"),
+    ("NO", "SQL"), ("READS", "SQL", "DATA"), ("PARALLEL", "SAFE"), ("PARALLEL", "UNSAFE"), ("PARALLEL", "RESTRICTED"),
+    ("LEAKPROOF",), ("NOT", "LEAKPROOF"),
 )  # fmt: skip
 _VOLATILE: Final = (("VOLATILE",), ("NOT", "DETERMINISTIC"))
 _STRICT: Final = (("STRICT",), ("RETURNS", "NULL", "ON", "NULL", "INPUT"))

@@ -94,7 +94,7 @@ _SERIALS: Final = {
 }  # fmt: skip
 
 
-def _read_identity(cursor: Cursor, kind: SqlType) -> SerialClause | None:
+def read_identity(cursor: Cursor, kind: SqlType) -> SerialClause | None:
     """Reads `GENERATED {ALWAYS | BY DEFAULT} AS IDENTITY [(options)]`; None at another clause."""
     if cursor.take("GENERATED", "ALWAYS", "AS", "IDENTITY"):
         identity: Literal["always", "by default"] = "always"
@@ -102,16 +102,37 @@ def _read_identity(cursor: Cursor, kind: SqlType) -> SerialClause | None:
         identity = "by default"
     else:
         return None
-    numbers = Numbering(kind.name if kind.is_integer else "bigint")
+    numbers, name = Numbering(kind.name if kind.is_integer else "bigint"), None
     start = cursor.index
     if cursor.take("("):
         while not cursor.take(")"):
+            if cursor.take("SEQUENCE", "NAME"):
+                name = cursor.relation_name()
+                continue
             option = read_numbering(cursor)
             if option is None:
                 raise cursor.error()
             numbers = replace(numbers, **option)
         check_numbering(numbers, cursor.text, span_of(cursor.tokens[start : cursor.index]))
-    return SerialClause(numbers, identity)
+    return SerialClause(numbers, identity, name)
+
+
+def read_serial(cursor: Cursor) -> tuple[SqlType, SerialClause] | None:
+    """Reads `serial` and its variants; None at another type."""
+    kind = next((kind for word, kind in _SERIALS.items() if cursor.take(word)), None)
+    return None if kind is None else (kind, SerialClause(Numbering(kind.name)))
+
+
+def read_known_type(cursor: Cursor) -> tuple[SqlType, Declared | None] | NamedType:
+    """Reads a type, or the name of one that the catalog may know."""
+    start = cursor.index
+    try:
+        return read_declared(cursor)
+    except Error as err:
+        if err.condition != "UNDEFINED_OBJECT":
+            raise
+        cursor.index = start
+        return NamedType(cursor.relation_name(), _read_depth(cursor), err)
 
 
 def read_numbering(cursor: Cursor) -> dict[str, Any] | None:
@@ -201,6 +222,7 @@ class Definition:
         self.declared_types: dict[str, Declared] = {}
         self.serials: dict[str, SerialClause] = {}
         self.named_types: dict[str, NamedType] = {}
+        self.value_texts: dict[str, str] = {}
         self.options: dict[str, str] = {}
         self.included: list[Included] = []
         self.encoded: Encoded | None = None
@@ -302,13 +324,17 @@ class Definition:
                 cursor.until(",", ")")
                 self.refuse(what, span_of(cursor.tokens[start : cursor.index]))
             elif cursor.take("AS"):
-                self.generated[name.name] = self._read_value(cursor.until(",", ")"))
+                self.generated[name.name] = self._read_value(name.name, cursor.until(",", ")"))
+            elif self.read_type is None and "AS" in self.values and cursor.take("GENERATED", "ALWAYS", "AS", "("):
+                cursor.index -= 1
+                self.generated[name.name] = self._read_value(name.name, cursor.until(",", ")", "STORED"))
+                cursor.expect("STORED")
             elif cursor.take("DEFAULT"):
                 first = cursor.index
                 cursor.index += not cursor.at("(")  # NULL is allowed
                 cursor.until(",", ")", "NOT", "NULL", "PRIMARY", *self._after_default, *self.own)
-                self.declared[name.name] = self._read_value(cursor.tokens[first : cursor.index])
-            elif self.read_type is None and (serial := _read_identity(cursor, kind)) is not None:
+                self.declared[name.name] = self._read_value(name.name, cursor.tokens[first : cursor.index])
+            elif self.read_type is None and (serial := read_identity(cursor, kind)) is not None:
                 if not kind.is_integer:
                     message = "identity column type must be smallint, integer, or bigint"
                     raise cursor.error_at(name.span, "INVALID_PARAMETER", message)
@@ -344,19 +370,15 @@ class Definition:
         """Reads the type of a column."""
         if self.read_type is not None:
             return self.read_type(self.cursor)
-        serial = next((kind for word, kind in _SERIALS.items() if self.cursor.take(word)), None)
+        serial = read_serial(self.cursor)
         if serial is not None:
-            self.serials[column] = SerialClause(Numbering(serial.name))
-            return serial
-        start = self.cursor.index
-        try:
-            kind, declared = read_declared(self.cursor)
-        except Error as err:
-            if err.condition != "UNDEFINED_OBJECT":
-                raise
-            self.cursor.index = start
-            self.named_types[column] = NamedType(self.cursor.relation_name(), _read_depth(self.cursor), err)
+            kind, self.serials[column] = serial
+            return kind
+        found = read_known_type(self.cursor)
+        if isinstance(found, NamedType):
+            self.named_types[column] = found
             return VARCHAR
+        kind, declared = found
         if declared is not None:
             self.declared_types[column] = declared
         return kind
@@ -365,7 +387,10 @@ class Definition:
         """Reads a clause that only a dialect's columns have; False at other clauses."""
         return False
 
-    def _read_value(self, tokens: Sequence[Token]) -> exp.Expression:
+    def _read_value(self, column: str, tokens: Sequence[Token]) -> exp.Expression:
+        if tokens:
+            span = span_of(tokens)
+            self.value_texts[column] = self.cursor.text[span.start : span.end]
         return expression_of(self.cursor, tokens)
 
     def _set_key(self, names: tuple[str, ...], span: Span) -> None:
@@ -397,6 +422,7 @@ class Definition:
             "declared_types": self.declared_types,
             "serials": self.serials,
             "named_types": self.named_types,
+            "value_texts": self.value_texts,
         }
 
     def finish(self) -> None:

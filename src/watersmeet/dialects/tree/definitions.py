@@ -80,10 +80,13 @@ class NamedType:
 
 @dataclass(frozen=True)
 class SerialClause:
-    """A column of type serial, or with GENERATED … AS IDENTITY; see the catalog's `Serial`."""
+    """A column of type serial, or with GENERATED … AS IDENTITY; see the catalog's `Serial`. name: that of its sequence
+    in SEQUENCE NAME.
+    """
 
     numbers: Numbering
     identity: Literal["", "always", "by default"] = ""
+    name: Name | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +117,8 @@ class CreateRelation(Create):
     is the encoding (json, csv, parquet). arrivals: the columns that are `AS PROCTIME()`. generated: the `AS expression`
     by column. declared: the DEFAULT by column. takes_columns: whether the columns of the schema precede the declared
     ones. format, message_parts: the fields of `catalog.Input` for a connector that reads messages. ranges, lengths:
-    the fields of the catalog. declared_types: its field `declared`.
+    the fields of the catalog. declared_types: its field `declared`. value_texts: the DEFAULT or generated value of
+    columns as written.
     """
 
     columns: Schema
@@ -132,6 +136,7 @@ class CreateRelation(Create):
     declared_types: Mapping[str, Declared] = field(default_factory=dict)
     named_types: Mapping[str, NamedType] = field(default_factory=dict)
     serials: Mapping[str, SerialClause] = field(default_factory=dict)
+    value_texts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +272,8 @@ class Emit:
 class CreateMaterializedView(CreateView):
     """`CREATE MATERIALIZED VIEW name [INTO stream] [(columns)] [WITH (options)] AS query [EMIT …]`.
 
-    into: the stream to which the view writes its rows. paused: whether the view begins paused.
+    into: the stream to which the view writes its rows. paused: whether the view begins paused. without_data: WITH NO
+    DATA.
     """
 
     makes: ClassVar[type[Relation]] = MaterializedView
@@ -275,6 +281,7 @@ class CreateMaterializedView(CreateView):
     emit: Emit | None = None
     into: Name | None = None
     paused: bool = False
+    without_data: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,7 +393,8 @@ class AddColumn(Alter):
 
     definition: the column as written. default: the value for existing rows, in the form of the catalog. declared: the
     expression of DEFAULT. range, digits, length, declared_type: the limits of its type, as in the catalog.
-    if_not_exists: whether the statement has no effect if the column exists. constraints: those of the column.
+    if_not_exists: whether the statement has no effect if the column exists. constraints: those of the column. serial:
+    for a column with numbers in sequence. named_type: a type that only the catalog knows.
     """
 
     column: Field
@@ -400,6 +408,8 @@ class AddColumn(Alter):
     declared_type: Declared | None = None
     if_not_exists: bool = False
     constraints: tuple[ConstraintClause, ...] = ()
+    serial: SerialClause | None = None
+    named_type: NamedType | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,10 +422,12 @@ class DropColumn(Alter):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterColumn(Alter):
-    """`… ALTER [COLUMN] column {[SET DATA] TYPE type | {SET | DROP} {DEFAULT | NOT NULL}}`.
+    """`… ALTER [COLUMN] column {[SET DATA] TYPE type | {SET | DROP} {DEFAULT | NOT NULL}}`, `… ADD GENERATED …`,
+    `… DROP IDENTITY [IF EXISTS]`.
 
     clause: the words of the change. type, declared_type: the new type, and type_text as written. declared: the
-    expression of SET DEFAULT, and default_text as written. nullable: for SET and DROP NOT NULL.
+    expression of SET DEFAULT, and default_text as written. nullable: for SET and DROP NOT NULL. serial, serial_text:
+    the numbers of ADD GENERATED, and the clause as written. if_identity: IF EXISTS.
     """
 
     column: Name
@@ -426,6 +438,9 @@ class AlterColumn(Alter):
     declared: exp.Expression | None = None
     default_text: str = ""
     nullable: bool | None = None
+    serial: SerialClause | None = None
+    serial_text: str = ""
+    if_identity: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import rows_of
+from watersmeet.server.catalog.definitions import qualified_default, qualified_expression, qualified_view
 from watersmeet.server.catalog.functions import definitions
 from watersmeet.server.catalog.queries import CatalogQuery, duckdb_sql, infer_types
 from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES
@@ -32,6 +33,8 @@ from watersmeet.server.catalog.tables import (
     TRUSTED_OID,
     Row,
     arrow_table,
+    functions_by_oid,
+    relation_oid,
     role_oid,
     rows_of_tables,
 )
@@ -46,6 +49,9 @@ from watersmeet.values.types import Field as SqlField
 from watersmeet.values.types import Schema, SqlType
 
 _MEMORY: Final = "256MB"
+
+#: The types of the parameters of `_Made.qualified` in DuckDB.
+_QUALIFIED: Final = ["VARCHAR", "UINTEGER", "VARCHAR"]
 
 #: The number of cached sets of tables: clients with different privileges have different ones.
 _MOST: Final = 8
@@ -86,6 +92,24 @@ class _Made:
     seen: Catalog | None = None
     rows: Mapping[tuple[str, str], list[Row]] | None = None
 
+    def qualified(self, what: str, oid: int | None, text: str | None) -> str | None:
+        """The text of a view, a DEFAULT or a CHECK of a relation, in which names have their schemas; or the statement
+        that created a function.
+        """
+        assert self.seen is not None
+        if what == "function":
+            functions = {oid: f.sql for oid, f in functions_by_oid(self.seen)}
+            return None if oid is None else functions.get(oid)
+        found = next((r for r in self.seen.shown if relation_oid(r) == oid), None)
+        if found is None or text is None:
+            return text
+        if what == "view":
+            return qualified_view(found, self.seen)
+        if what == "default":
+            return qualified_default(found, text, self.seen)
+        inner = text.removeprefix("CHECK (").removesuffix(")")
+        return f"CHECK ({qualified_expression(inner, found.dialect, self.seen)})"
+
 
 class CatalogTables:
     """The tables of a catalog in DuckDB, shared by all clients."""
@@ -106,6 +130,9 @@ class CatalogTables:
             made = self._made.get(key)
             if made is None:
                 made = self._made[key] = _Made(self._new())
+                made.connection.create_function(
+                    "qualified_", made.qualified, _QUALIFIED, "VARCHAR", null_handling="special"
+                )
                 if len(self._made) > _MOST:
                     _, oldest = self._made.popitem(last=False)
                     oldest.connection.close()
@@ -342,16 +369,17 @@ class CatalogAnswers:
     def _tell(self, connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         """Sets the data of this client that a query needs: variables, settings and activity."""
         client, session = self._client, self._client.session
-        path = list(session.path_in(session.catalog)) or ["public"]
+        path = list(session.path_in(session.catalog))
         values: dict[str, object] = {
             "database": client.database,
             "user": client.user if session.role is None else session.role.name,
             "login": client.user,
         }
-        values |= {"pid": client.process, "schema": path[0], "path": path, "trusted": session.user is None}
+        values |= {"pid": client.process, "schema": path[0] if path else None, "trusted": session.user is None}
         values["me"] = TRUSTED_OID if session.role is None else role_oid(session.role.name)
         for name, value in values.items():
             connection.execute(f"SET VARIABLE {name} = ?", [value])
+        connection.execute("SET VARIABLE path = CAST(? AS VARCHAR[])", [path])
         connection.execute("SET VARIABLE started = to_timestamp(?)", [time.time()])
         asked = sql.lower()
         if "current_setting" in asked:

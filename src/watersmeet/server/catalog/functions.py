@@ -51,24 +51,42 @@ _MACROS: Final = {
     "pg_opclass_is_visible(o)": "true",
     "pg_collation_is_visible(o)": "true",
     "pg_statistics_obj_is_visible(o)": "true",
+    "type_name(n, s, m)": (
+        "CASE WHEN s = 11 THEN sql_name(n, m) ELSE CASE WHEN list_contains(getvariable('path'), (SELECT n_.nspname "
+        "FROM pg_catalog_.pg_namespace n_ WHERE n_.oid = s)) THEN '' ELSE (SELECT quote_ident(n_.nspname) FROM "
+        "pg_catalog_.pg_namespace n_ WHERE n_.oid = s) || '.' END || quote_ident(n) END"
+    ),
     "format_type(o, m)": (
         "CASE WHEN o IS NULL THEN NULL WHEN o = 0 THEN '-' ELSE coalesce((SELECT CASE WHEN t_.typelem <> 0 AND "
-        "t_.typlen = -1 THEN (SELECT sql_name(e_.typname, m) FROM pg_catalog_.pg_type e_ WHERE e_.oid = t_.typelem) "
-        "|| '[]' ELSE sql_name(t_.typname, m) END FROM pg_catalog_.pg_type t_ WHERE t_.oid = o), '???') END"
+        "t_.typlen = -1 THEN (SELECT type_name(e_.typname, e_.typnamespace, m) FROM pg_catalog_.pg_type e_ WHERE "
+        "e_.oid = t_.typelem) || '[]' ELSE type_name(t_.typname, t_.typnamespace, m) END FROM pg_catalog_.pg_type t_ "
+        "WHERE t_.oid = o), '???') END"
     ),
-    "pg_get_expr(e, o, pretty := false)": "e",
+    "acldefault(c, o)": (
+        "CASE WHEN c = 'r' THEN [pg_get_userbyid(o) || '=arwd/' || pg_get_userbyid(o)] ELSE CAST([] AS VARCHAR[]) END"
+    ),
+    "pg_get_expr(e, o, pretty := false)": (
+        "CASE WHEN len(getvariable('path')) = 0 THEN qualified_('default', CAST(o AS UINTEGER), e) WHEN "
+        "list_contains(getvariable('path'), 'public') THEN replace(e, 'nextval(''public.', 'nextval(''') ELSE e END"
+    ),
     "pg_get_viewdef(o, pretty := false)": (
-        "(SELECT coalesce(v_.definition, m_.definition) FROM pg_catalog_.pg_class c_ JOIN "
+        "(SELECT CASE WHEN len(getvariable('path')) = 0 THEN qualified_('view', c_.oid, coalesce(v_.definition, "
+        "m_.definition)) ELSE coalesce(v_.definition, m_.definition) END FROM pg_catalog_.pg_class c_ JOIN "
         "pg_catalog_.pg_namespace n_ ON n_.oid = c_.relnamespace LEFT JOIN pg_catalog_.pg_views v_ ON "
         "v_.viewname = c_.relname AND v_.schemaname = n_.nspname LEFT JOIN pg_catalog_.pg_matviews m_ ON "
         "m_.matviewname = c_.relname AND m_.schemaname = n_.nspname WHERE c_.oid = CAST(o AS UINTEGER))"
     ),
     "pg_get_constraintdef(o, pretty := false)": (
-        "(SELECT k_.conbin FROM pg_catalog_.pg_constraint k_ WHERE k_.oid = CAST(o AS UINTEGER))"
+        "(SELECT CASE WHEN k_.contype = 'f' AND NOT pg_table_is_visible(k_.confrelid) THEN replace(k_.conbin, "
+        "' REFERENCES ', ' REFERENCES ' || (SELECT quote_ident(n_.nspname) FROM pg_catalog_.pg_class c_ JOIN "
+        "pg_catalog_.pg_namespace n_ ON n_.oid = c_.relnamespace WHERE c_.oid = k_.confrelid) || '.') WHEN k_.contype "
+        "= 'c' AND len(getvariable('path')) = 0 THEN qualified_('check', k_.conrelid, k_.conbin) ELSE k_.conbin END "
+        "FROM pg_catalog_.pg_constraint k_ WHERE k_.oid = CAST(o AS UINTEGER))"
     ),
     "pg_get_indexdef(o, n := 0, pretty := false)": (
         "(SELECT CASE WHEN n > 0 THEN quote_ident(index_column(i_.indrelid, i_.indkey[n])) ELSE 'CREATE ' || "
         "CASE WHEN i_.indisunique THEN 'UNIQUE ' ELSE '' END || 'INDEX ' || quote_ident(x_.relname) || ' ON ' || "
+        "(SELECT quote_ident(n_.nspname) FROM pg_catalog_.pg_namespace n_ WHERE n_.oid = y_.relnamespace) || '.' || "
         "quote_ident(y_.relname) || ' USING btree (' || (SELECT string_agg(quote_ident(a_.attname), ', ' ORDER "
         "BY list_position(i_.indkey, a_.attnum)) FROM pg_catalog_.pg_attribute a_ WHERE a_.attrelid = "
         "i_.indrelid AND list_contains(i_.indkey, a_.attnum)) || ')' END FROM pg_catalog_.pg_index i_ JOIN "
@@ -79,13 +97,16 @@ _MACROS: Final = {
         "(SELECT format_type(p_.prorettype, NULL) FROM pg_catalog_.pg_proc p_ WHERE p_.oid = o)"
     ),
     "pg_get_function_arguments(o)": (
-        "(SELECT coalesce(string_agg(format_type(x_.t, NULL), ', '), '') FROM (SELECT unnest(p_.proargtypes) AS "
-        "t FROM pg_catalog_.pg_proc p_ WHERE p_.oid = o) x_)"
+        "(SELECT coalesce(string_agg(CASE WHEN x_.n = '' THEN '' ELSE quote_ident(x_.n) || ' ' END || "
+        "format_type(x_.t, NULL), ', ' ORDER BY x_.i), '') FROM (SELECT unnest(p_.proargtypes) AS t, "
+        "unnest(p_.proargnames) AS n, unnest(range(len(p_.proargtypes))) AS i FROM pg_catalog_.pg_proc p_ WHERE p_.oid "
+        "= o) x_)"
     ),
     "pg_get_function_identity_arguments(o)": "pg_get_function_arguments(o)",
-    "pg_get_functiondef(o)": "(SELECT p_.prosrc FROM pg_catalog_.pg_proc p_ WHERE p_.oid = o)",
+    "pg_get_functiondef(o)": "qualified_('function', CAST(o AS UINTEGER), '')",
     "pg_get_function_sqlbody(o)": "CAST(NULL AS VARCHAR)",
     "pg_partition_ancestors(o)": "unnest(CAST([] AS UINTEGER[]))",
+    "pg_options_to_table(o)": "unnest(CAST([] AS VARCHAR[]))",
     "pg_get_partkeydef(o)": "CAST(NULL AS VARCHAR)",
     "pg_get_ruledef(o, pretty := false)": "CAST(NULL AS VARCHAR)",
     "pg_get_triggerdef(o, pretty := false)": "CAST(NULL AS VARCHAR)",
@@ -153,7 +174,7 @@ _MACROS: Final = {
         "pg_catalog_.pg_namespace n_ ON n_.oid = c_.relnamespace WHERE c_.oid = o)"
     ),
     "regtype_text(o)": "format_type(o, NULL)",
-    "regproc_text(o)": "CAST(o AS VARCHAR)",
+    "regproc_text(o)": "CASE WHEN o = 0 THEN '-' ELSE CAST(o AS VARCHAR) END",
     "regnamespace_text(o)": "(SELECT n_.nspname FROM pg_catalog_.pg_namespace n_ WHERE n_.oid = o)",
     "regrole_text(o)": "pg_get_userbyid(o)",
     "current_setting(n, missing := false)": (
@@ -208,8 +229,9 @@ _SQL_NAMES: Final = {
 
 #: Macros that other macros call.
 _FIRST: Final = (
-    "quote_ident", "index_column", "bare", "inside", "pg_get_userbyid", "format_type", "pg_get_function_arguments",
-    "to_regclass", "role_id", "relation_id", "col_description", "wants", "level_of", "may", "is_member",
+    "quote_ident", "index_column", "bare", "inside", "pg_get_userbyid", "type_name", "format_type",
+    "pg_get_function_arguments", "to_regclass", "pg_table_is_visible", "role_id", "relation_id", "col_description",
+    "wants", "level_of", "may", "is_member",
 )  # fmt: skip
 
 #: Functions of PostgreSQL that make a query without FROM a query of the catalog.
@@ -264,7 +286,7 @@ def _rank(head: str) -> int:
 #: Functions that DuckDB and PostgreSQL have in common. DuckDB's other functions may read files, or the state of this
 #: process.
 _OF_BOTH: Final = frozenset({
-    "age", "array_length", "array_ndims", "array_position", "array_prepend", "array_append", "array_cat",
+    "age", "array_agg", "array_length", "array_ndims", "array_position", "array_prepend", "array_append", "array_cat",
     "array_to_string", "bit_length", "bool_and", "bool_or", "btrim", "cardinality", "ceiling", "char_length", "chr",
     "clock_timestamp", "concat", "concat_ws", "date_part", "decode", "encode", "every", "generate_series",
     "generate_subscripts", "initcap", "json_agg", "json_array_length", "json_build_array", "json_object",

@@ -18,7 +18,7 @@ from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Parameters, span_of
 from watersmeet.errors import Error, error
 from watersmeet.server.catalog.functions import CALLED, CALLED_IN_FROM, SESSION_FUNCTIONS, is_catalog_table
-from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES
+from watersmeet.server.catalog.shapes import NUMBERS, OF_CLIENTS, SHAPES
 from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, SqlType
 
 _SCHEMAS: Final = {"pg_catalog": "pg_catalog_", "information_schema": "information_schema_"}
@@ -136,7 +136,7 @@ def _parameter_type(kind: exp.DataType) -> SqlType:
 
 def _is_of_catalog(tree: exp.Query, is_relation: Callable[[str], bool]) -> bool:
     tables = [t for t in tree.find_all(exp.Table) if isinstance(t.this, exp.Identifier)]
-    own = [t for t in tables if _cte_of(t) is None]
+    own = [t for t in tables if cte_of(t) is None]
     if not own:
         return _asks_session(tree)
     return all(
@@ -146,7 +146,7 @@ def _is_of_catalog(tree: exp.Query, is_relation: Callable[[str], bool]) -> bool:
     )
 
 
-def _cte_of(table: exp.Table) -> exp.CTE | None:
+def cte_of(table: exp.Table) -> exp.CTE | None:
     """The WITH query that a name refers to: the innermost one defined before it, or around it with RECURSIVE."""
     if table.db:
         return None
@@ -166,7 +166,7 @@ def _cte_of(table: exp.Table) -> exp.CTE | None:
 
 def _name_ctes(tree: exp.Expression) -> None:
     """Gives WITH queries unique names, so that their names can't refer to other objects in DuckDB."""
-    meant = [(table, cte) for table in tree.find_all(exp.Table) if (cte := _cte_of(table)) is not None]
+    meant = [(table, cte) for table in tree.find_all(exp.Table) if (cte := cte_of(table)) is not None]
     names = {id(cte): exp.to_identifier(f"{_CTE}{i}") for i, cte in enumerate(tree.find_all(exp.CTE))}
     for table, cte in meant:
         if not table.alias:
@@ -200,6 +200,7 @@ def duckdb_sql(tree: exp.Expression, text: str) -> str:
     """The query as DuckDB SQL over the catalog's tables. Raises UNDEFINED_RELATION for a missing one."""
     tree = tree.copy()
     _name_ctes(tree)
+    _number_tables(tree)
     for select in list(tree.find_all(exp.Select)):
         _name_items(select)
     for comparison in list(tree.find_all(exp.NEQ)):
@@ -213,6 +214,29 @@ def duckdb_sql(tree: exp.Expression, text: str) -> str:
         else:
             node.replace(made)
     return str(tree.sql(dialect="duckdb"))
+
+
+def _number_tables(tree: exp.Expression) -> None:
+    """Replaces `tableoid`, a hidden column of PostgreSQL's tables, by the oid of its table."""
+    for column in list(tree.find_all(exp.Column)):
+        if column.name.lower() != "tableoid":
+            continue
+        select: exp.Expression | None = column
+        while (select := select.find_ancestor(exp.Select)) is not None:
+            table = _table_called(select, column.table)
+            if table is None:
+                continue
+            number = exp.cast(exp.Literal.number(NUMBERS.get(table.name.lower(), 0)), "UINTEGER", dialect="duckdb")
+            named = isinstance(column.parent, exp.Select)
+            column.replace(exp.alias_(number, column.name, quoted=True) if named else number)
+            break
+
+
+def _table_called(select: exp.Select, name: str) -> exp.Table | None:
+    """A table in FROM by its name or alias; without a name, the first one."""
+    sources = [select.args.get("from_") or select.args.get("from"), *(select.args.get("joins") or ())]
+    tables = [s.this for s in sources if s is not None and isinstance(s.this, exp.Table)]
+    return next((t for t in tables if not name or t.alias_or_name == name), None)
 
 
 def _compare_with_all(comparison: exp.NEQ) -> None:
@@ -273,13 +297,17 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         raise _undefined(node.sql_name(), text)
     if isinstance(node, exp.Table) and (one := _VALUES_IN_FROM.get(_called(node.this))) is not None:
         return _selected(node, one)
-    if isinstance(node, exp.Table) and _called(node.this) == "pg_partition_ancestors":
-        return _no_ancestors(node)
+    if isinstance(node, exp.Table) and (empty := _EMPTY_IN_FROM.get(_called(node.this))) is not None:
+        return exp.Subquery(this=exp.select(*empty, dialect="duckdb").where("false"), alias=node.args.get("alias"))
     if isinstance(node, exp.Table):  # a function in FROM; its alias is also the name of its column
         if isinstance(node.this, exp.Anonymous) and str(node.this.this).lower() not in CALLED_IN_FROM:
             raise _undefined(str(node.this.this), text)
         node.set("db", None)
         return _selected(node, node.alias) if isinstance(node.this, _SELECTED) and node.alias else _with_column(node)
+    if isinstance(node, exp.Bracket) and isinstance(node.this, exp.Column) and node.this.name.lower() == "typname":
+        # The bytes of a name are numbered from 0, and sqlglot subtracts 1.
+        start = exp.Add(this=exp.Paren(this=node.expressions[0].copy()), expression=exp.Literal.number(2))
+        return exp.Substring(this=node.this, start=start, length=exp.Literal.number(1))
     if isinstance(node, exp.Unnest):
         return _zipped(node) if len(node.expressions) > 1 else _with_column(node)
     if isinstance(node, exp.Column):
@@ -315,6 +343,11 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
 
 #: Functions in FROM whose arguments may be queries in PostgreSQL, but not in DuckDB.
 _SELECTED: Final = (exp.ExplodingGenerateSeries, exp.StringToArray)
+#: Functions in FROM without rows, as nothing is partitioned and no object has options, with their columns.
+_EMPTY_IN_FROM: Final = {
+    "pg_partition_ancestors": ("CAST(NULL AS UINTEGER) AS relid", "CAST(NULL AS BIGINT) AS depth"),
+    "pg_options_to_table": ("CAST(NULL AS VARCHAR) AS option_name", "CAST(NULL AS VARCHAR) AS option_value"),
+}
 #: Functions of one value by their name in DuckDB, with their column in FROM.
 _VALUES_IN_FROM: Final = {
     "current_version": "version",
@@ -323,12 +356,6 @@ _VALUES_IN_FROM: Final = {
     "pg_current_user": "current_user",
     "pg_session_user": "session_user",
 }
-
-
-def _no_ancestors(node: exp.Table) -> exp.Expression:
-    """The partitioned tables above a table: none."""
-    rows = exp.select("CAST(NULL AS UINTEGER) AS relid", "CAST(NULL AS BIGINT) AS depth", dialect="duckdb")
-    return exp.Subquery(this=rows.where("false"), alias=node.args.get("alias"))
 
 
 def _selected(node: exp.Table, name: str) -> exp.Expression:

@@ -14,13 +14,18 @@ OF_CLIENTS: Final = ("pg_settings", "pg_stat_activity")
 
 #: The oids of the system tables that clients name: `'pg_class'::regclass`.
 NUMBERS: Final[dict[str, int]] = {
-    "pg_am": 2601, "pg_attrdef": 2604, "pg_attribute": 1249, "pg_auth_members": 1261, "pg_cast": 2605, "pg_class": 1259,
-    "pg_collation": 3456, "pg_constraint": 2606, "pg_database": 1262, "pg_depend": 2608, "pg_description": 2609,
-    "pg_enum": 3501, "pg_event_trigger": 3466, "pg_extension": 3079, "pg_foreign_data_wrapper": 2328,
-    "pg_foreign_server": 1417, "pg_foreign_table": 3118, "pg_index": 2610, "pg_inherits": 2611, "pg_language": 2612,
-    "pg_namespace": 2615, "pg_opclass": 2616, "pg_operator": 2617, "pg_policy": 3256, "pg_proc": 1255,
-    "pg_publication": 6104, "pg_range": 3541, "pg_rewrite": 2618, "pg_sequence": 2224, "pg_shdescription": 2396,
-    "pg_statistic_ext": 3381, "pg_tablespace": 1213, "pg_trigger": 2620, "pg_type": 1247,
+    "pg_am": 2601, "pg_amop": 2602, "pg_amproc": 2603, "pg_attrdef": 2604, "pg_attribute": 1249,
+    "pg_auth_members": 1261, "pg_cast": 2605, "pg_class": 1259, "pg_collation": 3456, "pg_constraint": 2606,
+    "pg_conversion": 2607, "pg_database": 1262, "pg_db_role_setting": 2964, "pg_default_acl": 826, "pg_depend": 2608,
+    "pg_description": 2609, "pg_enum": 3501, "pg_event_trigger": 3466, "pg_extension": 3079,
+    "pg_foreign_data_wrapper": 2328, "pg_foreign_server": 1417, "pg_foreign_table": 3118, "pg_index": 2610,
+    "pg_inherits": 2611, "pg_init_privs": 3394, "pg_language": 2612, "pg_largeobject_metadata": 2995,
+    "pg_namespace": 2615, "pg_opclass": 2616, "pg_operator": 2617, "pg_opfamily": 2753, "pg_partitioned_table": 3350,
+    "pg_policy": 3256, "pg_proc": 1255, "pg_publication": 6104, "pg_publication_namespace": 6237,
+    "pg_publication_rel": 6106, "pg_range": 3541, "pg_rewrite": 2618, "pg_seclabel": 3596, "pg_sequence": 2224,
+    "pg_shdescription": 2396, "pg_statistic_ext": 3381, "pg_subscription": 6100, "pg_tablespace": 1213,
+    "pg_transform": 3576, "pg_trigger": 2620, "pg_ts_config": 3602, "pg_ts_dict": 3600, "pg_ts_parser": 3601,
+    "pg_ts_template": 3764, "pg_type": 1247, "pg_user_mapping": 1418,
 }  # fmt: skip
 
 _ARROW: Final[dict[str, pa.DataType]] = {
@@ -40,6 +45,8 @@ _ARROW: Final[dict[str, pa.DataType]] = {
 #: For each table, its columns as `name:type=default`. The type is text if none is given. Most defaults are constants.
 _PG: Final[dict[str, str]] = {
     "pg_am": "oid:oid amname amhandler:oid amtype",
+    "pg_amop": "oid:oid amopfamily:oid",
+    "pg_amproc": "oid:oid amprocfamily:oid",
     "pg_attrdef": "oid:oid adrelid:oid adnum:int2 adbin",
     "pg_attribute": "attrelid:oid attname atttypid:oid attlen:int2 attnum:int2 attcacheoff:int4=-1 atttypmod:int4 "
     "attndims:int2 attbyval:bool attalign=i attstorage attcompression= attnotnull:bool atthasdef:bool=f "
@@ -54,12 +61,13 @@ _PG: Final[dict[str, str]] = {
     "relhasrules:bool=f relhastriggers:bool=f relhassubclass:bool=f relrowsecurity:bool=f relforcerowsecurity:bool=f "
     "relispopulated:bool=t relreplident=d relispartition:bool=f relrewrite:oid=0 relfrozenxid:oid=0 relminmxid:oid=0 "
     "relacl:text[] reloptions:text[] relpartbound",
-    "pg_collation": "oid:oid collname collnamespace:oid collowner:oid collprovider collisdeterministic:bool "
+    "pg_collation": "oid:oid collname collnamespace:oid collowner:oid=10 collprovider collisdeterministic:bool "
     "collencoding:int4 collcollate collctype colliculocale collicurules collversion",
     "pg_constraint": "oid:oid conname connamespace:oid contype=p condeferrable:bool=f condeferred:bool=f "
     "convalidated:bool=t conrelid:oid contypid:oid=0 conindid:oid conparentid:oid=0 confrelid:oid=0 confupdtype "
     "confdeltype confmatchtype conislocal:bool=t coninhcount:int2=0 connoinherit:bool=t conkey:int2[] confkey:int2[] "
     "conpfeqop:oid[] conppeqop:oid[] conffeqop:oid[] confdelsetcols:int2[] conexclop:oid[] conbin",
+    "pg_conversion": "oid:oid conname connamespace:oid conowner:oid",
     "pg_database": "oid:oid=5 datname datdba:oid=10 encoding:int4=6 datlocprovider=c datistemplate:bool=f "
     "datallowconn:bool=t datconnlimit:int4=-1 datfrozenxid:oid datminmxid:oid dattablespace:oid=1663 datcollate=C "
     "datctype=C daticulocale daticurules datcollversion datacl:text[]",
@@ -80,21 +88,26 @@ _PG: Final[dict[str, str]] = {
     "indnullsnotdistinct:bool=f indisprimary:bool=f indisexclusion:bool=f indimmediate:bool=t indisclustered:bool=f "
     "indisvalid:bool=t indcheckxmin:bool=f indisready:bool=t indislive:bool=t indisreplident:bool=f indkey:int2[] "
     "indcollation:oid[] indclass:oid[] indoption:int2[] indexprs indpred",
+    "pg_init_privs": "objoid:oid classoid:oid objsubid:int4 privtype initprivs:text[]",
     "pg_inherits": "inhrelid:oid inhparent:oid inhseqno:int4 inhdetachpending:bool",
     "pg_language": "oid:oid lanname lanowner:oid=10 lanispl:bool lanpltrusted:bool lanplcallfoid:oid laninline:oid "
     "lanvalidator:oid lanacl:text[]",
+    "pg_largeobject_metadata": "oid:oid lomowner:oid lomacl:text[]",
     "pg_locks": "locktype database:oid relation:oid pid:int4 mode granted:bool",
     "pg_matviews": "schemaname matviewname matviewowner=watersmeet tablespace hasindexes:bool=f ispopulated:bool "
     "definition",
     "pg_namespace": "oid:oid nspname nspowner:oid=10 nspacl:text[]",
     "pg_opclass": "oid:oid opcmethod:oid opcname opcnamespace:oid opcowner:oid opcfamily:oid opcintype:oid "
     "opcdefault:bool opckeytype:oid",
-    "pg_operator": "oid:oid oprname oprnamespace:oid oprowner:oid oprkind oprleft:oid oprright:oid oprresult:oid",
-    "pg_partitioned_table": "partrelid:oid partstrat partnatts:int2 partdefid:oid partattrs:int2[] partexprs",
+    "pg_operator": "oid:oid oprname oprnamespace:oid oprowner:oid oprkind oprleft:oid oprright:oid oprresult:oid "
+    "oprcode:oid",
+    "pg_opfamily": "oid:oid opfmethod:oid opfname opfnamespace:oid opfowner:oid",
+    "pg_partitioned_table": "partrelid:oid partstrat partnatts:int2 partdefid:oid partattrs:int2[] partexprs "
+    "partclass:oid[]",
     "pg_policies": "schemaname tablename policyname permissive roles:text[] cmd qual with_check",
     "pg_policy": "oid:oid polname polrelid:oid polcmd polpermissive:bool polroles:oid[] polqual polwithcheck",
-    "pg_proc": "oid:oid proname pronamespace:oid proowner:oid=10 prolang:oid=14 procost:float4 prorows:float4 "
-    "provariadic:oid prosupport:oid prokind=f prosecdef:bool=f proleakproof:bool proisstrict:bool proretset:bool=f "
+    "pg_proc": "oid:oid proname pronamespace:oid proowner:oid=10 prolang:oid=14 procost:float4=100 prorows:float4=0 "
+    "provariadic:oid prosupport=- prokind=f prosecdef:bool=f proleakproof:bool proisstrict:bool proretset:bool=f "
     "provolatile=i proparallel=s pronargs:int2 pronargdefaults:int2 prorettype:oid proargtypes:oid[] "
     "proallargtypes:oid[] proargmodes:text[] proargnames:text[] proargdefaults protrftypes:oid[] prosrc probin "
     "prosqlbody proconfig:text[] proacl:text[]",
@@ -108,11 +121,13 @@ _PG: Final[dict[str, str]] = {
     "pg_roles": "rolname rolsuper:bool rolinherit:bool=t rolcreaterole:bool rolcreatedb:bool=f rolcanlogin:bool "
     "rolreplication:bool=f rolconnlimit:int4 rolpassword=******** rolvaliduntil:time rolbypassrls:bool "
     "rolconfig:text[] oid:oid",
+    "pg_seclabels": "objoid:oid classoid:oid objsubid:int4 objtype objnamespace:oid objname provider label",
     "pg_sequence": "seqrelid:oid seqtypid:oid seqstart:int8 seqincrement:int8 seqmax:int8 seqmin:int8 seqcache:int8 "
     "seqcycle:bool",
     "pg_settings": "name setting unit category short_desc extra_desc context vartype source min_val max_val "
     "enumvals:text[] boot_val reset_val sourcefile sourceline:int4 pending_restart:bool",
     "pg_shdescription": "objoid:oid classoid:oid description",
+    "pg_shseclabel": "objoid:oid classoid:oid provider label",
     "pg_stat_activity": "datid:oid datname pid:int4 leader_pid:int4 usesysid:oid usename application_name "
     "client_addr client_hostname client_port:int4 backend_start:time xact_start:time query_start:time "
     "state_change:time wait_event_type wait_event state backend_xid:oid backend_xmin:oid query_id:int8 query "
@@ -123,13 +138,20 @@ _PG: Final[dict[str, str]] = {
     "idx_blks_hit:int8",
     "pg_statistic_ext": "oid:oid stxrelid:oid stxname stxnamespace:oid stxowner:oid stxstattarget:int4 "
     "stxkeys:int2[] stxkind:text[] stxexprs",
-    "pg_subscription": "oid:oid subdbid:oid subname subowner:oid subenabled:bool",
+    "pg_subscription": "oid:oid subdbid:oid subname subowner:oid subenabled:bool subconninfo subslotname subsynccommit "
+    "subpublications:text[] subbinary:bool substream:bool subtwophasestate subdisableonerr:bool",
     "pg_tables": "schemaname tablename tableowner=watersmeet tablespace hasindexes:bool hasrules:bool=f "
     "hastriggers:bool=f rowsecurity:bool=f",
     "pg_tablespace": "oid:oid spcname spcowner:oid=10 spcacl:text[] spcoptions:text[]",
+    "pg_transform": "oid:oid trftype:oid trflang:oid trffromsql:oid trftosql:oid",
     "pg_trigger": "oid:oid tgrelid:oid tgparentid:oid tgname tgfoid:oid tgtype:int2 tgenabled tgisinternal:bool "
     "tgconstrrelid:oid tgconstrindid:oid tgconstraint:oid tgdeferrable:bool tginitdeferred:bool tgnargs:int2 "
     "tgattr:int2[] tgargs tgqual tgoldtable tgnewtable",
+    "pg_ts_config": "oid:oid cfgname cfgnamespace:oid cfgowner:oid cfgparser:oid",
+    "pg_ts_dict": "oid:oid dictname dictnamespace:oid dictowner:oid dicttemplate:oid dictinitoption",
+    "pg_ts_parser": "oid:oid prsname prsnamespace:oid prsstart:oid prstoken:oid prsend:oid prsheadline:oid "
+    "prslextype:oid",
+    "pg_ts_template": "oid:oid tmplname tmplnamespace:oid tmplinit:oid tmpllexize:oid",
     "pg_type": "oid:oid typname typnamespace:oid=11 typowner:oid=10 typlen:int2 typbyval:bool typtype typcategory "
     "typispreferred:bool typisdefined:bool=t typdelim=, typrelid:oid=0 typsubscript:oid=0 typelem:oid typarray:oid "
     "typinput typoutput typreceive typsend typmodin:oid=0 typmodout:oid=0 typanalyze:oid=0 typalign typstorage "
@@ -138,6 +160,7 @@ _PG: Final[dict[str, str]] = {
     "pg_user": "usename usesysid:oid usecreatedb:bool=f usesuper:bool userepl:bool=f usebypassrls:bool "
     "passwd=******** valuntil:time useconfig:text[]",
     "pg_user_mapping": "oid:oid umuser:oid umserver:oid umoptions:text[]",
+    "pg_user_mappings": "umid:oid srvid:oid srvname umuser:oid usename umoptions:text[]",
     "pg_views": "schemaname viewname viewowner=watersmeet definition",
     "pg_indexes": "schemaname tablename indexname tablespace indexdef",
     "pg_sequences": "schemaname sequencename sequenceowner=watersmeet data_type start_value:int8 min_value:int8 "

@@ -6,15 +6,12 @@ empty.
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain
 from typing import Final
 
 import pyarrow as pa
-from sqlglot.tokens import TokenType
 
 from watersmeet.catalog import (
     COMMON_SCHEMA,
@@ -36,8 +33,7 @@ from watersmeet.catalog import (
     View,
 )
 from watersmeet.catalog.roles import ADMIN, FIXED, OWNER, PUBLIC, Rights, all_of, rights_of
-from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.script import tokenize
+from watersmeet.server.catalog.definitions import default_text, quoted, view_query, written_values
 from watersmeet.server.catalog.shapes import DEFAULTS, NUMBERS, SHAPES
 from watersmeet.server.oids import DECLARED, TYPES, declared_type, modifier_of, oid_of
 from watersmeet.values.declaredtypes import Declared
@@ -50,18 +46,26 @@ OWNER_OID: Final = 10
 #: The oid of the user of a trusted client whose name is not a role.
 TRUSTED_OID: Final = 9
 _FIRST_FIXED: Final = 11
+#: The server of foreign tables, which are sources and external tables, and its wrapper. There are no other ones.
+_SERVER_OID, _WRAPPER_OID = 1 << 28, 1 << 28 | 1
+#: The role that owns the default schema in PostgreSQL, and that schema's owner and rights.
+_COMMON_OWNER: Final = "pg_database_owner", 6171
+_OF_COMMON: Final = {
+    "nspowner": _COMMON_OWNER[1],
+    "nspacl": [f"{_COMMON_OWNER[0]}=UC/{_COMMON_OWNER[0]}", f"=U/{_COMMON_OWNER[0]}"],
+}
 _FIRST_RELATION: Final = 16_384
 #: The number of oids reserved for a relation: for itself, its row type, its key's index, its key's constraint, and its
 #: rule.
 _NUMBERS_OF_ONE: Final = 8
-#: The number of cached queries of views; each change of the catalog fills all tables again.
-_MOST_VIEWS: Final = 10_000
 
 #: Types whose functions have no underscore in their names: `varcharin`, but `date_in`.
 _JOINED: Final = (
     "bool", "bytea", "char", "name", "text", "oid", "bpchar", "varchar", "regclass", "regtype", "int2vector",
     "oidvector", "unknown",
 )  # fmt: skip
+#: The oids of types of text.
+_TEXTS: Final = (18, 19, 25, 1042, 1043)
 _KIND_NAMES: Final = {"r": "BASE TABLE", "f": "FOREIGN", "v": "VIEW", "m": "MATERIALIZED VIEW"}
 #: The names of types in information_schema.
 _DATA_TYPES: Final = {
@@ -71,7 +75,6 @@ _DATA_TYPES: Final = {
 }  # fmt: skip
 _ACTIONS: Final = {"no action": "a", "restrict": "r", "cascade": "c", "set null": "n", "set default": "d"}
 _LETTERS: Final = {"INSERT": "a", "SELECT": "r", "UPDATE": "w", "DELETE": "d"}
-_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
 #: Tables of the functions about privileges, with inherited ones: the level of the fixed role of each role, its direct
 #: privileges, and the roles of which it is a member.
@@ -147,26 +150,32 @@ def _rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
     known = [n for n in catalog.schemas if catalog.granted is None or n in granted_in]
     schemas = {COMMON_SCHEMA: COMMON_OID, **{name: schema_oid(name) for name in known}}
     for name, oid in {**schemas, "pg_catalog": PG_CATALOG, "information_schema": INFORMATION_SCHEMA}.items():
-        yield ("pg_catalog", "pg_namespace"), {"oid": oid, "nspname": name}
+        yield ("pg_catalog", "pg_namespace"), {"oid": oid, "nspname": name, **(_OF_COMMON if oid == COMMON_OID else {})}
         yield ("information_schema", "schemata"), {"schema_name": name}
+    own = {"objoid": COMMON_OID, "classoid": NUMBERS["pg_namespace"], "objsubid": 0}
+    yield ("pg_catalog", "pg_description"), {**own, "description": "standard public schema"}
     yield from _types()
     yield ("pg_catalog", "pg_database"), {}
     yield ("pg_catalog", "pg_am"), {"oid": 2, "amname": "heap", "amtype": "t"}
     yield ("pg_catalog", "pg_am"), {"oid": 403, "amname": "btree", "amtype": "i"}
-    yield ("pg_catalog", "pg_language"), {"oid": 14, "lanname": "sql"}
     yield ("pg_catalog", "pg_tablespace"), {"oid": 1663, "spcname": "pg_default"}
     zone = {"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False}
     yield ("pg_catalog", "pg_timezone_names"), zone
     yield ("pg_catalog", "pg_collation"), {"oid": 100, "collname": "default", "collnamespace": PG_CATALOG}
-    functions = sorted((f for f in catalog.functions.values() if not f.dropped), key=lambda f: f.id)
-    for number, function in enumerate(functions):
-        yield ("pg_catalog", "pg_proc"), _function(number, function)
+    yield from _functions(catalog)
+    if any(kind_of(r) == "f" and not r.hidden for r in catalog.shown):
+        own = {"oid": _WRAPPER_OID, "fdwname": "watersmeet", "fdwowner": OWNER_OID, "fdwhandler": 0, "fdwvalidator": 0}
+        yield ("pg_catalog", "pg_foreign_data_wrapper"), own
+        own = {"oid": _SERVER_OID, "srvname": "watersmeet", "srvowner": OWNER_OID, "srvfdw": _WRAPPER_OID}
+        yield ("pg_catalog", "pg_foreign_server"), own
     with_triggers = _with_triggers(catalog)
+    with_indexes = {i for r in catalog.relations.values() if isinstance(r, Index) for i in r.depends_on}
     for relation in catalog.shown:
         if isinstance(relation, EnumType) and not relation.hidden:
             yield from _enum(relation)
         if not relation.hidden and kind_of(relation) is not None:
-            yield from _relation(relation, catalog, roles, has_triggers=relation.id in with_triggers)
+            has = {"relhastriggers": relation.id in with_triggers, "relhasindex": relation.id in with_indexes}
+            yield from _relation(relation, catalog, roles, {name: True for name, holds in has.items() if holds})
 
 
 def _with_triggers(catalog: Catalog) -> set[str]:
@@ -199,7 +208,7 @@ def _type(oid: int, name: str, length: int, category: str, *, array: int = 0, el
         **{f"typ{use}": f"{stem}{end}" for use, end in _TYPE_FUNCTIONS.items()},
         "typalign": "d" if length == 8 else "i",
         "typstorage": "x" if length < 0 else "p",
-        "typcollation": 100 if category == "S" else 0,
+        "typcollation": 100 if category == "S" or element in _TEXTS else 0,
     }
 
 
@@ -218,26 +227,44 @@ def _enum(enum: EnumType) -> _Rows:
 _TYPE_FUNCTIONS: Final = {"input": "in", "output": "out", "receive": "recv", "send": "send"}
 
 
-def _function(number: int, function: SqlFunction) -> dict[str, object]:
+def functions_by_oid(catalog: Catalog) -> Iterator[tuple[int, SqlFunction]]:
+    """The functions that can be called, with their oids."""
+    functions = sorted((f for f in catalog.functions.values() if not f.dropped), key=lambda f: f.id)
+    return ((1 << 29 | number, function) for number, function in enumerate(functions))
+
+
+def _functions(catalog: Catalog) -> _Rows:
+    """The rows for functions and their languages."""
+    languages = {"sql": 14}
+    for oid, function in functions_by_oid(catalog):
+        languages.setdefault(function.language, 15 + len(languages))
+        yield ("pg_catalog", "pg_proc"), {**_function(oid, function), "prolang": languages[function.language]}
+    for name, number in languages.items():
+        yield ("pg_catalog", "pg_language"), {"oid": number, "lanname": name, "lanispl": False}
+
+
+def _function(oid: int, function: SqlFunction) -> dict[str, object]:
     return {
-        "oid": 1 << 29 | number,
+        "oid": oid,
         "proname": function.name,
         "pronamespace": schema_oid(function.schema),
         "pronargs": len(function.parameters),
         "prorettype": oid_of(function.returns),
         "proargtypes": [oid_of(p.type) for p in function.parameters],
         "proargnames": [p.name for p in function.parameters],
-        "prosrc": function.sql,
+        "prosrc": function.body,
     }
 
 
-def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], *, has_triggers: bool) -> _Rows:
+def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], has: Mapping[str, bool]) -> _Rows:
     kind, oid, schema = kind_of(relation) or "r", relation_oid(relation), relation.schema
     columns = [c for c in relation.columns if c.name not in relation.unlisted]
     key = [i for i, c in enumerate(columns, 1) if c.name in relation.primary_key] if kind in "rm" else []
     row = _class(oid, relation.name, schema, kind, len(columns), bool(key or relation.uniques))
-    row |= {"relchecks": len(relation.checks), "relhastriggers": has_triggers}
+    row |= {"relchecks": len(relation.checks), **has}
     yield ("pg_catalog", "pg_class"), {**row, "relacl": _acl(relation.id, roles)}
+    own = {"classid": NUMBERS["pg_class"], "objid": oid, "objsubid": 0, "refclassid": NUMBERS["pg_namespace"]}
+    yield ("pg_catalog", "pg_depend"), {**own, "refobjid": schema_oid(schema), "refobjsubid": 0, "deptype": "n"}
     for place, name in enumerate(["", *(c.name for c in columns)]):
         text = relation.comments.get(name) if place else relation.comment
         if text:
@@ -259,17 +286,28 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], *, ha
         row = _attribute(oid, number, column, relation.declared.get(column.name))
         enum = relation_named(column.type.leaf.enum, catalog) if column.type.leaf.enum else None
         if enum is not None:
-            row["atttypid"] = relation_oid(enum, int(column.type.element is not None))
-        default = _default(relation, column, catalog)
+            row |= {"atttypid": relation_oid(enum, int(column.type.element is not None)), "attcollation": 0}
+            row |= {} if column.type.element is not None else {"attlen": 4, "attbyval": True, "attstorage": "p"}
+        default = default_text(relation, column, catalog, qualified=True)
+        if column.name in relation.generated:
+            default = written_values(relation.sql, relation.dialect).get(column.name)
         serial = relation.serials.get(column.name)
         identity = "" if serial is None or not serial.identity else "a" if serial.identity == "always" else "d"
-        yield ("pg_catalog", "pg_attribute"), {**row, "atthasdef": default is not None, "attidentity": identity}
+        yield (
+            ("pg_catalog", "pg_attribute"),
+            {
+                **row,
+                "atthasdef": default is not None,
+                "attidentity": identity,
+                "attgenerated": "s" if column.name in relation.always_generated else "",
+            },
+        )
         if default is not None:
-            yield (
-                ("pg_catalog", "pg_attrdef"),
-                {"oid": oid << 8 | number, "adrelid": oid, "adnum": number, "adbin": default},
-            )
+            row = {"oid": oid << 8 | number, "adrelid": oid, "adnum": number, "adbin": default}
+            yield ("pg_catalog", "pg_attrdef"), row
+            yield from _depends_of_default(oid, number, None if serial is None else catalog.relations[serial.sequence])
         shown = _column(relation, number, column, catalog, updatable=kind == "r")
+        default = default_text(relation, column, catalog, qualified=False)
         yield ("information_schema", "columns"), {**shown, "column_default": default}
     own = {"table_schema": schema, "table_name": relation.name}
     yield from _granted(relation.id, own, roles)
@@ -279,7 +317,7 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], *, ha
         {**own, "table_type": _KIND_NAMES[kind], "is_insertable_into": insertable},
     )
     knows = kind in "vm" and catalog.knows([relation.id])
-    definition = _query(relation.view_text, relation.dialect) if knows else None
+    definition = view_query(relation.view_text, relation.dialect) if knows else None
     if kind == "r":
         row = {"schemaname": schema, "tablename": relation.name, "hasindexes": bool(key)}
         yield ("pg_catalog", "pg_tables"), row
@@ -293,21 +331,12 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], *, ha
         yield ("pg_catalog", "pg_matviews"), {**row, "definition": definition}
     if kind in "vm":
         yield from _rule(relation, catalog)
+    if kind == "f":
+        yield ("pg_catalog", "pg_foreign_table"), {"ftrelid": oid, "ftserver": _SERVER_OID}
     if key:
         yield from _key(relation, columns, key)
     if kind == "r":
         yield from _constraints(relation, columns, catalog)
-
-
-@lru_cache(_MOST_VIEWS)
-def _query(sql: str, dialect: str) -> str:
-    """The query of a statement that creates a view, with a semicolon, as PostgreSQL shows it."""
-    depth = 0
-    for token in tokenize(sql, language_named(dialect)):
-        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-        if token.token_type == TokenType.ALIAS and not depth:
-            return f"{sql[token.end + 1 :].strip().removesuffix(';')};"
-    return sql
 
 
 def _rule(relation: Relation, catalog: Catalog) -> _Rows:
@@ -355,29 +384,18 @@ def _attribute(oid: int, number: int, column: Field, declared: Declared | None) 
     }
 
 
+def _depends_of_default(oid: int, number: int, sequence: Relation | None) -> _Rows:
+    """The dependencies of the DEFAULT of a column: on the column and on its sequence."""
+    own = {"classid": NUMBERS["pg_attrdef"], "objid": oid << 8 | number, "objsubid": 0}
+    own |= {"refclassid": NUMBERS["pg_class"]}
+    yield ("pg_catalog", "pg_depend"), {**own, "refobjid": oid, "refobjsubid": number, "deptype": "a"}
+    if sequence is not None:
+        yield ("pg_catalog", "pg_depend"), {**own, "refobjid": relation_oid(sequence), "refobjsubid": 0, "deptype": "n"}
+
+
 def relation_named(shown: str, catalog: Catalog) -> Relation | None:
     """The relation with a name that may have a schema."""
     return next((r for r in catalog.relations.values() if r.shown == shown and not r.hidden), None)
-
-
-def _default(relation: Relation, column: Field, catalog: Catalog) -> str | None:
-    """The text of a column's DEFAULT."""
-    serial = relation.serials.get(column.name)
-    if serial is not None:
-        return None if serial.identity else _next_value(serial.sequence, catalog)
-    found = relation.defaults.get(column.name)
-    return None if found is None else _NEXT_VALUE.sub(lambda m: _next_value(m[1], catalog), found)
-
-
-#: The call of a sequence's function in the stored SQL of a DEFAULT.
-_NEXT_VALUE: Final = re.compile(r"watersmeet_nextval\('(\w+)', RANDOM\(\)\)", re.IGNORECASE)
-
-
-def _next_value(sequence_id: str, catalog: Catalog) -> str:
-    found = catalog.relations[sequence_id]
-    parts = [found.name] if found.schema == COMMON_SCHEMA else [found.schema, found.name]
-    named = ".".join(p if _PLAIN.fullmatch(p) else '"' + p.replace('"', '""') + '"' for p in parts)
-    return f"nextval('{named.replace(chr(39), chr(39) * 2)}'::regclass)"
 
 
 def _sequence(sequence: NumberSequence, catalog: Catalog) -> _Rows:
@@ -499,7 +517,7 @@ def _table_and_constraint(relation: Relation, name: str) -> dict[str, str]:
 
 
 def _listed(columns: Sequence[str]) -> str:
-    return ", ".join(map(_quoted, columns))
+    return ", ".join(map(quoted, columns))
 
 
 def _times(found: Unique | ForeignKey) -> str:
@@ -553,14 +571,13 @@ def _reference(relation: Relation, found: ForeignKey, numbers: Mapping[str, int]
         assert key is not None
         target = key.name
         index = relation_oid(catalog.relations[key.index]) if key.index else _constraint_oid(parent, key.name, "index")
-    table = _quoted(parent.name)
-    table = table if parent.schema == COMMON_SCHEMA else f"{_quoted(parent.schema)}.{table}"
     actions = "".join(
         f" ON {word} {action.upper()}"
         for word, action in (("UPDATE", found.on_update), ("DELETE", found.on_delete))
         if action != "no action"
     )
-    text = f"FOREIGN KEY ({_listed(found.columns)}) REFERENCES {table}({_listed(referenced)}){actions}{_times(found)}"
+    text = f"FOREIGN KEY ({_listed(found.columns)}) REFERENCES {quoted(parent.name)}({_listed(referenced)})"
+    text += f"{actions}{_times(found)}"
     row: dict[str, object] = {"oid": _constraint_oid(relation, found.name), "contype": "f", "conbin": text}
     row |= {"confrelid": relation_oid(parent), "conindid": index, "confmatchtype": "s"}
     row |= {"confupdtype": _ACTIONS[found.on_update], "confdeltype": _ACTIONS[found.on_delete]}
@@ -590,8 +607,8 @@ def _reference(relation: Relation, found: ForeignKey, numbers: Mapping[str, int]
 
 def _listed_index(relation: Relation, name: str, columns: Sequence[str], *, is_unique: bool) -> _Rows:
     words = "CREATE UNIQUE INDEX" if is_unique else "CREATE INDEX"
-    table = f"{_quoted(relation.schema)}.{_quoted(relation.name)}"
-    text = f"{words} {_quoted(name)} ON {table} USING btree ({_listed(columns)})"
+    table = f"{quoted(relation.schema)}.{quoted(relation.name)}"
+    text = f"{words} {quoted(name)} ON {table} USING btree ({_listed(columns)})"
     row = {"schemaname": relation.schema, "tablename": relation.name, "indexname": name, "indexdef": text}
     yield ("pg_catalog", "pg_indexes"), row
 
@@ -609,7 +626,7 @@ def _acl(relation_id: str, roles: Sequence[Role]) -> list[str] | None:
     for role in roles:
         letters = "".join(letter for p, letter in _LETTERS.items() if p in role.grants.get(relation_id, ()))
         if letters:
-            found.append(f"{'' if role.name == PUBLIC else _quoted(role.name)}={letters}/{OWNER}")
+            found.append(f"{'' if role.name == PUBLIC else quoted(role.name)}={letters}/{OWNER}")
     every = "".join(_LETTERS.values())
     return [f"{OWNER}={every}/{OWNER}", *found] if found else None
 
@@ -626,6 +643,7 @@ def _granted(relation_id: str, table: dict[str, str], roles: Sequence[Role]) -> 
 
 def _role_rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
     known = catalog.roles
+    yield ("pg_catalog", "pg_roles"), {"rolname": _COMMON_OWNER[0], "oid": _COMMON_OWNER[1], "rolconnlimit": -1}
     for name in (OWNER, *FIXED, *(r.name for r in roles if r.name != PUBLIC)):
         role = known.get(name, Role(name))
         is_admin = name == OWNER or ADMIN in all_of(known, name)
@@ -665,7 +683,3 @@ def _rights_rows(catalog: Catalog, roles: Sequence[Role], oids: dict[str, int]) 
         ]
         members += [{"role": role_oid(name), "of": role_oid(other)} for other in all_of(known, name) - {PUBLIC}]
     return {"rights_": levels, "grants_": grants, "members_": members}
-
-
-def _quoted(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'

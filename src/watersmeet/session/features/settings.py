@@ -22,9 +22,10 @@ from watersmeet.database.committing import (
     savepoint,
 )
 from watersmeet.database.definitions import USER_SCHEMA, set_schema
-from watersmeet.database.sessions.context import Nested, Session
+from watersmeet.database.sessions.context import Nested, Session, error_at
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.sequences import owned_by, restart
+from watersmeet.database.sessions.snapshots import lock_rows
 from watersmeet.database.sessions.variables import variables
 from watersmeet.database.transaction import ISOLATIONS, Isolation, set_modes
 from watersmeet.dialects.readers import reads
@@ -280,6 +281,45 @@ def read_truncate(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return Truncate(**base, names=tuple(names), restarts=restarts)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LockTables(Statement):
+    """`LOCK [TABLE] names [IN mode MODE] [NOWAIT]`. excludes: whether the mode excludes writers."""
+
+    takes: ClassVar[str | None] = None
+
+    names: tuple[Name, ...]
+    excludes: bool
+
+
+#: The modes of LOCK that exclude no writer.
+_SHARED: Final = (("ACCESS", "SHARE"), ("ROW", "SHARE"), ("ROW", "EXCLUSIVE"))
+_EXCLUDING: Final = (
+    ("SHARE", "UPDATE", "EXCLUSIVE"), ("SHARE", "ROW", "EXCLUSIVE"), ("SHARE",), ("ACCESS", "EXCLUSIVE"),
+    ("EXCLUSIVE",),
+)  # fmt: skip
+
+
+@reads("LOCK")
+def read_lock(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor is after LOCK."""
+    cursor.take("TABLE")
+    names = []
+    while True:
+        cursor.take("ONLY")
+        names.append(cursor.relation_name())
+        if not cursor.take(","):
+            break
+    excludes = True
+    if cursor.take("IN"):
+        excludes = not any(cursor.take(*words) for words in _SHARED)
+        if excludes and not any(cursor.take(*words) for words in _EXCLUDING):
+            raise cursor.error(detail="A mode was expected here, such as ACCESS SHARE.")
+        cursor.expect("MODE")
+    cursor.take("NOWAIT")  # LOCK never waits
+    cursor.end()
+    return LockTables(**base, names=tuple(names), excludes=excludes)
+
+
 @reads("DISCARD")
 def read_discard(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor is after DISCARD."""
@@ -387,6 +427,22 @@ def set_transaction(session: Session, statement: SetTransaction) -> Result:
         return Result("SET")
     set_modes(transaction, statement.isolation, statement.read_only)
     return Result("SET")
+
+
+@handles(LockTables)
+def lock_tables(session: Session, statement: LockTables) -> Result:
+    """LOCK TABLE. In a mode that excludes writers, the transaction can't commit changes if another one has changed the
+    tables since, as after SELECT … FOR UPDATE. Raises NO_TRANSACTION outside of a transaction.
+    """
+    transaction = session.transaction
+    if transaction is None:
+        raise error_at(statement, statement.span, "NO_TRANSACTION", "LOCK TABLE can only be used in transaction blocks")
+    found = [session.relation(name, statement) for name in statement.names]
+    for relation in found:
+        session.require("SELECT", relation, statement.text)
+    if statement.excludes:
+        lock_rows(session.database, transaction, session.catalog, [r.id for r in found])
+    return Result("LOCK TABLE")
 
 
 @handles(Discard)

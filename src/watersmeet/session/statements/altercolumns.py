@@ -9,18 +9,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from watersmeet.binder.sqlfunctions import with_enums
 from watersmeet.catalog import ARRIVAL, Index, Relation, Serial, Table
 from watersmeet.database.assignment import default_value
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import alter_indexes, note_names, with_column_altered
-from watersmeet.database.sessions.context import Session, depended_on, error_at, undefined_column
+from watersmeet.database.sessions.context import Session, depended_on, error_at, located, undefined_column
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.sequences import default_sequence, with_sequences
 from watersmeet.dialects.parsing import parse
+from watersmeet.dialects.statements.tables import check_numbering
 from watersmeet.dialects.tree.definitions import AlterColumn
 from watersmeet.dialects.tree.statements import Select
 from watersmeet.dialects.tree.tokens import not_supported, quoted
 from watersmeet.errors import Error
+from watersmeet.session.clauses import add_sequence, remove_sequences
 from watersmeet.session.statements.altering import altered, check_columns_change, readers_of
 from watersmeet.session.statements.select import select
 from watersmeet.values.types import Field, SqlType
@@ -53,6 +56,9 @@ def alter_column(session: Session, statement: AlterColumn) -> Result:
     column = relation.column(name)
     if name in relation.generated or relation.defaults.get(name) == ARRIVAL:
         raise not_supported(f'{clause} of the generated column "{name}"', statement.text, statement.column.span)
+    if statement.serial is not None or statement.clause == "DROP IDENTITY":
+        _set_identity(session, statement, relation, column)
+        return Result("ALTER TABLE")
     if statement.type is not None:
         made, sql = _with_type(session, statement, relation, column, statement.type)
     elif statement.nullable is not None:
@@ -64,6 +70,43 @@ def alter_column(session: Session, statement: AlterColumn) -> Result:
         session.put(replace(made, sql=sql))
         alter_indexes(session, relation, lambda index: replace(index, columns=made.columns))
     return Result("ALTER TABLE")
+
+
+def _set_identity(session: Session, statement: AlterColumn, relation: Table, column: Field) -> None:
+    """ADD GENERATED … AS IDENTITY and DROP IDENTITY, with the sequence of the column."""
+    name, serial = column.name, relation.serials.get(column.name)
+    shown = f'column "{name}" of relation "{relation.name}"'
+    wrong = ""
+    if statement.serial is None and (serial is None or not serial.identity):
+        if statement.if_identity:
+            session.notice(f"{shown} is not an identity column, skipping")
+            return
+        wrong = f"{shown} is not an identity column"
+    elif statement.serial is not None and serial is not None:
+        wrong = f"{shown} is already an identity column" if serial.identity else f"{shown} already has a default value"
+    elif statement.serial is not None and name in relation.defaults:
+        wrong = f"{shown} already has a default value"
+    elif statement.serial is not None and column.nullable:
+        wrong = f"{shown} must be declared NOT NULL before identity can be added"
+    elif statement.serial is not None and not column.type.is_integer:
+        wrong = "identity column type must be smallint, integer, or bigint"
+    if wrong:
+        raise error_at(statement, statement.column.span, "INVALID_PARAMETER", wrong)
+    serials = {n: s for n, s in relation.serials.items() if n != name}
+    with own_transaction(session):
+        note_names(session, relation)
+        if statement.serial is None:
+            sql = with_column_altered(relation, name, "", ("GENERATED",), "")
+            session.put(replace(relation, serials=serials, sql=sql))
+            remove_sequences(session, relation, relation.stored.get(name, name))
+            return
+        clause = statement.serial
+        clause = replace(clause, numbers=replace(clause.numbers, type=column.type.name))
+        check_numbering(clause.numbers, statement.text, statement.span)
+        with located(statement, statement.column.span):
+            serials[name] = add_sequence(session, relation, name, clause)
+        sql = with_column_altered(relation, name, "", ("GENERATED",), statement.serial_text)
+        session.put(replace(relation, serials=serials, sql=sql))
 
 
 def _with_column(relation: Table, column: Field) -> Table:
@@ -144,11 +187,12 @@ def _with_default(session: Session, statement: AlterColumn, relation: Table, col
         message = f'column "{column.name}" of relation "{relation.name}" is an identity column'
         raise error_at(statement, statement.column.span, "SYNTAX_ERROR", message)
     if statement.declared is not None:
-        sequence = default_sequence(session, statement.declared, statement.text) if column.type.is_integer else None
+        given = with_enums(statement.declared, session.catalog)
+        sequence = default_sequence(session, given, statement.text) if column.type.is_integer else None
         if sequence is not None:
             serials[column.name] = Serial(sequence.id)
         else:
-            declared = with_sequences(session, statement.declared, statement.text)
+            declared = with_sequences(session, given, statement.text)
             defaults[column.name] = default_value(statement, declared, column.type)
         added = f"DEFAULT {statement.default_text}"
     sql = with_column_altered(relation, column.name, "", ("DEFAULT",), added)

@@ -128,10 +128,9 @@ def altered(session: Session, statement: Alter) -> Relation | None:
     if relation is None:
         return None
     # PostgreSQL, "ALTER TABLE": it also renames views, and dbt uses it so.
-    renames = (
-        isinstance(statement, (AlterWithoutEffect, RenameRelation))
-        and statement.kind == "table"
-        and isinstance(relation, View)
+    renames = statement.kind == "table" and (
+        (isinstance(statement, (AlterWithoutEffect, RenameRelation)) and isinstance(relation, View))
+        or (isinstance(statement, AlterWithoutEffect) and relation.entry != "enum")
     )
     if not is_called(statement.kind, relation) and not renames:
         raise error_at(

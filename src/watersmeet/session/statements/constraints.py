@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.catalog import Check, Constraint, ForeignKey, Index, Relation, Stream, Table, Unique, one
+from watersmeet.binder.sqlfunctions import with_enums
+from watersmeet.catalog import Catalog, Check, Constraint, ForeignKey, Index, Relation, Stream, Table, Unique, one
 from watersmeet.database.assignment import bound_value, positional
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.constraints import check_at_commit, check_stored, references_to
@@ -26,13 +27,23 @@ from watersmeet.database.definitions import (
 )
 from watersmeet.database.sessions.context import Session, depended_on, error_at, undefined_column
 from watersmeet.database.sessions.result import Result
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.statements.constraints import AddConstraint, DropConstraint, RenameConstraint, SetConstraints
-from watersmeet.dialects.tree.definitions import AddColumn, Alter, ConstraintClause, CreateIndex, CreateTable
+from watersmeet.dialects.tree.definitions import (
+    AddColumn,
+    Alter,
+    ConstraintClause,
+    CreateIndex,
+    CreateTable,
+    SerialClause,
+)
 from watersmeet.dialects.tree.queries import node_span
-from watersmeet.dialects.tree.statements import Name, Statement
+from watersmeet.dialects.tree.statements import Name, Statement, Update
 from watersmeet.dialects.tree.tokens import not_supported, quoted
 from watersmeet.errors import Error, did_you_mean
+from watersmeet.session.clauses import add_sequence, type_named
 from watersmeet.session.statements.altering import alter, altered, check_columns_change
+from watersmeet.session.statements.dml import update
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import BOOLEAN, SqlType
 
@@ -69,7 +80,9 @@ def with_constraints(
                 relation, uniques=(*relation.uniques, Unique(name, columns, clause.deferrable, clause.deferred))
             )
         elif clause.kind == "check":
-            relation = replace(relation, checks=(*relation.checks, _check(relation, clause, statement)))
+            relation = replace(
+                relation, checks=(*relation.checks, _check(session.catalog, relation, clause, statement))
+            )
         else:
             name = _name(relation, clause, "_".join((*columns, "fkey")))
             parent, referenced = _referenced(session, relation, clause, statement)
@@ -125,9 +138,10 @@ def _check_columns(relation: Relation, columns: Sequence[Name], statement: State
             )
 
 
-def _check(relation: Table, clause: ConstraintClause, statement: Statement) -> Check:
+def _check(catalog: Catalog, relation: Table, clause: ConstraintClause, statement: Statement) -> Check:
     tree = clause.condition
     assert tree is not None
+    tree = with_enums(tree, catalog)
     value = bound_value(tree, relation.columns, relation.name, statement.text, "a CHECK constraint")
     if value.type != BOOLEAN:
         raise error_at(
@@ -204,17 +218,51 @@ def _plain_table(session: Session, statement: Alter, what: str) -> Table | None:
 
 
 def add_column(session: Session, statement: AddColumn) -> Result:
-    """ALTER TABLE … ADD COLUMN, with the constraints of the column."""
+    """ALTER TABLE … ADD COLUMN, with the constraints of the column, and with the next numbers of its sequence in
+    existing rows.
+    """
     found = session.find(statement.name)
     is_there = found is not None and statement.column.name in [c.name for c in found.columns]
+    if statement.named_type is not None:
+        kind = type_named(session, statement.named_type)
+        statement = replace(statement, column=replace(statement.column, type=kind), named_type=None)
+    if statement.declared is not None:
+        statement = replace(statement, declared=with_enums(statement.declared, session.catalog))
     with own_transaction(session):
+        if statement.serial is not None and not is_there:
+            statement = replace(statement, column=replace(statement.column, nullable=True))
         result = alter(session, statement)
-        if not statement.constraints or is_there or found is None:
+        if is_there or found is None:
             return result
-        relation = session.catalog.relations[found.id]
-        assert isinstance(relation, Table)
-        add_checked(session, relation, with_constraints(session, relation, statement.constraints, statement))
+        if statement.serial is not None:
+            _number(session, session.catalog.relations[found.id], statement, statement.serial)
+        if statement.constraints:
+            relation = session.catalog.relations[found.id]
+            assert isinstance(relation, Table)
+            add_checked(session, relation, with_constraints(session, relation, statement.constraints, statement))
     return result
+
+
+def _number(session: Session, relation: Relation, statement: AddColumn, clause: SerialClause) -> None:
+    """Gives a new column its sequence, and existing rows the next numbers of it."""
+    name = statement.column.name
+    if type(relation) is not Table or relation.append_only:
+        raise not_supported(
+            f"ADD COLUMN of a serial column to {one(relation.what)} whose rows can't be updated",
+            statement.text,
+            statement.column_span,
+        )
+    serial = add_sequence(session, relation, name, clause)
+    sequence = session.catalog.relations[serial.sequence]
+    session.put(replace(relation, serials={**relation.serials, name: serial}))
+    called = ".".join(quoted(n) for n in (sequence.schema, sequence.name)).replace("'", "''")
+    table = ".".join(quoted(n) for n in (relation.schema, relation.name))
+    (changes,) = parse(f"UPDATE {table} SET {quoted(name)} = nextval('{called}')", session.dialect)
+    assert isinstance(changes, Update)
+    update(session, changes)
+    now = session.catalog.relations[relation.id]
+    columns = tuple(replace(c, nullable=False) if c.name == name else c for c in now.columns)
+    session.put(replace(now, columns=columns))
 
 
 def add_constraint(session: Session, statement: AddConstraint) -> Result:

@@ -214,6 +214,8 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
         session, statement, statement.name, statement.name_span, statement.if_not_exists
     ):
         return Result("CREATE MATERIALIZED VIEW")
+    if statement.without_data:
+        session.notice("WITH NO DATA has no effect: a materialized view always has the rows of its query")
     bound = bind_view(session, statement)
     stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on)
     if stream is None:
