@@ -243,7 +243,7 @@ def test_explain_analyze(serving):
 
 def test_settings(serving):
     with serving().connect(autocommit=True, application_name="tests") as client:
-        assert client.info.parameter_status("server_version").startswith("16.")
+        assert client.info.parameter_status("server_version").startswith("15.")
         assert client.info.parameter_status("application_name") == "tests"
         client.execute("SET application_name TO 'other'")
         assert client.info.parameter_status("application_name") == "other"
@@ -367,8 +367,7 @@ def test_truncate_refresh_and_rename(serving):
         client.execute("FLUSH")
         assert client.execute("SELECT count(*) FROM t").fetchone() == (0,)
         client.execute("CREATE TABLE u (a int)")
-        with pytest.raises(psycopg.errors.NoActiveSqlTransaction):
-            client.execute("TRUNCATE t, u")
+        client.execute("TRUNCATE t, u")
         with client.transaction():
             client.execute("INSERT INTO u VALUES (1)")
             client.execute("TRUNCATE t, u")

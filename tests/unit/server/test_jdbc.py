@@ -21,7 +21,7 @@ CREATE INDEX i ON t(name);
 CREATE FUNCTION plus(a int, b int) RETURNS int LANGUAGE SQL AS 'SELECT a + b';
 """
 WANTED = """
-product PostgreSQL 16
+product PostgreSQL 15
 schema information_schema
 schema pg_catalog
 schema public

@@ -39,7 +39,7 @@ def test_privileges_as_postgresql_tells_them(serving):
         names = "SELECT relname FROM pg_class c WHERE relkind IN ('r', 'v', 'm') ORDER BY 1"
         assert client.execute(names).fetchall() == [("t",), ("v",), ("w",)]
         assert client.execute("SELECT rolname FROM pg_roles ORDER BY 1").fetchall() == [
-            (n,) for n in ("admin", "analysts", "ann", "reader", "watersmeet", "writer")
+            (n,) for n in ("admin", "analysts", "ann", "pg_database_owner", "reader", "watersmeet", "writer")
         ]
         assert client.execute("SELECT nspname FROM pg_namespace WHERE nspname = 'apart'").fetchall() == []
         assert client.execute("SELECT definition FROM pg_views").fetchall() == [(None,)]

@@ -37,6 +37,28 @@ def quoted(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
+def in_parentheses(text: str) -> str:
+    """An expression in exactly one pair of parentheses."""
+    while _is_enclosed(text):
+        text = text[1:-1].strip()
+    return f"({text})"
+
+
+def _is_enclosed(text: str) -> bool:
+    """Whether the first parenthesis of a text is its first character, and is closed by its last one."""
+    depth, quote = 0, ""
+    for place, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return place > 0 and place == len(text) - 1
+    return False
+
+
 @lru_cache(_MOST_VIEWS)
 def view_query(sql: str, dialect: str) -> str:
     """The query of a statement that creates a view, with a semicolon, as PostgreSQL shows it."""
@@ -83,6 +105,8 @@ def qualified_default(relation: Relation, shown: str, catalog: Catalog) -> str:
         written = written_values(relation.sql, relation.dialect).get(column.name)
         if written is None or "nextval(" in shown:
             continue
+        if column.name in relation.generated:
+            written = in_parentheses(written)
         if shown in (default_text(relation, column, catalog, qualified=True), written):
             return qualified_expression(written, relation.dialect, catalog)
     return shown

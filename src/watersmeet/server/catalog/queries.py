@@ -221,10 +221,11 @@ def _number_tables(tree: exp.Expression) -> None:
     for column in list(tree.find_all(exp.Column)):
         if column.name.lower() != "tableoid":
             continue
-        select: exp.Expression | None = column
-        while (select := select.find_ancestor(exp.Select)) is not None:
+        select = column.find_ancestor(exp.Select)
+        while select is not None:
             table = _table_called(select, column.table)
             if table is None:
+                select = select.find_ancestor(exp.Select)
                 continue
             number = exp.cast(exp.Literal.number(NUMBERS.get(table.name.lower(), 0)), "UINTEGER", dialect="duckdb")
             named = isinstance(column.parent, exp.Select)
@@ -333,12 +334,42 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         return _operator(node)
     if isinstance(node, exp.Cast):
         return _cast(node)
+    if isinstance(node, exp.Format):
+        return _formatted(node, text)
     if isinstance(node, exp.Anonymous) and str(node.this).lower() in _RENAMED:
         return exp.Anonymous(this=_RENAMED[str(node.this).lower()], expressions=node.expressions)
     if isinstance(node, exp.Anonymous) and str(node.this).lower() not in CALLED:
         raise _undefined(str(node.this), text)
     special = _SPECIAL.get(type(node))
     return exp.Anonymous(this=special) if special is not None else node
+
+
+#: The parts of a pattern of format, and the functions that write a value as a name or as a literal.
+_PATTERN: Final = re.compile(r"%(?:(%)|([sIL]))|([^%]+)")
+_WRITING: Final = {"I": "quote_ident", "L": "quote_literal"}
+
+
+def _formatted(node: exp.Format, text: str) -> exp.Expression:
+    """format(pattern, values) as a concatenation. Raises FEATURE_NOT_SUPPORTED for positions and widths in the
+    pattern.
+    """
+    pattern, values = node.this, list(node.expressions)
+    parts: list[exp.Expression] = []
+    covered = 0
+    for found in _PATTERN.finditer(pattern.name if isinstance(pattern, exp.Literal) else "%"):
+        covered += len(found[0])
+        if found[2] is None:
+            parts.append(exp.Literal.string(found[1] or found[3]))
+        elif values:
+            value = exp.Cast(this=values.pop(0), to=exp.DataType.build("VARCHAR"))
+            called = _WRITING.get(found[2])
+            parts.append(exp.Anonymous(this=called, expressions=[value]) if called else value)
+        else:
+            covered = -1
+            break
+    if not isinstance(pattern, exp.Literal) or covered != len(pattern.name):
+        raise error("FEATURE_NOT_SUPPORTED", "this format() is not supported in queries of the catalog", sql=text)
+    return exp.Cast(this=exp.Concat(expressions=parts, safe=True), to=exp.DataType.build("VARCHAR"))
 
 
 #: Functions in FROM whose arguments may be queries in PostgreSQL, but not in DuckDB.

@@ -1,6 +1,6 @@
 """The columns of the tables of pg_catalog and information_schema, with their defaults.
 
-PostgreSQL 16, "System Catalogs" and "The Information Schema".
+PostgreSQL 15, "System Catalogs" and "The Information Schema".
 """
 
 from __future__ import annotations

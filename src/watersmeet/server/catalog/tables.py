@@ -1,6 +1,6 @@
 """The rows of pg_catalog and information_schema: relations, types and roles of a database.
 
-PostgreSQL 16, "System Catalogs". Tables of features that Watersmeet lacks (user types, triggers, publications …) are
+PostgreSQL 15, "System Catalogs". Tables of features that Watersmeet lacks (user types, triggers, publications …) are
 empty.
 """
 
@@ -33,7 +33,7 @@ from watersmeet.catalog import (
     View,
 )
 from watersmeet.catalog.roles import ADMIN, FIXED, OWNER, PUBLIC, Rights, all_of, rights_of
-from watersmeet.server.catalog.definitions import default_text, quoted, view_query, written_values
+from watersmeet.server.catalog.definitions import default_text, in_parentheses, quoted, view_query, written_values
 from watersmeet.server.catalog.shapes import DEFAULTS, NUMBERS, SHAPES
 from watersmeet.server.oids import DECLARED, TYPES, declared_type, modifier_of, oid_of
 from watersmeet.values.declaredtypes import Declared
@@ -164,10 +164,16 @@ def _rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
     yield ("pg_catalog", "pg_collation"), {"oid": 100, "collname": "default", "collnamespace": PG_CATALOG}
     yield from _functions(catalog)
     if any(kind_of(r) == "f" and not r.hidden for r in catalog.shown):
-        own = {"oid": _WRAPPER_OID, "fdwname": "watersmeet", "fdwowner": OWNER_OID, "fdwhandler": 0, "fdwvalidator": 0}
-        yield ("pg_catalog", "pg_foreign_data_wrapper"), own
-        own = {"oid": _SERVER_OID, "srvname": "watersmeet", "srvowner": OWNER_OID, "srvfdw": _WRAPPER_OID}
-        yield ("pg_catalog", "pg_foreign_server"), own
+        wrapper = {
+            "oid": _WRAPPER_OID,
+            "fdwname": "watersmeet",
+            "fdwowner": OWNER_OID,
+            "fdwhandler": 0,
+            "fdwvalidator": 0,
+        }
+        yield ("pg_catalog", "pg_foreign_data_wrapper"), wrapper
+        server = {"oid": _SERVER_OID, "srvname": "watersmeet", "srvowner": OWNER_OID, "srvfdw": _WRAPPER_OID}
+        yield ("pg_catalog", "pg_foreign_server"), server
     with_triggers = _with_triggers(catalog)
     with_indexes = {i for r in catalog.relations.values() if isinstance(r, Index) for i in r.depends_on}
     for relation in catalog.shown:
@@ -263,8 +269,8 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], has: 
     row = _class(oid, relation.name, schema, kind, len(columns), bool(key or relation.uniques))
     row |= {"relchecks": len(relation.checks), **has}
     yield ("pg_catalog", "pg_class"), {**row, "relacl": _acl(relation.id, roles)}
-    own = {"classid": NUMBERS["pg_class"], "objid": oid, "objsubid": 0, "refclassid": NUMBERS["pg_namespace"]}
-    yield ("pg_catalog", "pg_depend"), {**own, "refobjid": schema_oid(schema), "refobjsubid": 0, "deptype": "n"}
+    needs = {"classid": NUMBERS["pg_class"], "objid": oid, "objsubid": 0, "refclassid": NUMBERS["pg_namespace"]}
+    yield ("pg_catalog", "pg_depend"), {**needs, "refobjid": schema_oid(schema), "refobjsubid": 0, "deptype": "n"}
     for place, name in enumerate(["", *(c.name for c in columns)]):
         text = relation.comments.get(name) if place else relation.comment
         if text:
@@ -290,7 +296,7 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], has: 
             row |= {} if column.type.element is not None else {"attlen": 4, "attbyval": True, "attstorage": "p"}
         default = default_text(relation, column, catalog, qualified=True)
         if column.name in relation.generated:
-            default = written_values(relation.sql, relation.dialect).get(column.name)
+            default = in_parentheses(written_values(relation.sql, relation.dialect)[column.name])
         serial = relation.serials.get(column.name)
         identity = "" if serial is None or not serial.identity else "a" if serial.identity == "always" else "d"
         yield (
@@ -539,7 +545,7 @@ def _constraints(relation: Relation, columns: list[Field], catalog: Catalog) -> 
             yield from _unique(relation, columns, key, ordered, index, constraint)
     for check in relation.checks:
         reads = [c.name for c in check.condition.reads if c.name in numbers]
-        text = f"CHECK (({check.text}))"
+        text = f"CHECK ({in_parentheses(check.text)})"
         row: dict[str, object] = {"oid": _constraint_oid(relation, check.name), "contype": "c", "conbin": text}
         row |= {"conkey": [numbers[c] for c in reads], "connoinherit": False}
         yield from _constraint(relation, check, row, "CHECK")
@@ -549,7 +555,7 @@ def _constraints(relation: Relation, columns: list[Field], catalog: Catalog) -> 
             {
                 "constraint_schema": relation.schema,
                 "constraint_name": check.name,
-                "check_clause": f"(({check.text}))",
+                "check_clause": f"({in_parentheses(check.text)})",
             },
         )
         for name in reads:
