@@ -35,7 +35,6 @@ def test_identity(run, fails):
         ("id int GENERATED ALWAYS AS IDENTITY (INCREMENT BY 0)", "INVALID_PARAMETER"),
         ("id int GENERATED ALWAYS AS IDENTITY (MINVALUE 5 MAXVALUE 3)", "INVALID_PARAMETER"),
         ("id smallint GENERATED ALWAYS AS IDENTITY (MAXVALUE 40000)", "INVALID_PARAMETER"),
-        ("id int GENERATED ALWAYS AS (1) STORED", "FEATURE_NOT_SUPPORTED"),
     ],
 )
 def test_refused(fails, column, condition):

@@ -327,8 +327,9 @@ class Definition:
                 self.generated[name.name] = self._read_value(name.name, cursor.until(",", ")"))
             elif self.read_type is None and "AS" in self.values and cursor.take("GENERATED", "ALWAYS", "AS", "("):
                 cursor.index -= 1
-                self.generated[name.name] = self._read_value(name.name, cursor.until(",", ")", "STORED"))
-                cursor.expect("STORED")
+                self.generated[name.name] = self._read_value(name.name, cursor.until(",", ")", "STORED", "VIRTUAL"))
+                if not cursor.take("STORED"):
+                    cursor.take("VIRTUAL")  # its values are the same
             elif cursor.take("DEFAULT"):
                 first = cursor.index
                 cursor.index += not cursor.at("(")  # NULL is allowed
