@@ -21,6 +21,7 @@ from watersmeet.catalog.parts import (
     RECORD_PARTITION,
     RECORD_TIME,
     ROWTIME,
+    TEMPORARY,
     TIME_COLUMN,
     TOMBSTONE,
     VALUE_COLUMN,
@@ -44,6 +45,7 @@ from watersmeet.catalog.parts import (
     StreamMode,
     Topic,
     Unique,
+    is_temporary,
 )
 from watersmeet.catalog.relations import DropWord, Relation, Words, one, turned_into
 from watersmeet.catalog.roles import Role, RoleChange
@@ -116,6 +118,7 @@ __all__ = [
     "SHOWN",
     "SHOWN_CREATED",
     "SYSTEM_CATALOGS",
+    "TEMPORARY",
     "TIME_COLUMN",
     "TOMBSTONE",
     "VALUE_COLUMN",
@@ -186,6 +189,7 @@ __all__ = [
     "WebhookTable",
     "Words",
     "catalog_rows",
+    "is_temporary",
     "one",
     "qualified",
     "turned_into",

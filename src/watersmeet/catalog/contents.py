@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from watersmeet.catalog.parts import COMMON_SCHEMA
+from watersmeet.catalog.parts import COMMON_SCHEMA, is_temporary
 from watersmeet.catalog.relations import Relation
 from watersmeet.catalog.roles import Role, RoleChange, changed, language_of
 from watersmeet.catalog.rowless import (
@@ -166,6 +166,8 @@ class Catalog:
 
     def shows(self, relation: Relation) -> bool:
         """Whether a relation is visible to the session; an index is visible if its table is."""
+        if is_temporary(relation.schema) and relation.schema not in self.path:
+            return False
         if self.granted is None or relation.id in self.granted:
             return True
         return isinstance(relation, Index) and relation.depends_on[0] in self.granted

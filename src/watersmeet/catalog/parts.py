@@ -46,6 +46,15 @@ LAST_OFFSET: Final = "_meta.last_offset"
 
 #: The default schema, which always exists; each dialect has its own name for it (`Semantics.schema`).
 COMMON_SCHEMA: Final = "public"
+#: How statements name the schema of their session's temporary relations, and the prefix of its name. The catalog does
+#: not list these schemas.
+TEMPORARY: Final = "pg_temp"
+
+
+def is_temporary(schema: str) -> bool:
+    """Whether a schema is that of the temporary relations of a session."""
+    return schema.startswith(f"{TEMPORARY}_")
+
 
 #: The default limit of rows that each join of a view may output in one epoch. The largest epoch reads two million rows,
 #: each of which may match fifty others; 100 million short rows are some gigabytes of files and about a minute of work.

@@ -127,8 +127,10 @@ def set_schema(session: Session, statement: SetVariable, name: Name) -> Result:
 
 def schema_for(session: Session, statement: Create) -> str:
     """The schema in which the statement creates its relation: the qualifier, or the first schema of the path."""
+    if session.temporaries.take(statement):
+        return session.temporaries.open()
     if statement.schema is None:
-        path = session.catalog.path
+        path = session.lasting_path
         if not path:
             raise error_at(
                 statement,
@@ -297,10 +299,11 @@ def new_relation(session: Session, statement: Create, kind: type[R], columns: Sc
         sql=statement.sql,
         dialect=session.dialect,
         schema=schema_for(session, statement),
-        path=session.catalog.path,
+        path=session.catalog.path if statement.temporary else session.lasting_path,
         known={} if session.view is None else session.view.known,
         **fields,
     )
+    session.check_lasting(relation)
     return kept(session, relation)
 
 
@@ -385,6 +388,7 @@ def named_columns(columns: Schema, statement: CreateView) -> Schema:
 
 def add(session: Session, relation: Relation) -> None:
     """Adds a relation."""
+    session.check_lasting(relation)
     session.put(relation)
 
 

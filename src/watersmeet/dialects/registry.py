@@ -112,6 +112,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
             "REASSIGN": clusters.read_owned,
             "RECOVER": clusters.read_recover,
             "REFRESH": clusters.read_refresh,
+            "SELECT": ddl.read_select_into,
             "VACUUM": clusters.read_vacuum,
             "SET": clusters.read_set,
             "USE": clusters.read_use,

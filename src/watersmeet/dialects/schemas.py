@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.catalog import COMMON_SCHEMA, SYSTEM_CATALOGS, Catalog, Relation, SqlFunction
+from watersmeet.catalog import COMMON_SCHEMA, SYSTEM_CATALOGS, TEMPORARY, Catalog, Relation, SqlFunction, is_temporary
 from watersmeet.dialects.registry import COMMON_NAMES
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.tree.nodes import ImpliedAlias, KnownTable
@@ -31,6 +31,8 @@ def comparable_schema(name: str) -> str:
 def schema_meant(name: str, catalog: Catalog) -> str | None:
     """The schema with a name, or None."""
     wanted = comparable_schema(name)
+    if wanted == TEMPORARY or is_temporary(wanted):
+        return next((s for s in catalog.path if is_temporary(s) and wanted in (TEMPORARY, s)), None)
     return next((s for s in (COMMON_SCHEMA, *catalog.schemas) if comparable_schema(s) == wanted), None)
 
 

@@ -302,6 +302,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, own_quer
         raise syntax_error(cursor.text, token)
     if word in QUERIES:
         own = own_query(cursor.originals(cursor.rest), cursor.text, cursor.parameters)
+        reader = language.readers.get(word)
+        own = own or (None if reader is None else reader(cursor, base))
         return own or Select(**base, query=query_of(cursor))
     reader = language.readers.get(word)
     if word in (*_DML, "MERGE"):

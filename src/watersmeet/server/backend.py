@@ -5,6 +5,7 @@ One thread at a time works for a client.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import time
@@ -35,7 +36,7 @@ from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
 from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_of, plain
 from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement, together
-from watersmeet.session.features.settings import RollbackTo
+from watersmeet.session.features.settings import RollbackTo, drop_temporaries
 from watersmeet.session.statements import preparing
 from watersmeet.system.threads import lock
 
@@ -127,7 +128,7 @@ class Backend(ClientState):
 
     def small_text(self, text: str) -> SmallWaiting | None:
         """A simple query that consists of a small statement, to run with those of other clients; else None."""
-        if self.session.transaction is not None:
+        if self.session.transaction is not None or self.session.temporaries.on_commit:
             return None
         found = self.clients.plans.of_text(self.session, text)
         if found is None:
@@ -138,6 +139,8 @@ class Backend(ClientState):
     def small_portal(self, portal: Portal) -> SmallWaiting | None:
         """The statement of a portal, if it is small, to run with those of other clients; else None."""
         if portal.plan is None or portal.result is not None or self.session.transaction is not None:
+            return None
+        if self.session.temporaries.on_commit:
             return None
         return waiting(self.session, portal.plan, portal.given, portal.formats)
 
@@ -332,6 +335,9 @@ class Backend(ClientState):
         self.session.cursors.drop(self.session.cursors)
         self.session.stop_running()
         self._roll_back()
+        if self.session.temporaries.schema:
+            with self._lock, contextlib.suppress(Error):  # the next start drops what remains
+                drop_temporaries(self.session)
 
     def _fail(self) -> None:
         if self.session.transaction is not None:

@@ -6,6 +6,7 @@ relations is checked where their names are looked up: `Session.require`.
 
 from __future__ import annotations
 
+import secrets
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
 from watersmeet.binder.clauses.sources import files_refused
-from watersmeet.catalog import SHOWN, Catalog, Relation, Role, RoleChange, SqlFunction
+from watersmeet.catalog import SHOWN, TEMPORARY, Catalog, Relation, Role, RoleChange, SqlFunction, is_temporary
 from watersmeet.catalog.roles import ADMIN, EVERYTHING, READER, WRITER, Actor, Privilege, Rights, acting_rights
 from watersmeet.circuit.operators import Operator
 from watersmeet.database.opened import OpenDatabase
@@ -44,6 +45,25 @@ class OwnWrites:
     """The rows that a session has committed. pending: whether queries may not show some of them yet."""
 
     pending: bool = False
+
+
+@dataclass
+class Temporaries:
+    """The temporary relations of a session. schema: their schema; empty until the first one. on_commit: the effect of
+    COMMIT on tables, by id.
+    """
+
+    schema: str = ""
+    on_commit: dict[str, Literal["delete rows", "drop"]] = field(default_factory=dict)
+
+    def take(self, statement: df.Create) -> bool:
+        """Whether a statement creates a temporary relation."""
+        return statement.temporary or statement.schema == TEMPORARY
+
+    def open(self) -> str:
+        """The schema."""
+        self.schema = self.schema or f"{TEMPORARY}_{secrets.token_hex(4)}"
+        return self.schema
 
 
 @dataclass
@@ -115,7 +135,7 @@ class Session:
     process; 0: such processes are not used. sequence_values, last_sequence: the last numbers of sequences by their ids,
     and the one of the last. cursors, prepared: the open cursors and prepared statements by name.
     reader: parses texts. handlers: the handlers of statements that only this connection has. joint: collects the views
-    of consecutive statements.
+    of consecutive statements. temporaries: its temporary relations.
     """
 
     database: OpenDatabase
@@ -144,6 +164,7 @@ class Session:
     reader: Callable[[str, str, Parameters], list[Statement]] = parse
     handlers: Mapping[type[Statement], OwnHandler] = field(default_factory=dict)
     joint: JointFill | None = None
+    temporaries: Temporaries = field(default_factory=Temporaries)
     _rights: tuple[Mapping[str, Role], Actor, Rights] | None = None
     _thread: threading.local = field(default_factory=threading.local)
 
@@ -279,9 +300,29 @@ class Session:
         return language_named(self.dialect).semantics
 
     def path_in(self, catalog: Catalog) -> tuple[str, ...]:
-        """The schemas of `search_path` that exist in a catalog."""
+        """The schemas of `search_path` that exist in a catalog, after that of the session's temporary relations."""
         wanted = (schema_meant(n, catalog) for n in listed(self.variables.get("search_path")))
-        return tuple(n for n in dict.fromkeys(wanted) if n is not None)
+        own = (self.temporaries.schema,) if self.temporaries.schema else ()
+        return (*own, *(n for n in dict.fromkeys(wanted) if n is not None and n not in own))
+
+    @property
+    def lasting_path(self) -> tuple[str, ...]:
+        """The schemas in which names are looked up, without that of temporary relations."""
+        return tuple(s for s in self.catalog.path if not is_temporary(s))
+
+    def check_lasting(self, relation: Relation) -> None:
+        """Raises FEATURE_NOT_SUPPORTED for a relation that outlives a temporary one that it reads or references."""
+        if is_temporary(relation.schema):
+            return
+        known = self.catalog.relations
+        used = [*relation.depends_on, *(k.table for k in relation.foreign_keys)]
+        found = next((known[i] for i in used if i in known and is_temporary(known[i].schema)), None)
+        if found is not None:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'{relation.family} "{relation.name}" can\'t use the temporary {found.family} "{found.name}"',
+                hint="It would remain when the session ends. Use a table without TEMP.",
+            )
 
     def queries(self) -> list[Stoppable]:
         """The running queries, in the order in which they were started."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeVar
 
-from sqlglot.tokens import Token
+from sqlglot.tokens import Token, TokenType
 
-from watersmeet.catalog import Conflict, DropWord
+from watersmeet.catalog import TEMPORARY, Conflict, DropWord
 from watersmeet.dialects.statements.sourceclauses import (
     RECEIVING,
     WEBHOOK,
@@ -19,6 +19,7 @@ from watersmeet.dialects.statements.sourceclauses import (
 )
 from watersmeet.dialects.statements.tables import Definition
 from watersmeet.dialects.tree.definitions import (
+    Create,
     CreateIndex,
     CreateMaterializedView,
     CreateSchema,
@@ -144,15 +145,18 @@ def read_table(
     cursor: Cursor, base: dict[str, Any], defining: Callable[[Cursor], Definition] = Definition
 ) -> Statement:
     """Reads CREATE TABLE; the cursor stands after TABLE."""
+    without_data = False
     made = read_new_name(cursor, base)
     definition = defining(cursor)
     definition.read_columns()
     skip_description(cursor)
     definition.read_clauses()
+    on_commit = _read_on_commit(cursor, made)
     query = None
     if cursor.take("AS"):
         if definition.columns:
             raise cursor.error(detail="CREATE TABLE … AS takes column names without types.")
+        without_data = _cut_data(cursor, {**base})
         query = query_of(cursor)
         if definition.options or definition.primary_key:
             definition.refuse("CREATE TABLE … AS with options or a primary key", made["name_span"])
@@ -180,7 +184,71 @@ def read_table(
         column_names=tuple(definition.bare_names),
         constraints=tuple(definition.constraints),
         rejects_duplicates=definition.rejects_duplicates,
+        on_commit=on_commit,
+        without_data=without_data,
     )
+
+
+def _read_on_commit(cursor: Cursor, made: Mapping[str, Any]) -> Literal["preserve rows", "delete rows", "drop"]:
+    """Reads ON COMMIT of a temporary table."""
+    start = cursor.index
+    if not cursor.take("ON", "COMMIT"):
+        return "preserve rows"
+    is_temporary = made.get("temporary") or made["schema"] == TEMPORARY
+    found: Literal["preserve rows", "delete rows", "drop"] = "preserve rows"
+    if cursor.take("DROP"):
+        found = "drop"
+    elif cursor.take("DELETE", "ROWS"):
+        found = "delete rows"
+    else:
+        cursor.expect("PRESERVE", "ROWS")
+    if not is_temporary:
+        span, message = span_of(cursor.tokens[start : cursor.index]), "ON COMMIT can only be used on temporary tables"
+        raise cursor.error_at(span, "INVALID_PARAMETER", message)
+    return found
+
+
+def temporary(read: Reader) -> Reader:
+    """A reader of the same relation for the session alone. Refuses a table that a connector fills."""
+
+    def made(cursor: Cursor, base: dict[str, Any]) -> Statement:
+        found = read(cursor, {**base, "temporary": True})
+        if isinstance(found, (CreateTable, CreateView)) and found.schema in (None, TEMPORARY):
+            if isinstance(found, CreateTable) and found.options.get("connector"):
+                what = "a temporary table with a connector"
+                return Refused(**base, error=not_supported(what, cursor.text, found.name_span))
+            return found
+        if isinstance(found, Create) and found.schema is not None:
+            message = "cannot create temporary relation in non-temporary schema"
+            raise cursor.error_at(found.name_span, "INVALID_PARAMETER", message)
+        return found if isinstance(found, Refused) else Refused(**base, error=cursor.error())
+
+    return made
+
+
+def read_select_into(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """Reads `SELECT … INTO [TEMP] name …` as CREATE TABLE … AS; None for other queries. The cursor stands at SELECT."""
+    tokens, depth, place = cursor.rest, 0, None
+    for index, token in enumerate(tokens):
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        is_word = token.text.upper() == "INTO" and token.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)
+        if depth == 0 and is_word:
+            place = index
+            break
+    if place is None:
+        return None
+    inner = cursor.over(cursor.originals(tokens[place + 1 :]))
+    temporary = inner.take("TEMP") or inner.take("TEMPORARY")
+    inner.take("TABLE")
+    name = inner.relation_name()
+    query = query_of(cursor)
+    query.set("into", None)
+    word = "TEMP TABLE" if temporary else "TABLE"
+    written = cursor.text[name.span.start : name.span.end]
+    head, end = cursor.text[tokens[0].start : tokens[place].start], base["span"].end
+    sql = f"CREATE {word} {written} AS {head}{cursor.text[name.span.end : end].lstrip()}"
+    fields = {"name": name.name, "name_span": name.span, "schema": name.schema, "temporary": bool(temporary)}
+    return CreateTable(**{**base, "sql": sql}, **fields, columns=(), query=query)
 
 
 def _read_source(cursor: Cursor, base: dict[str, Any]) -> Statement:

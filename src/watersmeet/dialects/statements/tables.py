@@ -461,6 +461,8 @@ class Definition:
         """Reads the clauses between the columns and the end (or AS)."""
         cursor = self.cursor
         while not cursor.done and not cursor.at("AS"):
+            if cursor.at("ON", "COMMIT"):
+                break
             if cursor.take("APPEND", "ONLY"):
                 self.append_only = True
             elif cursor.at("WITH", "("):

@@ -94,7 +94,8 @@ class Create(Statement):
     """Creates an object. schema: the qualifier of its name as written, or None. name_span: the span of the qualified
     name.
 
-    replaces: whether it is CREATE OR REPLACE. makes: the kind of the relation.
+    replaces: whether it is CREATE OR REPLACE. makes: the kind of the relation. temporary: whether it belongs to the
+    session.
     """
 
     defines: ClassVar[bool] = True
@@ -106,6 +107,7 @@ class Create(Statement):
     schema: str | None
     if_not_exists: bool = False
     replaces: bool = False
+    temporary: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +148,7 @@ class CreateTable(CreateRelation):
     append_only: whether UPDATE and DELETE are rejected. conflict: the rule of ON CONFLICT. query: the query of CREATE
     TABLE … AS; `columns` is then empty, and `column_names` has the declared names (empty: the names from the query).
     constraints: all but NOT NULL, with the primary key. rejects_duplicates: a field of the catalog; None: the session's
-    default.
+    default. on_commit: ON COMMIT of a temporary table. without_data: WITH NO DATA after a query.
     """
 
     makes: ClassVar[type[Relation]] = Table
@@ -157,6 +159,8 @@ class CreateTable(CreateRelation):
     column_names: tuple[str, ...] = ()
     constraints: tuple[ConstraintClause, ...] = ()
     rejects_duplicates: bool | None = None
+    on_commit: Literal["preserve rows", "delete rows", "drop"] = "preserve rows"
+    without_data: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,7 +125,7 @@ class CatalogTables:
         connections.
         """
         catalog, roles = client.session.catalog, known_roles(client.session)
-        key = (catalog.granted, tuple(r.name for r in roles))
+        key = (catalog.granted, tuple(r.name for r in roles), client.session.temporaries.schema)
         with self._lock:
             made = self._made.get(key)
             if made is None:
@@ -369,7 +369,7 @@ class CatalogAnswers:
     def _tell(self, connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         """Sets the data of this client that a query needs: variables, settings and activity."""
         client, session = self._client, self._client.session
-        path = list(session.path_in(session.catalog))
+        path = list(session.lasting_path)
         values: dict[str, object] = {
             "database": client.database,
             "user": client.user if session.role is None else session.role.name,

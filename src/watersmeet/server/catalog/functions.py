@@ -32,18 +32,25 @@ _MACROS: Final = {
     "pg_conf_load_time()": "getvariable('started')",
     "pg_advisory_unlock_all()": "NULL",
     "txid_current()": "CAST(0 AS BIGINT)",
-    "pg_my_temp_schema()": "CAST(0 AS UINTEGER)",
+    "pg_my_temp_schema()": (
+        "coalesce((SELECT n_.oid FROM pg_catalog_.pg_namespace n_ WHERE starts_with(n_.nspname, 'pg_temp_')), "
+        "CAST(0 AS UINTEGER))"
+    ),
     "pg_is_other_temp_schema(o)": "false",
     "current_schemas(implicit)": (
-        "CASE WHEN implicit THEN list_prepend('pg_catalog', getvariable('path')) ELSE getvariable('path') END"
+        "CASE WHEN implicit THEN list_concat(coalesce((SELECT [n_.nspname] FROM pg_catalog_.pg_namespace n_ WHERE "
+        "starts_with(n_.nspname, 'pg_temp_')), []), list_prepend('pg_catalog', getvariable('path'))) ELSE "
+        "getvariable('path') END"
     ),
     "pg_encoding_to_char(n)": "CASE n WHEN 6 THEN 'UTF8' ELSE '' END",
     "pg_char_to_encoding(n)": "CASE upper(n) WHEN 'UTF8' THEN 6 ELSE -1 END",
     "pg_client_encoding()": "'UTF8'",
     "pg_table_is_visible(o)": (
         "EXISTS (SELECT 1 FROM pg_catalog_.pg_class c_ JOIN pg_catalog_.pg_namespace n_ ON n_.oid = "
-        "c_.relnamespace WHERE c_.oid = o AND (n_.nspname = 'pg_catalog' OR list_contains(getvariable('path'), "
-        "n_.nspname)))"
+        "c_.relnamespace WHERE c_.oid = o AND (n_.nspname = 'pg_catalog' OR starts_with(n_.nspname, 'pg_temp_') OR "
+        "(list_contains(getvariable('path'), n_.nspname) AND NOT EXISTS (SELECT 1 FROM pg_catalog_.pg_class x_ JOIN "
+        "pg_catalog_.pg_namespace y_ ON y_.oid = x_.relnamespace WHERE x_.relname = c_.relname AND "
+        "starts_with(y_.nspname, 'pg_temp_')))))"
     ),
     "pg_type_is_visible(o)": "true",
     "pg_function_is_visible(o)": "true",
@@ -152,8 +159,9 @@ _MACROS: Final = {
     "to_regclass(n)": (
         "coalesce((SELECT c_.oid FROM pg_catalog_.pg_class c_ JOIN pg_catalog_.pg_namespace n_ ON n_.oid = "
         "c_.relnamespace WHERE CASE WHEN contains(n, '.') THEN bare(n_.nspname || '.' || c_.relname) = inside(n) "
-        "ELSE c_.relname = bare(n) AND list_contains(list_prepend('pg_catalog', getvariable('path')), "
-        "n_.nspname) END ORDER BY list_position(getvariable('path'), n_.nspname) LIMIT 1), "
+        "ELSE c_.relname = bare(n) AND (starts_with(n_.nspname, 'pg_temp_') OR list_contains(list_prepend("
+        "'pg_catalog', getvariable('path')), n_.nspname)) END ORDER BY NOT starts_with(n_.nspname, 'pg_temp_'), "
+        "list_position(getvariable('path'), n_.nspname) LIMIT 1), "
         f"CAST(CASE regexp_replace(bare(n), '^pg_catalog\\.', '') {_NUMBERS} END AS UINTEGER))"
     ),
     "_pg_expandarray(a)": "unnest(list_transform(a, lambda x, i: {'x': x, 'n': CAST(i AS INTEGER)}))",
@@ -169,7 +177,8 @@ _MACROS: Final = {
     "to_regnamespace(n)": "(SELECT n_.oid FROM pg_catalog_.pg_namespace n_ WHERE n_.nspname = bare(n))",
     "to_regproc(n)": "(SELECT p_.oid FROM pg_catalog_.pg_proc p_ WHERE p_.proname = bare(n) LIMIT 1)",
     "regclass_text(o)": (
-        "(SELECT CASE WHEN list_contains(getvariable('path'), n_.nspname) OR n_.nspname = 'pg_catalog' THEN '' "
+        "(SELECT CASE WHEN list_contains(getvariable('path'), n_.nspname) OR n_.nspname = 'pg_catalog' OR "
+        "starts_with(n_.nspname, 'pg_temp_') THEN '' "
         "ELSE quote_ident(n_.nspname) || '.' END || quote_ident(c_.relname) FROM pg_catalog_.pg_class c_ JOIN "
         "pg_catalog_.pg_namespace n_ ON n_.oid = c_.relnamespace WHERE c_.oid = o)"
     ),

@@ -31,6 +31,7 @@ from watersmeet.catalog import (
     Table,
     Unique,
     View,
+    is_temporary,
 )
 from watersmeet.catalog.roles import ADMIN, FIXED, OWNER, PUBLIC, Rights, all_of, rights_of
 from watersmeet.server.catalog.definitions import default_text, in_parentheses, quoted, view_query, written_values
@@ -148,6 +149,7 @@ def arrow_table(key: tuple[str, str], rows: list[Row]) -> pa.Table:
 def _rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
     granted_in = {r.schema for r in catalog.shown}
     known = [n for n in catalog.schemas if catalog.granted is None or n in granted_in]
+    known += [n for n in catalog.path if is_temporary(n)]
     schemas = {COMMON_SCHEMA: COMMON_OID, **{name: schema_oid(name) for name in known}}
     for name, oid in {**schemas, "pg_catalog": PG_CATALOG, "information_schema": INFORMATION_SCHEMA}.items():
         yield ("pg_catalog", "pg_namespace"), {"oid": oid, "nspname": name, **(_OF_COMMON if oid == COMMON_OID else {})}
@@ -320,7 +322,11 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], has: 
     insertable = "YES" if kind == "r" else "NO"
     yield (
         ("information_schema", "tables"),
-        {**own, "table_type": _KIND_NAMES[kind], "is_insertable_into": insertable},
+        {
+            **own,
+            "table_type": "LOCAL TEMPORARY" if is_temporary(schema) and kind == "r" else _KIND_NAMES[kind],
+            "is_insertable_into": insertable,
+        },
     )
     knows = kind in "vm" and catalog.knows([relation.id])
     definition = view_query(relation.view_text, relation.dialect) if knows else None
@@ -368,6 +374,7 @@ def _class(oid: int, name: str, schema: str, kind: str, columns: int, has_index:
         "relfilenode": oid,
         "relhasindex": has_index,
         "relkind": kind,
+        "relpersistence": "t" if is_temporary(schema) else "p",
         "relnatts": columns,
     }
 

@@ -30,7 +30,7 @@ from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.maintenance.views import FilledAloneError
 from watersmeet.session.connections.scripts import ScriptRun, check_replacing
 from watersmeet.session.features.lakedatabases import take_over_tables
-from watersmeet.session.features.settings import RollbackTo, Savepoint, SetTransaction
+from watersmeet.session.features.settings import RollbackTo, Savepoint, SetTransaction, after_commit
 from watersmeet.session.handlers import NESTING, handler_of, insert_many, nested_handler_of
 
 #: Statements that begin and end transactions.
@@ -244,6 +244,9 @@ def execute_statement(session: Session, statement: st.Statement, lock: threading
     session.notices.clear()
     with session.numbered():
         result = _run(session, statement, lock)
+    if session.temporaries.on_commit:
+        with lock:
+            after_commit(session)
     return _shown(session, result)
 
 
@@ -259,6 +262,7 @@ def commit_whole(session: Session, lock: threading.RLock) -> None:
         return
     with lock, session.numbered():
         committing.commit(session)
+        after_commit(session)
     committing.wait_if_wanted(session)
 
 

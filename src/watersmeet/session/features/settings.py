@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from sqlglot.tokens import TokenType
 
+from watersmeet.catalog import is_temporary
 from watersmeet.database.committing import (
     commit,
     flush,
@@ -21,13 +22,14 @@ from watersmeet.database.committing import (
     rollback_to,
     savepoint,
 )
-from watersmeet.database.definitions import USER_SCHEMA, set_schema
+from watersmeet.database.definitions import USER_SCHEMA, remove, set_schema
 from watersmeet.database.sessions.context import Nested, Session, error_at
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.sequences import owned_by, restart
 from watersmeet.database.sessions.snapshots import lock_rows
 from watersmeet.database.sessions.variables import variables
 from watersmeet.database.transaction import ISOLATIONS, Isolation, set_modes
+from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import listed, schema_meant
 from watersmeet.dialects.tree.statements import (
@@ -45,7 +47,7 @@ from watersmeet.dialects.tree.statements import (
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, quoted, read_value, span_of, unquoted
 from watersmeet.dialects.variables import Variable
 from watersmeet.errors import Error, did_you_mean
-from watersmeet.session.handlers import handles, handles_nested
+from watersmeet.session.handlers import handler_of, handles, handles_nested
 from watersmeet.store.sequences import Count
 
 
@@ -455,11 +457,47 @@ def discard(session: Session, statement: Discard) -> Result:
         session.require_no_transaction("DISCARD ALL")
         session.cursors.drop(session.cursors)
         session.variables.reset()
+    if statement.what in ("all", "temp", "temporary"):
+        drop_temporaries(session)
     if statement.what in ("all", "sequences"):
         session.sequence_values.clear()
     if statement.what in ("all", "plans"):
         session.prepared.clear()
     return Result(f"DISCARD {statement.what.upper()}")
+
+
+def drop_temporaries(session: Session) -> None:
+    """Drops the temporary relations of a session that ends, or after DISCARD."""
+    schema = session.temporaries.schema
+    session.temporaries.on_commit.clear()
+    _drop_all(session, {r.id for r in session.database.catalog.relations.values() if schema and r.schema == schema})
+
+
+def drop_leftovers(session: Session) -> None:
+    """Drops the temporary relations of sessions that a crash has ended."""
+    _drop_all(session, {r.id for r in session.database.catalog.relations.values() if is_temporary(r.schema)})
+
+
+def _drop_all(session: Session, ids: set[str]) -> None:
+    if ids:
+        with own_transaction(session):
+            remove(session, ids)
+
+
+def after_commit(session: Session) -> None:
+    """Carries ON COMMIT of temporary tables out, when no transaction is open."""
+    effects = session.temporaries.on_commit
+    if session.transaction is not None or not effects:
+        return
+    known = session.catalog.relations
+    for relation_id, effect in list(effects.items()):
+        if relation_id not in known or effect == "drop":
+            del effects[relation_id]
+            _drop_all(session, {relation_id} & known.keys())
+        else:
+            table = ".".join(quoted(n) for n in (known[relation_id].schema, known[relation_id].name))
+            (statement,) = parse(f"DELETE FROM {table}", session.dialect)
+            handler_of(Delete)(session, statement)
 
 
 @handles(Accepted)

@@ -162,7 +162,8 @@ def seen(session: Session) -> Hashable:
     if transaction is not None and transaction.definitions:
         return None
     variables = session.variables
-    return session.database.catalog.version, session.dialect, variables.get("search_path"), variables.zone
+    path = variables.get("search_path"), session.temporaries.schema
+    return session.database.catalog.version, session.dialect, path, variables.zone
 
 
 def prepared_named(session: Session, name: str) -> Prepared:

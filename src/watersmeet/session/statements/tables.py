@@ -84,7 +84,13 @@ def create_table(session: Session, statement: CreateTable) -> Result:
         fill(session, relation, operators)
     else:
         add_table(session, relation, statement.serials, sequences)
+    _note_on_commit(session, relation, statement)
     return Result("CREATE TABLE")
+
+
+def _note_on_commit(session: Session, relation: Table, statement: CreateTable) -> None:
+    if statement.on_commit != "preserve rows":
+        session.temporaries.on_commit[relation.id] = statement.on_commit
 
 
 def _create_table_as(session: Session, statement: CreateTable, query: BatchQuery) -> Result:
@@ -100,8 +106,11 @@ def _create_table_as(session: Session, statement: CreateTable, query: BatchQuery
     check_columns(columns, statement)
     refresh_read(session, query.depends_on)
     relation = new_relation(session, statement, Table, columns, append_only=statement.append_only)
+    _note_on_commit(session, relation, statement)
     with own_transaction(session):
         add(session, relation)
+        if statement.without_data:
+            return Result("CREATE TABLE AS")
         return Result("CREATE TABLE AS", rowcount=insert_all(session, relation, query))
 
 
