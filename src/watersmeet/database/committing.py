@@ -105,6 +105,8 @@ def commit(session: Session) -> None:
             rollback(session)
             raise
         _carry_out(session, transaction)
+        for action in (*transaction.listens, *transaction.notifications.values()):
+            action()
 
 
 def _commit(session: Session, transaction: Transaction) -> None:
@@ -201,6 +203,7 @@ def savepoint(session: Session, name: str) -> None:
         deepcopy(transaction.definitions),
         session.database.log.head(),
         dict(transaction.sequences),
+        (len(transaction.listens), len(transaction.notifications)),
     )
     transaction.savepoints.append(point)
 
@@ -252,6 +255,9 @@ def rollback_to(session: Session, name: str) -> None:
         for relation_id, changes in transaction.changes.items():
             for change in changes:
                 content.overlay(relation_id, change.table, change.diffs, transaction)
+    listens, notifications = point.sent
+    del transaction.listens[listens:]
+    transaction.notifications = dict(list(transaction.notifications.items())[:notifications])
     transaction.failed = False
     del transaction.savepoints[place + 1 :]
 

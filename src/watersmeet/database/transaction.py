@@ -188,7 +188,9 @@ class Definitions:
 
 @dataclass(frozen=True)
 class Savepoint:
-    """The state of an open transaction at one moment. head: the newest commit."""
+    """The state of an open transaction at one moment. head: the newest commit. sent: the numbers of its `listens` and
+    `notifications`.
+    """
 
     name: str
     changes: Mapping[str, tuple[Change, ...]]
@@ -198,6 +200,7 @@ class Savepoint:
     definitions: Definitions
     head: int
     sequences: Mapping[str, Count]
+    sent: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -247,6 +250,10 @@ class Transaction:
     """The hashes of the keys of inserted rows, by relation id and columns."""
     unknown_keys: set[str] = field(default_factory=set)
     """The ids of relations with inserted rows that are not in `key_hashes`."""
+    listens: list[Callable[[], None]] = field(default_factory=list)
+    """LISTEN and UNLISTEN statements, which COMMIT carries out."""
+    notifications: dict[tuple[str, str], Callable[[], None]] = field(default_factory=dict)
+    """What sends the notifications after COMMIT, by channel and payload; equal ones are sent once."""
     deferring: dict[str, bool] = field(default_factory=dict)
     """Whether SET CONSTRAINTS deferred constraints, by name; the name of all is empty."""
     unchecked: set[str] = field(default_factory=set)

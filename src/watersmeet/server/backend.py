@@ -38,6 +38,7 @@ from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_o
 from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement, together
 from watersmeet.session.features.settings import RollbackTo, drop_temporaries
 from watersmeet.session.statements import preparing
+from watersmeet.subscribing.updates import channels_of
 from watersmeet.system.threads import lock
 
 P = ParamSpec("P")
@@ -335,6 +336,8 @@ class Backend(ClientState):
         self.session.cursors.drop(self.session.cursors)
         self.session.stop_running()
         self._roll_back()
+        if self.session.inbox is not None and self.session.inbox.channels:
+            channels_of(self.session.database).unlisten(self.session.inbox, None)
         if self.session.temporaries.schema:
             with self._lock, contextlib.suppress(Error):  # the next start drops what remains
                 drop_temporaries(self.session)

@@ -287,6 +287,11 @@ def error_response(err: Error, *, severity: str = "ERROR") -> bytes:
     )
 
 
+def notification_response(process: int, channel: str, payload: str) -> bytes:
+    """NotificationResponse."""
+    return message(b"A", struct.pack(">i", process) + _text(channel) + _text(payload))
+
+
 def notice_response(text: str) -> bytes:
     """NoticeResponse."""
     return _notice(b"N", {"S": "NOTICE", "V": "NOTICE", "C": "00000", "M": text})

@@ -12,6 +12,8 @@ from watersmeet.server.messages import Message, violation
 
 #: Messages up to this size are read without waiting if they have arrived. It is below the size at which reading pauses.
 _SHORT_BYTES: Final = 1 << 14
+#: The bytes that wait for a client that reads nothing, after which it is disconnected.
+_MOST_PUSHED_BYTES: Final = 1 << 24
 
 
 class Hangup(Exception):  # noqa: N818 - no error
@@ -93,6 +95,13 @@ class Wire:
     def tell(self, answer: bytes | memoryview) -> None:
         """Appends to the buffer of `flush`."""
         self._out += answer
+
+    def push(self, answer: bytes) -> None:
+        """Sends a message without waiting. Disconnects a client that reads nothing."""
+        self._out += answer
+        self._write()
+        if self._writer.transport.get_write_buffer_size() > _MOST_PUSHED_BYTES:
+            self._writer.transport.abort()
 
     async def send(self, batch: memoryview) -> None:
         """Sends the buffer, then a batch of messages."""

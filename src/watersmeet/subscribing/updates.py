@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation
 from watersmeet.database.opened import OpenDatabase, Service
+from watersmeet.database.sessions.context import Inbox
 from watersmeet.database.transaction import Change, consolidated
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.store.changes import Diff, fitted
@@ -318,6 +319,71 @@ class _Tailing(Worker):
             self._tailer.fail(cause)
         except Exception as cause:
             self._tailer.fail(error("INTERNAL_ERROR", f"{type(cause).__name__}: {cause}"))
+
+
+#: The prefix of a channel that announces the changes of a relation.
+CHANGES_OF: Final = "changes of "
+
+
+class Channels(Service):
+    """The channels of NOTIFY, and who listens to them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inboxes: weakref.WeakSet[Inbox] = weakref.WeakSet()
+
+    def listen(self, inbox: Inbox, channel: str, end: Callable[[], None] | None = None) -> None:
+        """Lets an inbox listen to a channel. end: what ends a channel of changes."""
+        with self._lock:
+            self._inboxes.add(inbox)
+            earlier, inbox.channels[channel] = inbox.channels.get(channel), end
+        if earlier is not None:
+            earlier()
+
+    def unlisten(self, inbox: Inbox, channel: str | None) -> None:
+        """Lets an inbox listen no more to a channel, or to any (None)."""
+        with self._lock:
+            channels = list(inbox.channels) if channel is None else [c for c in (channel,) if c in inbox.channels]
+            ends = [inbox.channels.pop(c) for c in channels]
+        for end in ends:
+            if end is not None:
+                end()
+
+    def notify(self, sender: int, channel: str, payload: str) -> None:
+        """Sends a notification to all that listen to its channel."""
+        with self._lock:
+            inboxes = [i for i in self._inboxes if channel in i.channels]
+        for inbox in inboxes:
+            inbox.put(sender, channel, payload)
+
+
+class ChangesListener:
+    """Announces the changes of a relation on a channel: the payload is the number of the commit. A payload that begins
+    with `error` is the last one.
+    """
+
+    is_awaited = True
+
+    def __init__(self, inbox: Inbox, channel: str, relation: Relation) -> None:
+        self.followed = (Followed(relation),)
+        self._inbox, self._channel = inbox, channel
+
+    def hand(self, steps: Sequence[Step], commit: int, time_us: int) -> None:
+        """See `Listener`."""
+        del commit, time_us
+        for step in steps:
+            if self.followed[0].key in step.changes:
+                self._inbox.put(self._inbox.process, self._channel, str(step.commit))
+
+    def fail(self, problem: Error) -> None:
+        """See `Listener`."""
+        self._inbox.put(self._inbox.process, self._channel, f"error: {problem.message}")
+
+
+def channels_of(database: OpenDatabase) -> Channels:
+    """The channels of a database, created at the first call."""
+    with database.guard:
+        return database.service(Channels) or database.add(Channels())
 
 
 def dropped(relation: Relation) -> Error:

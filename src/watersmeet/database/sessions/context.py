@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,24 @@ class OwnWrites:
     """The rows that a session has committed. pending: whether queries may not show some of them yet."""
 
     pending: bool = False
+
+
+@dataclass(eq=False)
+class Inbox:
+    """The notifications for a client that listens to channels. wake: called in any thread when one has arrived.
+    process: the number of the client. waiting: sender, channel and payload of each, oldest first. channels: those that
+    it listens to, with what ends a channel of changes.
+    """
+
+    wake: Callable[[], None]
+    process: int = 0
+    waiting: deque[tuple[int, str, str]] = field(default_factory=deque)
+    channels: dict[str, Callable[[], None] | None] = field(default_factory=dict)
+
+    def put(self, sender: int, channel: str, payload: str) -> None:
+        """Adds a notification. Thread-safe."""
+        self.waiting.append((sender, channel, payload))
+        self.wake()
 
 
 @dataclass
@@ -135,7 +154,8 @@ class Session:
     process; 0: such processes are not used. sequence_values, last_sequence: the last numbers of sequences by their ids,
     and the one of the last. cursors, prepared: the open cursors and prepared statements by name.
     reader: parses texts. handlers: the handlers of statements that only this connection has. joint: collects the views
-    of consecutive statements. temporaries: its temporary relations.
+    of consecutive statements. temporaries: its temporary relations. inbox: None if it can't receive
+    notifications.
     """
 
     database: OpenDatabase
@@ -165,6 +185,7 @@ class Session:
     handlers: Mapping[type[Statement], OwnHandler] = field(default_factory=dict)
     joint: JointFill | None = None
     temporaries: Temporaries = field(default_factory=Temporaries)
+    inbox: Inbox | None = None
     _rights: tuple[Mapping[str, Role], Actor, Rights] | None = None
     _thread: threading.local = field(default_factory=threading.local)
 

@@ -43,12 +43,16 @@ from watersmeet.server.messages import Column
 from watersmeet.server.oids import TEXT, TYPES
 from watersmeet.session.features.roles import known_roles
 from watersmeet.session.features.settings import put_variable
+from watersmeet.session.features.subscriptions import notify
 from watersmeet.system import duckdbs
 from watersmeet.unparsing import needs_isolation
 from watersmeet.values.types import Field as SqlField
 from watersmeet.values.types import Schema, SqlType
 
 _MEMORY: Final = "256MB"
+
+#: The functions that act for the client.
+_ACTING: Final = ("_backend(", "set_config(", "pg_notify(")
 
 #: The types of the parameters of `_Made.qualified` in DuckDB.
 _QUALIFIED: Final = ["VARCHAR", "UINTEGER", "VARCHAR"]
@@ -183,9 +187,24 @@ class CatalogTables:
         connection.create_function("signal_", self._signal, kinds, "BOOLEAN", side_effects=True)
         kinds = ["VARCHAR", "VARCHAR", "BOOLEAN", "VARCHAR"]
         connection.create_function("configure_", self._configure, kinds, "VARCHAR", side_effects=True)
+        kinds = ["VARCHAR", "VARCHAR", "VARCHAR"]
+        connection.create_function(
+            "notify_", self._notify, kinds, "VARCHAR", side_effects=True, null_handling="special"
+        )
         for name in OF_CLIENTS:
             put(connection, name, [])
         return connection
+
+    def _notify(self, channel: str | None, payload: str | None, secret: str) -> str:
+        """Implements pg_notify."""
+        asking = self._asking.get(secret)
+        if asking is not None:
+            try:
+                notify(asking.client.session, channel or "", payload or "")
+            except Error as err:
+                asking.failure = err
+                raise
+        return ""
 
     def _configure(self, name: str, value: str, local: bool, secret: str) -> str:
         """Implements set_config."""
@@ -349,7 +368,7 @@ class CatalogAnswers:
             )
         connection = self._connected()
         self._tell(connection, sql)
-        acts = not describes and any(word in sql.lower() for word in ("_backend(", "set_config("))
+        acts = not describes and any(word in sql.lower() for word in _ACTING)
         acting = self._tables.acting(self._client, connection) if acts else nullcontext()
         with acting, cancellation.over(connection):
             try:
@@ -379,6 +398,8 @@ class CatalogAnswers:
         values["me"] = TRUSTED_OID if session.role is None else role_oid(session.role.name)
         for name, value in values.items():
             connection.execute(f"SET VARIABLE {name} = ?", [value])
+        channels = [] if session.inbox is None else list(session.inbox.channels)
+        connection.execute("SET VARIABLE channels = CAST(? AS VARCHAR[])", [channels])
         connection.execute("SET VARIABLE path = CAST(? AS VARCHAR[])", [path])
         connection.execute("SET VARIABLE started = to_timestamp(?)", [time.time()])
         asked = sql.lower()

@@ -21,6 +21,8 @@ _MACROS: Final = {
     "pg_session_user()": "getvariable('login')",
     "pg_cancel_backend(p)": "signal_(CAST(p AS INTEGER), false, getvariable('asking'))",
     "pg_terminate_backend(p, most_ms := 0)": "signal_(CAST(p AS INTEGER), true, getvariable('asking'))",
+    "pg_notify(c, p)": "notify_(CAST(c AS VARCHAR), CAST(p AS VARCHAR), getvariable('asking'))",
+    "pg_listening_channels()": "unnest(getvariable('channels'))",
     "pg_current_schema()": "getvariable('schema')",
     "version()": f"'PostgreSQL {POSTGRES_VERSION} (Watersmeet)'",
     "pg_backend_pid()": "getvariable('pid')",

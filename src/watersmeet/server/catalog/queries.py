@@ -543,6 +543,10 @@ def _is_text(value: exp.Expression) -> bool:
     return isinstance(value, exp.DPipe)
 
 
+#: Functions that return the oid of an object, which as text is its name.
+_LOOKUPS: Final = ("to_regclass", "to_regtype", "to_regnamespace")
+
+
 def _cast(node: exp.Cast) -> exp.Expression:
     name, is_array = _type_name(node.to)
     value = node.this
@@ -563,6 +567,9 @@ def _cast(node: exp.Cast) -> exp.Expression:
         is_text = isinstance(outside, exp.Cast) and _type_name(outside.to)[0] in ("text", "varchar", "name")
         is_shown = is_text or isinstance(outside, (exp.Select, exp.DPipe))
         return exp.Anonymous(this=f"{word}_text", expressions=[value]) if is_shown else value
+    if name in ("text", "varchar") and isinstance(value, exp.Anonymous) and str(value.this).lower() in _LOOKUPS:
+        word = str(value.this).lower().removeprefix("to_")
+        return exp.Anonymous(this=f"{word}_text", expressions=[value])
     if name in _TYPES:
         written = _TYPES[name] + ("[]" if is_array else "")
         given = value.this if isinstance(value, exp.Cast) else value

@@ -49,6 +49,7 @@ from watersmeet.dialects.variables import Variable
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.handlers import handler_of, handles, handles_nested
 from watersmeet.store.sequences import Count
+from watersmeet.subscribing.updates import channels_of
 
 
 @reads("SET")
@@ -332,13 +333,6 @@ def read_discard(cursor: Cursor, base: dict[str, Any]) -> Statement:
     raise cursor.error()
 
 
-@reads("UNLISTEN")
-def read_unlisten(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """UNLISTEN, which has no effect: no session listens."""
-    del cursor
-    return Accepted(**base, command="UNLISTEN")
-
-
 def read_set_mode(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     """SET TRANSACTION …, SET SESSION CHARACTERISTICS …, SET SESSION AUTHORIZATION DEFAULT, SET NAMES; None for other
     settings. The cursor is after SET [SESSION | LOCAL].
@@ -457,6 +451,8 @@ def discard(session: Session, statement: Discard) -> Result:
         session.require_no_transaction("DISCARD ALL")
         session.cursors.drop(session.cursors)
         session.variables.reset()
+        if session.inbox is not None:
+            channels_of(session.database).unlisten(session.inbox, None)
     if statement.what in ("all", "temp", "temporary"):
         drop_temporaries(session)
     if statement.what in ("all", "sequences"):

@@ -1,13 +1,14 @@
-"""SUBSCRIBE name, …, and RisingWave's named subscriptions with the cursors over them.
+"""SUBSCRIBE name, …, RisingWave's named subscriptions with the cursors over them, and LISTEN, UNLISTEN and NOTIFY.
 
 The clauses and envelopes of SUBSCRIBE are those of Materialize ("SUBSCRIBE"); AFTER and several relations are
-Watersmeet's own. RisingWave, "Subscribe to real-time updates".
+Watersmeet's own. RisingWave, "Subscribe to real-time updates". PostgreSQL 17, "LISTEN", "NOTIFY": a channel
+`changes of v`, which announces the changes of a relation, is Watersmeet's own.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, get_args
 
@@ -17,6 +18,7 @@ from watersmeet.database.definitions import add, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.readers import reads
+from watersmeet.dialects.schemas import near_relations, relation_written
 from watersmeet.dialects.tree.definitions import Create
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
@@ -26,6 +28,7 @@ from watersmeet.store.checkpoints import commit_at, oldest_commit
 from watersmeet.store.readers import low_water_number
 from watersmeet.subscribing.forms import Envelope, Form, OperationForm, ShownUpdates, shown_columns
 from watersmeet.subscribing.subscriber import refusal, subscribe
+from watersmeet.subscribing.updates import CHANGES_OF, ChangesListener, channels_of, tailer_of
 from watersmeet.values.times import length_text
 from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 
@@ -458,3 +461,142 @@ def _length_us(statement: Statement, value: str, span: Span) -> int:
             hint="Write a length of time, such as '1D' or '36 hours'.",
         )
     return length
+
+
+#: The maximum bytes of the name of a channel, and of a payload.
+_CHANNEL_BYTES: Final = 63
+_PAYLOAD_BYTES: Final = 7999
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listen(Statement):
+    """`LISTEN channel`, or `UNLISTEN {channel | *}`. channel: None for all."""
+
+    takes: ClassVar[str | None] = None
+
+    channel: Name | None
+    stops: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notify(Statement):
+    """`NOTIFY channel [, 'payload']`."""
+
+    takes: ClassVar[str | None] = None
+
+    channel: str
+    payload: str = ""
+
+
+@reads("LISTEN")
+def read_listen(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after LISTEN."""
+    channel = _read_channel(cursor)
+    cursor.end()
+    return Listen(**base, channel=channel)
+
+
+def _read_channel(cursor: Cursor) -> Name:
+    """Reads the name of a channel, of which only the first bytes count, as of all names in PostgreSQL."""
+    name = cursor.name()
+    return replace(name, name=name.name.encode()[:_CHANNEL_BYTES].decode(errors="ignore"))
+
+
+@reads("UNLISTEN")
+def read_unlisten(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after UNLISTEN."""
+    channel = None if cursor.take("*") else _read_channel(cursor)
+    cursor.end()
+    return Listen(**base, channel=channel, stops=True)
+
+
+@reads("NOTIFY")
+def read_notify(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after NOTIFY."""
+    channel = _read_channel(cursor).name
+    payload = cursor.string() if cursor.take(",") else ""
+    cursor.end()
+    return Notify(**base, channel=channel, payload=payload)
+
+
+@handles(Listen)
+def listen(session: Session, statement: Listen) -> Result:
+    """LISTEN and UNLISTEN. In a transaction, they take effect at COMMIT.
+
+    Raises UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED, PERMISSION_DENIED for the changes of a relation.
+    """
+    inbox, channel = session.inbox, statement.channel
+    command = "UNLISTEN" if statement.stops else "LISTEN"
+    if inbox is None:
+        hint = "In Python, connection.subscribe(…) receives changes. Clients of a server can listen."
+        raise not_supported(command, statement.text, statement.span, hint=hint)
+    channels = channels_of(session.database)
+    if statement.stops or channel is None:
+        _at_commit(session, lambda: channels.unlisten(inbox, None if channel is None else channel.name))
+        return Result(command)
+    if not channel.name.startswith(CHANGES_OF):
+        session.require_writer(command)  # notifications reach the clients of one process
+        _check_channel(channel.name)
+        _at_commit(session, lambda: channels.listen(inbox, channel.name))
+        return Result(command)
+    found = channel.name.removeprefix(CHANGES_OF)
+    relation = relation_written(session.catalog, found)
+    if relation is None:
+        message, hint = f'relation "{found}" does not exist', near_relations(session.catalog, found, None)
+        raise error_at(statement, channel.span, "UNDEFINED_RELATION", message, hint=hint)
+    session.require("SELECT", relation, statement.text)
+    if (refused := refusal(relation)) is not None:
+        refused.sql, refused.span = statement.text, channel.span
+        raise refused
+    listener, tailer = ChangesListener(inbox, channel.name, relation), tailer_of(session.database)
+
+    def follow() -> None:
+        tailer.join(listener)
+        channels.listen(inbox, channel.name, lambda: tailer.leave(listener))
+
+    _at_commit(session, follow)
+    return Result(command)
+
+
+def _at_commit(session: Session, action: Callable[[], None]) -> None:
+    if session.transaction is None:
+        action()
+    else:
+        session.transaction.listens.append(action)
+
+
+def _check_channel(name: str) -> None:
+    if not name:
+        raise error("INVALID_PARAMETER", "channel name cannot be empty")
+    if len(name.encode()) > _CHANNEL_BYTES:
+        raise error("INVALID_PARAMETER", "channel name too long")
+
+
+@handles(Notify)
+def run_notify(session: Session, statement: Notify) -> Result:
+    """NOTIFY."""
+    with located(statement, statement.span):
+        notify(session, statement.channel, statement.payload)
+    return Result("NOTIFY")
+
+
+def notify(session: Session, channel: str, payload: str) -> None:
+    """Sends a notification to all clients of this process that listen to a channel; in a transaction at COMMIT.
+
+    Raises INVALID_PARAMETER, READ_ONLY_SESSION.
+    """
+    session.require_writer("NOTIFY")
+    _check_channel(channel)
+    if channel.startswith(CHANGES_OF):
+        raise error("INVALID_PARAMETER", f'only changes of a relation are announced on "{channel}"')
+    if len(payload.encode()) > _PAYLOAD_BYTES:
+        raise error("INVALID_PARAMETER", "payload string too long")
+    sender = 0 if session.inbox is None else session.inbox.process
+
+    def send() -> None:
+        channels_of(session.database).notify(sender, channel, payload)
+
+    if session.transaction is None:
+        send()
+    else:
+        session.transaction.notifications.setdefault((channel, payload), send)
