@@ -388,7 +388,6 @@ def named_columns(columns: Schema, statement: CreateView) -> Schema:
 
 def add(session: Session, relation: Relation) -> None:
     """Adds a relation."""
-    session.check_lasting(relation)
     session.put(relation)
 
 

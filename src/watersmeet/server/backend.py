@@ -31,6 +31,7 @@ from watersmeet.server.catalog.queries import CatalogQuery, read_catalog_query
 from watersmeet.server.clients import Clients, ClientState, Limits, kind_of
 from watersmeet.server.copying import CopyResult, CopyStreams
 from watersmeet.server.grouped import ChangeWaiting, InsertWaiting, SmallWaiting, changes, inserts, lookups, waiting
+from watersmeet.server.messages import notification_response
 from watersmeet.server.results import Columns, Portal, columns_of, has_rows, portal_of
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
@@ -94,6 +95,13 @@ class Backend(ClientState):
         changed = {n: v for n, v in now.items() if self._reported.get(n) != v}
         self._reported = now
         return changed
+
+    def notifications(self) -> bytes:
+        """The messages of the notifications that have arrived."""
+        inbox, found = self.session.inbox, bytearray()
+        while inbox is not None and inbox.waiting:
+            found += notification_response(*inbox.waiting.popleft())
+        return bytes(found)
 
     def columns(self, result: Result | None) -> Columns | None:
         """See `columns_of`."""

@@ -13,6 +13,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import IO, Final, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -246,8 +247,7 @@ class Connection:
         self._backend = backend
         process, secret = self._host.enter(self, self._login)
         backend.process = process
-        loop = asyncio.get_running_loop()
-        backend.session.inbox = Inbox(lambda: _wake(loop, self._push), process)
+        backend.session.inbox = Inbox(partial(asyncio.get_running_loop().call_soon_threadsafe, self._push), process)
         self._wire.tell(messages.AUTHENTICATION_OK)
         self._report()
         self._wire.tell(messages.backend_key(process, secret))
@@ -663,29 +663,16 @@ class Connection:
         """Sends the notifications that have arrived, unless the client waits for an answer or is in a transaction."""
         backend = self._backend
         if backend is not None and not self._works and backend.state == b"I":
-            self._wire.push(self._notifications())
-
-    def _notifications(self) -> bytes:
-        """The messages of the notifications that have arrived."""
-        inbox = self._client.session.inbox
-        found = bytearray()
-        while inbox is not None and inbox.waiting:
-            found += messages.notification_response(*inbox.waiting.popleft())
-        return bytes(found)
+            self._wire.push(backend.notifications())
 
     async def _ready(self) -> None:
         if self._reports:
             self._report()
             self._reports = False
         if self._client.state == b"I":
-            self._wire.tell(self._notifications())
+            self._wire.tell(self._client.notifications())
         self._wire.tell(messages.ready(self._client.state))
         await self._wire.flush()
-
-
-def _wake(loop: asyncio.AbstractEventLoop, push: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the server has ended
-        loop.call_soon_threadsafe(push)
 
 
 _INSERTED: Final = messages.command_complete("INSERT 0 1")

@@ -48,7 +48,12 @@ def exchange(listening: psycopg.Connection, sending: psycopg.Connection) -> list
     found.append(received(listening, 1))
     listening.execute("UNLISTEN *")
     found.append(listening.execute("SELECT pg_listening_channels()").fetchall())
-    for text in (f"LISTEN {'x' * 64}", f"NOTIFY c, '{'x' * 8000}'", "SELECT pg_notify('', 'x')", f"SELECT pg_notify('{'x' * 64}', 'x')"):
+    for text in (
+        f"LISTEN {'x' * 64}",
+        f"NOTIFY c, '{'x' * 8000}'",
+        "SELECT pg_notify('', 'x')",
+        f"SELECT pg_notify('{'x' * 64}', 'x')",
+    ):
         try:
             sending.execute(text)
         except psycopg.Error as err:
@@ -139,15 +144,15 @@ def test_asyncpg(serving):
 def test_read_only_servers_announce_changes_only(tmp_path):
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as writing:
         writing.execute("CREATE TABLE t (a int)")
-        with watersmeet.connect(tmp_path / "db", read_only=True) as reading:
-            with (
-                BackgroundServer(reading.opened, Endpoint(port=0)) as server,
-                psycopg.connect(f"host=127.0.0.1 port={server.port} user=x dbname=d", autocommit=True) as client,
-            ):
-                for text in ("LISTEN c", "NOTIFY c"):
-                    with pytest.raises(psycopg.Error) as refused:
-                        client.execute(text)
-                    assert refused.value.sqlstate == "25006"
-                client.execute('LISTEN "changes of t"')
-                writing.execute("INSERT INTO t VALUES (1)")
-                assert [channel for channel, _ in received(client, 1)] == ["changes of t"]
+        with (
+            watersmeet.connect(tmp_path / "db", read_only=True) as reading,
+            BackgroundServer(reading.opened, Endpoint(port=0)) as server,
+            psycopg.connect(f"host=127.0.0.1 port={server.port} user=x dbname=d", autocommit=True) as client,
+        ):
+            for text in ("LISTEN c", "NOTIFY c"):
+                with pytest.raises(psycopg.Error) as refused:
+                    client.execute(text)
+                assert refused.value.sqlstate == "25006"
+            client.execute('LISTEN "changes of t"')
+            writing.execute("INSERT INTO t VALUES (1)")
+            assert [channel for channel, _ in received(client, 1)] == ["changes of t"]

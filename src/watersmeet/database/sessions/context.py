@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
@@ -63,7 +63,8 @@ class Inbox:
     def put(self, sender: int, channel: str, payload: str) -> None:
         """Adds a notification. Thread-safe."""
         self.waiting.append((sender, channel, payload))
-        self.wake()
+        with suppress(RuntimeError):  # the server has ended
+            self.wake()
 
 
 @dataclass

@@ -284,12 +284,7 @@ CREATES: Final[Mapping[str, ddl.Reader]] = {
     "SINK": read_sink,
     "UNIQUE INDEX": ddl.read_unique_index,
     "DATABASE": read_create_database,
-    **{
-        f"{scope}{word} {kind}": ddl.temporary(ddl.CREATES[kind])
-        for scope in ("", "LOCAL ", "GLOBAL ")
-        for word in ("TEMP", "TEMPORARY")
-        for kind in ("TABLE", "VIEW")
-    },
+    **dict.fromkeys(("TEMP", "TEMPORARY", "LOCAL TEMP", "LOCAL TEMPORARY"), ddl.read_temporary),
 }
 DROPS: Final[Mapping[str, DropWord | ddl.Reader]] = {
     **ddl.DROPS,

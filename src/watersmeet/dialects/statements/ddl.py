@@ -22,6 +22,7 @@ from watersmeet.dialects.tree.definitions import (
     Create,
     CreateIndex,
     CreateMaterializedView,
+    CreateRelation,
     CreateSchema,
     CreateSource,
     CreateTable,
@@ -57,17 +58,7 @@ _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"
     ("EMIT", "ON", "ARRIVAL"): "arrival",
 }
 
-#: The suffix that dbt gives to temporary tables of incremental models and snapshots.
-_OF_DBT: Final = "__dbt_tmp"
-_INSTEAD_OF_DBT: Final = (
-    "A materialized view follows its inputs by itself: "
-    "in dbt, write materialized='materialized_view' in place of 'incremental'."
-)
 _INSTEAD_OF_TEMPORARY: Final = "Create it without that word, and drop it when it is no longer needed."
-
-
-def _instead_of_temporary(text: str) -> str:
-    return _INSTEAD_OF_DBT if _OF_DBT in text else _INSTEAD_OF_TEMPORARY
 
 
 #: Unsupported objects of RisingWave and PostgreSQL.
@@ -78,7 +69,7 @@ LACKING: Final[Lacking] = {
     **dict.fromkeys(
         f"CREATE {word}" for word in ("TYPE", "SEQUENCE", "UNIQUE", "EXTENSION", "TRIGGER", "RULE", "POLICY")
     ),
-    **dict.fromkeys(("CREATE TEMPORARY", "CREATE TEMP"), _instead_of_temporary),
+    **dict.fromkeys(("CREATE TEMPORARY", "CREATE TEMP"), _INSTEAD_OF_TEMPORARY),
 }
 _SUPPORTED: Final = "TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported."
 
@@ -208,22 +199,26 @@ def _read_on_commit(cursor: Cursor, made: Mapping[str, Any]) -> Literal["preserv
     return found
 
 
-def temporary(read: Reader) -> Reader:
-    """A reader of the same relation for the session alone. Refuses a table that a connector fills."""
+def read_temporary(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """Reads CREATE TEMP TABLE and VIEW; the cursor stands after TEMP."""
+    base = {**base, "temporary": True}
+    if cursor.take("TABLE"):
+        found = read_table(cursor, base)
+    elif cursor.take("VIEW"):
+        found = _read_view(cursor, base)
+    else:
+        raise cursor.error(hint="CREATE TEMP TABLE and CREATE TEMP VIEW are supported.")
+    if isinstance(found, Create) and found.schema not in (None, TEMPORARY):
+        message = "cannot create temporary relation in non-temporary schema"
+        raise cursor.error_at(found.name_span, "INVALID_PARAMETER", message)
+    if isinstance(found, CreateRelation) and (type(found) is not CreateTable or "connector" in found.options):
+        what = "a temporary table with a connector"
+        return Refused(**_plain(base), error=not_supported(what, cursor.text, found.name_span))
+    return found
 
-    def made(cursor: Cursor, base: dict[str, Any]) -> Statement:
-        found = read(cursor, {**base, "temporary": True})
-        if isinstance(found, (CreateTable, CreateView)) and found.schema in (None, TEMPORARY):
-            if isinstance(found, CreateTable) and found.options.get("connector"):
-                what = "a temporary table with a connector"
-                return Refused(**base, error=not_supported(what, cursor.text, found.name_span))
-            return found
-        if isinstance(found, Create) and found.schema is not None:
-            message = "cannot create temporary relation in non-temporary schema"
-            raise cursor.error_at(found.name_span, "INVALID_PARAMETER", message)
-        return found if isinstance(found, Refused) else Refused(**base, error=cursor.error())
 
-    return made
+def _plain(base: dict[str, Any]) -> dict[str, Any]:
+    return {n: base[n] for n in ("text", "sql", "span")}
 
 
 def read_select_into(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
@@ -247,8 +242,8 @@ def read_select_into(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     written = cursor.text[name.span.start : name.span.end]
     head, end = cursor.text[tokens[0].start : tokens[place].start], base["span"].end
     sql = f"CREATE {word} {written} AS {head}{cursor.text[name.span.end : end].lstrip()}"
-    fields = {"name": name.name, "name_span": name.span, "schema": name.schema, "temporary": bool(temporary)}
-    return CreateTable(**{**base, "sql": sql}, **fields, columns=(), query=query)
+    made: dict[str, Any] = {**base, "sql": sql, "name": name.name, "name_span": name.span, "schema": name.schema}
+    return CreateTable(**made, temporary=bool(temporary), columns=(), query=query)
 
 
 def _read_source(cursor: Cursor, base: dict[str, Any]) -> Statement:

@@ -493,7 +493,9 @@ def after_commit(session: Session) -> None:
         else:
             table = ".".join(quoted(n) for n in (known[relation_id].schema, known[relation_id].name))
             (statement,) = parse(f"DELETE FROM {table}", session.dialect)
-            handler_of(Delete)(session, statement)
+            handler = handler_of(Delete)
+            assert handler is not None
+            handler(session, statement)
 
 
 @handles(Accepted)

@@ -542,8 +542,9 @@ def listen(session: Session, statement: Listen) -> Result:
     found = channel.name.removeprefix(CHANGES_OF)
     relation = relation_written(session.catalog, found)
     if relation is None:
-        message, hint = f'relation "{found}" does not exist', near_relations(session.catalog, found, None)
-        raise error_at(statement, channel.span, "UNDEFINED_RELATION", message, hint=hint)
+        near = near_relations(session.catalog, found, None)
+        message = f'relation "{found}" does not exist'
+        raise error_at(statement, channel.span, "UNDEFINED_RELATION", message, hint=near)
     session.require("SELECT", relation, statement.text)
     if (refused := refusal(relation)) is not None:
         refused.sql, refused.span = statement.text, channel.span

@@ -89,6 +89,7 @@ def with_constraints(
             actions = clause.on_delete, clause.on_update
             key = ForeignKey(name, columns, parent.id, referenced, *actions, clause.deferrable, clause.deferred)
             relation = replace(relation, foreign_keys=(*relation.foreign_keys, key))
+            session.check_lasting(relation)
     return relation
 
 

@@ -378,8 +378,7 @@ def _prepared_key(prepared: Prepared) -> Hashable:
 
 def _whole_key(session: Session, key: Hashable) -> Hashable:
     """A key with all that determines how a statement is read, besides the catalog."""
-    variables = session.variables
-    own = session.temporaries.schema
+    variables, own = session.variables, session.temporaries.schema
     return key, session.dialect, variables.get("search_path"), own, variables.zone, session.role, session.user
 
 
