@@ -2,6 +2,10 @@
 
 A function has one definition in a schema. Views keep the definition with which they were created: a replaced one stays
 in the catalog for them, but statements can no longer call it.
+
+The body of a function in Python or JavaScript can do everything that the process of the engine can do. So only the
+owner of the database, members of the role `admin`, and roles with `GRANT USAGE ON LANGUAGE python` may create such
+functions. Every role may call these functions.
 """
 
 from __future__ import annotations
@@ -9,28 +13,36 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from watersmeet.binder.sqlfunctions import can_be_called, checked_body
 from watersmeet.catalog import (
     Relation,
     SqlFunction,
 )
+from watersmeet.catalog.roles import ADMIN, USAGE, ChangeGrants, of_language
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import remove, schema_for, undefined_schema, with_dependents
-from watersmeet.database.sessions.context import Session, depended_on, error_at
+from watersmeet.database.sessions.context import Session, denied, depended_on, error_at, located
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import find_function, schema_meant
-from watersmeet.dialects.statements.functions import CreateFunction, lengthless, read_parameters
+from watersmeet.dialects.statements.functions import LANGUAGES, CreateFunction, lengthless, read_parameters
 from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import Name, Show, Statement
-from watersmeet.dialects.tree.tokens import Cursor, take_cascade
+from watersmeet.dialects.tree.statements import Name, Refused, Show, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, take_cascade
 from watersmeet.errors import did_you_mean
-from watersmeet.session.features.languages import checked_function
+from watersmeet.kernel.evaluation.functioncalls import check_body
+from watersmeet.session.features.roles import grantee, read_roles
 from watersmeet.session.handlers import handles
+from watersmeet.system.process import library
+from watersmeet.values.calledfunctions import CalledFunction
 from watersmeet.values.types import SqlType
+
+#: Types that have no form in JSON, in which JavaScript receives values.
+_NOT_IN_JAVASCRIPT: Final = ("bytea", "interval")
+_ENVIRONMENT: Final = "Install it for the interpreter of Python that runs the engine, and on Spark's workers."
 
 
 @reads("DROP FUNCTION", own="function")
@@ -244,3 +256,117 @@ def _undefined(session: Session, name: Name, statement: Statement, other: SqlFun
         detail=None if other is None else f"There is {other.signature}.",
         hint=did_you_mean(name.shown, known) if other is None else None,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantLanguage(Statement):
+    """`GRANT USAGE ON LANGUAGE languages TO roles`, `REVOKE … FROM …`."""
+
+    takes: ClassVar[str | None] = ADMIN
+    once: ClassVar[bool] = True
+
+    gives: bool
+    languages: tuple[str, ...]
+    roles: tuple[Name, ...]
+
+
+@reads("GRANT USAGE ON LANGUAGE")
+def read_grant_language(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """GRANT USAGE ON LANGUAGE."""
+    return _read_grant(cursor, base, gives=True)
+
+
+@reads("REVOKE USAGE ON LANGUAGE")
+def read_revoke_language(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """REVOKE USAGE ON LANGUAGE."""
+    return _read_grant(cursor, base, gives=False)
+
+
+def _read_grant(cursor: Cursor, base: dict[str, Any], *, gives: bool) -> Statement:
+    languages = read_list(cursor, cursor.word)
+    for language in languages:
+        if language.name not in LANGUAGES:
+            hint = f"There are {' and '.join(LANGUAGES)}; everybody may create functions in SQL."
+            feature = f"USAGE ON LANGUAGE {language.name}"
+            return Refused(**base, error=not_supported(feature, cursor.text, language.span, hint=hint))
+    cursor.expect("TO" if gives else "FROM")
+    roles = read_roles(cursor)
+    cursor.end()
+    return GrantLanguage(**base, gives=gives, languages=tuple(name.name for name in languages), roles=roles)
+
+
+@handles(GrantLanguage)
+def grant_language(session: Session, statement: GrantLanguage) -> Result:
+    """GRANT and REVOKE of the right to create functions in languages."""
+    command = "GRANT" if statement.gives else "REVOKE"
+    session.require_definer(command)
+    with session.database.guard:
+        roles = [grantee(session, statement, name, everybody=True) for name in statement.roles]
+        keys = tuple(map(of_language, statement.languages))
+        session.put_roles([ChangeGrants(role, keys, (USAGE,), statement.gives) for role in roles])
+    return Result(command)
+
+
+def require_language(session: Session, language: str, text: str | None) -> None:
+    """Raises PERMISSION_DENIED if the session may not create functions in a language."""
+    rights = session.rights
+    if USAGE in rights.grants.get(of_language(language), ()):
+        return
+    # A client without a login is anybody on this machine, so it needs what reading files needs.
+    if not rights.has(ADMIN) or (session.user is None and not session.reads_files):
+        raise denied(
+            f"language {language}",
+            text,
+            detail=f"A member of {ADMIN} may GRANT USAGE ON LANGUAGE {language} TO a role. "
+            "Connections without a login need the right to read files (--allow-files).",
+        )
+
+
+def checked_function(session: Session, statement: CreateFunction) -> CalledFunction:
+    """The function of a statement, after its body was loaded. Raises PERMISSION_DENIED, INVALID_FUNCTION,
+    FUNCTION_STOPPED, LIBRARY_MISSING, FEATURE_NOT_SUPPORTED.
+    """
+    require_language(session, statement.language, statement.text)
+    function = CalledFunction(
+        statement.name,
+        statement.language,
+        statement.name,
+        statement.body,
+        tuple(p.type for p in statement.parameters),
+        statement.returns,
+        statement.form,
+        statement.shape,
+        statement.strict,
+        statement.volatile,
+        pickled=statement.is_pickled,
+        names=tuple(p.name for p in statement.parameters),
+    )
+    if statement.language == "javascript":
+        _check_types(statement, [*function.parameters, function.returns])
+        with located(statement, statement.name_span):
+            library("py_mini_racer", "functions in JavaScript")
+    if session.connectors == "used":
+        with located(statement, statement.name_span):
+            reason = check_body(function)
+        if reason is not None:
+            raise error_at(
+                statement,
+                statement.name_span,
+                "INVALID_FUNCTION",
+                f"function {statement.name}: {reason}",
+                hint=_ENVIRONMENT if "no module" in reason else None,
+            )
+    return function
+
+
+def _check_types(statement: CreateFunction, kinds: Iterable[SqlType]) -> None:
+    for kind in kinds:
+        if kind.name in _NOT_IN_JAVASCRIPT:
+            raise not_supported(
+                f"{kind.sql} in a function in JavaScript",
+                statement.text or "",
+                statement.name_span,
+                hint="Write the function in Python, or pass a text.",
+            )
+        inner = [kind.element] if kind.element is not None else [inner for _, inner in kind.fields]
+        _check_types(statement, inner)
