@@ -55,7 +55,7 @@ class Inbox:
     it listens to, with what ends a channel of changes.
     """
 
-    wake: Callable[[], None]
+    wake: Callable[[], object]
     process: int = 0
     waiting: deque[tuple[int, str, str]] = field(default_factory=deque)
     channels: dict[str, Callable[[], None] | None] = field(default_factory=dict)
