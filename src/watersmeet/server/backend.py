@@ -31,15 +31,13 @@ from watersmeet.server.catalog.queries import CatalogQuery, read_catalog_query
 from watersmeet.server.clients import Clients, ClientState, Limits, kind_of
 from watersmeet.server.copying import CopyResult, CopyStreams
 from watersmeet.server.grouped import ChangeWaiting, InsertWaiting, SmallWaiting, changes, inserts, lookups, waiting
-from watersmeet.server.messages import notification_response
 from watersmeet.server.results import Columns, Portal, columns_of, has_rows, portal_of
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
 from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_of, plain
 from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement, together
-from watersmeet.session.features.settings import RollbackTo, drop_temporaries
+from watersmeet.session.features.settings import RollbackTo, end_session
 from watersmeet.session.statements import preparing
-from watersmeet.subscribing.updates import channels_of
 from watersmeet.system.threads import lock
 
 P = ParamSpec("P")
@@ -95,13 +93,6 @@ class Backend(ClientState):
         changed = {n: v for n, v in now.items() if self._reported.get(n) != v}
         self._reported = now
         return changed
-
-    def notifications(self) -> bytes:
-        """The messages of the notifications that have arrived."""
-        inbox, found = self.session.inbox, bytearray()
-        while inbox is not None and inbox.waiting:
-            found += notification_response(*inbox.waiting.popleft())
-        return bytes(found)
 
     def columns(self, result: Result | None) -> Columns | None:
         """See `columns_of`."""
@@ -344,11 +335,8 @@ class Backend(ClientState):
         self.session.cursors.drop(self.session.cursors)
         self.session.stop_running()
         self._roll_back()
-        if self.session.inbox is not None and self.session.inbox.channels:
-            channels_of(self.session.database).unlisten(self.session.inbox, None)
-        if self.session.temporaries.schema:
-            with self._lock, contextlib.suppress(Error):  # the next start drops what remains
-                drop_temporaries(self.session)
+        with self._lock, contextlib.suppress(Error):  # the next start drops what remains
+            end_session(self.session)
 
     def _fail(self) -> None:
         if self.session.transaction is not None:

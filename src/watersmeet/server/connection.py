@@ -18,7 +18,6 @@ from typing import IO, Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from watersmeet.database.sessions.context import Inbox
 from watersmeet.database.sessions.result import Result, Running, in_zone
 from watersmeet.database.sessions.variables import APPLICATION
 from watersmeet.errors import Error, error
@@ -247,7 +246,7 @@ class Connection:
         self._backend = backend
         process, secret = self._host.enter(self, self._login)
         backend.process = process
-        backend.session.inbox = Inbox(partial(asyncio.get_running_loop().call_soon_threadsafe, self._push), process)
+        backend.session.receive(partial(asyncio.get_running_loop().call_soon_threadsafe, self._push), process)
         self._wire.tell(messages.AUTHENTICATION_OK)
         self._report()
         self._wire.tell(messages.backend_key(process, secret))
@@ -663,14 +662,18 @@ class Connection:
         """Sends the notifications that have arrived, unless the client waits for an answer or is in a transaction."""
         backend = self._backend
         if backend is not None and not self._works and backend.state == b"I":
-            self._wire.push(backend.notifications())
+            self._wire.push(self._notifications())
+
+    def _notifications(self) -> bytes:
+        inbox = self._client.session.inbox
+        return b"" if inbox is None else messages.notifications(inbox.waiting)
 
     async def _ready(self) -> None:
         if self._reports:
             self._report()
             self._reports = False
         if self._client.state == b"I":
-            self._wire.tell(self._client.notifications())
+            self._wire.tell(self._notifications())
         self._wire.tell(messages.ready(self._client.state))
         await self._wire.flush()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -290,6 +291,14 @@ def error_response(err: Error, *, severity: str = "ERROR") -> bytes:
 def notification_response(process: int, channel: str, payload: str) -> bytes:
     """NotificationResponse."""
     return message(b"A", struct.pack(">i", process) + _text(channel) + _text(payload))
+
+
+def notifications(waiting: deque[tuple[int, str, str]]) -> bytes:
+    """The messages of the notifications that wait, which it removes."""
+    found = bytearray()
+    while waiting:
+        found += notification_response(*waiting.popleft())
+    return bytes(found)
 
 
 def notice_response(text: str) -> bytes:

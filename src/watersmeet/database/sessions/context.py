@@ -190,6 +190,10 @@ class Session:
     _rights: tuple[Mapping[str, Role], Actor, Rights] | None = None
     _thread: threading.local = field(default_factory=threading.local)
 
+    def receive(self, wake: Callable[[], object], process: int) -> None:
+        """Lets the session listen to channels. See `Inbox`."""
+        self.inbox = Inbox(wake, process)
+
     def parse(self, text: str, parameters: Parameters = ()) -> list[Statement]:
         """The statements of a text in the session's dialect, as by `dialects.parsing.parse`. Raises QUERY_CANCELED."""
         return self.cancellation.computing(self.reader, text, self.dialect, parameters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -21,8 +21,15 @@ from watersmeet.dialects.tree.statements import Recover, Select, Statement, Subs
 from watersmeet.errors import error
 from watersmeet.session.connections.callables import statement_of
 from watersmeet.session.connections.cursor import Cursor
-from watersmeet.session.connections.execute import execute, execute_each, execute_many, execute_statement, execute_whole
-from watersmeet.session.features.settings import drop_leftovers, drop_temporaries
+from watersmeet.session.connections.execute import (
+    begin,
+    end,
+    execute,
+    execute_each,
+    execute_many,
+    execute_statement,
+    execute_whole,
+)
 from watersmeet.session.handlers import function_named
 from watersmeet.store.layout import FilePermissions
 from watersmeet.system.process import lazy_import
@@ -128,7 +135,7 @@ def connect(
             database.add(writers.SinkWriters(database))
             for kind in receiving.SERVICES:
                 database.add(kind(Session(database, Variables(dialect))))
-            drop_leftovers(Session(database, Variables(dialect)))
+            begin(Session(database, Variables(dialect)))
         except BaseException:
             database.close()
             raise
@@ -239,9 +246,7 @@ class Connection:
             return
         self._closed = True
         try:
-            self._session.stop_running()
-            with suppress(errors.Error):  # the next start drops what remains
-                drop_temporaries(self._session)
+            end(self._session)
         finally:
             self._finalizer()
 

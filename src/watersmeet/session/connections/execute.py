@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -30,7 +30,14 @@ from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.maintenance.views import FilledAloneError
 from watersmeet.session.connections.scripts import ScriptRun, check_replacing
 from watersmeet.session.features.lakedatabases import take_over_tables
-from watersmeet.session.features.settings import RollbackTo, Savepoint, SetTransaction, after_commit
+from watersmeet.session.features.settings import (
+    RollbackTo,
+    Savepoint,
+    SetTransaction,
+    after_commit,
+    drop_leftovers,
+    end_session,
+)
 from watersmeet.session.handlers import NESTING, handler_of, insert_many, nested_handler_of
 
 #: Statements that begin and end transactions.
@@ -264,6 +271,18 @@ def commit_whole(session: Session, lock: threading.RLock) -> None:
         committing.commit(session)
         after_commit(session)
     committing.wait_if_wanted(session)
+
+
+def begin(session: Session) -> None:
+    """Drops what the sessions of an earlier process have left, when a database is opened for writing."""
+    drop_leftovers(session)
+
+
+def end(session: Session) -> None:
+    """Stops the running queries of a session, and drops what it alone has."""
+    session.stop_running()
+    with suppress(Error):  # the next start drops what remains
+        end_session(session)
 
 
 def execute_many(session: Session, text: str, rows: Sequence[Sequence[Any]], lock: threading.RLock) -> Result:

@@ -462,6 +462,13 @@ def discard(session: Session, statement: Discard) -> Result:
     return Result(f"DISCARD {statement.what.upper()}")
 
 
+def end_session(session: Session) -> None:
+    """Ends what the session alone has: temporary relations, and channels to which it listens."""
+    if session.inbox is not None and session.inbox.channels:
+        channels_of(session.database).unlisten(session.inbox, None)
+    drop_temporaries(session)
+
+
 def drop_temporaries(session: Session) -> None:
     """Drops the temporary relations of a session that ends, or after DISCARD."""
     schema = session.temporaries.schema
