@@ -90,7 +90,7 @@ def test_a_server_that_only_reads_says_so(serving, tmp_path):
         ("SET DateStyle = 'German'", 'It takes: "iso, mdy", iso, "iso, ymd", "iso, dmy".'),
         ("SELECT * FROM read_csv('x')", "Connect with allow_files = True, or serve with --allow-files."),
         ("REINDEX TABLE t", "REINDEX is not supported"),
-        ("NOTIFY x", "NOTIFY is not supported"),
+        ("LOAD 'x'", "LOAD is not supported"),
         ("CHECKPOINT", "CHECKPOINT is not supported"),
     ],
 )
