@@ -473,7 +473,8 @@ def drop_temporaries(session: Session) -> None:
     """Drops the temporary relations of a session that ends, or after DISCARD."""
     schema = session.temporaries.schema
     session.temporaries.on_commit.clear()
-    _drop_all(session, {r.id for r in session.database.catalog.relations.values() if schema and r.schema == schema})
+    if schema:
+        _drop_all(session, {r.id for r in session.database.catalog.relations.values() if r.schema == schema})
 
 
 def drop_leftovers(session: Session) -> None:
