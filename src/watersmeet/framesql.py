@@ -6,7 +6,9 @@ step for each exchange: a query whose operators all need one key has one step.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -44,6 +46,7 @@ from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import assemble, compile_view
 from watersmeet.runtime.spark.shipping import bucket_keys, in_buckets
 from watersmeet.values import DEFAULT_DIALECT
+from watersmeet.values.serialization import from_json
 from watersmeet.values.types import Field, Schema
 from watersmeet.values.watermarks import Term
 
@@ -66,6 +69,7 @@ def sql(
     diff: str = "diff",
     name: str | None = None,
     state: str = sessions.STORE,
+    checkpoint: str | None = None,
     **named: DataFrame,
 ) -> DataFrame:
     """The result of a query over streaming and static DataFrames, as a streaming DataFrame.
@@ -73,7 +77,8 @@ def sql(
     query: a SELECT of Watersmeet's SQL. frames, named: the DataFrames by their names in the query. watermarks: for each
     name a column and how late rows may be, by default those of `withWatermark`. diffs: for each name the column of +1
     and -1 of a DataFrame whose rows may be retracted. buckets: the number of parts of the state of each step, fixed for
-    a checkpoint. name, diff, state: see `join`.
+    a checkpoint. name, diff, state, checkpoint: see `join`; with a checkpoint, an unchanged query keeps its plan
+    when a later version of Watersmeet would compile it differently.
 
     If no row can be retracted, the result has only the columns of the query, otherwise also `diff` (int). Raises Error;
     docs/DATAFRAMES.md has the rules.
@@ -94,6 +99,8 @@ def sql(
     sides = {key: _side(prepared[key], key, watermarks or {}, diffs or {}) for key in read}
     zone = str(spark.conf.get("spark.sql.session.timeZone") or "UTC")
     planned = plan(query, sides, buckets, zone)
+    if checkpoint is not None and planned.shape.steps:
+        planned = _as_begun(spark, checkpoint, name, query, planned)
     schema = _schema(planned.bound, diff, appends=planned.shape.appends)
     streams = [prepared[key] for key in planned.streams]
     return _running(
@@ -137,6 +144,24 @@ def plan(query: str, sides: Mapping[str, Given], buckets: int, zone: str = "UTC"
             hint="Use union() of Spark.",
         )
     return Planned(bound, shape, streams, static)
+
+
+def _as_begun(spark: SparkSession, checkpoint: str, name: str | None, query: str, planned: Planned) -> Planned:
+    """The query with the circuit with which the checkpoint began. Raises STATE_MISMATCH for another query."""
+    shape = planned.shape
+    words = [
+        query.split(),
+        shape.buckets,
+        list(planned.static),
+        [[f.to_json() for f in i.schema] for i in shape.inputs],
+    ]
+    definition = hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
+    kept = sessions.kept_plan(
+        spark, checkpoint, name, shape, {"definition": definition, "circuit": shape.circuit.to_json()}
+    )
+    if kept is None:
+        return planned
+    return replace(planned, shape=replace(shape, circuit=from_json(Circuit, kept["circuit"])))
 
 
 def _named(frames: Mapping[str, DataFrame] | None, named: Mapping[str, DataFrame]) -> dict[str, DataFrame]:

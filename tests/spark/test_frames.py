@@ -688,3 +688,36 @@ def test_arguments_of_a_query(spark, sides):
     ]:
         with pytest.raises(Error, match=re.escape(shown)):
             call()
+
+
+def test_another_join_or_query_is_an_error_when_it_is_called(spark, sides, tmp_path):
+    """Before Spark has read a row; a query that never ran has no state."""
+    left, right = sides
+    folder = str(tmp_path / "checkpoint")
+
+    def joined_by(how, **options):
+        return watersmeet.join(left.frame, right.frame, on="k", how=how, checkpoint=folder, buckets=2, **options)
+
+    joined_by("left")
+    run = Result(joined_by("full"), tmp_path / "checkpoint")
+    left.add([(1, at(0), "a")])
+    run.drain()
+    run.query.stop()
+    joined_by("full")
+    with pytest.raises(Error, match="the checkpoint was written by another join"):
+        joined_by("left")
+    with pytest.raises(Error, match=re.escape("the checkpoint was written with buckets=2, this is 3")):
+        watersmeet.join(left.frame, right.frame, on="k", how="full", checkpoint=folder, buckets=3)
+
+    def counted(query):
+        return watersmeet.sql(spark, query, l=left.frame, checkpoint=str(tmp_path / "counted"), buckets=2)
+
+    run = Result(counted("SELECT k, count(*) AS n FROM l GROUP BY k"), tmp_path / "counted")
+    assert run.drain() == Counter({(1, 1): 1})
+    run.query.stop()
+    left.add([(1, at(0), "b")])
+    with pytest.raises(Error, match="the checkpoint was written by another query"):
+        counted("SELECT k, max(v) AS n FROM l GROUP BY k")
+    run = Result(counted("SELECT k, count(*) AS n\nFROM l GROUP BY k"), tmp_path / "counted")
+    assert run.drain() == Counter({(1, 2): 1})
+    run.query.stop()

@@ -146,6 +146,7 @@ def join(
     name: str | None = None,
     watermark: str | None = None,
     state: str = sessions.STORE,
+    checkpoint: str | None = None,
 ) -> DataFrame:
     """The join of two DataFrames, one of which may be static, as a streaming DataFrame.
 
@@ -160,6 +161,7 @@ def join(
     with the name of a left one. name: the name of the metrics in the query's `observedMetrics`. watermark: the result's
     column with the time of a side that gets a watermark, so that no later row has a lower time. state: "store" for
     Spark's state store, which must be RocksDB; otherwise a folder or URL for files, which all workers reach.
+    checkpoint: the query's checkpointLocation; the call then raises STATE_MISMATCH if it belongs to another join.
 
     If no row can be retracted, the result has only the joined columns, otherwise also `diff` (int): +1 for an inserted
     row and -1 for a retracted one. Raises Error; docs/DATAFRAMES.md has the rules.
@@ -183,6 +185,8 @@ def join(
     decoder = Decoder(shape, result_schema(schema), diff=not appends(shape))
     if shape.static is None:
         sessions.check_store(spark, state)
+        if checkpoint is not None:
+            sessions.kept_plan(spark, checkpoint, name, shape, {})
     carries = sessions.prepare(spark)
     carry = carried if carries else _as_it_is
     if shape.static is not None:

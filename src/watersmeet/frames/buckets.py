@@ -281,7 +281,7 @@ def check_identity(plan: Plan, store: Store) -> None:
 
 def check_plan(plan: Plan, text: str) -> None:
     """Raises STATE_MISMATCH unless a stored text PLAN is of `plan`."""
-    _compare(plan, json.loads(text))
+    compare(plan, json.loads(text))
 
 
 def identity(plan: Plan) -> dict[str, Any]:
@@ -289,7 +289,7 @@ def identity(plan: Plan) -> dict[str, Any]:
     return {"format": FORMAT, "join": plan.fingerprint, "buckets": plan.buckets}
 
 
-def _compare(plan: Plan, kept: Mapping[str, Any]) -> None:
+def compare(plan: Plan, kept: Mapping[str, Any]) -> None:
     """Raises STATE_MISMATCH unless the identity `kept` is that of `plan`."""
     if kept["format"] != FORMAT:
         raise error(
@@ -322,7 +322,7 @@ def opened(plan: Plan, compiled: Callable[[], Circuit], store: Store) -> tuple[C
         store.keep_text(PLAN, json.dumps({**identity(plan), "circuit": to_json(circuit)}, separators=(",", ":")))
         return circuit, Stored({}, first=True)
     kept, circuit = _read_plan(text)
-    _compare(plan, kept)
+    compare(plan, kept)
     return circuit, Stored(json.loads(store.text(MANIFEST) or "{}"), first=False)
 
 

@@ -11,22 +11,26 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import os
 import pickle
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, cast
+from urllib.parse import quote
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 import watersmeet
 from watersmeet.errors import error
-from watersmeet.frames.building import refused
+from watersmeet.frames.buckets import Plan, compare, identity
+from watersmeet.frames.building import check_text, refused
 from watersmeet.objectstores import storage
 from watersmeet.runtime.spark.shipping import is_remote, make_zip
 from watersmeet.system.process import remove_folder
@@ -89,6 +93,41 @@ def check_store(spark: SparkSession, state: str) -> None:
             "with speculation, two attempts of a task could write one version of the state",
             hint=f'spark.conf.set("{_FORMAT}", "2")',
         )
+
+
+def kept_plan(spark: SparkSession, checkpoint: str, name: str | None, plan: Plan, more: Mapping[str, Any]) -> Any:
+    """The stored values `more` of the join or query that a checkpoint belongs to; None for a new checkpoint, which gets
+    those of `plan`.
+
+    The identity is a file in the folder of the checkpoint, written by Spark, which may be the only one that can reach
+    it. Without a committed micro-batch a plan replaces the stored one. Raises STATE_MISMATCH if `plan` differs from the
+    stored one, except if `more["definition"]` is the same.
+    """
+    check_text(checkpoint, "checkpoint")
+    folder = f"{checkpoint.rstrip('/')}/watersmeet/{quote(name or plan.what, safe='')}"
+    ran = _text(spark, f"{checkpoint.rstrip('/')}/commits") is not None
+    text = _text(spark, folder)
+    if ran:
+        if text is None:
+            return None  # of a query that ran before it had `checkpoint=`: the tasks compare
+        kept = json.loads(text)
+        if "definition" not in more or kept.get("definition") != more["definition"]:
+            compare(plan, kept)
+        return kept
+    text = json.dumps({**identity(plan), **more}, separators=(",", ":"))
+    spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode("overwrite").text(folder)
+    return None
+
+
+def _text(spark: SparkSession, path: str) -> str | None:
+    """The first line of the text files of a folder; None if there are none."""
+    try:
+        row = spark.read.text(path, recursiveFileLookup=True).first()
+    except AnalysisException as cause:
+        if cause.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return None
+    return None if row is None else str(row[0])
 
 
 def check_static(spark: SparkSession, size_bytes: int) -> None:

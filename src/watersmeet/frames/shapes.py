@@ -187,9 +187,12 @@ class QueryShape:
     @cached_property
     def fingerprint(self) -> str:
         """Identifies everything that the state depends on."""
+        return self.digest(self.circuit.fingerprint)
+
+    def digest(self, what: str) -> str:
+        """Identifies `what` over these inputs."""
         inputs = [{**asdict(i), "schema": [f.to_json() for f in i.schema]} for i in self.inputs]
-        text = json.dumps([self.circuit.fingerprint, inputs], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps([what, inputs], sort_keys=True).encode()).hexdigest()[:16]
 
     def clock(self, index: int) -> str:
         """The name of the number of clock `index`: that of an input, or after these the time of the micro-batch."""
