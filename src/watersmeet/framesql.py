@@ -6,7 +6,6 @@ step for each exchange: a query whose operators all need one key has one step.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -149,13 +148,7 @@ def plan(query: str, sides: Mapping[str, Given], buckets: int, zone: str = "UTC"
 def _as_begun(spark: SparkSession, checkpoint: str, name: str | None, query: str, planned: Planned) -> Planned:
     """The query with the circuit with which the checkpoint began. Raises STATE_MISMATCH for another query."""
     shape = planned.shape
-    words = [
-        query.split(),
-        shape.buckets,
-        list(planned.static),
-        [[f.to_json() for f in i.schema] for i in shape.inputs],
-    ]
-    definition = hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
+    definition = shape.digest(json.dumps([query, shape.buckets, sorted(planned.static)]))
     kept = sessions.kept_plan(
         spark, checkpoint, name, shape, {"definition": definition, "circuit": shape.circuit.to_json()}
     )
