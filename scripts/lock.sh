@@ -15,3 +15,5 @@ pin --extra demo --extra dev --output-file requirements/lock.txt pyproject.toml
 pin --output-file requirements/dbt.txt requirements/dbt.in
 # The generator of the site shares nothing with the package.
 pin --output-file requirements/docs.txt requirements/docs.in
+# Only the test of the notebook runs a kernel of Jupyter.
+pin --output-file requirements/notebook.txt requirements/notebook.in

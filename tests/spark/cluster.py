@@ -13,9 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
+from tests.waiting import until
 
 HOME = Path(pyspark.__file__).parent
 #: What Java compiles well pays off after minutes, and a cluster has many Javas that end before.
@@ -116,3 +119,56 @@ if __name__ == "__main__":
     with cluster() as made:
         print(made.master, flush=True)
         signal.pause()
+
+
+#: Takes the package from the workers' path, where an editable installation has put it.
+_WITHOUT_PACKAGE = """
+import os, sys
+sys.path[:] = [p for p in sys.path if not os.path.exists(os.path.join(p, "watersmeet", "__init__.py"))]
+sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in repr(f)]
+"""
+
+
+@contextmanager
+def connect_server(folder: Path, **more: str) -> Iterator[str]:
+    """A server of Spark Connect on a free port of this machine, whose workers don't have the package; its URL.
+
+    more: further settings, with an underscore for each dot, and two for an underscore.
+    """
+    (folder / "sitecustomize.py").write_text(_WITHOUT_PACKAGE, encoding="utf-8")
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": folder / "warehouse",
+        "spark.local.dir": folder / "local",
+        **{name.replace("__", " ").replace("_", ".").replace(" ", "_"): value for name, value in more.items()},
+    }
+    log = folder / "log"
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [
+                str(Path(pyspark.__path__[0]) / "bin" / "spark-submit"),
+                *("--master", "local[2]", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+                *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
+                "spark-internal",
+            ],
+            env={**os.environ, "PYTHONPATH": str(folder), "PYSPARK_PYTHON": sys.executable},
+            cwd=folder,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+
+    def started() -> bool:
+        assert server.poll() is None, log.read_text()
+        return "Spark Connect server started" in log.read_text()
+
+    try:
+        until(started, 180)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(30)

@@ -10,63 +10,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyspark
 import pytest
-from tests.spark.cluster import free_port
-from tests.waiting import until
+from tests.spark.cluster import connect_server
 
 pytestmark = pytest.mark.spark
 TESTS = Path(__file__).with_name("test_frames.py")
 ROOT = TESTS.parents[2]
 
-#: Takes the package from the workers' path, where an editable installation has put it.
-WITHOUT_PACKAGE = """
-import os, sys
-sys.path[:] = [p for p in sys.path if not os.path.exists(os.path.join(p, "watersmeet", "__init__.py"))]
-sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in repr(f)]
-"""
-
 
 @pytest.fixture(scope="module")
 def remote(tmp_path_factory):
     """The URL of a server."""
-    folder = tmp_path_factory.mktemp("connect")
-    (folder / "sitecustomize.py").write_text(WITHOUT_PACKAGE, encoding="utf-8")
-    port = free_port()
-    settings = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": port,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": folder / "warehouse",
-        "spark.local.dir": folder / "local",
-    }
-    log = folder / "log"
-    with log.open("w") as out:
-        server = subprocess.Popen(
-            [
-                str(Path(pyspark.__path__[0]) / "bin" / "spark-submit"),
-                *("--master", "local[2]", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-                *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
-                "spark-internal",
-            ],
-            env={**os.environ, "PYTHONPATH": str(folder), "PYSPARK_PYTHON": sys.executable},
-            cwd=folder,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-
-    def started() -> bool:
-        assert server.poll() is None, log.read_text()
-        return "Spark Connect server started" in log.read_text()
-
-    try:
-        until(started, 180)
-        yield f"sc://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(30)
+    with connect_server(tmp_path_factory.mktemp("connect")) as url:
+        yield url
 
 
 def run_frames(*selected: str, remote: str | None = None, files: bool) -> None:

@@ -18,10 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import Any, ClassVar, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -61,6 +60,9 @@ from watersmeet.objectstores import storage
 from watersmeet.runtime.spark.shipping import partition_keys
 from watersmeet.values.watermarks import Watermark, value
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 #: The bytes of rows that a task collects before it divides them into pieces.
 GATHERED_BYTES: Final = 32 << 20
 
@@ -93,13 +95,14 @@ class Encoder:
             now = time_us(col.flat(table.column(table.num_columns - 1)).slice(0, 1))[0].as_py()
             columns = arrow_columns(table, cutter.given)
             diff = differences(table.column(table.num_columns - 2)) if self.shape.sides[self.index].signed else None
-            for piece in cutter.cut(columns, now + AHEAD_US, diff):
-                yield self._batch(piece)
-        for piece in cutter.clocks():
-            yield self._batch(piece)
+            yield from self._sent(cutter.cut(columns, now + AHEAD_US, diff))
+        yield from self._sent(cutter.clocks())
 
-    def _batch(self, piece: Piece) -> pa.RecordBatch:
-        return pieces_batch([self.ids[piece.bucket]], piece.channel, [piece.body])
+    def _sent(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+        """Pieces of one channel, in one batch."""
+        found = list(pieces)
+        if found:
+            yield pieces_batch([self.ids[p.bucket] for p in found], found[0].channel, [p.body for p in found])
 
     def _identities(self) -> Iterator[pa.RecordBatch]:
         """Empty pieces of the first task of a micro-batch: for each partition of the stateful operator, or for each
@@ -327,6 +330,8 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
         self._chunks = handle.getMapState("chunks", "run string, number int", "body binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803, ARG002
+        import pandas as pd  # noqa: PLC0415 - half a second, which no other task needs
+
         store = SparkStore(self._texts, self._chunks, LocalRuns.of_worker())
         bucket = self._numbers.get(int(key[0]))
         if bucket is None:  # the key of this partition, before all buckets
