@@ -91,6 +91,7 @@ class Content:
         self._settings = Settings(threads, memory_limit, external_access)
         self._connection = connect(str(self._directory), self._settings)
         self._refreshes = 0
+        self._path = ""
         self._idle: list[duckdb.DuckDBPyConnection] = []
         self._reading = 0
         self._moving = threading.Lock()
@@ -148,14 +149,22 @@ class Content:
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = (), *, newest: bool = False) -> pa.Table:
         """The result of a SELECT in DuckDB's dialect over refreshed relations. Raises duckdb.Error."""
         with self._lock:
-            self._connection.execute(f"SET search_path = '{NEWEST},main'" if newest else "SET search_path = 'main'")
+            self._search(newest=newest)
             return self._connection.execute(sql, parameters or None).to_arrow_table()
+
+    def look_up(self, catalog: Catalog, relation_id: str, column: str, sql: str) -> pa.Table:
+        """The result of a short SELECT that looks up rows of one loaded relation by a column. Raises duckdb.Error."""
+        with self._lock:
+            if not self._shows(catalog, [relation_id]):
+                self.refresh(catalog, [relation_id])
+            self._tables[relation_id].look_up(column)
+            return self.query(sql)
 
     @contextlib.contextmanager
     def session(self, *, newest: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
         """The DuckDB connection, which within the context only this thread uses. It must not change relations."""
         with self._lock:
-            self._connection.execute(f"SET search_path = '{NEWEST},main'" if newest else "SET search_path = 'main'")
+            self._search(newest=newest)
             yield self._connection
 
     @contextlib.contextmanager
@@ -348,6 +357,13 @@ class Content:
             self._reader.close()
             self._tables.clear()
             remove_folder(self._directory)
+
+    def _search(self, *, newest: bool) -> None:
+        """Chooses what names mean in the content's own connection."""
+        path = f"{NEWEST},main" if newest else "main"
+        if path != self._path:
+            self._connection.execute(f"SET search_path = '{path}'")
+            self._path = path
 
     def _shows(self, catalog: Catalog, relation_ids: Sequence[str]) -> bool:
         """Whether the shown relations are current, so that a refresh would change nothing."""

@@ -22,6 +22,7 @@ from watersmeet.errors import error
 from watersmeet.session.connections.callables import statement_of
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.execute import (
+    LookupPlans,
     begin,
     end,
     execute,
@@ -162,6 +163,7 @@ class Connection:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = lock("connection")
+        self._plans = LookupPlans()
         self._closed = False
         # A connection is closed even if it is garbage-collected, or open when Python exits.
         self._finalizer = weakref.finalize(self, session.database.close)
@@ -365,7 +367,7 @@ class Connection:
 
     def _execute(self, text: str, parameters: Sequence[Any]) -> Result:
         self._check_open()
-        return execute(self._session, text, parameters, self._lock)
+        return execute(self._session, text, parameters, self._lock, self._plans)
 
     def _execute_many(self, text: str, rows: Sequence[Sequence[Any]]) -> Result:
         self._check_open()

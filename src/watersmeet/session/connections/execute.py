@@ -17,7 +17,7 @@ from watersmeet.database.definitions import keeping_grants
 from watersmeet.database.filling import fill_together, forget_joint
 from watersmeet.database.reading import failed_query, runs_on
 from watersmeet.database.sessions.context import JointFill, Nested, Session, check_statement
-from watersmeet.database.sessions.result import Result, in_zone
+from watersmeet.database.sessions.result import Result, in_zone, rows_result
 from watersmeet.database.sessions.snapshots import begin_statement
 from watersmeet.database.transaction import Transaction
 from watersmeet.database.writing import write_pending
@@ -39,18 +39,55 @@ from watersmeet.session.features.settings import (
     end_session,
 )
 from watersmeet.session.handlers import NESTING, handler_of, insert_many, nested_handler_of
+from watersmeet.session.statements import small
 
 #: Statements that begin and end transactions.
 CONTROL: Final = (st.Begin, st.Commit, st.Rollback)
 
 
-def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:
-    """Runs the statements of `text`. Returns the result of the last one, with the notices of all."""
+class LookupPlans(small.Plans):
+    """The plans of the look-ups that a connection has run."""
+
+
+def execute(
+    session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock, plans: LookupPlans | None = None
+) -> Result:
+    """Runs the statements of `text`. Returns the result of the last one, with the notices of all. plans: those of the
+    look-ups that the connection has run; None to parse each text.
+    """
     with session.numbered():
+        found = None if parameters or plans is None else _looked_up(session, text, lock, plans)
+        if found is not None:
+            return _shown(session, found)
         statements = _parsed(session, text, parameters)
         session.notices.clear()
         results = list(together(session, statements, lock, lambda s: [_run(session, s, lock)]))
+        if plans is not None and not parameters and len(statements) == 1 and isinstance(statements[0], st.Select):
+            plans.note_text(session, text, statements[0])
         return _shown(session, results[-1] if results else Result(""))
+
+
+def _looked_up(session: Session, text: str, lock: threading.RLock, plans: LookupPlans) -> Result | None:
+    """The result of a look-up that has a plan; None for a text that must be parsed."""
+    if session.transaction is not None or session.result_bytes or not isinstance(text, str):
+        return None
+    found = plans.of_text(session, text)
+    if found is None or not isinstance(plan := found[0], small.LookupPlan):
+        return None
+    value = plan.given(found[1])
+    if value is None:
+        return None
+    session.notices.clear()
+    session.show_writes()
+    lookup = small.Lookup(session, plan, value)
+    try:
+        with lock, session.database.log.same_head(), session.database.log.explaining():
+            results = small.look_up(session.database, [lookup])
+    except duckdb.Error:
+        return None  # the statement raises the error with its text
+    if lookup.outdated or not results:
+        return None
+    return rows_result("SELECT", results[0].columns, results[0].rows, plan.origins)
 
 
 def execute_each(

@@ -34,7 +34,6 @@ from watersmeet.database.writing import add_row
 from watersmeet.dialects.tree.queries import is_default, is_holder, name_of, parameter_key
 from watersmeet.dialects.tree.statements import Delete, Insert, Select, Statement, Update
 from watersmeet.errors import Error
-from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.session.statements.dml import insert_targets, writable
 from watersmeet.session.statements.preparing import seen
 from watersmeet.store.changes import quoted
@@ -680,11 +679,7 @@ def _found(database: OpenDatabase, catalog: Catalog, group: Sequence[Lookup]) ->
     values = dict.fromkeys(one.value for one in group)
     listed = ", ".join(str(v) if isinstance(v, int) else _quoted_text(str(v)) for v in values)
     sql = f"{plan.select}({listed}) LIMIT {_MOST_ROWS + 1}"
-    with database.content.reader(readable(catalog), [plan.relation.id], lookups=[(plan.relation.id, plan.column)]) as (
-        connection,
-        _,
-    ):
-        table = rows_of(connection, sql)
+    table = database.content.look_up(readable(catalog), plan.relation.id, plan.column, sql)
     if table.num_rows > _MOST_ROWS:
         for one in group:
             one.plan.is_wide = one.outdated = True

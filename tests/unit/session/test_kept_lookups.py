@@ -1,0 +1,71 @@
+"""Look-ups of a connection, which keep a plan from the second one on: the same rows as without, after any change."""
+
+from __future__ import annotations
+
+import pytest
+
+import watersmeet
+from watersmeet.errors import Error
+from watersmeet.session.connections import execute
+
+SETUP = """
+CREATE TABLE t (k bigint PRIMARY KEY, v int, name varchar);
+CREATE MATERIALIZED VIEW w AS SELECT k, v, name FROM t;
+INSERT INTO t SELECT i, i % 7, 'n' || i FROM generate_series(1, 3000) g(i);
+"""
+
+
+@pytest.fixture
+def connection(tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.show_own_writes()
+        for _ in connection.execute_script(SETUP):
+            pass
+        yield connection
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """The texts that are parsed."""
+    found = []
+    read = execute._parsed
+    monkeypatch.setattr(
+        execute, "_parsed", lambda session, text, given: found.append(text) or read(session, text, given)
+    )
+    return found
+
+
+def test_a_look_up_is_parsed_twice_at_most(connection, parsed):
+    for key in range(1, 10):
+        cursor = connection.execute(f"SELECT name, v FROM w WHERE k = {key}")
+        assert cursor.fetchall() == [(f"n{key}", key % 7)]
+        assert [d[0] for d in cursor.description] == ["name", "v"]
+        assert (cursor.statusmessage, cursor.rowcount) == ("SELECT", 1)
+    assert len(parsed) <= 3, "the first one loads the view, the next one makes the plan"
+    assert connection.execute("SELECT name, v FROM w WHERE k = 5000").fetchall() == []
+    assert connection.execute("SELECT name, v FROM w WHERE k = 7").fetchall() == [("n7", 0)]
+    with pytest.raises(Error, match="column"):
+        connection.execute("SELECT name, absent FROM w WHERE k = 7")
+
+
+def test_look_ups_follow_changes_and_definitions(connection, parsed):
+    def look_up(key=3):
+        return connection.execute(f"SELECT * FROM w WHERE k = {key}").fetchall()
+
+    for _ in range(4):
+        assert look_up() == [(3, 3, "n3")]
+    connection.execute("UPDATE t SET name = 'new' WHERE k = 3")
+    assert look_up() == [(3, 3, "new")]
+    connection.execute("DELETE FROM t WHERE k = 3")
+    assert look_up() == []
+    connection.execute("BEGIN")
+    connection.execute("INSERT INTO t VALUES (3, 1, 'own')")
+    assert connection.execute("SELECT * FROM t WHERE k = 3").fetchall() == [(3, 1, "own")]
+    connection.execute("ROLLBACK")
+    assert look_up() == []
+    connection.execute("DROP MATERIALIZED VIEW w")
+    with pytest.raises(Error, match="w"):
+        look_up()
+    connection.execute("CREATE MATERIALIZED VIEW w AS SELECT k, v + 1 AS v FROM t")
+    for _ in range(4):
+        assert look_up(4) == [(4, 5)]
