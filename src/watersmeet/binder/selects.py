@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.nodes import Clock, Column, Node, Project, TemporalJoin, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.binder.clauses.aggregates import Grouping, aliased, sets_of
+from watersmeet.binder.clauses.aggregates import Grouping, aliased, scans_below, sets_of
 from watersmeet.binder.clauses.gapfilling import bind_gap_fill, gap_fill_call
 from watersmeet.binder.clauses.joins import check_aliases
 from watersmeet.binder.clauses.lookups import (
@@ -548,7 +548,7 @@ class Selecting:
         """The groups that pass HAVING, and the select list over them."""
         having = self.node.args.get("having")
         ctx = self._grouping(self.node.args.get("group"), below, below.scope)
-        ctx.order = FinalOrder(rows, ctx, self.binding)
+        ctx.order, ctx.scans = FinalOrder(rows, ctx, self.binding), scans_below(rows.relation)
         inside = replace(below.scope, from_inside=ctx.grouped)
         ctx.subqueries = in_items = self._subqueries(inside)
         below.clock = self.inner_clocks.value if self.rules.keeps_clock else None

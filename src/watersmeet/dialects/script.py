@@ -304,7 +304,10 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, own_quer
         own = own_query(cursor.originals(cursor.rest), cursor.text, cursor.parameters)
         reader = language.readers.get(word)
         own = own or (None if reader is None else reader(cursor, base))
-        return own or Select(**base, query=query_of(cursor))
+        if own is not None:
+            return own
+        query = query_of(cursor)
+        return dml.dml_of(query, base) or Select(**base, query=query)
     reader = language.readers.get(word)
     if word in (*_DML, "MERGE"):
         found = None if reader is None else reader(cursor, base)

@@ -334,3 +334,49 @@ def test_sources_without_their_connector():
         connection.execute("FLUSH")
         found = connection.execute("SELECT * FROM v ORDER BY b").fetchall()
         assert found == [(1, dt.datetime(2024, 1, 1)), (1, None)]
+
+
+def test_queries_before_the_statement(connection, run, fails):
+    run("CREATE TABLE a (id int PRIMARY KEY, d varchar); INSERT INTO a VALUES (1, 'x'), (2, 'y'), (3, 'z')")
+    run("CREATE TABLE b (id int PRIMARY KEY, d varchar); FLUSH")
+    assert (
+        connection.execute("WITH c AS (SELECT * FROM a WHERE id < 3) INSERT INTO b SELECT id, d FROM c").rowcount == 2
+    )
+    run(
+        "WITH c AS (SELECT * FROM a WHERE id = 1), e AS (SELECT id, 'n' || d AS d FROM c) UPDATE b SET d = e.d FROM e "
+        "WHERE b.id = e.id"
+    )
+    assert run("SELECT * FROM b ORDER BY id") == [(1, "nx"), (2, "y")]
+    assert run("WITH c (k) AS (SELECT 2) DELETE FROM b WHERE id = (SELECT k FROM c) RETURNING d") == [("y",)]
+    run("WITH RECURSIVE r (n) AS (SELECT 10 UNION ALL SELECT n + 1 FROM r WHERE n < 12) INSERT INTO b SELECT n FROM r")
+    assert connection.execute("WITH c AS (SELECT 11 AS x) DELETE FROM b USING c AS z WHERE z.x = b.id").rowcount == 1
+    run("WITH a AS (SELECT 7 AS id) INSERT INTO b WITH a AS (SELECT 8 AS id) SELECT id, 'inner' FROM a")
+    run("WITH b AS (SELECT 9 AS id) INSERT INTO b SELECT id, 'named like the table' FROM b")
+    assert run("SELECT id FROM b ORDER BY id") == [(1,), (8,), (9,), (10,), (12,)]
+    error = fails("WITH c AS (DELETE FROM b RETURNING *) INSERT INTO a SELECT * FROM c")
+    assert error.message == "DELETE in WITH is not supported"
+
+
+def test_a_primary_key_determines_the_columns_of_its_table(run, fails):
+    run("""
+        CREATE TABLE a (id int PRIMARY KEY, d varchar, w int); CREATE TABLE b (id int PRIMARY KEY, a int, n int);
+        INSERT INTO a VALUES (1, 'x', 1), (2, 'y', 2), (3, 'z', 3);
+        INSERT INTO b VALUES (1, 1, 10), (2, 1, 20), (3, 2, 5);
+        CREATE MATERIALIZED VIEW v AS
+        SELECT a.d, sum(b.n) AS s, w + 1 AS w FROM a LEFT JOIN b ON a.id = b.a GROUP BY a.id; FLUSH""")
+    assert run("SELECT * FROM v ORDER BY d") == [("x", 30, 2), ("y", 5, 3), ("z", None, 4)]
+    run("UPDATE a SET d = 'xx' WHERE id = 1; DELETE FROM b WHERE id = 1; DELETE FROM a WHERE id = 3; FLUSH")
+    assert run("SELECT * FROM v ORDER BY d") == [("xx", 20, 2), ("y", 5, 3)]
+    counted = "SELECT a.d, count(b.id) FROM a LEFT JOIN b ON a.id = b.a GROUP BY a.id HAVING length(d) < 9 ORDER BY a.w"
+    assert run(counted) == [("xx", 1), ("y", 1)]
+    assert run("SELECT d, (SELECT count(*) FROM b WHERE b.n > a.w) FROM a GROUP BY id ORDER BY d") == [
+        ("xx", 2),
+        ("y", 2),
+    ]
+    for query in (
+        "SELECT d FROM a GROUP BY w",
+        "SELECT b.n FROM a JOIN b ON a.id = b.a GROUP BY a.id",
+        "SELECT d, count(*) FROM a GROUP BY ROLLUP (id)",
+        "SELECT a.d FROM a JOIN a AS c ON a.w = c.w GROUP BY c.id",
+    ):
+        assert fails(query).condition == "COLUMN_NOT_GROUPED"

@@ -9,7 +9,19 @@ from typing import Final, TypeVar
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import Aggregate, AggregateCall, Column, Expand, Node, Project, Union, Values
+from watersmeet.algebra.nodes import (
+    Aggregate,
+    AggregateCall,
+    Column,
+    Expand,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Scan,
+    Union,
+    Values,
+)
 from watersmeet.algebra.scalars import Scalar, conjunction
 from watersmeet.algebra.trees import read
 from watersmeet.binder.clauses.sources import star_of
@@ -135,14 +147,27 @@ def bare(expression: exp.Expression) -> exp.Expression:
     return expression
 
 
+def scans_below(relation: Node) -> list[Scan]:
+    """The scans whose rows are in the relation as they are, or joined: a primary key still determines the other
+    columns of its scan.
+    """
+    if isinstance(relation, Scan):
+        return [relation]
+    if isinstance(relation, (Filter, Project)) or (isinstance(relation, Join) and not relation.arrival):
+        return [found for child in relation.inputs for found in scans_below(child)]
+    return []
+
+
 class Grouping(Context):
     """The context of expressions over the groups of a GROUP BY. Binding them collects group keys and aggregate calls.
 
     `below` binds the arguments of aggregate functions. sets: the grouping sets, as positions in `keys`. order: the
-    order in which the groups are output.
+    order in which the groups are output. scans: those whose columns are keys, too, if their primary key is one
+    (PostgreSQL 17, "GROUP BY clause": functional dependency).
     """
 
     order: RowOrder = UNORDERED
+    scans: Sequence[Scan] = ()
 
     def __init__(
         self,
@@ -192,6 +217,8 @@ class Grouping(Context):
         does.
         """
         found = self._key(value)
+        if found is None:
+            found = self._determined(value, shown)
         if found is not None:
             return found
         raise self.error(
@@ -199,6 +226,20 @@ class Grouping(Context):
             f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate function',
             node,
         )
+
+    def _determined(self, value: Value, name: str) -> Value | None:
+        """A column that the keys determine, as a further key."""
+        scalar = value.finish()
+        known = {k.column for k in self.keys}
+        if len(self.grouping_sets) != 1 or not any(
+            s.key and known.issuperset(s.key) and scalar.column in {c.id for c in s.outputs} for s in self.scans
+        ):
+            return None
+        refuse_maps((scalar.type,), "GROUP BY", self.text)
+        column = self.binding.new_column(name.rpartition(".")[2], scalar.type, scalar.nullable)
+        self.keys = (*self.keys, Scalar(bare(scalar.expression), scalar.type, scalar.nullable))
+        self.key_columns = (*self.key_columns, column)
+        return value_of(column)
 
     def special(self, node: exp.Expression) -> Value | None:
         if aggregate_name(node, self) is not None:

@@ -218,14 +218,56 @@ def column_name(tree: exp.Expression, span: Span) -> Name:
 
 def read_dml(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Reads INSERT, UPDATE and DELETE; the cursor stands at the first word."""
-    tree = query_of(cursor)
+    found = dml_of(query_of(cursor), base)
+    if found is None:
+        raise cursor.error()
+    return found
+
+
+def dml_of(tree: exp.Expression, base: dict[str, Any]) -> Statement | None:
+    """INSERT, UPDATE or DELETE, also after WITH, from its tree; None for a query."""
+    if isinstance(tree, (exp.Insert, exp.Update, exp.Delete)):
+        _place_with(tree, base)
     if isinstance(tree, exp.Insert):
         return _insert(tree, base)
     if isinstance(tree, exp.Update):
         return _update(tree, base)
-    if isinstance(tree, exp.Delete):
-        return _delete(tree, base)
-    raise cursor.error()
+    return _delete(tree, base) if isinstance(tree, exp.Delete) else None
+
+
+def _place_with(tree: exp.Insert | exp.Update | exp.Delete, base: dict[str, Any]) -> None:
+    """Replaces each name of a query in WITH by a subquery that has the clause of its own."""
+    clause = tree.args.get("with_")
+    if clause is None:
+        return
+    for query in clause.expressions:
+        if isinstance(query.this, exp.DML):
+            what = f"{type(query.this).__name__.upper()} in WITH"
+            raise not_supported(what, base["text"], node_span(query.this) or base["span"])
+    tree.set("with_", None)
+    names = {name_of(query.args["alias"].this) for query in clause.expressions}
+    target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+    for table in list(tree.find_all(exp.Table)):
+        if table is target or table.args.get("db") or not isinstance(table.this, exp.Identifier):
+            continue
+        name = name_of(table.this)
+        if name not in names or name in _named_around(table):
+            continue
+        query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=exp.Table(this=table.this.copy())))
+        query.set("with_", clause.copy())
+        alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
+        joins, laterals = table.args.get("joins"), table.args.get("laterals")
+        table.replace(exp.Subquery(this=query, alias=alias.copy(), joins=joins, laterals=laterals))
+
+
+def _named_around(table: exp.Table) -> set[str]:
+    """The names of queries in the clauses WITH of the queries around a table."""
+    found, node = set(), table.parent
+    while node is not None:
+        if (clause := node.args.get("with_")) is not None:
+            found |= {name_of(query.args["alias"].this) for query in clause.expressions}
+        node = node.parent
+    return found
 
 
 def _returning(tree: exp.Expression) -> tuple[exp.Expression, ...] | None:
