@@ -148,3 +148,14 @@ def test_a_batch_of_rows_is_sent_before_the_next_is_encoded(serving, monkeypatch
         monkeypatch.setattr(Wire, "send", sending)
         assert len(client.execute("SELECT i FROM t").fetchall()) == 30
     assert happened == ["encoded", "sent"] * 3
+
+
+def test_numbers_with_more_digits_than_numeric(serving):
+    served = serving("CREATE TABLE t (id int PRIMARY KEY, n numeric(18, 12))")
+    value = Decimal("54.234246451650")
+    with served.connect(autocommit=True) as client:
+        for number, cast in enumerate(("%s", "%b", "%t::numeric(18, 12)", "%b::numeric(18, 12)")):
+            client.execute(f"INSERT INTO t VALUES ({number}, {cast})", (value,))
+        found = client.execute("SELECT n FROM t ORDER BY id").fetchall()
+        assert found == [(value,)] * 4
+        assert client.execute("SELECT %s::numeric", (value,)).fetchone() == (Decimal("54.2342464517"),)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
@@ -39,7 +41,7 @@ from watersmeet.session.features.subscriptions import SubscribeChanges, describe
 from watersmeet.session.handlers import handler_of
 from watersmeet.session.statements.dml import described_change
 from watersmeet.session.statements.explain import TITLE
-from watersmeet.values.types import BIGINT, INTEGER, VARCHAR, Schema, SqlType
+from watersmeet.values.types import BIGINT, INTEGER, NUMERIC, VARCHAR, Schema, SqlType
 
 
 def described_result(session: Session, statement: Statement) -> Result | None:
@@ -273,4 +275,10 @@ def literal(value: object, parameter: Parameter) -> exp.Expression:
             # A literal of this type: the columns of the statement were described with it.
             made = literal_of(value, "")
             return made if kind == INTEGER else exp.Cast(this=made, to=data_type(kind))
+    if kind == NUMERIC and _LONG_DECIMAL.fullmatch(str(value)):
+        return literal_of(Decimal(str(value)), "")  # keeps all digits; a later cast may need them
     return exp.Cast(this=literal_of(value, ""), to=data_type(kind))
+
+
+#: A number with more digits after the point than numeric without precision.
+_LONG_DECIMAL: Final = re.compile(r"-?\d*\.\d{11,}", re.ASCII)
