@@ -64,6 +64,16 @@ def test_an_index_follows_its_columns(run, fails):
         assert fails(f"INSERT INTO t VALUES {row}").condition == "UNIQUE_VIOLATION"
 
 
+def test_using_may_only_be_the_cast_of_the_column(run, fails):
+    run("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1)")
+    run('ALTER TABLE t ALTER n TYPE bigint USING "n"::bigint, ALTER n TYPE numeric USING (n)')
+    run("ALTER TABLE t ALTER n TYPE numeric USING CAST(n AS numeric)")
+    assert run("SELECT n FROM t") == [(1,)]
+    for other in ("n + 1", "id::bigint", "n::int", "(n::bigint) + 1"):
+        error = fails(f"ALTER TABLE t ALTER n TYPE bigint USING {other}")
+        assert error.message == "ALTER COLUMN … TYPE … USING another expression is not supported"
+
+
 def test_not_null_is_set_when_no_row_has_null(run, fails):
     run("CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL); INSERT INTO t VALUES (1, 1)")
     run("ALTER TABLE t ALTER n DROP NOT NULL; INSERT INTO t VALUES (2, NULL)")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from sqlglot.tokens import Token
+from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import DropWord
 from watersmeet.dialects.statements.constraints import OF_COLUMNS, read_altered_constraint, read_column_constraint
@@ -308,13 +308,11 @@ def _read_altered_column(cursor: Cursor, base: dict[str, Any]) -> Statement | No
     if cursor.take("TYPE") or cursor.take("SET", "DATA", "TYPE"):
         words = cursor.rest
         kind, declared_type = read_declared(cursor)
+        text = _text_of(cursor, words)
         if cursor.at("USING"):
-            hint = "Values are cast to the new type. UPDATE changes them in another way."
-            raise not_supported("ALTER COLUMN … TYPE … USING", cursor.text, span_of(cursor.rest[:1]), hint=hint)
+            _read_using(cursor, base["column"], words[: len(words) - len(cursor.rest)])
         cursor.end()
-        return AlterColumn(
-            **base, clause="TYPE", type=kind, declared_type=declared_type, type_text=_text_of(cursor, words)
-        )
+        return AlterColumn(**base, clause="TYPE", type=kind, declared_type=declared_type, type_text=text)
     if cursor.take("SET", "DEFAULT"):
         words = cursor.rest
         if not words:
@@ -340,6 +338,24 @@ def _read_altered_column(cursor: Cursor, base: dict[str, Any]) -> Statement | No
             return AlterColumn(**base, clause=clause, nullable=nullable)
     cursor.index = begin
     return None
+
+
+def _read_using(cursor: Cursor, column: Name, kind: Sequence[Token]) -> None:
+    """Reads `USING column::type`, which is the cast of each value anyway. kind: the tokens of the new type."""
+    using, *written = cursor.rest
+    while len(written) > 1 and (written[0].text, written[-1].text) == ("(", ")"):
+        written = written[1:-1]
+    if [t.text.upper() for t in written[:2]] == ["CAST", "("] and written[-1].text == ")":
+        written = [t if t.text.upper() != "AS" else Token(TokenType.DCOLON, "::") for t in written[2:-1]]
+    texts = [t.text.lower() for t in kind]
+    if (
+        not written
+        or written[0].text.lower() != column.name.lower()
+        or (written[1:] and [t.text.lower() for t in written[1:]] != ["::", *texts])
+    ):
+        hint = "Values are cast to the new type. UPDATE changes them in another way."
+        raise not_supported("ALTER COLUMN … TYPE … USING another expression", cursor.text, span_of([using]), hint=hint)
+    cursor.index = len(cursor.tokens)
 
 
 def _text_of(cursor: Cursor, words: Sequence[Token]) -> str:
