@@ -13,6 +13,8 @@ pin() {
 pin --extra demo --extra dev --output-file requirements/lock.txt pyproject.toml
 # dbt asks for older versions of packages that the tests use, so it is fetched into a folder of its own.
 pin --output-file requirements/dbt.txt requirements/dbt.in
+# Clients that only one slow test runs.
+pin --output-file requirements/django.txt requirements/django.in
 # The generator of the site shares nothing with the package.
 pin --output-file requirements/docs.txt requirements/docs.in
 # Only the test of the notebook runs a kernel of Jupyter.

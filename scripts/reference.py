@@ -7,6 +7,7 @@ Names, types, options and results are the code's; meanings are in `referencetext
 from __future__ import annotations
 
 import functools
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -219,6 +220,38 @@ def variables_of_the_code() -> set[str]:
     return found - {o.envvar for o in options if isinstance(o.envvar, str)}
 
 
+def clients_page() -> str:
+    """Results of the tests that run real clients, and the drivers that other tests use."""
+    found = json.loads((ROOT / "tests/clients.json").read_text(encoding="utf-8"))
+    suites = [
+        (name, one["version"], one["ran"], f"{one['passed']} of {one['of']}", str(sum(one["refused"].values())))
+        for name, one in sorted(found.items())
+    ]
+    refused = [
+        (name, reason, str(count)) for name, one in sorted(found.items()) for reason, count in one["refused"].items()
+    ]
+    return (
+        "# Clients\n\nWhich clients have run against the server, and how much of it worked? Slow tests run the real "
+        "programs and compare their results with PostgreSQL's; a test fails if its result is not the one below. "
+        f"[CLIENTS](../CLIENTS.md) says how the server differs. {_WRITTEN}\n\n"
+        + table(("client", "version", "what ran", "passed", "refused or different"), suites)
+        + ("\n## Refused or different\n" + table(("client", "reason", "tests"), refused) if refused else "")
+        + "\n## Drivers\nTests of the server use these drivers:\n\n"
+        + table(("driver", "version", "modules with tests"), list(_drivers()))
+    )
+
+
+def _drivers() -> Iterator[tuple[str, str, str]]:
+    """The clients among the packages for development, with their pinned versions."""
+    pins = (ROOT / "requirements/lock.txt").read_text(encoding="utf-8")
+    tests = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests/unit/server").glob("test_*.py"))]
+    for package, module in texts.DRIVERS.items():
+        version = re.search(rf"^{package}==(\S+)", pins, re.MULTILINE)
+        assert version is not None
+        uses = sum(re.search(rf"^ *(import|from) {module}\b", text, re.MULTILINE) is not None for text in tests)
+        yield package, version[1], str(uses)
+
+
 def statements_of(name: str) -> set[str]:
     """The first words of all statements of a dialect."""
     found = {*script.statements_of(registry.language_named(name)), "EXPLAIN ANALYZE", "EXPLAIN ROW"}
@@ -304,6 +337,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/show": show_page,
     "reference/metrics": metrics_page,
     "reference/environment": environment_page,
+    "reference/clients": clients_page,
     "reference/statements": statements_page,
     "CONNECTORS": connectors_page,
     **{f"reference/connectors/{page}": functools.partial(connector_page, page) for page in texts.CONNECTORS},

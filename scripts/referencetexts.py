@@ -349,3 +349,11 @@ CONNECTORS: Final = {
     ),
     "datagen": ("Generated rows", ("datagen",), "[sources](../../dialects/risingwave.md#connector-datagen)"),
 }  # fmt: skip
+
+#: Drivers of PostgreSQL that tests use: their modules by package.
+DRIVERS: Final = {
+    "adbc-driver-postgresql": "adbc_driver_postgresql",
+    "asyncpg": "asyncpg",
+    "psycopg": "psycopg",
+    "sqlalchemy": "sqlalchemy",
+}

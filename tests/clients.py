@@ -1,0 +1,45 @@
+"""Results of the tests that run real clients against the server, as `docs/reference/clients.md` shows them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from scripts.servers.archives import ServerUnavailableError
+from scripts.servers.packages import fetch_packages
+
+REQUIREMENTS = Path(__file__).parents[1] / "requirements"
+#: By client: its version, what ran, how much of it passed, and what is refused, with reasons.
+RESULTS = Path(__file__).with_name("clients.json")
+
+
+def check_result(client: str, **found: object) -> None:
+    """Fails unless the committed result of a client is what a test has found."""
+    known = json.loads(RESULTS.read_text())
+    if known.get(client) != found:
+        text = json.dumps({client: found}, ensure_ascii=False, indent=1)
+        pytest.fail(f"{RESULTS.name} has another result. Commit this one, and run python -m scripts.reference:\n{text}")
+
+
+def packages(name: str, size_mb: int) -> tuple[Path, str]:
+    """The folder with the packages of `requirements/<name>.txt`, and the version of the package `name`."""
+    pins = (REQUIREMENTS / f"{name}.txt").read_text()
+    version = next(line for line in pins.splitlines() if line.startswith(f"{name}==")).split()[0].partition("==")[2]
+    try:
+        return fetch_packages(f"{name}-{version}", pins, size_mb), version
+    except ServerUnavailableError as cause:
+        pytest.skip(str(cause))
+
+
+def ran(folder: Path, *arguments: str, path: Path, environment: Mapping[str, str], may_fail: bool = False) -> str:
+    """The output of Python with these arguments in a folder. path: a folder with packages to import."""
+    variables = {**os.environ, "PYTHONPATH": str(path), "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1800, env=variables, cwd=folder)
+    assert may_fail or done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
