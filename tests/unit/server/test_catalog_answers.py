@@ -224,3 +224,20 @@ def test_comments_on_constraints(serving):
         assert client.execute(query).fetchall() == [(name, None) for name, _ in found]
         with pytest.raises(psycopg.errors.UndefinedObject, match='constraint "no" for table "p" does not exist'):
             client.execute("COMMENT ON CONSTRAINT no ON p IS ''")
+
+
+def test_identity_columns_and_included_columns(serving):
+    served = serving("""
+        CREATE TABLE "t (2)" ("id [x]" int GENERATED ALWAYS AS IDENTITY (START WITH 7) PRIMARY KEY, x int, y int);
+        CREATE INDEX i ON "t (2)" (x) INCLUDE (y);
+    """)
+    engine = sa.create_engine(f"postgresql+psycopg://ann@127.0.0.1:{served.server.port}/shop")
+    with engine.connect() as client:
+        inspector = sa.inspect(client)
+        identity = inspector.get_columns("t (2)")[0]["identity"]
+        assert (identity["always"], identity["start"], identity["increment"]) == (True, 7, 1)
+        (index,) = inspector.get_indexes("t (2)")
+        assert (index["column_names"], index["include_columns"]) == (["x"], ["y"])
+        text = client.exec_driver_sql("SELECT indexdef FROM pg_indexes WHERE indexname = 'i'").scalar()
+        assert text == 'CREATE INDEX i ON public."t (2)" USING btree (x) INCLUDE (y)'
+    engine.dispose()

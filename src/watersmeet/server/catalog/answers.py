@@ -326,6 +326,7 @@ _VECTORS: Final = {"indkey": 22, "indoption": 22, "indclass": 30, "indcollation"
 _NAMES: Final = ("attname", "conname", "nspname", "relname", "typname")
 
 _NAME_ARRAY: Final = 1003
+_JSON: Final = 114
 
 
 @dataclass(frozen=True)
@@ -375,7 +376,7 @@ class CatalogAnswers:
                 found = rows_of(connection, sql, self._client.session.result_bytes)
             except duckdb.Error as cause:
                 raise _failure(cause, text) from cause
-        columns, schema, table = _typed(found, _bytes_of(tree), _names_of(tree))
+        columns, schema, table = _typed(found, _bytes_of(tree), _names_of(tree), _documents_of(tree))
         return CatalogResult("SELECT", schema, table, table.num_rows, described=columns)
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
@@ -469,8 +470,18 @@ def _names_of(tree: exp.Query) -> frozenset[str]:
     return frozenset(a.alias for a in lists if isinstance(a.this.this, exp.Column) and a.this.this.name in _NAMES)
 
 
+def _documents_of(tree: exp.Query) -> frozenset[str]:
+    """The names of columns with documents, which `json_build_object` makes."""
+    made = (a for a in tree.selects if isinstance(a, exp.Alias) and not isinstance(a.this, exp.Cast))
+    return frozenset(a.alias for a in made if any(_is_document(call) for call in a.this.find_all(exp.Func)))
+
+
+def _is_document(call: exp.Func) -> bool:
+    return isinstance(call, exp.JSONObject) or str(call.this).lower() == "json_build_object"
+
+
 def _typed(
-    found: pa.Table, chars: frozenset[str], names: frozenset[str]
+    found: pa.Table, chars: frozenset[str], names: frozenset[str], documents: frozenset[str]
 ) -> tuple[tuple[Column, ...], Schema, pa.Table]:
     columns, schema, arrays = [], [], []
     for field, values in zip(found.schema, found.columns, strict=True):
@@ -479,6 +490,8 @@ def _typed(
         column, kind = _column(field, chars)
         if field.name in names:
             column = replace(column, oid=_NAME_ARRAY)
+        elif field.name in documents and column.oid == TEXT:
+            column = replace(column, oid=_JSON)
         columns.append(column)
         schema.append(SqlField(field.name, kind))
         arrays.append(values if values.type.equals(kind.arrow) else values.cast(kind.arrow))

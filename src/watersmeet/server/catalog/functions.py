@@ -126,6 +126,11 @@ _MACROS: Final = {
         "n_.oid = s_.relnamespace JOIN pg_catalog_.pg_attribute a_ ON a_.attrelid = d_.refobjid AND a_.attnum = "
         "d_.refobjsubid WHERE d_.refobjid = to_regclass(t) AND a_.attname = c LIMIT 1)"
     ),
+    "serial_sequence_oid(o, c)": (
+        "(SELECT d_.objid FROM pg_catalog_.pg_depend d_ JOIN pg_catalog_.pg_class s_ ON s_.oid = d_.objid AND "
+        "s_.relkind = 'S' JOIN pg_catalog_.pg_attribute a_ ON a_.attrelid = d_.refobjid AND a_.attnum = d_.refobjsubid "
+        "WHERE d_.refobjid = o AND a_.attname = c LIMIT 1)"
+    ),
     "pg_get_replica_identity_index(o)": "CAST(NULL AS UINTEGER)",
     "pg_relation_is_publishable(o)": "false",
     "pg_relation_size(o, f := 'main')": "CAST(0 AS BIGINT)",

@@ -192,8 +192,11 @@ def _asks_session(tree: exp.Query) -> bool:
     )
 
 
-def _called(call: exp.Func) -> str:
-    return str(call.this if isinstance(call, exp.Anonymous) else call.sql_name()).lower()
+def _called(call: exp.Expression) -> str:
+    """The name of a function that is called; empty for other expressions."""
+    if isinstance(call, exp.Anonymous):
+        return str(call.this).lower()
+    return str(call.sql_name()).lower() if isinstance(call, exp.Func) else ""
 
 
 def duckdb_sql(tree: exp.Expression, text: str) -> str:
@@ -547,6 +550,17 @@ def _is_text(value: exp.Expression) -> bool:
 _LOOKUPS: Final = ("to_regclass", "to_regtype", "to_regnamespace")
 
 
+def _oid_of_sequence(call: exp.Anonymous) -> exp.Expression:
+    """The oid of the sequence that `pg_get_serial_sequence` names. The table is often the text of an oid."""
+    table, column = call.expressions
+    inner = table.this if isinstance(table, exp.Cast) else table
+    if isinstance(inner, exp.Anonymous) and inner.name == "regclass_text":
+        oid = inner.expressions[0].copy()
+    else:
+        oid = exp.Anonymous(this="to_regclass", expressions=[table.copy()])
+    return exp.Anonymous(this="serial_sequence_oid", expressions=[oid, column.copy()])
+
+
 def _cast(node: exp.Cast) -> exp.Expression:
     name, is_array = _type_name(node.to)
     value = node.this
@@ -561,6 +575,8 @@ def _cast(node: exp.Cast) -> exp.Expression:
             value = exp.Coalesce(this=known, expressions=[_raised(word, value.name)]) if word in _MISSING else known
         elif _is_text(value.unnest()) and f"to_{word}" in CALLED:
             value = exp.Anonymous(this=f"to_{word}", expressions=[value])
+        elif word == "regclass" and _called(value) == "pg_get_serial_sequence" and len(value.expressions) == 2:
+            value = _oid_of_sequence(value)
         outside = node.parent
         while isinstance(outside, (exp.Paren, exp.Alias)):
             outside = outside.parent

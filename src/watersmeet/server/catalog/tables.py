@@ -281,11 +281,12 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], has: 
     if isinstance(relation, Index):
         table = catalog.relations[relation.depends_on[0]]
         names = [c.name for c in table.columns]
-        numbers = [names.index(n) + 1 for n in relation.index_columns]
+        numbers = [names.index(n) + 1 for n in (*relation.index_columns, *relation.included)]
         is_unique = any(u.index == relation.id for u in table.uniques)
         row = {**_index(oid, relation_oid(table), numbers), "indisunique": is_unique}
-        yield ("pg_catalog", "pg_index"), row
-        yield from _listed_index(table, relation.name, relation.index_columns, is_unique=is_unique)
+        yield ("pg_catalog", "pg_index"), {**row, "indnkeyatts": len(relation.index_columns)}
+        more = relation.included
+        yield from _listed_index(table, relation.name, relation.index_columns, more, is_unique=is_unique)
         return
     if isinstance(relation, NumberSequence):
         yield from _sequence(relation, catalog)
@@ -618,10 +619,13 @@ def _reference(relation: Relation, found: ForeignKey, numbers: Mapping[str, int]
     )
 
 
-def _listed_index(relation: Relation, name: str, columns: Sequence[str], *, is_unique: bool) -> _Rows:
+def _listed_index(
+    relation: Relation, name: str, columns: Sequence[str], included: Sequence[str] = (), *, is_unique: bool
+) -> _Rows:
     words = "CREATE UNIQUE INDEX" if is_unique else "CREATE INDEX"
     table = f"{quoted(relation.schema)}.{quoted(relation.name)}"
     text = f"{words} {quoted(name)} ON {table} USING btree ({_listed(columns)})"
+    text += f" INCLUDE ({_listed(included)})" if included else ""
     row = {"schemaname": relation.schema, "tablename": relation.name, "indexname": name, "indexdef": text}
     yield ("pg_catalog", "pg_indexes"), row
 
