@@ -237,7 +237,7 @@ def test_identity_columns_and_included_columns(serving):
         identity = inspector.get_columns("t (2)")[0]["identity"]
         assert (identity["always"], identity["start"], identity["increment"]) == (True, 7, 1)
         (index,) = inspector.get_indexes("t (2)")
-        assert (index["column_names"], index["include_columns"]) == (["x"], ["y"])
+        assert (index["column_names"], index["dialect_options"]["postgresql_include"]) == (["x"], ["y"])
         text = client.exec_driver_sql("SELECT indexdef FROM pg_indexes WHERE indexname = 'i'").scalar()
         assert text == 'CREATE INDEX i ON public."t (2)" USING btree (x) INCLUDE (y)'
     engine.dispose()
