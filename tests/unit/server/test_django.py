@@ -25,6 +25,7 @@ def answers(environment: dict[str, str], path: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_models_migrations_and_the_admin_site(serving, postgres):
     path, version = packages("django", 40)
     served = serving()

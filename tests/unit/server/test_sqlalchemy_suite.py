@@ -61,6 +61,7 @@ def reason_of(name: str) -> str | None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_suite(serving, postgres, tmp_path):
     served = serving("CREATE SCHEMA test_schema; CREATE SCHEMA test_schema_2")
     options = "options=-c%20primary_key_conflict%3Derror"
