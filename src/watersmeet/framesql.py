@@ -24,7 +24,7 @@ from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.errors import Error, Span, error
 from watersmeet.frames import sessions
-from watersmeet.frames.api import given, signed
+from watersmeet.frames.api import given, signed, with_metrics, without_metrics
 from watersmeet.frames.buckets import Piece
 from watersmeet.frames.building import Duration, Given, check_buckets, check_side, check_text, check_watermark, refused
 from watersmeet.frames.sessions import carried, carried_processor
@@ -402,6 +402,7 @@ def _running(
         found = stream.select("*", now).mapInArrow(carry(reading), PIECE if shape.steps else QUERY_CHANGES)
         moved = found if moved is None else moved.union(found)
     assert moved is not None
+    decoder = QueryDecoder(result_schema(schema), diff=not shape.appends)
     for number in range(1, shape.steps + 1):
         stage = Stage(shape, number, initial if number == 1 else {})
         output = QUERY_CHANGES if stage.is_last else PIECE
@@ -410,10 +411,12 @@ def _running(
             processor = carried_processor(buckets) if carries else buckets
             moved = moved.groupBy("bucket").transformWithStateInPandas(processor, output, "Append", "None")
         else:
-            at_path = carry(BucketsAt(stage, state))
-            moved = in_buckets(moved, shape.buckets).mapInArrow(at_path, output)
+            at_path = BucketsAt(stage, state, decoder if stage.is_last else None)
+            rows = with_metrics(schema, QUERY_FIGURES) if stage.is_last else PIECE
+            moved = in_buckets(moved, shape.buckets).mapInArrow(carry(at_path), rows)
     observed = moved.observe(name or f"watersmeet-sql-{next(_numbers)}", *(f.sum(c).alias(c) for c in QUERY_FIGURES))
-    decoder = QueryDecoder(result_schema(schema), diff=not shape.appends)
+    if shape.steps and not in_store:
+        return without_metrics(observed, schema)
     return observed.mapInArrow(carry(decoder), schema)
 
 

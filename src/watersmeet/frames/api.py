@@ -39,6 +39,7 @@ from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, incomparabl
 from watersmeet.frames.tasks import (
     CHANGES,
     FIGURES,
+    IS_ROW,
     MARK,
     PIECE,
     QUERY_FIGURES,
@@ -205,16 +206,33 @@ def join(
         processor = carried_processor(buckets_in_store) if carries else buckets_in_store
         changes = pieces.groupBy("bucket").transformWithStateInPandas(processor, CHANGES, "Append", "None")
     else:
-        at_path = BucketsAt(JoinStep(shape, mark or ()), state)
-        changes = in_buckets(pieces, shape.buckets).mapInArrow(carry(at_path), CHANGES)
+        at_path = BucketsAt(JoinStep(shape, mark or ()), state, decoder if watermark is None else None)
+        output = CHANGES if watermark is not None else with_metrics(schema, (*FIGURES, MARK))
+        changes = in_buckets(pieces, shape.buckets).mapInArrow(carry(at_path), output)
     observed = changes.observe(name or f"watersmeet-{next(_numbers)}", *(f.sum(c).alias(c) for c in FIGURES))
     if watermark is None:
-        return observed.mapInArrow(carry(decoder), schema)
+        return observed.mapInArrow(carry(decoder), schema) if in_store else without_metrics(observed, schema)
     marked = observed.select("frame", f.timestamp_micros(MARK).alias(MARK)).withWatermark(MARK, "0 seconds")
     columns = {name: f.col("`" + name.replace("`", "``") + "`") for name in schema.names}
     timed = schema.names[column_of(schema.names, watermark, "the result")]
     columns[timed] = columns[timed].alias(timed, metadata={_DELAY_MS: 0, _OF_JOIN: True})
     return marked.mapInArrow(carry(decoder), schema).select(*columns.values())
+
+
+def with_metrics(schema: t.StructType, figures: Sequence[str]) -> t.StructType:
+    """The schema of rows with metrics: see `tasks.rows_schema`."""
+    own = [t.StructField(f"c{i}", x.dataType) for i, x in enumerate(schema.fields)]
+    return t.StructType([
+        *own, *(t.StructField(name, t.LongType()) for name in figures), t.StructField(IS_ROW, t.BooleanType())
+    ])  # fmt: skip
+
+
+def without_metrics(rows: DataFrame, schema: t.StructType) -> DataFrame:
+    """The rows of the result, with its schema."""
+    columns = [f.col(f"c{i}") for i in range(len(schema.fields))]
+    columns = [c if x.nullable else f.coalesce(c, f.lit(0)) for c, x in zip(columns, schema.fields, strict=True)]
+    names = [x.name for x in schema.fields]
+    return rows.where(IS_ROW).select(*(c.alias(name) for c, name in zip(columns, names, strict=True)))
 
 
 def _as_it_is(operator: MapInArrow) -> MapInArrow:

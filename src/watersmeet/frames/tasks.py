@@ -351,10 +351,15 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class BucketsAt:
-    """Runs the buckets of a partition on their pieces, with the state in files at `url`."""
+    """Runs the buckets of a partition on their pieces, with the state in files at `url`.
+
+    decoder: converts frames to rows here, so that they pass through Spark only once (`rows_schema`); None: the output
+    is rows of changes.
+    """
 
     step: BucketStep
     url: str
+    decoder: Decoder | QueryDecoder | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The function for `DataFrame.mapInArrow`. Every bucket gets a piece in every micro-batch."""
@@ -370,19 +375,49 @@ class BucketsAt:
             store = PathStore(path, batch_of_task, bucket, partial(check_plan, self.step.plan))
             made = list(self.step.run(bucket, found, store))
             store.commit()
-            yield from batches_of(self.step, made, range(self.step.plan.buckets))
+            yield from batches_of(self.step, made, range(self.step.plan.buckets), self.decoder)
 
 
 def batches_of(
-    step: BucketStep, made: Iterable[Piece | dict[str, Any]], ids: Sequence[int]
+    step: BucketStep,
+    made: Iterable[Piece | dict[str, Any]],
+    ids: Sequence[int],
+    decoder: Decoder | QueryDecoder | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """What a step returned, for Spark. ids: the key of each bucket."""
+    """What a step returned, for Spark. ids: the key of each bucket. decoder: see `BucketsAt`."""
     for channel, found in groupby(made, lambda m: m.channel if isinstance(m, Piece) else None):
-        if channel is None:
-            yield pa.RecordBatch.from_pylist(cast("list[dict[str, Any]]", list(found)), step.columns)
-        else:
+        if channel is not None:
             pieces = cast("list[Piece]", list(found))
             yield pieces_batch([ids[p.bucket] for p in pieces], channel, [p.body for p in pieces])
+            continue
+        rows = cast("list[dict[str, Any]]", list(found))
+        if decoder is None:
+            yield pa.RecordBatch.from_pylist(rows, step.columns)
+        else:
+            yield from (_decoded(row, step.columns, decoder) for row in rows)
+
+
+def _decoded(row: dict[str, Any], columns: pa.Schema, decoder: Decoder | QueryDecoder) -> pa.RecordBatch:
+    """The rows of the result for a row of changes, without metrics; or its metrics, with NULL as row."""
+    schema = rows_schema(decoder.schema, columns.names[1:])
+    if row["frame"] is None:
+        arrays = [pa.nulls(1, f.type) for f in decoder.schema]
+        arrays += [pa.array([row[name]], pa.int64()) for name in columns.names[1:]]
+        return pa.RecordBatch.from_arrays([*arrays, pa.array([False])], schema=schema)
+    found = decoder.rows(decode(row["frame"]))
+    nothing = pa.nulls(found.num_rows, pa.int64())
+    marked = pa.array(np.ones(found.num_rows, np.bool_))
+    return pa.RecordBatch.from_arrays([*found.columns, *[nothing] * (len(columns) - 1), marked], schema=schema)
+
+
+#: The last column of rows with metrics: whether it is a row of the result.
+IS_ROW: Final = "is_row"
+
+
+def rows_schema(result: pa.Schema, figures: Sequence[str]) -> pa.Schema:
+    """The columns of rows with metrics: those of the result by position, the metrics, `IS_ROW`."""
+    own = [pa.field(f"c{i}", f.type) for i, f in enumerate(result)]
+    return pa.schema([*own, *(pa.field(name, pa.int64()) for name in figures), pa.field(IS_ROW, pa.bool_())])
 
 
 #: The channels of a query's pieces: for frames the index of their exchange in the circuit, for others these numbers.
@@ -567,6 +602,9 @@ class QueryDecoder:
         for batch in batches:
             for body in batch.column(0):
                 if body.is_valid:
-                    delta = decode(body.as_buffer())
-                    arrays = [col.flat(c) for c in delta.columns.columns]
-                    yield batch_of([*arrays, *([pa.array(delta.diff).cast(pa.int32())] * self.diff)], self.schema)
+                    yield self.rows(decode(body.as_buffer()))
+
+    def rows(self, delta: Delta) -> pa.RecordBatch:
+        """The rows of the result for some changes."""
+        arrays = [col.flat(c) for c in delta.columns.columns]
+        return batch_of([*arrays, *([pa.array(delta.diff).cast(pa.int32())] * self.diff)], self.schema)
