@@ -581,11 +581,11 @@ def test_keys_of_buckets_go_where_spark_puts_them(spark):
 
 
 def test_the_watermark_of_spark_is_taken(sides):
-    from watersmeet.frames.api import _given  # noqa: PLC0415
+    from watersmeet.frames.api import given  # noqa: PLC0415
 
     frame = timed(sides[0].frame).withWatermark("ts", "90 seconds").where("k > 1").select("ts", f.col("k").alias("key"))
-    assert _given(frame, None).watermark == ("ts", 90_000_000)
-    assert _given(sides[0].frame, ("ts", "1 minute")).watermark == ("ts", 60_000_000)
+    assert given(frame, None).watermark == ("ts", 90_000_000)
+    assert given(sides[0].frame, ("ts", "1 minute")).watermark == ("ts", 60_000_000)
 
 
 def test_a_query_of_two_steps_through_a_restart(spark, sides, tmp_path):
