@@ -215,8 +215,11 @@ def _check(missing: list[str], whose: str) -> None:
         )
 
 
-#: The folders of the package that tasks import.
-PARTS: Final = ("circuit", "errors", "frames", "kernel", "objectstores", "runtime", "system", "values")
+#: The folders and modules of the package that tasks import.
+PARTS: Final = (
+    "circuit", "errors", "formats/__init__.py", "formats/jsonscan.py", "formats/valuetexts.py", "frames", "kernel",
+    "objectstores", "runtime", "system", "values",
+)  # fmt: skip
 
 
 def carried(operator: MapInArrow) -> MapInArrow:

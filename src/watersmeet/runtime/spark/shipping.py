@@ -24,7 +24,7 @@ DAEMON: Final = "watersmeet.runtime.spark.daemon"
 def make_zip(parts: Sequence[str] | None = None) -> Path:
     """A zip of the package in a folder of `process.make_folder`, which the caller removes.
 
-    parts: the folders of the package that it contains, besides the package's own modules; all by default. It contains
+    parts: the folders and modules that it contains, besides modules that are in no folder; all by default. It contains
     the source, and the compiled files of this Python: compiling all modules would cost each process 0.5 s of processor
     time. Other versions of Python compile the source.
     """
@@ -32,7 +32,7 @@ def make_zip(parts: Sequence[str] | None = None) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
         for file in sorted(PACKAGE.rglob("*.py")):
             within = file.relative_to(PACKAGE)
-            if parts is not None and within.parent.parts[:1] not in {(), *((p,) for p in parts)}:
+            if parts is not None and len(within.parts) > 1 and not {within.parts[0], within.as_posix()} & {*parts}:
                 continue
             name = Path("watersmeet") / within
             out.write(file, name)
