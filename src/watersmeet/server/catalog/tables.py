@@ -622,9 +622,8 @@ def _reference(relation: Relation, found: ForeignKey, numbers: Mapping[str, int]
 def _listed_index(
     relation: Relation, name: str, columns: Sequence[str], included: Sequence[str] = (), *, is_unique: bool
 ) -> _Rows:
-    words = "CREATE UNIQUE INDEX" if is_unique else "CREATE INDEX"
     table = f"{quoted(relation.schema)}.{quoted(relation.name)}"
-    text = f"{words} {quoted(name)} ON {table} USING btree ({_listed(columns)})"
+    text = f"CREATE {'UNIQUE ' * is_unique}INDEX {quoted(name)} ON {table} USING btree ({_listed(columns)})"
     text += f" INCLUDE ({_listed(included)})" if included else ""
     row = {"schemaname": relation.schema, "tablename": relation.name, "indexname": name, "indexdef": text}
     yield ("pg_catalog", "pg_indexes"), row
@@ -667,10 +666,8 @@ def _role_rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
         row = {"rolname": name, "oid": role_oid(name), "rolcanlogin": role.login}
         row |= dict.fromkeys(("rolsuper", "rolcreaterole", "rolbypassrls"), is_admin)
         row["rolconnlimit"] = -1 if role.connections is None else role.connections
-        yield (
-            ("pg_catalog", "pg_roles"),
-            {**row, "rolconfig": [f"{n}={v}" for n, v in role.settings.items()] or None},
-        )
+        row["rolconfig"] = [f"{n}={v}" for n, v in role.settings.items()] or None
+        yield ("pg_catalog", "pg_roles"), row
         if role.login:
             row = {"usename": name, "usesysid": role_oid(name), "usesuper": is_admin, "usebypassrls": is_admin}
             yield ("pg_catalog", "pg_user"), row
