@@ -114,7 +114,15 @@ def begin(
     if isinstance(purpose, Filling):
         waits = not purpose.beside or read_rows <= few
         purpose = replace(purpose, stored=tuple(i for i in read_ids if i in complete), beside=() if waits else read_ids)
-    return Backfill(purpose, checkpoint.moment.head, frontier.transaction, head, read_ids, waits=waits, rows=read_rows)
+    last = _last_read(db, frontier, head)
+    return Backfill(purpose, checkpoint.moment.head, last, head, read_ids, waits=waits, rows=read_rows)
+
+
+def _last_read(db: Database, frontier: Frontier, head: int) -> int:
+    """The last commit whose tables `frontier` reflects: `head` if it lacks no transaction. Commits between the last
+    transaction and `head` may be gone.
+    """
+    return frontier.transaction if db.log.newest_transaction(head) > frontier.transaction else head
 
 
 def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int) -> Backfill:
@@ -130,7 +138,7 @@ def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int) -
         rows += sum(b.rows for i in found.keys() & read for b in found[i].blobs)
     return replace(
         backfill,
-        transaction=frontier.transaction,
+        transaction=_last_read(db, frontier, head),
         head=head,
         relations=purpose.beside,
         cursor=None,

@@ -227,7 +227,7 @@ def read_select_into(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     for index, token in enumerate(tokens):
         depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
         is_word = token.text.upper() == "INTO" and token.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)
-        if depth == 0 and is_word:
+        if depth == 0 and is_word and tokens[index - 1].text.upper() not in ("AS", "."):
             place = index
             break
     if place is None:

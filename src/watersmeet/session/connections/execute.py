@@ -55,6 +55,8 @@ def execute(
     """Runs the statements of `text`. Returns the result of the last one, with the notices of all. plans: those of the
     look-ups that the connection has run; None to parse each text.
     """
+    if session.database.read_only:
+        plans = None  # each use of a plan would look for a newer commit, which is a request of an object store
     with session.numbered():
         found = None if parameters or plans is None else _looked_up(session, text, lock, plans)
         if found is not None:
