@@ -426,7 +426,7 @@ class Coordinator:
         self._reader.pin(0)
         relations = self._read(circuit, running, stored)
         first = looked_up_first(circuit, running, stored)
-        few = self._pieces.rows
+        few = self._pieces.few_rows
         self.backfill = begin(
             self._db, purpose, relations, self.inputs.frontier, complete=complete, first=first, few=few
         )

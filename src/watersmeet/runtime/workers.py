@@ -192,6 +192,8 @@ class PieceBudget:
     def __init__(self, epochs: Budget) -> None:
         self._epochs = epochs
         self._rows = float(PIECE_ROWS)
+        self.few_rows: Final = PIECE_ROWS
+        """The rows of a history up to which live views wait for its end."""
 
     @property
     def rows(self) -> int:
