@@ -100,9 +100,11 @@ SHORT_EPOCH_S: Final = 1.0
 
 _TOO_LONG: Final = 3
 
-#: The time that a piece of history may take between live epochs, and the rows of the first and of the smallest piece.
-PIECE_S: Final = 0.2
+#: The time that a piece of history may take between live epochs, the rows of a history that is read alone, and those of
+#: the first and of the smallest piece.
+PIECE_S: Final = 0.1
 PIECE_ROWS: Final = 100_000
+FIRST_PIECE_ROWS: Final = 20_000
 LEAST_PIECE_ROWS: Final = 2_000
 
 #: The part of the joins' limits that the next epoch may use.
@@ -191,7 +193,7 @@ class PieceBudget:
 
     def __init__(self, epochs: Budget) -> None:
         self._epochs = epochs
-        self._rows = float(PIECE_ROWS)
+        self._rows = float(min(FIRST_PIECE_ROWS, PIECE_ROWS))
         self.few_rows: Final = PIECE_ROWS
         """The rows of a history up to which live views wait for its end."""
 
