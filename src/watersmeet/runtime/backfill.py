@@ -69,6 +69,27 @@ class Piece:
     lost: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Contents:
+    """The contents from which a backfill begins. checkpoint: the number of the newest checkpoint. head: the newest
+    commit. rows: the approximate number of rows of each relation.
+    """
+
+    checkpoint: int
+    head: int
+    rows: Mapping[str, int]
+
+    def rows_of(self, relations: Iterable[Relation]) -> int:
+        """The approximate number of rows of some relations."""
+        return sum(self.rows.get(r.id, 0) for r in relations)
+
+
+def present_contents(db: Database) -> Contents:
+    """The contents as of the newest commit. The checkpoint must be pinned."""
+    checkpoint, head = newest_checkpoint(db.layout, db.log), db.log.head()
+    return Contents(checkpoint.moment.head, head, _stored_rows(db, checkpoint, head))
+
+
 #: The operators whose output depends only on the present rows of their inputs.
 _TIMELESS: Final = (
     Aggregate, Arrange, AsofJoin, Constant, DynamicFilter, Exchange, Join, Map, MultiJoin, Scan, Sink, TopN, Union,
@@ -91,31 +112,28 @@ def begin(
     purpose: Purpose,
     relations: Iterable[Relation],
     frontier: Frontier,
+    contents: Contents,
     *,
     complete: frozenset[str] = frozenset(),
     first: frozenset[str] = frozenset(),
-    few: int = 0,
+    beside: bool = False,
 ) -> Backfill:
-    """The beginning of a backfill from `relations` at `frontier`. few: the number of rows up to which live views wait.
+    """The beginning of a backfill from `relations` at `frontier`. contents: the present ones.
 
     complete: relations that the circuit writes, which are read as of the newest epoch. first: relations that are read
-    first because other rows look theirs up.
+    first because other rows look theirs up. beside: whether live views run between the pieces.
     """
-    checkpoint = newest_checkpoint(db.layout, db.log)
     # A source that no epoch has read yet has no history.
     read = [r for r in relations if r.id in complete or not r.connector or r.id in frontier.sources]
-    head = db.log.head()
-    rows = _stored_rows(db, checkpoint, head)
+    head, rows = contents.head, contents.rows
     # Sources are last: they are usually the large, append-only side.
     order = sorted(read, key=lambda r: (r.id not in first, bool(r.connector), rows.get(r.id, 0), r.id))
     read_ids = tuple(r.id for r in order)
-    read_rows = sum(rows.get(i, 0) for i in read_ids)
-    waits = True
     if isinstance(purpose, Filling):
-        waits = not purpose.beside or read_rows <= few
-        purpose = replace(purpose, stored=tuple(i for i in read_ids if i in complete), beside=() if waits else read_ids)
-    last = _last_read(db, frontier, head)
-    return Backfill(purpose, checkpoint.moment.head, last, head, read_ids, waits=waits, rows=read_rows)
+        stored = tuple(i for i in read_ids if i in complete)
+        purpose = replace(purpose, stored=stored, beside=read_ids if beside else ())
+    last, read_rows = _last_read(db, frontier, head), contents.rows_of(order)
+    return Backfill(purpose, contents.checkpoint, last, head, read_ids, waits=not beside, rows=read_rows)
 
 
 def _last_read(db: Database, frontier: Frontier, head: int) -> int:

@@ -28,6 +28,7 @@ from watersmeet.circuit.epochs import (
 from watersmeet.errors import error, error_from_json
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import (
+    Contents,
     begin,
     can_run_beside,
     check_rebuild,
@@ -37,6 +38,7 @@ from watersmeet.runtime.backfill import (
     looked_up_first,
     next_piece,
     next_round,
+    present_contents,
     reach,
 )
 from watersmeet.runtime.database import Database
@@ -142,6 +144,11 @@ class Coordinator:
         return self.backfill is not None and not self.backfill.waits
 
     @property
+    def is_views_turn(self) -> bool:
+        """Whether live views run next, before the next piece of history of views that are filled beside them."""
+        return self._is_views_turn and self.fills_beside and not self._begins_round
+
+    @property
     def live_views(self) -> frozenset[str]:
         """The views whose content is complete as of the newest planned epoch."""
         if self._stored is None:
@@ -235,7 +242,9 @@ class Coordinator:
         self.circuit = circuit
         self._scan()
         views = tuple(s.relation_id for s in circuit.sinks)
-        self._begin(Rebuilding(views, self._stored.fingerprint), circuit.by_id.keys(), {}, frozenset())
+        self._begin(
+            Rebuilding(views, self._stored.fingerprint), circuit.by_id.keys(), {}, frozenset(), self._contents()
+        )
 
     def rescale(self, circuit: Circuit, distributions: Mapping[str, Mapping[str, StateDistribution]]) -> Intent:
         """The epoch that moves all state to the buckets of `circuit`, which has the operators of the running one.
@@ -287,7 +296,7 @@ class Coordinator:
             return change
         if not self._shed():
             return None
-        if self.backfill is not None and (self._begins_round or not (self.fills_beside and self._is_views_turn)):
+        if self.backfill is not None and not self.is_views_turn:
             self._is_views_turn = True
             return self._plan_backfill(self.circuit, self.backfill)
         self._is_views_turn = False
@@ -392,13 +401,22 @@ class Coordinator:
 
     def _begin_filling(self, circuit: Circuit, views: tuple[str, ...], fill: Fill, live: frozenset[str]) -> None:
         """Begin to fill `views`: beside the views `live` if that is possible and the history is large."""
-        beside = self._reach(circuit, views, live, beside=True) if live else fill
-        if live and can_run_beside(circuit, beside, self._read(circuit, beside.roles.keys(), beside.stored), live):
-            self._begin(Filling(views, beside=views), beside.roles.keys(), beside.stored, live)
-            if self.fills_beside:
+        contents = self._contents()
+        if live:
+            beside = self._reach(circuit, views, live, beside=True)
+            relations = self._read(circuit, beside.roles.keys(), beside.stored)
+            if contents.rows_of(relations) > self._pieces.few_rows and can_run_beside(circuit, beside, relations, live):
+                self._begin(Filling(views), beside.roles.keys(), beside.stored, live, contents, beside=True)
                 return
         purpose = Filling(views, parts=self._parts(fill.having("replayed")))
-        self._begin(purpose, fill.roles.keys(), fill.stored, live)
+        self._begin(purpose, fill.roles.keys(), fill.stored, live, contents)
+
+    def _contents(self) -> Contents:
+        """The contents from which a backfill begins. The lease begins before a checkpoint is chosen, because retention
+        could delete it in between.
+        """
+        self._reader.pin(0)
+        return present_contents(self._db)
 
     def _read(self, circuit: Circuit, running: Collection[str], stored: Mapping[str, StoredContent]) -> list[Relation]:
         """The relations that a backfill reads. running, stored: as in `looked_up_first`."""
@@ -414,6 +432,9 @@ class Coordinator:
         running: Collection[str],
         stored: Mapping[str, StoredContent],
         complete: frozenset[str],
+        contents: Contents,
+        *,
+        beside: bool = False,
     ) -> None:
         """Begin a backfill of the circuit from its inputs and the content of the relations `complete`.
 
@@ -422,13 +443,15 @@ class Coordinator:
         circuit = self.circuit
         assert circuit is not None
         self.lost = {}
-        # The lease begins before a checkpoint is chosen, because retention could delete it in between.
-        self._reader.pin(0)
-        relations = self._read(circuit, running, stored)
-        first = looked_up_first(circuit, running, stored)
-        few = self._pieces.few_rows
         self.backfill = begin(
-            self._db, purpose, relations, self.inputs.frontier, complete=complete, first=first, few=few
+            self._db,
+            purpose,
+            self._read(circuit, running, stored),
+            self.inputs.frontier,
+            contents,
+            complete=complete,
+            first=looked_up_first(circuit, running, stored),
+            beside=beside,
         )
         self._renew_lease()
 

@@ -102,8 +102,6 @@ class SparkEngine:
         """The reason why the planned epochs can't be read now."""
         self._given_up: Error | None = None
         """The reason why the last views could not be filled."""
-        self._is_pieces_turn = False
-        """Whether a piece of history is planned next, beside flushes of live views."""
         self._backoffs = Backoffs()
         self._attempts = 0
         """The number of times that the query may still be restarted before an epoch is committed."""
@@ -336,18 +334,20 @@ class SparkEngine:
 
     def _plan_beside(self, coordinator: Coordinator) -> bool:
         """Plan the next epoch of a backfill or of live views beside it; False if none is due."""
-        flushing = next((f for f in self._flushes if f.epoch is None), None) if coordinator.fills_beside else None
-        if flushing is not None and not coordinator.must_drain and not self._is_pieces_turn:
-            self._is_pieces_turn = True
+        if coordinator.is_views_turn and not coordinator.must_drain:
+            flushing = self._next_flush
+            if flushing is None:
+                return self._plan_live(coordinator) == 0.0
             self._plan_flush(coordinator, flushing)
             return True
-        self._is_pieces_turn = False
-        sources = coordinator.fills_beside and time.monotonic() >= self._ask_at
-        intent = coordinator.plan(_now_us(), sources=sources)
-        if sources:
-            self._ask_at = time.monotonic() + min(max(_CADENCE_S, 2 * self._duration_s), _MAX_CADENCE_S)
+        intent = coordinator.plan(_now_us(), sources=False)
         self._add(intent)
         return intent is not None
+
+    @property
+    def _next_flush(self) -> _Flushing | None:
+        """The first flush that is not planned yet."""
+        return next((f for f in self._flushes if f.epoch is None), None)
 
     def _plan_flush(self, coordinator: Coordinator, flushing: _Flushing) -> Intent | None:
         """Plan the next epoch of a flush, if one is due."""
@@ -398,7 +398,7 @@ class SparkEngine:
             if (change := coordinator.plan_split()) is not None:
                 self._add(change)
                 return 0.0
-            flushing = next((f for f in self._flushes if f.epoch is None), None)
+            flushing = self._next_flush
             if flushing is None:
                 return self._plan_live(coordinator)
             intent = self._plan_flush(coordinator, flushing)
