@@ -133,11 +133,9 @@ def pieces_batch(keys: Sequence[int], channel: int, found: Sequence[bytes]) -> p
     )
 
 
-@dataclass(frozen=True)
-class Decoder:
+class RowDecoder:
     """Converts frames of changes to rows of the result. diff: whether the rows have a last column of +1 and -1."""
 
-    shape: JoinShape
     schema: pa.Schema
     diff: bool
 
@@ -150,10 +148,26 @@ class Decoder:
 
     def rows(self, delta: Delta) -> pa.RecordBatch:
         """The rows of the result for some changes."""
-        arrays = [self._column(o, delta) for o in self.shape.outputs]
+        arrays = self.arrays(delta)
         if self.diff:
             arrays.append(pa.array(delta.diff).cast(pa.int32()))
         return batch_of(arrays, self.schema)
+
+    def arrays(self, delta: Delta) -> list[pa.Array]:
+        """The columns of the result, without the diff."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Decoder(RowDecoder):
+    """The decoder of a join."""
+
+    shape: JoinShape
+    schema: pa.Schema
+    diff: bool
+
+    def arrays(self, delta: Delta) -> list[pa.Array]:
+        return [self._column(o, delta) for o in self.shape.outputs]
 
     def _column(self, output: ResultColumn, delta: Delta) -> pa.Array:
         found = [col.flat(delta.columns.column(self.shape.columns.index(c))) for c in output.columns]
@@ -359,7 +373,7 @@ class BucketsAt:
 
     step: BucketStep
     url: str
-    decoder: Decoder | QueryDecoder | None = None
+    decoder: RowDecoder | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The function for `DataFrame.mapInArrow`. Every bucket gets a piece in every micro-batch."""
@@ -382,7 +396,7 @@ def batches_of(
     step: BucketStep,
     made: Iterable[Piece | dict[str, Any]],
     ids: Sequence[int],
-    decoder: Decoder | QueryDecoder | None = None,
+    decoder: RowDecoder | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """What a step returned, for Spark. ids: the key of each bucket. decoder: see `BucketsAt`."""
     for channel, found in groupby(made, lambda m: m.channel if isinstance(m, Piece) else None):
@@ -397,7 +411,7 @@ def batches_of(
             yield from (_decoded(row, step.columns, decoder) for row in rows)
 
 
-def _decoded(row: dict[str, Any], columns: pa.Schema, decoder: Decoder | QueryDecoder) -> pa.RecordBatch:
+def _decoded(row: dict[str, Any], columns: pa.Schema, decoder: RowDecoder) -> pa.RecordBatch:
     """The rows of the result for a row of changes, without metrics; or its metrics, with NULL as row."""
     schema = rows_schema(decoder.schema, columns.names[1:])
     if row["frame"] is None:
@@ -591,20 +605,11 @@ def _sent(shape: QueryShape, frames: Sequence[Frame], ids: Sequence[int]) -> Ite
 
 
 @dataclass(frozen=True)
-class QueryDecoder:
-    """Converts frames of changes to rows of the result. diff: whether the rows have a last column of +1 and -1."""
+class QueryDecoder(RowDecoder):
+    """The decoder of a query."""
 
     schema: pa.Schema
     diff: bool
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The function for `DataFrame.mapInArrow`."""
-        for batch in batches:
-            for body in batch.column(0):
-                if body.is_valid:
-                    yield self.rows(decode(body.as_buffer()))
-
-    def rows(self, delta: Delta) -> pa.RecordBatch:
-        """The rows of the result for some changes."""
-        arrays = [col.flat(c) for c in delta.columns.columns]
-        return batch_of([*arrays, *([pa.array(delta.diff).cast(pa.int32())] * self.diff)], self.schema)
+    def arrays(self, delta: Delta) -> list[pa.Array]:
+        return [col.flat(c) for c in delta.columns.columns]
