@@ -265,23 +265,28 @@ def _last_name(cursor: Cursor) -> str:
     return name
 
 
-@reads("TRUNCATE")
-def read_truncate(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """The cursor is after TRUNCATE."""
+def _tables(cursor: Cursor) -> tuple[Name, ...]:
+    """Reads `[TABLE] [ONLY] name, …`."""
     cursor.take("TABLE")
     names = []
     while True:
         cursor.take("ONLY")
         names.append(cursor.relation_name())
         if not cursor.take(","):
-            break
+            return tuple(names)
+
+
+@reads("TRUNCATE")
+def read_truncate(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor is after TRUNCATE."""
+    names = _tables(cursor)
     restarts = cursor.take("RESTART", "IDENTITY")
     if not restarts:
         cursor.take("CONTINUE", "IDENTITY")
     if not cursor.take("CASCADE"):
         cursor.take("RESTRICT")
     cursor.end()
-    return Truncate(**base, names=tuple(names), restarts=restarts)
+    return Truncate(**base, names=names, restarts=restarts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,13 +310,7 @@ _EXCLUDING: Final = (
 @reads("LOCK")
 def read_lock(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor is after LOCK."""
-    cursor.take("TABLE")
-    names = []
-    while True:
-        cursor.take("ONLY")
-        names.append(cursor.relation_name())
-        if not cursor.take(","):
-            break
+    names = _tables(cursor)
     excludes = True
     if cursor.take("IN"):
         excludes = not any(cursor.take(*words) for words in _SHARED)
@@ -320,7 +319,7 @@ def read_lock(cursor: Cursor, base: dict[str, Any]) -> Statement:
         cursor.expect("MODE")
     cursor.take("NOWAIT")  # LOCK never waits
     cursor.end()
-    return LockTables(**base, names=tuple(names), excludes=excludes)
+    return LockTables(**base, names=names, excludes=excludes)
 
 
 @reads("DISCARD")
