@@ -1,9 +1,8 @@
 """Watersmeet: streaming SQL joins that follow every insert, update and delete.
 
 `connect()` returns a PEP 249 connection to a database. `join()` joins streaming Spark DataFrames, `sql()` runs a query
-over them. Importing this
-package is cheap: the session, and with it the SQL front end and DuckDB, are imported when they are first used, because
-every Spark worker also imports the package.
+over them. Importing this package is cheap: the session, and with it the SQL front end and DuckDB, are imported when
+they are first used, because every Spark worker also imports the package.
 """
 
 from __future__ import annotations
@@ -83,7 +82,8 @@ _LAZY: Final[dict[str, str]] = {
     ),
 }
 
-_ON_SPARK: Final = ("watersmeet.datasource", "watersmeet.frames.api")
+#: The modules that import PySpark.
+_ON_SPARK: Final = ("watersmeet.datasource", "watersmeet.frames.api", "watersmeet.framesql")
 
 __all__ = [
     "BINARY",

@@ -82,7 +82,8 @@ spark = types.ModuleType("pyspark")
 spark.__version__ = "3.5.6"
 sys.modules["pyspark"] = spark
 import watersmeet
-for use in (lambda: watersmeet.connect(None, runtime="spark"), lambda: watersmeet.join, lambda: watersmeet.register):
+connecting = lambda: watersmeet.connect(None, runtime="spark")
+for use in (connecting, lambda: watersmeet.join, lambda: watersmeet.register, lambda: watersmeet.sql):
     try:
         use()
     except watersmeet.Error as error:
@@ -93,4 +94,4 @@ for use in (lambda: watersmeet.connect(None, runtime="spark"), lambda: watersmee
 def test_an_old_spark_is_named():
     done = subprocess.run([sys.executable, "-c", OLD_SPARK], capture_output=True, text=True, check=False)
     said = "RUNTIME_UNAVAILABLE Watersmeet needs Spark 4.0 or newer, this is Spark 3.5.6"
-    assert done.stdout.splitlines() == [said] * 3, done.stderr
+    assert done.stdout.splitlines() == [said] * 4, done.stderr
