@@ -30,7 +30,7 @@ _SETTINGS = {"MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": str(1 << 30)}
 class Request(NamedTuple):
     """One request that was done. kind: as in `requestprices.PRICES`. begin, end: of `time.monotonic`, in seconds.
 
-    own_s: the part of it that moto took. sent_bytes: what was sent to it. answer_bytes: the body of the answer.
+    own_s: the part of it that moto took. sent_bytes: the size of the request. answer_bytes: that of the answer's body.
     """
 
     kind: str

@@ -515,7 +515,7 @@ def coalesced(
 
 
 def divided_family(relation: Relation, given: Collection[str]) -> str | None:
-    """Describes a family of which a writer sets only some columns; None if there is none."""
+    """Describes a family of which a writer sets only some columns, or None."""
     for family in relation.families:
         lacking = [c for c in family.columns if c not in given]
         if lacking and len(lacking) < len(family.columns):

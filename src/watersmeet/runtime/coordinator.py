@@ -400,7 +400,7 @@ class Coordinator:
         return reach(circuit, views, complete, self._db.log.progress().late, beside=beside)
 
     def _begin_filling(self, circuit: Circuit, views: tuple[str, ...], fill: Fill, live: frozenset[str]) -> None:
-        """Begin to fill `views`: beside the views `live` if that is possible and the history is large."""
+        """Begin to fill `views`. The views `live` run meanwhile if that is possible and the history is large."""
         contents = self._contents()
         if live:
             beside = self._reach(circuit, views, live, beside=True)

@@ -217,7 +217,7 @@ def decode_piece(buffer: pa.Buffer, columns: Collection[str] | None = None) -> t
 
 @dataclass(frozen=True)
 class ChangeIndex:
-    """The pieces of a blob: their positions in it, their rows, and what they may contain.
+    """The pieces of a blob: their positions in it, their rows, and the bounds and filters of their values.
 
     kinds: the type of each column with bounds or filters, as text. bounds: (the least, the greatest value) as numbers,
     of each piece; the least is greater if all values are NULL. filters: (the position in the blob of the filters of all

@@ -318,7 +318,7 @@ def begin(session: Session) -> None:
 
 
 def end(session: Session) -> None:
-    """Stops the running queries of a session, and drops what it alone has."""
+    """Stops the running queries of a session, and drops its temporary relations."""
     session.stop_running()
     with suppress(Error):  # the next start drops what remains
         end_session(session)
