@@ -48,9 +48,9 @@ class Model:
     period: int = -1
     out: dict[str, Counter] = field(default_factory=lambda: {name: Counter() for name in (*VIEWS, "seen")})
 
-    def write(self, now: int) -> None:
-        """Ends the period before `now`."""
-        if now // LENGTH <= self.period or not self.rows:
+    def write(self, now: int, *, ended: bool = False) -> None:
+        """Ends the period before `now`. ended: whether the input has ended, and with it the present period."""
+        if (now // LENGTH <= self.period and not ended) or not self.rows:
             return
         changed = {(k, n) for k, n in self.counts.items() if self.before[k] != n}
         self.out["whole"].update(self.counts.items())
@@ -99,6 +99,9 @@ def test_periods_of_views_into_streams(seed, tmp_path):
             connection.execute("INSERT INTO s(k, n) VALUES " + ", ".join(f"('{k}', {n})" for k, n in rows))
         connection.execute("FLUSH")
         model.add(now, rows)
+        if rng.random() < 0.15:
+            connection.flush(ended=True)
+            model.write(now, ended=True)
     now += LENGTH
     set_clock()
     connection.execute("FLUSH")

@@ -57,7 +57,7 @@ def migrate(
         errors_output().print("nothing was changed; --yes changes it", style="yellow")
         return 0
     running = run_all(connection, scripts, errors_output(), transaction=transaction, as_json=False, replaces=True)
-    print_notices(connection.execute("FLUSH"), errors_output())
+    print_notices(connection.flush(), errors_output())
     drain(running)
     return 0
 

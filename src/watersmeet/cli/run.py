@@ -162,8 +162,8 @@ def run_scripts(
                 if reads and console.is_terminal and not as_json
                 else contextlib.nullcontext()
             ):
-                flushed = connection.execute("FLUSH")
-            print_notices(flushed, console)
+                notices = connection.flush(ended=True)
+            print_notices(notices, console)
             drain(running)
             stalled = any(s.health.state == "stalled" for s in status_of(connection).sources)
             return FAILED if stalled else 0
@@ -176,7 +176,7 @@ def run_scripts(
 
 def print_outcome(cursor: Cursor, out: Console, err: Console, *, as_json: bool = False, expanded: bool = False) -> None:
     """Prints the notices of a statement, and its rows or on a terminal a summary such as `INSERT 0 3`."""
-    print_notices(cursor, err)
+    print_notices(cursor.notices, err)
     if cursor.description is not None:
         print_result(cursor, out, as_json=as_json, expanded=expanded)
     elif err.is_terminal and not as_json and cursor.statusmessage:
@@ -184,9 +184,9 @@ def print_outcome(cursor: Cursor, out: Console, err: Console, *, as_json: bool =
         err.print(cursor.statusmessage + count, style="dim", markup=False)
 
 
-def print_notices(cursor: Cursor, err: Console) -> None:
+def print_notices(notices: Iterable[str], err: Console) -> None:
     """Prints the notices of a statement."""
-    for notice in cursor.notices:
+    for notice in notices:
         err.print(f"NOTICE: {notice}", style="yellow", markup=False, soft_wrap=True)
 
 
@@ -220,7 +220,7 @@ def run_all(
                     if cursor is None:
                         break
                     if cursor.runs:
-                        print_notices(cursor, console)
+                        print_notices(cursor.notices, console)
                         running.append(cursor)
                     else:
                         print_outcome(cursor, out, console, as_json=as_json)

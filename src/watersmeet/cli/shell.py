@@ -342,7 +342,7 @@ class Shell:
 
     def _follow(self, cursor: Cursor) -> None:
         """Shows the rows of a running query until its LIMIT or Ctrl-C."""
-        print_notices(cursor, self._err)
+        print_notices(cursor.notices, self._err)
         with cursor, Interrupts() as interrupts:
             interrupts.armed = True
             if self._err.is_terminal:

@@ -52,20 +52,22 @@ def _end(session: Session, transaction: Transaction, *, rolled_back: bool) -> No
     session.cursors.drop(closed)
 
 
-def flush(session: Session) -> None:
+def flush(session: Session, *, ended: bool = False) -> None:
     """Waits until all views and running queries have processed all earlier commits and all data in sources.
+
+    ended: whether no input follows, so that views with periods write those that have begun.
 
     A notice names each source that can't be read now. Raises the error of a stream that rejects rows of a view (INTO).
     """
     session.require_writer("FLUSH")
     session.require_no_transaction("FLUSH")
-    _flush(session)
+    _flush(session, ended=ended)
 
 
-def _flush(session: Session) -> None:
+def _flush(session: Session, *, ended: bool = False) -> None:
     for notice in session.database.catch_up():
         session.notice(notice)
-    session.database.flush(topics=True)
+    session.database.flush(topics=True, ended=ended)
     for relation_id, failure in session.database.log.progress().stopped.items():
         view = session.catalog.relations.get(relation_id)
         if view is not None and relation_id not in session.reported_failures:

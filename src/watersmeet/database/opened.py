@@ -68,10 +68,11 @@ class Service:
     def before_epochs(self) -> None:
         """Commit changes that the epochs of `OpenDatabase.flush` should reflect."""
 
-    def after_epochs(self) -> bool:
+    def after_epochs(self, *, ended: bool = False) -> bool:
         """Commit changes that follow from the views. Returns whether there were any, so that another round is
-        needed.
+        needed. ended: whether no input follows, so that a period that has begun is over.
         """
+        del ended
         return False
 
     def delivered(self, *, wait: bool) -> dict[str, int]:
@@ -268,30 +269,31 @@ class OpenDatabase:
         if relation_id in self.clocks:
             self.clocks[relation_id] = max(time_us, self.clocks[relation_id])
 
-    def flush(self, *, topics: bool = False) -> None:
+    def flush(self, *, topics: bool = False, ended: bool = False) -> None:
         """Wait until all views reflect all transactions.
 
         `unwritten` then has the errors of streams that reject rows of views. topics: whether views also reflect the
-        records that processors write to Kafka topics; a processor may read the topic of another one.
+        records that processors write to Kafka topics; a processor may read the topic of another one. ended: whether
+        views with periods write those that have begun, because no input follows.
         """
         written = self._delivered(wait=False) if topics else {}
-        self._flush()
+        self._flush(ended=ended)
         for _ in range(len(written)):
             before, written = written, self._delivered(wait=True)
             if written == before:
                 return
-            self._flush()
+            self._flush(ended=ended)
 
     def _delivered(self, *, wait: bool) -> dict[str, int]:
         return {i: rows for service in self._services for i, rows in service.delivered(wait=wait).items()}
 
-    def _flush(self) -> None:
+    def _flush(self, *, ended: bool) -> None:
         self.log.check()
         self.circuit.ensure_installed()
         for service in self._services:
             service.before_epochs()
         self.engine.flush()
-        while any(service.after_epochs() for service in self._services):
+        while any(service.after_epochs(ended=ended) for service in self._services):
             self.engine.flush()
         if self.runtime == "inprocess" and self._compactor.due():
             self._compactor.run()

@@ -63,6 +63,9 @@ _PAUSE_S: Final = 1.0
 
 _STOP_S: Final = 10.0
 
+#: A period after all others.
+_AFTER_ALL: Final = 2**63
+
 
 class Maintenance(Service):
     """Refreshes dictionaries, writes their cache streams, and writes the streams that views feed. Safe for several
@@ -99,19 +102,19 @@ class Maintenance(Service):
                 with contextlib.suppress(Error):
                     refresh(self._session, relation)
 
-    def after_epochs(self) -> bool:
+    def after_epochs(self, *, ended: bool = False) -> bool:
         """Writes rows found in sources to the caches that lack them, and the output of views to streams. Returns
-        whether any rows were written since the last call.
+        whether any rows were written since the last call. ended: see `OpenDatabase.flush`.
 
         Rows that a stream rejects stay in the database's `unwritten`, and the next round tries again. Other views are
         not affected.
         """
         with self._lock:
-            self._write_found()
+            self._write_found(ended=ended)
             wrote, self._wrote = self._wrote, False
             return wrote
 
-    def _write_found(self) -> None:
+    def _write_found(self, *, ended: bool = False) -> None:
         with self._lock:
             self.follow()
             known = self._session.catalog.relations
@@ -126,7 +129,7 @@ class Maintenance(Service):
                     merged.setdefault(view.feeds, []).append((view, changes))
                     continue
                 if not view.owner:
-                    self._wrote |= view.feeds in known and self._copy(view, known[view.feeds], changes)
+                    self._wrote |= view.feeds in known and self._copy(view, known[view.feeds], changes, ended=ended)
                     continue
                 came = [c.rows.filter(pa.array(c.diff > 0)) for c in changes.take(relation_id)]
                 if came and view.feeds in known:
@@ -135,9 +138,9 @@ class Maintenance(Service):
                 if table_id in known:
                     self._wrote |= merge(self._session, known[table_id], writers)
 
-    def _copy(self, view: Relation, stream: Relation, changes: Changes) -> bool:
+    def _copy(self, view: Relation, stream: Relation, changes: Changes, *, ended: bool) -> bool:
         try:
-            wrote = copy(self._session, view, stream, changes)
+            wrote = copy(self._session, view, stream, changes, ended=ended)
         except Error as problem:
             self._problems[view.id] = problem
             return False
@@ -252,8 +255,10 @@ def changes_from_now(session: Session) -> Changes:
     return changes
 
 
-def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -> bool:
+def copy(session: Session, view: Relation, stream: Relation, changes: Changes, *, ended: bool = False) -> bool:
     """Writes the output of the view since the last call. Returns whether there was any.
+
+    ended: whether the present period of a view with periods is over, because no input follows.
 
     Raises INVALID_VALUE for rows that the stream rejects.
     """
@@ -262,7 +267,8 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -
         since = changes.taken
         found = changes.take(view.id)
         if isinstance(view, MaterializedView) and view.period is not None:
-            found = _ended(session, view, view.period, changes, found, since)
+            present = _AFTER_ALL if ended else database.clock.now_us() // view.period.length_us
+            found = _ended(session, view, view.period, changes, found, since, present)
         if not found:
             return False
         try:
@@ -275,13 +281,12 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -
 
 
 def _ended(
-    session: Session, view: Relation, period: Period, changes: Changes, found: list[Change], since: int
+    session: Session, view: Relation, period: Period, changes: Changes, found: list[Change], since: int, present: int
 ) -> list[Change]:
-    """The output of the periods that have ended, one change for each. Later changes are taken again by the next call.
+    """The output of the periods before the present one, one change for each. The next call takes later changes again.
 
     The times of commits decide the period of a change, so that the same periods are written after a restart.
     """
-    present = session.database.clock.now_us() // period.length_us
     periods: dict[int, list[Change]] = {}
     for change in found:
         periods.setdefault(change.time_us // period.length_us, []).append(change)

@@ -23,7 +23,7 @@ from watersmeet.database.filling import Bound, fill, join_order, joins_many, mos
 from watersmeet.database.reading import check_running, readable
 from watersmeet.database.rebuild import bound as bound_query
 from watersmeet.database.rebuild import requested, row_key_of, watermarks_of
-from watersmeet.database.sessions.context import Session, error_at
+from watersmeet.database.sessions.context import FilledAloneError, Session, error_at
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.dialects.tree.statements import Select, Subscribe
 from watersmeet.errors import error
@@ -67,10 +67,6 @@ def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
     with own_transaction(session):
         make(session, bound)
         begin(session.database, bound.relation.id, 1, snapshot=True)
-
-
-class FilledAloneError(Exception):
-    """A view can't be filled together with those of other statements."""
 
 
 def make(session: Session, bound: Bound) -> None:

@@ -60,7 +60,6 @@ def test_a_query_needs_neither_planner_nor_kernel_nor_pandas(tmp_path):
         "watersmeet.kernel.executor",
         "watersmeet.planner.lowering",
         "watersmeet.runtime.tasks",
-        "watersmeet.connectors.files.source",
     }
 
 

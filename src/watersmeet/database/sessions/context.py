@@ -110,6 +110,10 @@ class JointFill:
         return replace(catalog, next_number=number, relations={**catalog.relations, **self._seen})
 
 
+class FilledAloneError(Exception):
+    """A view can't be filled together with those of other statements."""
+
+
 @dataclass(frozen=True)
 class Nested:
     """Runs the statements inside of another statement. lock: the lock of the connection, which is released

@@ -149,6 +149,9 @@ MOST: Final = 1000
 _LEADING: Final = (("SELECT", TokenType.SELECT), ("*", TokenType.STAR), ("FROM", TokenType.FROM))
 
 
+#: The name of the column that EXPLAIN returns.
+TITLE: Final = "QUERY PLAN"
+
 #: The columns of EXPLAIN ROW and EXPLAIN MISSING ROW.
 ROW_COLUMNS: Final[Schema] = (
     Field("step", VARCHAR, nullable=False),

@@ -252,14 +252,16 @@ class Connection:
         finally:
             self._finalizer()
 
-    def flush(self) -> tuple[str, ...]:
+    def flush(self, *, ended: bool = False) -> tuple[str, ...]:
         """Returns when every view and running query has processed all earlier commits, like FLUSH.
+
+        ended: whether no input follows. Views with EMIT PERIODIC then also write the period that has begun.
 
         Returns the notices of FLUSH: one for each source that can't be read now.
         """
         self._check_open()
         self._session.notices.clear()
-        committing.flush(self._session)
+        committing.flush(self._session, ended=ended)
         return tuple(self._session.notices)
 
     def start(self, query: str) -> running.RunningQuery:

@@ -16,7 +16,7 @@ from watersmeet.database import committing
 from watersmeet.database.definitions import keeping_grants
 from watersmeet.database.filling import fill_together, forget_joint
 from watersmeet.database.reading import failed_query, runs_on
-from watersmeet.database.sessions.context import JointFill, Nested, Session, check_statement
+from watersmeet.database.sessions.context import FilledAloneError, JointFill, Nested, Session, check_statement
 from watersmeet.database.sessions.result import Result, in_zone, rows_result
 from watersmeet.database.sessions.snapshots import begin_statement
 from watersmeet.database.transaction import Transaction
@@ -27,7 +27,6 @@ from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import is_interrupt
-from watersmeet.maintenance.views import FilledAloneError
 from watersmeet.session.connections.scripts import ScriptRun, check_replacing
 from watersmeet.session.features.lakedatabases import take_over_tables
 from watersmeet.session.features.settings import (

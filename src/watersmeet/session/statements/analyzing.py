@@ -14,13 +14,12 @@ from watersmeet.database.definitions import relation_of_kind
 from watersmeet.database.filling import producers_of
 from watersmeet.database.sessions.context import Session, denied, error_at
 from watersmeet.database.sessions.result import Result, lines_result
-from watersmeet.dialects.statements.explaining import ExplainAnalyze
+from watersmeet.dialects.statements.explaining import TITLE, ExplainAnalyze
 from watersmeet.errors import Error
 from watersmeet.planner import PlanTree, Producers
 from watersmeet.planner.explain import stored_plan
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.runtime.status import OperatorStatus
-from watersmeet.session.statements.explain import TITLE
 from watersmeet.session.status import database_status
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout

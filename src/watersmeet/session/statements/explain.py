@@ -18,6 +18,7 @@ from watersmeet.database.reading import BatchQuery, batch_query, reading, rows_r
 from watersmeet.database.sessions.context import Session, denied
 from watersmeet.database.sessions.result import Result, lines_result
 from watersmeet.dialects.parsing import parse
+from watersmeet.dialects.statements.explaining import TITLE
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.tokens import not_supported
@@ -29,9 +30,6 @@ from watersmeet.session.handlers import bind, handler_of
 from watersmeet.session.statements.dml import planned_change
 from watersmeet.session.statements.select import read_now
 from watersmeet.session.statements.sinks import query_view
-
-#: The name of the column that EXPLAIN returns.
-TITLE: Final = "QUERY PLAN"
 
 #: The name of a column in DuckDB's tables.
 _COLUMN: Final = re.compile(r"\bc\d+\b")

@@ -16,7 +16,7 @@ from watersmeet.database.reading import batch_query, runs_on
 from watersmeet.database.sessions.context import Nested, Session, check_statement, error_at
 from watersmeet.database.sessions.cursors import Prepared
 from watersmeet.database.sessions.result import Result, lines_result, python_rows
-from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainRow
+from watersmeet.dialects.statements.explaining import ROW_COLUMNS, TITLE, ExplainRow
 from watersmeet.dialects.statements.preparing import (
     Deallocate,
     Execute,
@@ -40,7 +40,6 @@ from watersmeet.session.features.cursors import Fetch
 from watersmeet.session.features.subscriptions import SubscribeChanges, described
 from watersmeet.session.handlers import handler_of
 from watersmeet.session.statements.dml import described_change
-from watersmeet.session.statements.explain import TITLE
 from watersmeet.values.types import BIGINT, INTEGER, NUMERIC, VARCHAR, Schema, SqlType
 
 
