@@ -28,6 +28,7 @@ from watersmeet.kernel.evaluation.expressions import with_lengths
 from watersmeet.store.changes import quoted
 from watersmeet.store.checkpoints import PastContent, check_there, commit_at, expired, pin_past, shown_time
 from watersmeet.store.commits import Commit
+from watersmeet.store.inplace import ContentHash
 from watersmeet.store.readers import Reader, low_water_number
 from watersmeet.values.types import Field, arrow_schema
 
@@ -61,6 +62,19 @@ def pinned_past(
                     check_there(database.log, [relation], number)
             found.append(PastContent(scan.name, scan.relation_id, upto))
         yield found
+
+
+def content_hashes(
+    database: OpenDatabase, relations: Sequence[Relation], number: int | None = None
+) -> dict[str, ContentHash]:
+    """The hash of the content of each relation, by id, as SELECT AS OF commit `number` (by default the newest) shows
+    it. Raises HISTORY_GONE, and INVALID_PARAMETER for a future commit.
+    """
+    with closing(Reader(database.layout)) as hold:
+        number = database.log.head() if number is None else number
+        moment = pin_past(database.layout, database.log, hold, number)
+        check_there(database.log, relations, number)
+        return {r.id: database.content.content_hash(r, moment.upto(r)) for r in relations}
 
 
 def own_commit(database: OpenDatabase, relation: Relation, number: int, newest: Commit, low_water: int) -> int:

@@ -27,7 +27,7 @@ from watersmeet.store.checkpoints import (
     newest_checkpoint,
 )
 from watersmeet.store.commits import CommitLog, RelationChange
-from watersmeet.store.inplace import Needed, PinnedFiles, StoredRows, pin_changes
+from watersmeet.store.inplace import ContentHash, Needed, PinnedFiles, StoredRows, pin_changes
 from watersmeet.store.layout import Layout
 from watersmeet.store.readers import READING, Reader, low_water_number
 from watersmeet.store.segmentfiles import KEPT_COMMITS, SegmentFiles
@@ -336,6 +336,11 @@ class Content:
         """Whether a look-up by a column of a relation is quick: it is loaded, and small or has an index."""
         table = self._tables.get(relation_id)
         return table is not None and table.finds(column)
+
+    def content_hash(self, relation: Relation, upto: int) -> ContentHash:
+        """The hash of the content of a relation at commit `upto`; the caller pins the later commits."""
+        with contextlib.closing(PinnedFiles(self._layout, self._log, self._segments, self._changes)) as files:
+            return files.rows(relation, upto, Needed()).content_hash()
 
     def rows(self, relation_id: str) -> int | None:
         """The number of rows of a loaded relation at the last refresh; None if it is not loaded."""

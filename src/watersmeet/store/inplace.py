@@ -29,7 +29,7 @@ from watersmeet.catalog import Relation
 from watersmeet.connectors.base.sources import Condition
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
+from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, mix
 from watersmeet.kernel.runs.delta import Delta, are_ones, consolidate, taken
 from watersmeet.kernel.runs.run import may_have
 from watersmeet.store.changes import INDEX_END_BYTES, ChangeIndex, Diff, RelationChange, fitted, quoted
@@ -64,6 +64,12 @@ _MOST_BITS: Final = 26
 _COMPARED: Final[dict[str, Callable[[pa.Array, Any], pa.Array]]] = {
     "=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal, "IN": pc.is_in,
 }  # fmt: skip
+
+#: The sums of hashes are modulo this number.
+_WORD: Final = 1 << 64
+
+#: It separates the second hash of a row from the first.
+_OTHER: Final = np.uint64(0xA5B85C5E198ED849)
 
 Value = TypeVar("Value")
 Changes = Callable[..., dict[str, list[RelationChange]]]
@@ -101,6 +107,36 @@ class Needed:
         whole = self.columns is None or other.columns is None
         columns = None if whole else (self.columns or frozenset()) | (other.columns or frozenset())
         return Needed(columns, (), self.arrival or other.arrival)
+
+
+@dataclass(frozen=True, slots=True)
+class ContentHash:
+    """A hash of a bag of rows that does not depend on their order: equal bags have equal hashes.
+
+    The hash of a sum of changes is the sum of their hashes, so changes need not be consolidated. Two different bags
+    have equal hashes with a probability of about 2^-64. rows: the number of rows. first, second: sums of the hashes of
+    all rows, modulo 2^64. Equal bags of different column types may differ.
+    """
+
+    rows: int = 0
+    first: int = 0
+    second: int = 0
+
+    def __add__(self, other: ContentHash) -> ContentHash:
+        return ContentHash(
+            self.rows + other.rows, (self.first + other.first) % _WORD, (self.second + other.second) % _WORD
+        )
+
+    def __str__(self) -> str:
+        return f"{self.first:016x}{self.second:016x}"
+
+
+def content_hash(columns: Sequence[col.Column], diff: Diff) -> ContentHash:
+    """The hash of a change: `diff` says how often each row is added (+) or removed (-)."""
+    hashes, times = hash_columns(columns, len(diff), as_key=False), diff.astype(np.int64).view(np.uint64)
+    first = int((hashes * times).sum(dtype=np.uint64))
+    second = int((mix(hashes ^ _OTHER) * times).sum(dtype=np.uint64))
+    return ContentHash(int(diff.sum()), first, second)
 
 
 class StoredRows:
@@ -146,6 +182,19 @@ class StoredRows:
         if self._needed.arrival:
             select = f"SELECT {columns}, _n AS {quoted(ARRIVAL)} FROM {source}"
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(arrival_view(name))} AS {select}")
+
+    def content_hash(self) -> ContentHash:
+        """The hash of the rows, which need all columns and no conditions."""
+        found = ContentHash()
+        if any(p.deletes for p in self._parts):
+            for change in self._ahead(lambda part: content_hash(*self.read(part, self._places)), self._parts):
+                found += change
+            return found
+        for batch in self._batches():
+            rows = pa.Table.from_batches([batch]).select(range(len(self._places)))
+            arrays = [c.cast(self._stored.field(i).type) for i, c in enumerate(rows.columns)]
+            found += content_hash(arrays, np.ones(rows.num_rows, np.int64))
+        return found
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return pa.RecordBatchReader.from_batches(self.schema, self._batches()).__arrow_c_stream__(requested_schema)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from decimal import Decimal
+from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.memorystore import URL, MemoryStore, forget_copies, use
 
 import watersmeet
 from watersmeet.database import reading
+from watersmeet.database.scans import content_hashes
 from watersmeet.errors import Error
-from watersmeet.store import changes, content
+from watersmeet.store import changes, content, inplace
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.unparsing import pushdown
 
@@ -224,3 +227,64 @@ print("pandas" in sys.modules, "pyarrow.dataset" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+KINDS = "k int PRIMARY KEY, n numeric, f double precision, s varchar, a int[], i interval, t timestamp, j jsonb"
+
+
+def made_row(random: Random, key: int) -> str:
+    number = random.choice(["NULL", "'NaN'::double precision", "-0.0", "0.0", str(random.random())])
+    text = random.choice(["NULL", "''", "'a'", "'" + "x" * random.randrange(60) + "'"])
+    items = random.choice(["NULL", "ARRAY[1, 2]", "ARRAY[NULL, 1]::int[]", "ARRAY[]::int[]"])
+    span = random.choice(["NULL", "INTERVAL '1 month'", "INTERVAL '30 days'"])
+    return f"({key}, {random.randrange(9)}.5, {number}, {text}, {items}, {span}, '2024-01-01', '{{\"a\": {key}}}')"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_hashes_of_content_are_those_of_its_rows_at_every_commit(tmp_path, seed):
+    random = Random(seed)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
+        connection.execute("ALTER SYSTEM SET retention = '1 day'")
+        connection.execute(f"CREATE TABLE t ({KINDS}); CREATE TABLE e (k int, s varchar) APPEND ONLY")
+        connection.execute(
+            "CREATE MATERIALIZED VIEW v AS SELECT t.s, count(*) AS n FROM t JOIN e USING (k) GROUP BY t.s"
+        )
+        connection.execute("CREATE MATERIALIZED VIEW w AS SELECT s, i, f FROM t")
+        database = connection._session.database
+        numbers = []
+        for _ in range(12):
+            for _ in range(random.randrange(1, 4)):
+                key = random.randrange(6)
+                connection.execute(
+                    random.choice(
+                        [
+                            f"INSERT INTO t VALUES {made_row(random, key)}, {made_row(random, key + 6)}",
+                            f"INSERT INTO e VALUES ({key}, 'a'), ({key}, 'a')",
+                            f"DELETE FROM t WHERE k = {key}",
+                        ]
+                    )
+                )
+            connection.execute("FLUSH")
+            numbers.append(database.log.head())
+        connection.execute("ALTER TABLE e ADD COLUMN later int")
+        connection.execute("INSERT INTO e VALUES (1, 'b', 2); FLUSH")
+        relations = [r for r in connection._session.catalog.relations.values() if r.name in "tevw"]
+        assert len(relations) == 4
+        for number in [*numbers, None]:
+            found = content_hashes(database, relations, number)
+            for relation in relations:
+                moment = "" if number is None else f" FOR SYSTEM_TIME AS OF COMMIT {number}"
+                rows = connection.execute(f"SELECT * FROM {relation.name}{moment}").arrow()
+                columns = [c.cast(f.type.arrow) for c, f in zip(rows.columns, relation.columns, strict=True)]
+                order = np.random.default_rng(seed).permutation(rows.num_rows)
+                shuffled = [c.take(order) for c in columns]
+                expected = inplace.content_hash(shuffled, np.ones(rows.num_rows, np.int64))
+                assert found[relation.id] == expected, (relation.name, number)
+
+
+def test_hashes_tell_contents_apart():
+    def of(rows, diff=None):
+        return inplace.content_hash([pa.array(rows, pa.int64())], np.array(diff or [1] * len(rows)))
+
+    assert of([1, 2, 2]) == of([2, 1, 2]) == of([1, 2, 3, 2], [1, 1, 0, 1]) == of([1]) + of([2], [2])
+    assert len({str(of(rows)) for rows in ([], [1], [2], [1, 1], [None], [1, 2], [3])}) == 7
