@@ -507,7 +507,7 @@ def _of_kind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
         found = binding.rules.set_operation(node, env, binding, bind, bind_set_operation)
         return ended(found, node, env, binding)
     if isinstance(node, exp.Values):
-        return ended(bind_values(node, env, binding), node, env, binding)
+        return ended(bind_values(node, env, binding, bind), node, env, binding)
     whose = "" if binding.rules.batch else " of a view"
     raise env.not_supported(f"{kind_of(node).__name__.upper()} as a query{whose}", node)
 

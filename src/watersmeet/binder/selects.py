@@ -442,7 +442,7 @@ class Selecting:
         if isinstance(node, exp.Subquery):
             return self._subquery(node)
         if isinstance(node, exp.Values):
-            bound = bind_values(node, self.env, self.binding)
+            bound = bind_values(node, self.env, self.binding, self.bind)
             alias, names = alias_of(node)
             return bound.relation, single(alias, scope_columns(bound.relation.columns, names))
         if isinstance(node, exp.Lateral):

@@ -75,13 +75,15 @@ class Target:
     """A column that a statement assigns, with its position in the text.
 
     epoch_ms: whether a timestamp may also be given in whole milliseconds since 1970, as for the time of a topic's
-    records. path: for a field of a column, the names from the column to the field; `column` is then the field.
+    records. path: for a field of a column, the names from the column to the field; `column` is then the field. ignored:
+    whether the column gets its default instead of the value.
     """
 
     column: Field
     span: Span | None = None
     epoch_ms: bool = False
     path: tuple[str, ...] = ()
+    ignored: bool = False
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -192,14 +194,20 @@ def check_types(columns: Schema, targets: Sequence[Target], statement: Statement
 
 
 def assignable(
-    query: BatchQuery, targets: Sequence[Target], relation: Relation, now_us: int, flagged: Sequence[str] = ()
+    query: BatchQuery,
+    targets: Sequence[Target],
+    relation: Relation,
+    now_us: int,
+    flagged: Sequence[str] = (),
+    beside: Schema = (),
 ) -> BatchQuery:
     """The query for rows of `relation`, in which targets are cast and other columns have their values of `omitted` at
-    the time `now_us`. flagged: as in `Filled`; the result has their columns after those of the relation.
+    the time `now_us`. flagged: as in `Filled`; the result has their columns after those of the relation, and then
+    `beside`, the last columns of the query.
     """
     zone = query.catalog.zone
     pairs = enumerate(zip(query.columns, targets, strict=False))
-    given = {t.place: t.converted(f"x{i}", c.type, zone) for i, (c, t) in pairs}
+    given = {t.place: t.converted(f"x{i}", c.type, zone) for i, (c, t) in pairs if not t.ignored}
     named = {place[0] for place in given}
     flags = {name: f"x{len(targets) + i}" for i, name in enumerate(flagged)}
     columns: list[str] = []
@@ -210,8 +218,9 @@ def assignable(
             value = f"CASE WHEN {flags[column.name]} THEN {default} ELSE {value} END" if value else default
         columns.append(f"{value} AS c{len(columns)}")
     columns += [f"{flag} AS f{i}" for i, flag in enumerate(flags.values())]
+    columns += [f"x{len(query.columns) - len(beside) + i} AS b{i}" for i in range(len(beside))]
     names = ", ".join(f"x{i}" for i in range(len(query.columns)))
-    exact = (*relation.columns, *(Field(f"{FLAG}{name}", BOOLEAN) for name in flags))
+    exact = (*relation.columns, *(Field(f"{FLAG}{name}", BOOLEAN) for name in flags), *beside)
     sql = f"SELECT {', '.join(columns)} FROM ({query.sql}) AS q({names})"
     return replace(query, sql=sql, columns=exact, exact=exact)
 

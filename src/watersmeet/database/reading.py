@@ -185,6 +185,7 @@ def reading(
     outside: the rows of relations that are not read from the database, with the columns that are read, by id.
     """
     messages = [messages_now(session, query.catalog.relations[t.relation_id], t) for t in query.topics]
+    external = {**external, **{i: rows for i, (_, rows) in session.beside.items() if i in query.depends_on}}
     stored = [i for i in query.depends_on if i not in external and query.catalog.relations[i].is_stored]
     with (
         _reader(session, query, stored, newest=newest) as connection,

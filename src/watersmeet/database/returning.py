@@ -14,8 +14,8 @@ from watersmeet.database.assignment import joined
 from watersmeet.database.reading import BatchQuery, batch_query, table_tree
 from watersmeet.database.sessions.context import Session
 from watersmeet.dialects.tree.queries import name_of
-from watersmeet.dialects.tree.statements import Delete, Insert, Update
-from watersmeet.values.types import Field, SqlType
+from watersmeet.dialects.tree.statements import Delete, Insert, MergeInto, Update
+from watersmeet.values.types import Field, Schema, SqlType
 
 #: The prefix of columns with values of RETURNING that are from other relations.
 _BESIDE: Final = "returning "
@@ -39,10 +39,14 @@ class Returned:
         last = query.columns[len(query.columns) - len(self.values) :]
         return replace(self, kinds=tuple(c.type for c in last))
 
+    @property
+    def beside(self) -> Schema:
+        """The columns with the values."""
+        return tuple(Field(f"{_BESIDE}{i}", kind) for i, kind in enumerate(self.kinds))
+
     def relation(self, relation: Relation) -> Relation:
         """The relation with a column for each value."""
-        more = tuple(Field(f"{_BESIDE}{i}", kind) for i, kind in enumerate(self.kinds))
-        return replace(relation, columns=(*relation.columns, *more))
+        return replace(relation, columns=(*relation.columns, *self.beside))
 
     def rows(self, rows: pa.Table, beside: pa.Table | None) -> pa.Table:
         """The changed rows with the values."""
@@ -59,11 +63,11 @@ class Returned:
         return replace(query, origins=tuple(None if o and o[1].startswith(_BESIDE) else o for o in query.origins))
 
 
-def returned(session: Session, relation: Relation, statement: Insert | Update | Delete) -> Returned | None:
+def returned(session: Session, relation: Relation, statement: Insert | Update | Delete | MergeInto) -> Returned | None:
     """The RETURNING of a statement; None without one."""
     if statement.returning is None:
         return None
-    if isinstance(statement, Insert) or not statement.sources:
+    if isinstance(statement, Insert) or not _sources(statement):
         return Returned(statement.returning)
     shown, values = statement.alias or relation.name, list[exp.Expression]()
     names, items = [c.name for c in relation.columns], list(_expanded(session, relation, statement))
@@ -87,8 +91,12 @@ def returned(session: Session, relation: Relation, statement: Insert | Update | 
     return Returned(tuple(made), tuple(values))
 
 
-def _expanded(session: Session, relation: Relation, statement: Update | Delete) -> Iterator[exp.Expression]:
-    """The items of RETURNING with the columns of `*` and of `relation.*`."""
+def _sources(statement: Update | Delete | MergeInto) -> tuple[exp.Expression, ...]:
+    return (statement.source,) if isinstance(statement, MergeInto) else statement.sources
+
+
+def _expanded(session: Session, relation: Relation, statement: Update | Delete | MergeInto) -> Iterator[exp.Expression]:
+    """The items of RETURNING with the columns of `*` and of `relation.*`. Those of MERGE's source come first in `*`."""
     shown = exp.to_identifier(statement.alias or relation.name, quoted=True)
     for item in statement.returning or ():
         qualifier = item.args.get("table") if isinstance(item, exp.Column) else None
@@ -96,16 +104,16 @@ def _expanded(session: Session, relation: Relation, statement: Update | Delete) 
             yield item
             continue
         own = qualifier is not None and name_of(qualifier) == shown.name
-        for column in relation.columns if own or qualifier is None else ():
-            if column.name not in relation.unlisted:
-                yield exp.column(exp.to_identifier(column.name, quoted=True), shown.copy())
-        if own:
-            continue
-        for name in [qualifier] if qualifier is not None else map(_alias, _items(statement.sources)):
+        listed, sources = [c.name for c in relation.columns if c.name not in relation.unlisted], _sources(statement)
+        columns = [exp.column(exp.to_identifier(name, quoted=True), shown.copy()) for name in listed]
+        others = [qualifier] if qualifier is not None else [_alias(source) for source in _items(sources)]
+        beside = []
+        for name in others if not own else ():
             star = exp.Column(this=exp.Star(), table=name.copy())
-            query = batch_query(session, joined(exp.select(star), statement.sources), statement.text)
-            for column in query.columns:
-                yield exp.column(exp.to_identifier(column.name, quoted=True), name.copy())
+            query = batch_query(session, joined(exp.select(star), sources), statement.text)
+            beside += [exp.column(exp.to_identifier(c.name, quoted=True), name.copy()) for c in query.columns]
+        columns = columns if own or qualifier is None else []
+        yield from (*beside, *columns) if isinstance(statement, MergeInto) else (*columns, *beside)
 
 
 def _items(sources: Sequence[exp.Expression]) -> Iterator[exp.Expression]:

@@ -86,6 +86,7 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     st.Subscribe: "running.subscribe",
     st.Unsubscribe: "running.unsubscribe",
     st.Update: "dml.update",
+    st.WithChanges: "merging.with_changes",
 }
 
 #: Handlers of statements that contain others. They run these with their last argument.

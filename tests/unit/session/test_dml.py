@@ -353,8 +353,8 @@ def test_queries_before_the_statement(connection, run, fails):
     run("WITH a AS (SELECT 7 AS id) INSERT INTO b WITH a AS (SELECT 8 AS id) SELECT id, 'inner' FROM a")
     run("WITH b AS (SELECT 9 AS id) INSERT INTO b SELECT id, 'named like the table' FROM b")
     assert run("SELECT id FROM b ORDER BY id") == [(1,), (8,), (9,), (10,), (12,)]
-    error = fails("WITH c AS (DELETE FROM b RETURNING *) INSERT INTO a SELECT * FROM c")
-    assert error.message == "DELETE in WITH is not supported"
+    error = fails("WITH c AS (WITH d AS (DELETE FROM b RETURNING *) DELETE FROM a) SELECT 1")
+    assert error.message == "DELETE in WITH below another statement is not supported"
 
 
 def test_a_primary_key_determines_the_columns_of_its_table(run, fails):

@@ -95,7 +95,7 @@ def test_merge_refused(run, fails):
         "MERGE INTO t USING s ON true WHEN NOT MATCHED THEN DELETE": "SYNTAX_ERROR",
         "MERGE INTO none USING s ON true WHEN MATCHED THEN DELETE": "UNDEFINED_RELATION",
         "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET a = 'x'": "INVALID_VALUE",
-        "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE RETURNING *": "FEATURE_NOT_SUPPORTED",
+        "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE RETURNING (SELECT 1)": "FEATURE_NOT_SUPPORTED",
         "MERGE INTO t USING s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (1, 2)": "SYNTAX_ERROR",
     }.items():
         assert fails(sql).condition == condition, sql

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Final
 
 import duckdb
@@ -547,7 +548,13 @@ def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Bi
     return bound.relation, binding.rules.item_scope(bound.relation, item, env, bound)
 
 
-def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:
+def _as_selects(rows: Sequence[Sequence[exp.Expression]]) -> exp.Expression:
+    """`SELECT … UNION ALL SELECT …` with the rows of VALUES."""
+    selects = [exp.select(*(exp.alias_(v.copy(), f"column{i + 1}") for i, v in enumerate(row))) for row in rows]
+    return reduce(lambda left, right: exp.Union(this=left, expression=right, distinct=False), selects)
+
+
+def bind_values(node: exp.Values, env: Environment, binding: Binding, bind: BindQuery) -> Bound:
     """Binds `VALUES (…), (…)`, whose columns are column1, column2 …."""
     ctx = Context(env.text, "VALUES") if env.outer is None else ScopeContext(env.text, Scope(outer=env.outer), "VALUES")
     rows = [list(t.expressions) if isinstance(t, exp.Tuple) else [t] for t in node.expressions]
@@ -555,6 +562,8 @@ def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:
     for row in rows:
         if len(row) != width:
             raise ctx.error("SYNTAX_ERROR", "VALUES lists must all be the same length", row[0])
+    if any(value.find(exp.Query) is not None for row in rows for value in row):
+        return bind(_as_selects(rows), env, binding)
     columns: list[list[Any]] = []
     outputs = []
     for i in range(width):

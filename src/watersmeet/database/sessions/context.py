@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
+import pyarrow as pa
+
 from watersmeet.binder.clauses.sources import files_refused
 from watersmeet.catalog import SHOWN, TEMPORARY, Catalog, Relation, Role, RoleChange, SqlFunction, is_temporary
 from watersmeet.catalog.roles import ADMIN, EVERYTHING, READER, WRITER, Actor, Privilege, Rights, acting_rights
@@ -160,7 +162,7 @@ class Session:
     and the one of the last. cursors, prepared: the open cursors and prepared statements by name.
     reader: parses texts. handlers: the handlers of statements that only this connection has. joint: collects the views
     of consecutive statements. temporaries: its temporary relations. inbox: None if it can't receive
-    notifications.
+    notifications. beside: relations of the running statement that have no stored rows, with their rows, by id.
     """
 
     database: OpenDatabase
@@ -191,6 +193,7 @@ class Session:
     joint: JointFill | None = None
     temporaries: Temporaries = field(default_factory=Temporaries)
     inbox: Inbox | None = None
+    beside: dict[str, tuple[Relation, pa.Table]] = field(default_factory=dict)
     _rights: tuple[Mapping[str, Role], Actor, Rights] | None = None
     _thread: threading.local = field(default_factory=threading.local)
 
@@ -229,6 +232,9 @@ class Session:
         if self.view is not None:
             return catalog.seen_by(self.view)
         granted = self._granted(catalog)
+        if self.beside:
+            catalog = catalog.with_relation(*(relation for relation, _ in self.beside.values()))
+            granted = None if granted is None else granted | self.beside.keys()
         return replace(catalog, path=self.path_in(catalog), zone=self.variables.zone, granted=granted)
 
     @property
@@ -256,6 +262,8 @@ class Session:
 
     def require(self, privilege: Privilege, relation: Relation, text: str | None) -> None:
         """Raises PERMISSION_DENIED without the privilege on a relation. text: the statement that errors show."""
+        if relation.id in self.beside:
+            return
         if self.view is None and not self.rights.may(privilege, relation.id):
             raise denied(relation.title, text, detail=f"It requires the privilege {privilege}.")
 

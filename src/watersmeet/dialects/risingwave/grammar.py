@@ -231,6 +231,14 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
                 method = self._prev
             return method, side, kind
 
+        def _parse_insert_table(self) -> exp.Expression | None:
+            """Reads the table of an INSERT, its columns, and OVERRIDING {SYSTEM | USER} VALUE, which the node keeps."""
+            found: exp.Expression | None = super()._parse_insert_table()
+            for word in ("system", "user"):
+                if found is not None and self._match_text_seq("OVERRIDING", word.upper(), "VALUE"):
+                    found.set("overriding", word)
+            return found
+
         def _parse_cte(self) -> exp.CTE | None:
             """Reads a query of WITH, also `name AS CHANGELOG FROM relation`."""
             begin = self._index

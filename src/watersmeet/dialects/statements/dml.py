@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 
 from watersmeet.catalog.roles import ADMIN
+from watersmeet.dialects.tree.nodes import KnownTable, retyped
 from watersmeet.dialects.tree.queries import is_folded, name_of, node_span, query_of
 from watersmeet.dialects.tree.statements import (
     Delete,
@@ -16,11 +17,13 @@ from watersmeet.dialects.tree.statements import (
     MergeAction,
     MergeInto,
     Name,
+    NamedChange,
     OnConflict,
     Refused,
     Select,
     Statement,
     Update,
+    WithChanges,
 )
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, error
@@ -225,34 +228,103 @@ def read_dml(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def dml_of(tree: exp.Expression, base: dict[str, Any]) -> Statement | None:
-    """INSERT, UPDATE or DELETE, also after WITH, from its tree; None for a query."""
-    if isinstance(tree, (exp.Insert, exp.Update, exp.Delete)):
-        _place_with(tree, base)
+    """INSERT, UPDATE, DELETE or MERGE, also after WITH or in it, from its tree; None for a query."""
+    clause = tree.args.get("with_")
+    if clause is not None and any(isinstance(query.this, exp.DML) for query in clause.expressions):
+        return _with_changes(tree, clause, base)
+    if not isinstance(tree, exp.DML):
+        return None
+    return _change(tree, base)
+
+
+def _change(tree: exp.DML, base: dict[str, Any]) -> Insert | Update | Delete | MergeInto:
+    """A statement whose WITH has only queries."""
+    _place_with(tree, base)
     if isinstance(tree, exp.Insert):
         return _insert(tree, base)
     if isinstance(tree, exp.Update):
         return _update(tree, base)
-    return _delete(tree, base) if isinstance(tree, exp.Delete) else None
+    if isinstance(tree, exp.Delete):
+        return _delete(tree, base)
+    if isinstance(tree, exp.Merge):
+        return _merge(tree, base)
+    raise not_supported(type(tree).__name__.upper(), base["text"], node_span(tree) or base["span"])
 
 
-def _place_with(tree: exp.Insert | exp.Update | exp.Delete, base: dict[str, Any]) -> None:
+def _with_changes(tree: exp.Expression, clause: exp.With, base: dict[str, Any]) -> WithChanges:
+    """A statement with changes in WITH. Each part keeps the queries of WITH before it.
+
+    Raises DUPLICATE_OBJECT, and FEATURE_NOT_SUPPORTED for a change without RETURNING that is read.
+    """
+    changes: dict[str, NamedChange] = {}
+    queries: list[exp.Expression] = []
+    known: set[str] = set()
+    for part in clause.expressions:
+        name = plain_name(part.args["alias"].this, node_span(part.args["alias"]) or base["span"])
+        if name.name in known:
+            message = f'WITH query name "{name.name}" specified more than once'
+            raise error("DUPLICATE_OBJECT", message, sql=base["text"], span=name.span)
+        known.add(name.name)
+        node = part.this
+        _read_changes(node, changes, base)
+        if not isinstance(node, exp.DML):
+            queries.append(part)
+            continue
+        _add_queries(node, queries, recursive=clause.args.get("recursive"))
+        columns = tuple(name_of(column) for column in part.args["alias"].args.get("columns") or ())
+        changes[name.name] = NamedChange(name=name, columns=columns, statement=_change(node, base))
+    tree.set("with_", None)
+    _read_changes(tree, changes, base)
+    _add_queries(tree, queries, recursive=clause.args.get("recursive"))
+    main = _change(tree, base) if isinstance(tree, exp.DML) else Select(**base, query=tree)
+    return WithChanges(**base, changes=tuple(changes.values()), main=main)
+
+
+def _add_queries(tree: exp.Expression, queries: Sequence[exp.Expression], *, recursive: bool | None) -> None:
+    """Puts queries of WITH before those of a statement's own clause."""
+    own = tree.args.get("with_")
+    listed = [q.copy() for q in queries] + (list(own.expressions) if own is not None else [])
+    if listed:
+        recursive = recursive or (own is not None and own.args.get("recursive"))
+        tree.set("with_", exp.With(expressions=listed, recursive=recursive))
+
+
+def _read_changes(tree: exp.Expression, changes: Mapping[str, NamedChange], base: dict[str, Any]) -> None:
+    """Makes names of changes in WITH those of relations."""
+    for table, name in _tables_named(tree, changes):
+        if changes[name].statement.returning is None:
+            message = f'WITH query "{name}" does not have a RETURNING clause'
+            span = node_span(table) or base["span"]
+            raise error("FEATURE_NOT_SUPPORTED", message, sql=base["text"], span=span)
+        if table.args.get("alias") is None:
+            table.set("alias", exp.TableAlias(this=table.this.copy()))
+        retyped(table, KnownTable, relation_id=changes[name].id)
+
+
+def _tables_named(tree: exp.Expression, names: Collection[str]) -> Iterator[tuple[exp.Table, str]]:
+    """The tables in a statement that name a part of the WITH before it, with their names."""
+    target = tree.this if isinstance(tree, exp.DML) else None
+    target = target.this if isinstance(target, exp.Schema) else target
+    for table in list(tree.find_all(exp.Table)):
+        if table is target or table.args.get("db") or not isinstance(table.this, exp.Identifier):
+            continue
+        name = name_of(table.this)
+        if name in names and name not in _named_around(table, tree):
+            yield table, name
+
+
+def _place_with(tree: exp.DML, base: dict[str, Any]) -> None:
     """Replaces each name of a query in WITH by a subquery that has the clause of its own."""
     clause = tree.args.get("with_")
     if clause is None:
         return
     for query in clause.expressions:
         if isinstance(query.this, exp.DML):
-            what = f"{type(query.this).__name__.upper()} in WITH"
+            what = f"{type(query.this).__name__.upper()} in WITH below another statement"
             raise not_supported(what, base["text"], node_span(query.this) or base["span"])
     tree.set("with_", None)
     names = {name_of(query.args["alias"].this) for query in clause.expressions}
-    target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
-    for table in list(tree.find_all(exp.Table)):
-        if table is target or table.args.get("db") or not isinstance(table.this, exp.Identifier):
-            continue
-        name = name_of(table.this)
-        if name not in names or name in _named_around(table):
-            continue
+    for table, _ in _tables_named(tree, names):
         query = exp.Select(expressions=[exp.Star()], from_=exp.From(this=exp.Table(this=table.this.copy())))
         query.set("with_", clause.copy())
         alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
@@ -260,13 +332,14 @@ def _place_with(tree: exp.Insert | exp.Update | exp.Delete, base: dict[str, Any]
         table.replace(exp.Subquery(this=query, alias=alias.copy(), joins=joins, laterals=laterals))
 
 
-def _named_around(table: exp.Table) -> set[str]:
-    """The names of queries in the clauses WITH of the queries around a table."""
-    found, node = set(), table.parent
-    while node is not None:
-        if (clause := node.args.get("with_")) is not None:
-            found |= {name_of(query.args["alias"].this) for query in clause.expressions}
+def _named_around(table: exp.Table, tree: exp.Expression) -> set[str]:
+    """The names of queries in the clauses WITH of the queries around a table, up to `tree`."""
+    found: set[str] = set()
+    node: exp.Expression | None = table
+    while node is not None and node is not tree:
         node = node.parent
+        if node is not None and (clause := node.args.get("with_")) is not None:
+            found |= {name_of(query.args["alias"].this) for query in clause.expressions}
     return found
 
 
@@ -275,10 +348,12 @@ def _returning(tree: exp.Expression) -> tuple[exp.Expression, ...] | None:
     return tuple(clause.expressions) if clause else None
 
 
-def _insert(tree: exp.Insert, base: dict[str, Any]) -> Statement:
+def _insert(tree: exp.Insert, base: dict[str, Any]) -> Insert:
     allow(tree, base, "this", "expression", "returning", "default", "conflict")
     columns: tuple[Name, ...] = ()
     target = tree.this
+    overriding = target.args.get("overriding")
+    target.set("overriding", None)
     if isinstance(target, exp.Schema):
         columns = tuple(column_name(c, node_span(c) or base["span"]) for c in target.expressions)
         target = target.this
@@ -295,6 +370,7 @@ def _insert(tree: exp.Insert, base: dict[str, Any]) -> Statement:
         query=query,
         returning=_returning(tree),
         conflict=_conflict(tree.args.get("conflict"), name, alias, base),
+        overriding=overriding,
     )
 
 
@@ -365,7 +441,7 @@ def _only(subquery: exp.Subquery, number: int) -> exp.Expression:
     return made
 
 
-def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
+def _update(tree: exp.Update, base: dict[str, Any]) -> Update:
     allow(tree, base, "this", "expressions", "where", "returning", "from_")
     name, alias = target_name(tree.this, base)
     where, sources = tree.args.get("where"), tree.args.get("from_")
@@ -390,7 +466,7 @@ def _assignments(tree: exp.Expression, name: Name, base: dict[str, Any]) -> Iter
         yield plain_name(target.this, node_span(target.this) or Span(0, 0)), item.expression
 
 
-def _delete(tree: exp.Delete, base: dict[str, Any]) -> Statement:
+def _delete(tree: exp.Delete, base: dict[str, Any]) -> Delete:
     allow(tree, base, "this", "where", "returning", "using")
     name, alias = target_name(tree.this, base)
     where = tree.args.get("where")
@@ -409,10 +485,21 @@ def read_merge(cursor: Cursor, base: dict[str, Any]) -> Statement:
     tree = query_of(cursor)
     if not isinstance(tree, exp.Merge):
         raise cursor.error()
-    allow(tree, base, "this", "using", "on", "whens")
+    return _merge(tree, base)
+
+
+def _merge(tree: exp.Merge, base: dict[str, Any]) -> MergeInto:
+    allow(tree, base, "this", "using", "on", "whens", "returning")
     name, alias = target_name(tree.this, base)
-    actions = tuple(_action(when, name, base) for when in tree.args["whens"].expressions)
-    return MergeInto(**base, table=name, alias=alias, source=tree.args["using"], on=tree.args["on"], actions=actions)
+    return MergeInto(
+        **base,
+        table=name,
+        alias=alias,
+        source=tree.args["using"],
+        on=tree.args["on"],
+        actions=tuple(_action(when, name, base) for when in tree.args["whens"].expressions),
+        returning=_returning(tree),
+    )
 
 
 def _action(when: exp.When, table: Name, base: dict[str, Any]) -> MergeAction:

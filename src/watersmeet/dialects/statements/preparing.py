@@ -15,7 +15,7 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.tree.queries import bind_parameters, is_holder
 from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import Statement
+from watersmeet.dialects.tree.statements import MergeAction, NamedChange, OnConflict, Statement
 from watersmeet.dialects.tree.tokens import Cursor, span_of
 from watersmeet.errors import Span
 from watersmeet.values.types import SqlType
@@ -98,7 +98,7 @@ def _bound(part: Any, values: Sequence[exp.Expression], text: str) -> Any:
     if isinstance(part, tuple):
         found = [_bound(p, values, text) for p in part]
         return tuple(found) if any(a is not b for a, b in zip(found, part, strict=True)) else part
-    if isinstance(part, Statement):
+    if isinstance(part, (Statement, OnConflict, MergeAction, NamedChange)):
         old = {f.name: getattr(part, f.name) for f in fields(part)}
         new = {n: made for n, p in old.items() if (made := _bound(p, values, text)) is not p}
         return replace(part, **new) if new else part

@@ -142,7 +142,11 @@ class OnConflict:
 
 @dataclass(frozen=True, kw_only=True)
 class Insert(Statement):
-    """`INSERT INTO table [(columns)] query`; VALUES is a query. returning: the select items; None without RETURNING."""
+    """`INSERT INTO table [(columns)] [OVERRIDING {SYSTEM | USER} VALUE] query`; VALUES is a query.
+
+    returning: the select items; None without RETURNING. overriding: whose values identity columns get; None without the
+    clause.
+    """
 
     takes: ClassVar[str | None] = None
     once: ClassVar[bool] = True
@@ -152,6 +156,7 @@ class Insert(Statement):
     query: exp.Expression
     returning: tuple[exp.Expression, ...] | None = None
     conflict: OnConflict | None = None
+    overriding: Literal["system", "user"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +216,32 @@ class MergeInto(Statement):
     source: exp.Expression
     on: exp.Expression
     actions: tuple[MergeAction, ...]
+    returning: tuple[exp.Expression, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedChange:
+    """A change in WITH. Later parts read what it returns as the relation `id`, with `columns`."""
+
+    name: Name
+    columns: tuple[str, ...]
+    statement: Insert | Update | Delete | MergeInto
+
+    @property
+    def id(self) -> str:
+        """The id of the relation, which no stored relation has."""
+        return f"?with {self.name.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithChanges(Statement):
+    """`WITH name AS (INSERT | UPDATE | DELETE | MERGE …), … statement`. All parts read the same moment."""
+
+    takes: ClassVar[str | None] = None
+    once: ClassVar[bool] = True
+
+    changes: tuple[NamedChange, ...]
+    main: Insert | Update | Delete | MergeInto | Select
 
 
 @dataclass(frozen=True, kw_only=True)

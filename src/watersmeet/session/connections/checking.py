@@ -33,7 +33,7 @@ from watersmeet.session.features.cursors import CloseCursor, DeclareCursor, Decl
 from watersmeet.session.features.settings import ReleaseSavepoint, RollbackTo, Savepoint, SetTransaction, Truncate
 from watersmeet.session.handlers import bind
 from watersmeet.session.statements.dml import described_change, described_merge
-from watersmeet.session.statements.merging import check_merge
+from watersmeet.session.statements.merging import described_changes, described_merge_rows
 from watersmeet.session.statements.preparing import prepared_for
 
 #: Words and signs that end the head of a CREATE statement. The head contains the object's name.
@@ -134,7 +134,9 @@ def _check(session: Session, statement: st.Statement) -> None:
         case df.Merge():
             described_merge(session, statement)
         case st.MergeInto():
-            check_merge(session, statement)
+            described_merge_rows(session, statement)
+        case st.WithChanges():
+            described_changes(session, statement)
         case DeclareCursor():
             _check(session, statement.query)
         case Execute():

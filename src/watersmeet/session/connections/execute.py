@@ -408,6 +408,10 @@ def _write_pending(session: Session, statement: st.Statement, lock: threading.RL
             write_pending(session)
 
 
+#: Statements that change rows of tables.
+_WRITING: Final = (CopyFrom, st.Insert, st.Update, st.Delete, st.MergeInto, st.WithChanges)
+
+
 def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock, *, makes: bool) -> Result:
     """makes: the statement creates a relation; others that create one wait for it."""
     locked: AbstractContextManager[Any] = session.database.ddl if makes else lock
@@ -418,7 +422,7 @@ def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock
         own = replace(session) if makes and session.transaction is None else session
         with _failing(own, statement), session.database.log.explaining():
             result = run_statement(own, statement)
-    if isinstance(statement, (CopyFrom, st.Insert, st.Update, st.Delete, st.Commit)):
+    if isinstance(statement, (*_WRITING, st.Commit)):
         committing.wait_if_wanted(session)
     return result
 

@@ -45,7 +45,8 @@ from watersmeet.errors import Error, did_you_mean
 from watersmeet.expressions.casts import checked_sql, list_sql
 from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
 from watersmeet.maintenance.refreshing import refresh_read
-from watersmeet.session.statements.dml import insert_rows, insert_targets, produce_rows, writable
+from watersmeet.session.statements.dml import insert_rows, insert_targets, writable
+from watersmeet.session.statements.elsewhere import produce_rows
 from watersmeet.store.changes import quoted
 from watersmeet.system import files
 from watersmeet.values.types import BOOLEAN, VARCHAR, Field, Schema, SqlType, arrow_schema

@@ -6,7 +6,7 @@ changes follow the rules of the dialect, and are written in one transaction of i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -27,11 +27,8 @@ from watersmeet.catalog import (
     ReceivedTable,
     Relation,
     Table,
-    one,
 )
 from watersmeet.catalog.roles import Privilege
-from watersmeet.connectors.base.targets import statement_delivery
-from watersmeet.connectors.registry import connector_of
 from watersmeet.database.assignment import (
     Target,
     assignable,
@@ -47,7 +44,6 @@ from watersmeet.database.assignment import (
 )
 from watersmeet.database.columntypes import padded, with_serials
 from watersmeet.database.committing import own_transaction
-from watersmeet.database.producing import produce, unwritten
 from watersmeet.database.reading import (
     BatchQuery,
     batch_query,
@@ -86,8 +82,13 @@ from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import error
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.session.statements.conflicts import resolved
-from watersmeet.session.statements.elsewhere import changed_elsewhere, delete_elsewhere, update_elsewhere
-from watersmeet.values.types import arrow_schema
+from watersmeet.session.statements.elsewhere import (
+    changed_elsewhere,
+    delete_elsewhere,
+    produce_rows,
+    update_elsewhere,
+)
+from watersmeet.values.types import Schema, arrow_schema
 
 
 def merge(session: Session, statement: Merge) -> Result:
@@ -107,6 +108,25 @@ def described_merge(session: Session, statement: Merge) -> None:
     described_change(session, statement.insert)
 
 
+@dataclass(frozen=True)
+class StagedChange:
+    """The change of a statement whose rows are known, but not written yet.
+
+    result: that of the statement. old: the rows that it changes or deletes. write: writes the change; the caller holds
+    the guard since the rows were read.
+    """
+
+    relation: Relation
+    result: Result
+    write: Callable[[], None]
+    old: pa.Table | None = None
+
+    def written(self) -> Result:
+        """Writes the change."""
+        self.write()
+        return self.result
+
+
 def insert(session: Session, statement: Insert) -> Result:
     """INSERT INTO … VALUES or SELECT."""
     return _inserted(session, statement, None)
@@ -118,7 +138,7 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
         if not made.query.depends_on:
             rows = incoming_rows(session, made)
             if not _is_external(made.relation):
-                return insert_rows(session, made.relation, rows, statement, [t.place[0] for t in made.targets])
+                return insert_rows(session, made.relation, rows, statement, made.given)
     if made.query.depends_on:
         refresh_read(
             session, made.query.depends_on
@@ -127,8 +147,16 @@ def _inserted(session: Session, statement: Insert, merging: Merging | None) -> R
             made = bound_insert(session, statement)
             rows = incoming_rows(session, made)
             if not _is_external(made.relation):
-                return insert_rows(session, made.relation, rows, statement, [t.place[0] for t in made.targets])
+                return insert_rows(session, made.relation, rows, statement, made.given)
     return produce_rows(session, made.relation, rows, statement, merging)
+
+
+def staged_insert(session: Session, statement: Insert) -> StagedChange:
+    """The change of an INSERT into a table of the database. The caller holds the guard."""
+    made = bound_insert(session, statement)
+    if _is_external(made.relation):
+        raise not_supported(f"INSERT into {made.relation.title} in WITH", statement.text, statement.table.span)
+    return staged_rows(session, made.relation, incoming_rows(session, made), statement, made.given)
 
 
 def _is_external(relation: Relation) -> bool:
@@ -148,9 +176,16 @@ class BoundInsert:
     query: BatchQuery
     flagged: tuple[str, ...]
 
+    @property
+    def given(self) -> list[str]:
+        """The columns that have values of the statement."""
+        return [t.place[0] for t in self.targets if not t.ignored]
 
-def bound_insert(session: Session, statement: Insert) -> BoundInsert:
-    """The names of an INSERT, resolved. The caller holds the guard and runs the INSERT under it."""
+
+def bound_insert(session: Session, statement: Insert, beside: int = 0) -> BoundInsert:
+    """The names of an INSERT, resolved. beside: the number of the query's last columns that are no values of the table.
+    The caller holds the guard and runs the INSERT under it.
+    """
     relation = writable(session, statement.table, statement, "insert into")
     if runs_on(session, statement.query):
         hint = (
@@ -168,7 +203,7 @@ def bound_insert(session: Session, statement: Insert) -> BoundInsert:
     filled = without_defaults(statement.query, targets, statement)
     targets = filled.targets
     query = batch_query(session, typed_query(filled.tree, targets), statement.text)
-    width = len(query.columns) - filled.beside
+    width = len(query.columns) - filled.beside - beside
     if not statement.columns:
         targets = targets[:width]
     for name in filled.flagged:
@@ -178,7 +213,10 @@ def bound_insert(session: Session, statement: Insert) -> BoundInsert:
                 statement.text,
                 statement.span,
             )
-    for name in {t.place[0] for t in targets}:
+    if statement.overriding == "user":
+        identities = {name for name, numbers in relation.serials.items() if numbers.identity}
+        targets = tuple(replace(t, ignored=t.place[0] in identities) for t in targets)
+    for name in {t.place[0] for t in targets} if statement.overriding is None else ():
         if name in relation.serials and relation.serials[name].identity == "always":
             raise error_at(
                 statement,
@@ -186,21 +224,21 @@ def bound_insert(session: Session, statement: Insert) -> BoundInsert:
                 "GENERATED_ALWAYS",
                 f'cannot insert a non-DEFAULT value into column "{name}"',
                 detail=f'Column "{name}" is an identity column defined as GENERATED ALWAYS.',
-                hint="Leave the column out, or declare it GENERATED BY DEFAULT AS IDENTITY.",
+                hint="Use OVERRIDING SYSTEM VALUE to override.",
             )
     _check_width(width, len(targets), statement)
     check_types(query.columns[:width], targets, statement)
     return BoundInsert(relation, target, targets, query, filled.flagged)
 
 
-def incoming_rows(session: Session, made: BoundInsert) -> pa.Table:
-    """The rows of an INSERT."""
+def incoming_rows(session: Session, made: BoundInsert, beside: Schema = ()) -> pa.Table:
+    """The rows of an INSERT. beside: the last columns of the query, which are no values of the table."""
     relation, target, targets, query = made.relation, made.target, made.targets, made.query
     named = [t.column.name for t in targets]
     has_all = VALUE_COLUMN in named if relation.topic is not None else DELTA_COLUMN in named
     target = target if has_all else relation  # without signs, each row of a key is a version
     now_us = session.database.clock.now_us()
-    return fetch(session, assignable(query, targets, target, now_us, made.flagged), newest=True)
+    return fetch(session, assignable(query, targets, target, now_us, made.flagged, beside), newest=True)
 
 
 def insert_rows(
@@ -209,6 +247,18 @@ def insert_rows(
     """Inserts rows that have the relation's columns, and perhaps flags of `with_serials`. given: the columns that have
     values of the statement. The caller holds the guard.
     """
+    return staged_rows(session, relation, incoming, statement, given).written()
+
+
+def staged_rows(
+    session: Session,
+    relation: Relation,
+    incoming: pa.Table,
+    statement: Insert,
+    given: Collection[str],
+    asked: Returned | None = None,
+) -> StagedChange:
+    """Like `insert_rows`, without writing. asked: what RETURNING asks for; its values are more columns of the rows."""
     left_out = [c.name for c in relation.columns if c.name not in given]
     incoming = with_serials(session, relation, incoming, left_out)
     incoming = with_generated(relation, incoming, statement, left_out)
@@ -216,19 +266,25 @@ def insert_rows(
     incoming = as_kept(relation, settled(relation, incoming, statement))
     check_rows(relation, incoming, statement)
     incoming, rejected = in_order(session, relation, incoming)
-    rows = incoming.select([c.name for c in relation.columns])
+    asked = asked or returned(session, relation, statement)
+    beside = [] if asked is None else [c.name for c in asked.beside]
+    rows = incoming.select([*(c.name for c in relation.columns), *beside])
+    incoming = incoming.drop_columns(beside)
     if statement.conflict is not None:
         return _inserted_or_updated(session, relation, rows, statement)
-    if statement.returning is not None and relation.primary_key and not relation.rejects_duplicates:
+    if asked is not None and relation.primary_key and not relation.rejects_duplicates:
         rows = last_of_each_key(session, relation, rows)
-    result = _result("INSERT", session, relation, statement, returned(session, relation, statement), rows)
-    with located(statement, statement.table.span):
-        change = upserted(session, relation, incoming)
-    apply(session, relation, change, rejected=rejected)
-    return result
+    result = result_of("INSERT", session, relation, statement, asked, rows)
+
+    def write() -> None:
+        with located(statement, statement.table.span):
+            change = upserted(session, relation, incoming)
+        apply(session, relation, change, rejected=rejected)
+
+    return StagedChange(relation, result, write)
 
 
-def _inserted_or_updated(session: Session, relation: Relation, rows: pa.Table, statement: Insert) -> Result:
+def _inserted_or_updated(session: Session, relation: Relation, rows: pa.Table, statement: Insert) -> StagedChange:
     """Runs an INSERT with ON CONFLICT. Its primary key is as in PostgreSQL: a row never replaces another silently."""
     found = resolved(session, relation, rows, statement)
     assert isinstance(relation, Table)
@@ -237,56 +293,16 @@ def _inserted_or_updated(session: Session, relation: Relation, rows: pa.Table, s
     alias = None if statement.conflict is None else statement.conflict.alias
     asked = returned(session, relation, statement)
     asked = None if asked is None else replace(asked, alias=alias)
-    result = _result("INSERT", session, relation, statement, asked, shown)
-    with own_transaction(session) if found.old.num_rows and found.inserted.num_rows else nullcontext():
-        if found.inserted.num_rows:
-            apply(session, strict, Change(found.inserted))
-        if found.old.num_rows:
-            apply(session, strict, replacement(found.old, found.new), updated=(found.old, found.new))
-    return result
+    result = result_of("INSERT", session, relation, statement, asked, shown)
 
+    def write() -> None:
+        with own_transaction(session) if found.old.num_rows and found.inserted.num_rows else nullcontext():
+            if found.inserted.num_rows:
+                apply(session, strict, Change(found.inserted))
+            if found.old.num_rows:
+                apply(session, strict, replacement(found.old, found.new), updated=(found.old, found.new))
 
-def produce_rows(
-    session: Session, relation: Relation, incoming: pa.Table, statement: Insert, merging: Merging | None = None
-) -> Result:
-    """Writes rows, which have the relation's columns, to its external system. When this returns, a topic of Kafka
-    contains them, and the next epoch reads them. The caller does not hold the guard: servers may be slow.
-
-    Raises TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED for RETURNING.
-    """
-    where = "a topic of Kafka" if relation.external is None else one(relation.what)
-    session.require_no_transaction(f"INSERT into {where}")
-    if statement.returning is not None:
-        raise not_supported(f"RETURNING of an INSERT into {where}", statement.text, statement.span)
-    if relation.external is not None:
-        return _append(relation, incoming, statement, merging)
-    for name in statement.columns:
-        if name.name in unwritten(relation):
-            raise not_supported(
-                f'writing column "{name.name}" of {relation.title}', statement.text, name.span, hint="Leave it out."
-            )
-    incoming = as_kept(relation, settled(relation, incoming, statement))
-    check_rows(relation, incoming, statement)
-    rows = incoming.select([c.name for c in relation.columns])
-    with located(statement, statement.table.span):
-        produce(relation, rows, session.database.clock.now_us())
-    return Result("INSERT", rowcount=rows.num_rows)
-
-
-def _append(relation: Relation, incoming: pa.Table, statement: Insert, merging: Merging | None) -> Result:
-    """Adds rows to an external table. Columns that the statement does not name get the server's defaults."""
-    names = [n.name for n in statement.columns]
-    if relation.format is not None:
-        check_rows(relation, incoming, statement)
-    if relation.format is not None or not names:
-        names = [c.name for c in relation.columns]
-    columns = tuple(relation.column(n) for n in names)
-    delivery = statement_delivery(relation, columns, merging)
-    append = connector_of(delivery).append
-    assert append is not None, delivery.connector
-    with located(statement, statement.table.span):
-        append(delivery, incoming.select(names).rename_columns([c.name for c in delivery.columns]))
-    return Result("INSERT", rowcount=incoming.num_rows)
+    return StagedChange(relation, result, write, found.old)
 
 
 def delete(session: Session, statement: Delete) -> Result:
@@ -298,12 +314,17 @@ def delete(session: Session, statement: Delete) -> Result:
     with session.database.guard:
         if _writes_tombstones(session, statement):
             return _buried(session, statement)
-        relation = writable(session, statement.table, statement, "delete from", changing=True)
-        asked = returned(session, relation, statement)
-        old, beside, asked = deleted_rows(session, relation, statement, asked)
-        result = _result("DELETE", session, relation, statement, asked, old, beside)
-        apply(session, relation, Change(old, np.full(old.num_rows, -1, np.int64)))
-        return result
+        return staged_delete(session, statement).written()
+
+
+def staged_delete(session: Session, statement: Delete) -> StagedChange:
+    """The change of a DELETE from a table of the database. The caller holds the guard."""
+    relation = writable(session, statement.table, statement, "delete from", changing=True)
+    asked = returned(session, relation, statement)
+    old, beside, asked = deleted_rows(session, relation, statement, asked)
+    result = result_of("DELETE", session, relation, statement, asked, old, beside)
+    change = Change(old, np.full(old.num_rows, -1, np.int64))
+    return StagedChange(relation, result, lambda: apply(session, relation, change), old)
 
 
 def deleted_rows(
@@ -371,22 +392,35 @@ def update(session: Session, statement: Update) -> Result:
         require_change(session, there, statement)
         return update_elsewhere(session, there, statement)
     with session.database.guard:
-        relation = writable(session, statement.table, statement, "update", changing=True)
-        asked = returned(session, relation, statement)
-        images = update_images(session, relation, statement, asked)
-        result = _result("UPDATE", session, relation, statement, images.asked, images.new, images.beside)
-        apply(session, relation, replacement(images.old, images.new), updated=(images.old, images.new))
-        return result
+        return staged_update(session, statement).written()
+
+
+def staged_update(session: Session, statement: Update) -> StagedChange:
+    """The change of an UPDATE of a table of the database. The caller holds the guard."""
+    relation = writable(session, statement.table, statement, "update", changing=True)
+    asked = returned(session, relation, statement)
+    images = update_images(session, relation, statement, asked)
+    result = result_of("UPDATE", session, relation, statement, images.asked, images.new, images.beside)
+    return StagedChange(relation, result, lambda: images.write(session, relation, statement), images.old)
 
 
 @dataclass(frozen=True)
 class Images:
-    """The rows that an UPDATE changes, before and after it. beside: the values of RETURNING of other relations."""
+    """The rows that an UPDATE changes, before and after it. beside: the values of RETURNING of other relations. moves:
+    whether it may change primary keys.
+    """
 
     old: pa.Table
     new: pa.Table
     beside: pa.Table
     asked: Returned | None
+    moves: bool
+
+    def write(self, session: Session, relation: Relation, statement: Update) -> None:
+        """Writes the new rows. Raises UNIQUE_VIOLATION."""
+        if self.moves:
+            _check_unique(session, relation, self.old, self.new, statement)
+        apply(session, relation, replacement(self.old, self.new), updated=(self.old, self.new))
 
 
 def update_images(
@@ -416,9 +450,8 @@ def update_images(
     new = with_serials(session, relation, new, defaults)
     new = as_kept(relation, with_generated(relation, new, statement))
     check_rows(relation, new, statement)
-    if not repeated and {*defaults, *(t.column.name for t in targets)} & set(relation.primary_key):
-        _check_unique(session, relation, old, new, statement)
-    return Images(old, new, rows.select(range(2 * width, rows.num_columns)), asked and asked.bound(query))
+    moves = bool({*defaults, *(t.column.name for t in targets)} & set(relation.primary_key))
+    return Images(old, new, rows.select(range(2 * width, rows.num_columns)), asked and asked.bound(query), moves)
 
 
 def _with_defaults(session: Session, relation: Relation, statement: Update) -> tuple[Update, dict[str, str]]:
@@ -595,7 +628,7 @@ def _check_width(given: int, wanted: int, statement: Insert) -> None:
         )
 
 
-def _result(
+def result_of(
     command: str,
     session: Session,
     relation: Relation,
@@ -605,7 +638,7 @@ def _result(
     beside: pa.Table | None = None,
 ) -> Result:
     """The result of a change: what RETURNING asks for of `rows` of `relation`; without it, the number of rows. beside:
-    the values of other relations.
+    the values of other relations; None if the rows have them.
     """
     if asked is None:
         return Result(command, rowcount=rows.num_rows)

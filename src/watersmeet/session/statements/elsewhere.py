@@ -1,4 +1,4 @@
-"""UPDATE and DELETE of tables in other databases: their changes are written in one transaction of the server."""
+"""Changes of tables in other databases, which are written in one transaction of the server, and of topics."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.catalog import ExternalTable, one
+from watersmeet.catalog import ExternalTable, Merging, Relation, one
 from watersmeet.connectors.base.targets import RowChange, statement_delivery
 from watersmeet.connectors.registry import connector_of
 from watersmeet.database.assignment import Target, assigned, both_images, check_types, matching
+from watersmeet.database.producing import produce, unwritten
 from watersmeet.database.reading import BatchQuery, fetch
 from watersmeet.database.rowchecks import check_rows
 from watersmeet.database.sessions.context import Session, located
 from watersmeet.database.sessions.result import Result
+from watersmeet.database.writing import as_kept, settled
 from watersmeet.dialects.tree.queries import is_default
-from watersmeet.dialects.tree.statements import Delete, Name, Update
+from watersmeet.dialects.tree.statements import Delete, Insert, Name, Update
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.values.types import Schema
@@ -26,6 +28,49 @@ def changed_elsewhere(session: Session, name: Name) -> ExternalTable | None:
     """The table of that name, if its rows are in another database."""
     found = session.find(name)
     return found if isinstance(found, ExternalTable) and found.is_written_externally else None
+
+
+def produce_rows(
+    session: Session, relation: Relation, incoming: pa.Table, statement: Insert, merging: Merging | None = None
+) -> Result:
+    """Writes rows, which have the relation's columns, to its external system. When this returns, a topic of Kafka
+    contains them, and the next epoch reads them. The caller does not hold the guard: servers may be slow.
+
+    Raises TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED for RETURNING.
+    """
+    where = "a topic of Kafka" if relation.external is None else one(relation.what)
+    session.require_no_transaction(f"INSERT into {where}")
+    if statement.returning is not None:
+        raise not_supported(f"RETURNING of an INSERT into {where}", statement.text, statement.span)
+    if relation.external is not None:
+        return _append(relation, incoming, statement, merging)
+    for name in statement.columns:
+        if name.name in unwritten(relation):
+            raise not_supported(
+                f'writing column "{name.name}" of {relation.title}', statement.text, name.span, hint="Leave it out."
+            )
+    incoming = as_kept(relation, settled(relation, incoming, statement))
+    check_rows(relation, incoming, statement)
+    rows = incoming.select([c.name for c in relation.columns])
+    with located(statement, statement.table.span):
+        produce(relation, rows, session.database.clock.now_us())
+    return Result("INSERT", rowcount=rows.num_rows)
+
+
+def _append(relation: Relation, incoming: pa.Table, statement: Insert, merging: Merging | None) -> Result:
+    """Adds rows to an external table. Columns that the statement does not name get the server's defaults."""
+    names = [n.name for n in statement.columns]
+    if relation.format is not None:
+        check_rows(relation, incoming, statement)
+    if relation.format is not None or not names:
+        names = [c.name for c in relation.columns]
+    columns = tuple(relation.column(n) for n in names)
+    delivery = statement_delivery(relation, columns, merging)
+    append = connector_of(delivery).append
+    assert append is not None, delivery.connector
+    with located(statement, statement.table.span):
+        append(delivery, incoming.select(names).rename_columns([c.name for c in delivery.columns]))
+    return Result("INSERT", rowcount=incoming.num_rows)
 
 
 def update_elsewhere(session: Session, relation: ExternalTable, statement: Update) -> Result:

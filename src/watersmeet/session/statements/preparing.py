@@ -30,9 +30,11 @@ from watersmeet.dialects.tree.statements import (
     Delete,
     Explain,
     Insert,
+    MergeInto,
     Select,
     Statement,
     Update,
+    WithChanges,
 )
 from watersmeet.dialects.tree.tokens import UNBOUND
 from watersmeet.errors import Error, error
@@ -40,6 +42,7 @@ from watersmeet.session.features.cursors import Fetch
 from watersmeet.session.features.subscriptions import SubscribeChanges, described
 from watersmeet.session.handlers import handler_of
 from watersmeet.session.statements.dml import described_change
+from watersmeet.session.statements.merging import described_changes, described_merge_rows
 from watersmeet.values.types import BIGINT, INTEGER, NUMERIC, VARCHAR, Schema, SqlType
 
 
@@ -76,6 +79,10 @@ def described_result(session: Session, statement: Statement) -> Result | None:
         return lines_result("EXPLAIN", TITLE, [])
     if isinstance(statement, (Insert, Update, Delete)):
         return described_change(session, statement)
+    if isinstance(statement, MergeInto):
+        return described_merge_rows(session, statement)
+    if isinstance(statement, WithChanges):
+        return described_changes(session, statement)
     if isinstance(statement, SubscribeChanges):
         return Result("SUBSCRIBE", described(session, statement))
     if isinstance(statement, ExplainRow):
