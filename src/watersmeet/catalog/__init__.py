@@ -59,6 +59,7 @@ from watersmeet.catalog.rowless import (
     PausedQuery,
     Server,
     Sink,
+    SinkConflicts,
     SinkQuery,
     SqlFunction,
 )
@@ -173,6 +174,7 @@ __all__ = [
     "Serial",
     "Server",
     "Sink",
+    "SinkConflicts",
     "SinkQuery",
     "Source",
     "SqlFunction",

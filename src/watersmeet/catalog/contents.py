@@ -19,6 +19,7 @@ from watersmeet.catalog.rowless import (
     PausedQuery,
     Server,
     Sink,
+    SinkConflicts,
     SinkQuery,
     SqlFunction,
 )
@@ -338,6 +339,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     Index,
     Sink,
     SinkQuery,
+    SinkConflicts,
     PausedQuery,
     Server,
     Connection,

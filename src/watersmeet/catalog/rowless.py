@@ -152,7 +152,8 @@ class Sink(Relation):
     in the target. force_append_only: whether deletions are not written. target_id: the id by which the target
     identifies the sink: the id of the first sink in a chain of replacements. generation: the number of sinks with this
     target_id so far, each of which begins with the whole content. rate_limit: the maximum number of rows per second; 0:
-    paused; None: no limit.
+    paused; None: no limit. conflicts: the id of the `SinkConflicts`; empty if no two rows can share the key, or if the
+    sink only appends.
     """
 
     words: ClassVar[Words] = Words("sink", show=("sinks",), show_create=("sink",), drop=("sink",))
@@ -166,6 +167,7 @@ class Sink(Relation):
     target_id: str = field(kw_only=True)
     generation: int = field(default=1, kw_only=True)
     rate_limit: int | None = field(default=None, kw_only=True)
+    conflicts: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,14 @@ class SinkQuery(MaterializedView):
     owner: str = field(kw_only=True)
     deletes: bool = field(default=False, kw_only=True)
     skips: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkConflicts(SinkQuery):
+    """The hidden view of the keys of the sink `owner` that several delivered rows share, with the number of rows."""
+
+    words: ClassVar[Words] = Words("sink")
+    entry: ClassVar[str] = "sink conflicts"
 
 
 @dataclass(frozen=True, slots=True)

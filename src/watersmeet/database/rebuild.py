@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from watersmeet.algebra.nodes import Arrivals, LateRowFilter, Node, Reopened, Scan
-from watersmeet.algebra.properties import identity
+from sqlglot import exp
+
+from watersmeet.algebra.base import Column
+from watersmeet.algebra.nodes import Aggregate, Arrivals, Filter, LateRowFilter, Node, Reopened, Scan
+from watersmeet.algebra.properties import identity, is_single_row
 from watersmeet.algebra.rewrites import rewrite
+from watersmeet.algebra.scalars import AggregateCall, Scalar, column_ref
 from watersmeet.algebra.trees import exactly, transform_up, walk
 from watersmeet.algebra.watermarks import Watermarks, clocks, watermarks
 from watersmeet.binder import BoundQuery, bind_query, bind_view, check_request
@@ -24,6 +28,8 @@ from watersmeet.catalog import (
     Processor,
     QuerySource,
     Relation,
+    Sink,
+    SinkConflicts,
     Table,
     TopicWriter,
 )
@@ -37,6 +43,7 @@ from watersmeet.errors import Error, error
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import compile_connector_table, compile_view
 from watersmeet.planner.distribution import StateDistributions
+from watersmeet.values.types import BIGINT, BOOLEAN
 from watersmeet.values.watermarks import Term, Watermark
 
 
@@ -144,6 +151,10 @@ def tree_of(relation: Relation, catalog: Catalog, moment: int) -> Node:
         owner = stored_query(catalog.relations[relation.owner], catalog, moment)
         assert owner is not None
         return owner.fills[work.index(relation.id)].tree
+    if isinstance(relation, SinkConflicts):
+        sink = catalog.relations[relation.owner]
+        assert isinstance(sink, Sink), "a sink owns the view of its conflicts"
+        return conflicts_of(sink, catalog.relations[sink.delivers])
     query = stored_query(relation, catalog, moment)
     assert query is not None, f"{relation.name} is stored as {relation.sql}"
     if not isinstance(relation, Processor | TopicWriter):
@@ -151,6 +162,32 @@ def tree_of(relation: Relation, catalog: Catalog, moment: int) -> Node:
     records = rules_of(relation.dialect).records_of(query)
     by_name = {c.name: c for c in records.columns}
     return exactly(records, [by_name[c.name] for c in relation.columns])
+
+
+def conflicts_of(sink: Sink, delivered: Relation) -> Node:
+    """The keys of a sink that several rows of the delivered relation share, with the number of these rows."""
+    columns = tuple(Column(f"d{i}", c.name, c.type, c.nullable) for i, c in enumerate(delivered.columns))
+    names = tuple(c.name for c in delivered.as_stored.columns)
+    rows = Scan(delivered.id, delivered.shown, columns, names, delivered.append_only)
+    places = [[c.name for c in sink.columns].index(name) for name in sink.primary_key]
+    keys = tuple(Scalar(column_ref(columns[i].id), columns[i].type) for i in places)
+    outputs = tuple(Column(f"k{i}", columns[i].name, columns[i].type, columns[i].nullable) for i in places)
+    count = AggregateCall("count", None, None, distinct=False, type=BIGINT)
+    groups = Aggregate(rows, keys, (count,), (*outputs, Column("n", "rows", BIGINT, nullable=False)))
+    several = exp.GT(this=column_ref("n"), expression=exp.Literal.number(1))
+    return Filter(groups, Scalar(several, BOOLEAN))
+
+
+def proves_key(relation: Relation, key: Sequence[str], catalog: Catalog) -> bool:
+    """Whether no two rows of a relation can share the values of the columns `key`, for any content of its inputs."""
+    if isinstance(relation, Table):
+        return bool(relation.primary_key) and set(relation.primary_key) <= set(key)
+    if not isinstance(relation, MaterializedView) or isinstance(relation, Processor | TopicWriter):
+        return False
+    tree = tree_of(relation, catalog, 0)
+    names = dict(zip([c.name for c in relation.columns], [c.id for c in tree.columns], strict=False))
+    fixed = frozenset(names[name] for name in key)
+    return is_single_row(tree, fixed) or is_single_row(rewrite(tree), fixed)
 
 
 def statement_of(processor: Relation) -> CreateProcessor:

@@ -15,14 +15,14 @@ from watersmeet.binder import BoundQuery
 from watersmeet.binder.context.binding import Fill
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Request
 from watersmeet.binder.dialects import rules_of
-from watersmeet.catalog import CacheFill, MaterializedView, Query, Relation, Source
+from watersmeet.catalog import CacheFill, MaterializedView, Query, Relation, Sink, SinkConflicts, Source
 from watersmeet.circuit import operators
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, is_same, new_relation, remove, schema_for
 from watersmeet.database.filling import Bound, fill, join_order, joins_many, most_join_rows, shares
 from watersmeet.database.reading import check_running, readable
 from watersmeet.database.rebuild import bound as bound_query
-from watersmeet.database.rebuild import requested, row_key_of, watermarks_of
+from watersmeet.database.rebuild import conflicts_of, proves_key, requested, row_key_of, watermarks_of
 from watersmeet.database.sessions.context import FilledAloneError, Session, error_at
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.dialects.tree.statements import Select, Subscribe
@@ -31,7 +31,7 @@ from watersmeet.maintenance.querysources import with_own_sources
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_view
 from watersmeet.runtime.backfill import LateRowsError
-from watersmeet.sinkwriters.writers import begin
+from watersmeet.sinkwriters.writers import begin, check_keys
 from watersmeet.store.readers import Reader
 from watersmeet.values.types import Field
 
@@ -67,6 +67,32 @@ def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
     with own_transaction(session):
         make(session, bound)
         begin(session.database, bound.relation.id, 1, snapshot=True)
+
+
+def may_share_key(session: Session, relation: Relation, key: Sequence[str]) -> bool:
+    """Whether several rows of a relation may have the same values in the columns `key`."""
+    return not session.cancellation.computing(lambda: proves_key(relation, key, readable(session.catalog)))
+
+
+def with_conflicts(session: Session, sink: Sink, relation: Relation) -> Sink:
+    """A sink of a relation with a view of the keys that several rows share. Raises UNIQUE_VIOLATION if there is one
+    now.
+    """
+    tree = conflicts_of(sink, relation)
+    view = SinkConflicts(
+        session.catalog.new_id(SinkConflicts),
+        f"?{sink.name}.conflicts",
+        tuple(Field(c.name, c.type, c.nullable) for c in tree.columns),
+        schema=sink.schema,
+        dialect=session.dialect,
+        depends_on=(relation.id,),
+        hidden=True,
+        owner=sink.id,
+    )
+    make(session, Bound(tree, view))
+    sink = replace(sink, conflicts=view.id)
+    check_keys(session.database, session.catalog, sink)
+    return sink
 
 
 def make(session: Session, bound: Bound) -> None:

@@ -7,7 +7,7 @@ different rows, because an offset counts the rows before it. Dead letters of a t
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,10 +22,12 @@ from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.producing import with_computed_parts
 from watersmeet.database.reading import conformed, converted, failed_query
+from watersmeet.errors import Error, error
+from watersmeet.errors.secretnames import is_secret
 from watersmeet.formats.valuetexts import evaluate
 from watersmeet.kernel.arrays.columns import one_form
 from watersmeet.kernel.arrays.hashing import hash_columns
-from watersmeet.sinkwriters.changes import Changes
+from watersmeet.sinkwriters.changes import Change, Changes, added_up
 from watersmeet.store.changes import Diff, as_type, fitted, key_sql, sum_sql
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint
 from watersmeet.store.commits import Commit
@@ -40,6 +42,9 @@ BATCH_ROWS: Final = 1 << 16
 
 #: … and its maximum bytes in memory, not counting keys.
 BATCH_BYTES: Final = 32 << 20
+
+#: The maximum number of characters of a key in a message.
+_KEY_CHARACTERS: Final = 200
 
 
 class SinkBatches:
@@ -66,6 +71,8 @@ class SinkBatches:
         self._position = position
         self._most_rows = most_rows
         self._changes: Changes | None = None
+        catalog = database.catalog
+        self._conflicts = catalog.relations[delivery.conflicts] if delivery.conflicts else None
 
     @property
     def since(self) -> int:
@@ -77,6 +84,8 @@ class SinkBatches:
         content.
         """
         position = self._position
+        if self._conflicts is not None and position.commit < 0:
+            self._check_keys(position.since if position.start is None else position.start)
         if position.start is None or (after is not None and (after.commit > position.start or after.last)):
             return
         skipped = 0 if after is None else after.rows
@@ -98,7 +107,7 @@ class SinkBatches:
         self._changes = changes = Changes(self._database, since, DELIVERED)
         try:
             while True:
-                change = changes.take_next(self._delivery.relation, by_transaction=self._by_transaction)
+                change = self._next(changes)
                 if change is None:
                     self._since = changes.taken
                     yield None
@@ -110,6 +119,44 @@ class SinkBatches:
                 self._since = changes.taken
         finally:
             changes.close()
+
+    def _next(self, changes: Changes) -> Change | None:
+        """The next change. If several rows share a key after it, it is added to later ones until none do.
+
+        Raises UNIQUE_VIOLATION if the newest commit still has rows that share a key.
+        """
+        change = changes.take_next(self._delivery.relation, by_transaction=self._by_transaction)
+        if change is None or self._conflicts is None:
+            return change
+        found, read = [change], changes.taken
+        shared = self._database.content.rows_at(self._conflicts, read).num_rows
+        if shared == 0:
+            return change
+        while shared:
+            following = changes.take_next(self._delivery.relation)
+            if following is None:
+                self._check_keys(read)
+            assert following is not None
+            found.append(following)
+            shared += self._new_conflicts(read, changes.taken)
+            read = changes.taken
+        return added_up(found)
+
+    def _new_conflicts(self, after: int, upto: int) -> int:
+        """How many more keys are shared by several rows at commit `upto` than at commit `after`."""
+        assert self._conflicts is not None
+        found = 0
+        for number in range(after + 1, upto + 1):
+            change = self._database.log.read(number).relations.get(self._conflicts.id)
+            found += 0 if change is None else change.inserted_rows - change.deleted_rows
+        return found
+
+    def _check_keys(self, commit: int) -> None:
+        """Raises UNIQUE_VIOLATION if several rows share a key at a commit."""
+        assert self._conflicts is not None
+        rows = self._database.content.rows_at(self._conflicts, commit)
+        if rows.num_rows:
+            raise shared_key(self._delivery.title, self._delivery.key, rows)
 
     def _cut(self, rows: pa.Table, diff: Diff, time_us: int, skipped: int) -> Iterator[SinkBatch]:
         """A change in batches; if batches may only end between keys, the rows are ordered by key. skipped: the number
@@ -181,6 +228,24 @@ class SinkBatches:
 
         grows = all(level.insert_only for level in levels) and not any(c.deleted_rows for c in later)
         return parts() if grows else _summed(parts(), arrow_schema(self._delivery.columns, positional=False))
+
+
+def shared_key(sink: str, key: Sequence[str], conflicts: pa.Table) -> Error:
+    """The error for a key that several rows share. conflicts: the rows of the `SinkConflicts`, at least one."""
+    first = min(conflicts.to_pylist(), key=lambda row: str(list(row.values())))
+    *values, count = first.values()
+    texts = [
+        "…" if is_secret(name, "") else "NULL" if v is None else str(v) for name, v in zip(key, values, strict=True)
+    ]
+    shown = ", ".join(text if len(text) <= _KEY_CHARACTERS else f"{text[:_KEY_CHARACTERS]}…" for text in texts)
+    others = conflicts.num_rows - 1
+    return error(
+        "UNIQUE_VIOLATION",
+        f"{count} rows of {sink} share its key: ({', '.join(key)}) = ({shown})",
+        detail=f"{others} more keys are shared." if others > 1 else "1 more key is shared." if others else None,
+        hint="Choose a primary_key whose values no two rows share; or add on_conflict = 'column DESC', which delivers "
+        "the first row of each key in this order.",
+    )
 
 
 def whole() -> int:

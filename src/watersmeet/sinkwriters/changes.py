@@ -158,7 +158,8 @@ def added_up(changes: list[Change]) -> Change:
     if (diff > 0).all():
         return Change(changes[-1].time_us, rows, diff, changes[0].commit)
     whole = consolidate(Delta(positional([c.combine_chunks() for c in rows.columns]), diff))
-    return Change(changes[-1].time_us, whole.columns, whole.diff, changes[0].commit)
+    named = whole.columns.rename_columns(rows.column_names)
+    return Change(changes[-1].time_us, named, whole.diff, changes[0].commit)
 
 
 class Changes:

@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
 
-from watersmeet.catalog import Relation, Sink, TopicWriter
+from watersmeet.catalog import Catalog, Relation, Sink, TopicWriter
 from watersmeet.connectors.base.sources import Allowance
 from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Target, deliveries
 from watersmeet.connectors.registry import connector_of
 from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.errors import Error, error, error_from_json
-from watersmeet.sinkwriters.batches import BATCH_ROWS, DeadLetterBatches, SinkBatches
+from watersmeet.sinkwriters.batches import BATCH_ROWS, DeadLetterBatches, SinkBatches, shared_key
+from watersmeet.store.changes import quoted
 from watersmeet.store.checkpoints import checkpoint_upto
 from watersmeet.store.positions import Delivered, StatusFile
 from watersmeet.store.readers import Reader
@@ -160,6 +161,15 @@ def begin(database: OpenDatabase, delivery_id: str, generation: int, *, snapshot
         database.sink_positions.begin(delivery_id, Delivered(generation, base.transaction, start, base.head))
     finally:
         reader.close()
+
+
+def check_keys(database: OpenDatabase, catalog: Catalog, sink: Sink) -> None:
+    """Raises UNIQUE_VIOLATION if several rows share a key of the sink now."""
+    conflicts = catalog.relations[sink.conflicts]
+    with database.content.reader(catalog, [conflicts.id]) as (connection, _):
+        rows = connection.execute(f"SELECT * FROM {quoted(conflicts.shown)}").to_arrow_table()
+    if rows.num_rows:
+        raise shared_key(sink.title, sink.primary_key, rows)
 
 
 class _SinkWriter(Worker):

@@ -337,6 +337,11 @@ class Content:
         table = self._tables.get(relation_id)
         return table is not None and table.finds(column)
 
+    def rows_at(self, relation: Relation, upto: int) -> pa.Table:
+        """The rows of a small relation at commit `upto`; the caller pins the later commits."""
+        with contextlib.closing(PinnedFiles(self._layout, self._log, self._segments, self._changes)) as files:
+            return pa.table(files.rows(relation, upto, Needed()))
+
     def content_hash(self, relation: Relation, upto: int) -> ContentHash:
         """The hash of the content of a relation at commit `upto`; the caller pins the later commits."""
         with contextlib.closing(PinnedFiles(self._layout, self._log, self._segments, self._changes)) as files:

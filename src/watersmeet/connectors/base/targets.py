@@ -49,7 +49,7 @@ class Delivery:
     follow `columns` in the rows. target_id: the name by which the target identifies this delivery and its predecessors;
     unique in the database. generation: see `SinkOffset`. dead_letters: whether the undecodable messages of the relation
     are delivered. renewal: a sentence that tells the user how to restart it. merging: the rule for rows with existing
-    keys, by the names in `columns`.
+    keys, by the names in `columns`. conflicts: see `catalog.Sink`.
     """
 
     id: str
@@ -67,6 +67,7 @@ class Delivery:
     dead_letters: bool = False
     renewal: str = "CREATE OR REPLACE it: the new one begins with the whole content."
     merging: Merging | None = None
+    conflicts: str = ""
 
 
 class SinkOffset(NamedTuple):
@@ -404,4 +405,5 @@ def delivery_of(sink: Sink) -> Delivery:
         sink.force_append_only,
         sink.target_id,
         sink.generation,
+        conflicts=sink.conflicts,
     )

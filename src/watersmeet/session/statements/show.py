@@ -22,6 +22,7 @@ from watersmeet.catalog import (
     QuerySource,
     ReceivedTable,
     Relation,
+    Sink,
     Subscription,
     TopicWriter,
 )
@@ -49,7 +50,7 @@ from watersmeet.session.features.sqlfunctions import like, show_create_function,
 from watersmeet.session.features.subscriptions import show_subscriptions
 from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.session.statements.topics import processors, topics, undelivered
-from watersmeet.session.status import database_status, memory_status, receiving_status
+from watersmeet.session.status import database_status, memory_status, receiving_status, sink_statuses
 from watersmeet.store import retention
 from watersmeet.store.retention import changed_bytes
 from watersmeet.system.threads import running_workers
@@ -336,6 +337,8 @@ def _errors(session: Session, statement: Show) -> Result:
         if (relation.topic is not None or isinstance(relation, TopicWriter))
         and (why := undelivered(session, relation.id)) is not None
     ]
+    sinks = sink_statuses(session, [r for r in known.values() if isinstance(r, Sink)])
+    rows += [(s.name, f"sink {s.state}", None, None, s.detail) for s in sinks if s.detail]
     for table, capture in _captured(session):
         if capture.reason:
             kind = "stopped" if capture.state == "stalled" else "problem"

@@ -5,9 +5,12 @@ RisingWave, "CREATE SINK", "Data delivery".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
+
+from sqlglot import exp
 
 from watersmeet.binder import bind_query
 from watersmeet.catalog import (
@@ -38,14 +41,21 @@ from watersmeet.dialects.tree.definitions import AlterSink, CreateMaterializedVi
 from watersmeet.dialects.tree.statements import Name, Select
 from watersmeet.dialects.tree.tokens import not_supported, quoted
 from watersmeet.errors import Error, did_you_mean
-from watersmeet.maintenance.views import bind_view, make, make_writing
+from watersmeet.maintenance.views import bind_view, make, make_writing, may_share_key, with_conflicts
 from watersmeet.session.clauses import with_connections
 from watersmeet.session.status import SINK_FORMS, SINK_TYPES, sink_statuses
 from watersmeet.sinkwriters.writers import SinkWriters, begin
-from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR, Field
+from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR, Field, Schema
 
 #: Options of sinks of all connectors.
-_OWN: Final = ("type", "primary_key", "force_append_only", "snapshot", "force_compaction", "sink_rate_limit")
+_OWN: Final = (
+    "type", "primary_key", "on_conflict", "force_append_only", "snapshot", "force_compaction", "sink_rate_limit",
+)  # fmt: skip
+
+#: An item of the option `on_conflict`.
+_ORDER_ITEM: Final = re.compile(
+    r"(?P<name>.+?)(?P<order>(?:\s+(?:asc|desc))?(?:\s+nulls\s+(?:first|last))?)", re.IGNORECASE
+)
 
 #: The option and the session variable that limit the rate of written rows.
 RATE_LIMIT: Final = "sink_rate_limit"
@@ -94,6 +104,9 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
         session.put(sink)
         relation, depends_on = _delivered(session, statement, sink)
         sink = kept(session, _sink(statement, replace(sink, depends_on=(*depends_on, *connections)), relation))
+        if _may_conflict(session, statement, relation):
+            with located(statement, statement.spans.get("primary_key", statement.name_span)):
+                sink = with_conflicts(session, sink, relation)
         with located(statement, statement.name_span, statement.spans):
             limits = {RATE_LIMIT: session.variables.get(RATE_LIMIT), **statement.options}
             sink = replace(sink, rate_limit=rate_limit(limits, RATE_LIMIT))
@@ -230,42 +243,92 @@ def _delivered(session: Session, statement: CreateSink, sink: Sink) -> tuple[Rel
     """The relation whose changes the sink delivers, and the sink's dependencies. The result of a query is maintained by
     a hidden view.
     """
-    if statement.source is not None:
+    view = query_view(session, statement)
+    if "on_conflict" in statement.options:
+        view = _first_of_key(session, statement, view)
+    elif statement.source is not None:
         relation = session.relation(statement.source, statement)
-        if relation.is_stored:
+        # The changes of a table of the session precede the epoch that finds keys which its rows share.
+        watched = not relation.is_fed_by_circuit and _may_conflict(session, statement, relation)
+        if relation.is_stored and not watched:
             return relation, (relation.id,)
-    bound = bind_view(session, query_view(session, statement))
+    bound = bind_view(session, view)
     hidden = _hidden(statement, sink, bound.relation)
     make(session, replace(bound, relation=hidden))
     return session.catalog.relations[hidden.id], hidden.depends_on
 
 
-def query_view(session: Session, statement: CreateSink) -> CreateMaterializedView:
-    """The view with the content that a sink delivers."""
-    if statement.source is not None:
-        relation = session.relation(statement.source, statement)
-        if not relation.is_stored and not isinstance(relation, (Source, View)):
+def _may_conflict(session: Session, statement: CreateSink, relation: Relation) -> bool:
+    """Whether several rows of a relation may share the key of the sink."""
+    form, _ = _form_of(statement, relation)
+    if form == "plain":
+        return False
+    return may_share_key(session, relation, _key(statement, relation, form))
+
+
+def _first_of_key(session: Session, statement: CreateSink, view: CreateMaterializedView) -> CreateMaterializedView:
+    """The view with the first row of each key, in the order of the option `on_conflict`. Raises UNDEFINED_COLUMN."""
+    given = statement.options.get("type") if statement.format is None else SINK_TYPES[statement.format.rows]
+    if given == SINK_TYPES["plain"]:
+        raise _refused(
+            statement, "on_conflict", "on_conflict needs a sink of type upsert or debezium, this is append-only"
+        )
+    found = bind_query(view.query, readable(session.catalog), view.text, session.dialect, needs_names=False)
+    primary = () if statement.source is None else session.relation(statement.source, statement).primary_key
+    key = _key_of(statement, found.columns, primary, "upsert")
+    known = [c.name for c in found.columns]
+    order = []
+    for item in statement.options["on_conflict"].split(","):
+        read = _ORDER_ITEM.fullmatch(item.strip())
+        if read is None or read["name"] not in known:
+            name = item.strip() if read is None else read["name"]
             raise error_at(
                 statement,
-                statement.source.span,
-                "CATALOG_TYPE_MISMATCH",
-                f"{relation.title} can't be delivered by a sink",
+                statement.spans.get("on_conflict"),
+                "UNDEFINED_COLUMN",
+                f'column "{name}" named in on_conflict does not exist',
+                hint=did_you_mean(name, known) or f"The columns are: {', '.join(known)}.",
             )
-        text = f"SELECT * FROM {quoted(relation.schema)}.{quoted(relation.name)}"
-        (select,) = parse(text, session.dialect)
-        assert isinstance(select, Select)
-        query = select.query
-    else:
-        assert statement.query is not None
-        query, text = statement.query, statement.query_text
+        order.append(f"{quoted(read['name'])}{read['order']}")
+    keys = ", ".join(map(quoted, key))
+    below = _query_text(session, statement)
+    text = f"SELECT DISTINCT ON ({keys}) * FROM ({below}) AS q ORDER BY {keys}, {', '.join(order)}"
+    return replace(view, sql=_view_text(statement, text), query=_query(session, text))
+
+
+def _query(session: Session, text: str) -> exp.Expression:
+    (select,) = parse(text, session.dialect)
+    assert isinstance(select, Select)
+    return select.query
+
+
+def _query_text(session: Session, statement: CreateSink) -> str:
+    """The query with the content that a sink delivers."""
+    if statement.source is None:
+        return statement.query_text
+    relation = session.relation(statement.source, statement)
+    if not relation.is_stored and not isinstance(relation, (Source, View)):
+        raise error_at(
+            statement, statement.source.span, "CATALOG_TYPE_MISMATCH", f"{relation.title} can't be delivered by a sink"
+        )
+    return f"SELECT * FROM {quoted(relation.schema)}.{quoted(relation.name)}"
+
+
+def _view_text(statement: CreateSink, query: str) -> str:
+    return f"CREATE MATERIALIZED VIEW {quoted(statement.name)} AS {query}"
+
+
+def query_view(session: Session, statement: CreateSink) -> CreateMaterializedView:
+    """The view with the content that a sink delivers."""
+    text = _query_text(session, statement)
     return CreateMaterializedView(
         text=statement.text,
-        sql=f"CREATE MATERIALIZED VIEW {quoted(statement.name)} AS {text}",
+        sql=_view_text(statement, text),
         span=statement.span,
         name=statement.name,
         name_span=statement.name_span,
         schema=statement.schema,
-        query=query,
+        query=_query(session, text) if statement.query is None else statement.query,
         emit=statement.emit,
     )
 
@@ -337,15 +400,20 @@ def _form(statement: CreateSink, name: str) -> RowForm:
 
 
 def _key(statement: CreateSink, relation: Relation, form: RowForm) -> tuple[str, ...]:
+    """The key columns of a sink that delivers a relation. Raises the errors of `_key_of`."""
+    return _key_of(statement, relation.columns, relation.primary_key, form)
+
+
+def _key_of(statement: CreateSink, columns: Schema, primary: tuple[str, ...], form: RowForm) -> tuple[str, ...]:
     """The key columns: those of the option `primary_key`, else the primary key of the relation.
 
     Raises UNDEFINED_COLUMN; CONNECTOR_OPTION for a missing key that the sink needs.
     """
     text = statement.options.get("primary_key")
     if text is None:
-        key = relation.primary_key
+        key = primary
     else:
-        known = [c.name for c in relation.columns]
+        known = [c.name for c in columns]
         key = tuple(n.strip() for n in text.split(","))
         for name in key:
             if name not in known:
