@@ -6,13 +6,13 @@ Only a written row fails if its text is too long, and only in characters other t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Relation
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.sequences import take
 from watersmeet.dialects.tree.statements import Statement
@@ -21,7 +21,7 @@ from watersmeet.errors import Span, error
 from watersmeet.kernel.evaluation.expressions import generated_values
 from watersmeet.kernel.metrics import Counters
 from watersmeet.values.declaredtypes import ADDRESS, MOST_OID, Declared, narrowing
-from watersmeet.values.types import JSON, UUID, Field, Origin, Schema
+from watersmeet.values.types import JSON, UUID, Field, Schema
 
 _STORED_UUID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
@@ -117,16 +117,23 @@ def _check(leaves: pa.ChunkedArray, declared: Declared) -> None:
         raise error("INVALID_VALUE", f'invalid input syntax for type {declared.name}: "{value}"')
 
 
-def padded(table: pa.Table, origins: Sequence[Origin | None], catalog: Catalog) -> pa.Table:
-    """The rows of a result, in which unchanged columns of type `char(length)` are filled with blanks.
+def padded(table: pa.Table, columns: Schema) -> pa.Table:
+    """The rows of a result, in which values of type `char(n)` are filled with blanks.
 
     Stored values have no blanks at their ends, so that comparisons ignore them.
     """
-    for place, origin in enumerate(origins):
-        relation = None if origin is None else catalog.relations.get(origin[0])
-        declared = None if origin is None or relation is None else relation.declared.get(origin[1])
-        if declared is not None and declared.name == "bpchar" and declared.length:
+    for place, column in enumerate(columns):
+        if column.type.leaf.padding:
+            chunks = [_filled(chunk, column.type.leaf.padding) for chunk in table.column(place).chunks]
             field = table.schema.field(place)
-            if pa.types.is_string(field.type):
-                table = table.set_column(place, field, pc.utf8_rpad(table.column(place), declared.length, " "))
+            table = table.set_column(place, field, pa.chunked_array(chunks, field.type))
     return table
+
+
+def _filled(values: pa.Array, length: int) -> pa.Array:
+    """Texts, or arrays of texts, with blanks up to a length."""
+    if not pa.types.is_list(values.type):
+        return pc.utf8_rpad(values, length, " ")
+    values = pa.concat_arrays([values])  # the offsets of a slice of a larger array do not begin at 0
+    elements = _filled(values.values, length)
+    return pa.ListArray.from_arrays(values.offsets, elements, type=values.type, mask=values.is_null())

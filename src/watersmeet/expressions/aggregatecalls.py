@@ -145,7 +145,7 @@ def _typed(name: str, kind: SqlType) -> tuple[bool, SqlType]:
     if name in _BITS:
         return kind.is_integer, kind
     if name == "string_agg":
-        return kind in (VARCHAR, BYTEA), kind
+        return kind in (VARCHAR, BYTEA), VARCHAR if kind == VARCHAR else kind
     if name == "percentile_cont":
         return kind.is_numeric, DOUBLE
     if name == "sum" and (kind.is_float or kind.is_integer):

@@ -588,7 +588,8 @@ def unify(
                     "DATATYPE_MISMATCH", f"{what} types {first.sql} and {value.type.sql} cannot be matched", node
                 )
         raise ctx.error("DATATYPE_MISMATCH", f"{what} types cannot be matched", nodes[0])
-    return [_exact(coerce(v, kind, ctx, n)) for v, n in zip(values, nodes, strict=True)], kind
+    found = [_exact(coerce(v, kind, ctx, n)) for v, n in zip(values, nodes, strict=True)]
+    return found, VARCHAR if kind.padding and any(v.unknown and not v.is_null for v in values) else kind
 
 
 def _meeting_type(values: Sequence[Value]) -> SqlType | None:

@@ -166,7 +166,7 @@ def common_type(types: Sequence[SqlType]) -> SqlType | None:
 
 def _common(a: SqlType, b: SqlType) -> SqlType | None:
     if a == b:
-        return a
+        return a if a.padding == b.padding else VARCHAR
     if family(a) != family(b):
         return None
     if a.is_numeric:
@@ -532,7 +532,16 @@ def labelled(made: Value, written: Value, kind: SqlType, ctx: Context, node: exp
     text = written.expression.name
     if kind.labels and text not in kind.labels:
         raise ctx.error("INVALID_VALUE", f'invalid input value for enum {kind.enum}: "{text}"', node)
+    if kind.padding and made.expression.is_string:
+        made = replace(made, expression=string(text.rstrip(" ")))
     return replace(made, type=kind)
+
+
+def blank_padded(value: Value) -> Value:
+    """A value of `char(n)` with its blanks, as some functions and LIKE see it; other values as they are."""
+    if not value.type.padding or value.unknown:
+        return value
+    return replace(value, expression=fill(f"rpad(a0, {value.type.padding}, ' ')", value.expression), type=VARCHAR)
 
 
 _zone: ContextVar[str] = ContextVar("zone", default=UTC)

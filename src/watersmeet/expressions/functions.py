@@ -27,7 +27,18 @@ from watersmeet.expressions.calls import (
 )
 from watersmeet.expressions.casts import cast, unify
 from watersmeet.expressions.clock import check_duckdb
-from watersmeet.expressions.context import Context, Value, boolean, call, checked_enum, duckdb_cast, fill, string, wrap
+from watersmeet.expressions.context import (
+    Context,
+    Value,
+    blank_padded,
+    boolean,
+    call,
+    checked_enum,
+    duckdb_cast,
+    fill,
+    string,
+    wrap,
+)
 from watersmeet.expressions.conversions import CONVERSIONS
 from watersmeet.expressions.datefunctions import DATE_FUNCTIONS
 from watersmeet.expressions.documents import DOCUMENT_FUNCTIONS
@@ -170,12 +181,21 @@ def function(c: FunctionCall) -> Value:
         return _INSERTED[name](c)
     if name in _VOLATILE or c.ctx.oracle.functions().get(name, ("", ""))[1] not in ("", "CONSISTENT"):
         refuse_volatile(c)
+    if name in _WITH_BLANKS:
+        c = c.over([blank_padded(a) for a in c.arguments])
     if name in _SPECIAL:
         return _SPECIAL[name](c)
     if name in _LACKING:
         raise c.not_supported(f"the function {name}", hint=_LACKING[name])
     check_duckdb(name, c.arguments, c.ctx, c.node)
     return by_duckdb(c.over(_resized(c.arguments)) if name in ("array_resize", "list_resize") else c)
+
+
+#: The functions that see the blanks of `char(n)`; for others its values are texts without them.
+_WITH_BLANKS: Final = frozenset({
+    "bit_length", "concat", "concat_ws", "format", "json_build_array", "json_build_object", "jsonb_build_array",
+    "jsonb_build_object", "octet_length", "to_json", "to_jsonb",
+})  # fmt: skip
 
 
 def is_function(name: str, ctx: Context) -> bool:
@@ -245,6 +265,7 @@ def _typeof(c: FunctionCall) -> Value:
     """The name of the type of an argument (PostgreSQL 17, pg_typeof)."""
     value = c.arguments[0]
     name = "unknown" if value.unknown else "record" if value.type.name == "struct" else value.type.sql
+    name = "character" if value.type.padding else name
     return Value(string(name), VARCHAR, nullable=False)
 
 
@@ -352,7 +373,7 @@ def _as_text(node: exp.Expression, owner: exp.Expression, sign: str, ctx: Contex
         return cast(value, VARCHAR, ctx, owner)
     if value.type != VARCHAR:
         raise no_operator(ctx, owner, sign, value.type, VARCHAR)
-    return value
+    return blank_padded(value)
 
 
 def _like(node: Any, ctx: Context, bind: Bind, escape: exp.Expression | None = None) -> Value:

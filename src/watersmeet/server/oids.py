@@ -136,6 +136,8 @@ def pg_type(kind: SqlType) -> PgType:
         return TYPES["varchar"]
     if kind.name == _ANY.name:
         return _ANY
+    if kind.padding:
+        return DECLARED["bpchar"]
     return TYPES[kind.name]
 
 
@@ -154,6 +156,8 @@ def modifier_of(kind: SqlType, declared: Declared | None = None) -> int:
     """PostgreSQL's modifier of a type: a length, precision and scale of a number, digits of a time; -1 without one."""
     if declared is not None:
         return declared.modifier
+    if kind.leaf.padding:
+        return kind.leaf.padding + 4
     if kind.name == "numeric" and kind.precision is not None:
         return (kind.precision << 16 | (kind.scale or 0)) + 4
     return -1

@@ -74,7 +74,8 @@ class SqlType:
 
     Values of type uuid are texts in lower case with hyphens, whose order is that of the numbers; values of json are
     texts as written. Values of an enum are texts: it is varchar with the name of the enum and its `labels` in order,
-    which decide how values are ordered, but not whether types are equal.
+    which decide how values are ordered, but not whether types are equal. Values of `char(n)` are texts without trailing
+    blanks: it is varchar with a `padding` of n, to which results are filled with blanks.
     """
 
     name: str
@@ -84,6 +85,7 @@ class SqlType:
     fields: tuple[tuple[str, SqlType], ...] = ()
     enum: str = field(default="", compare=False)
     labels: tuple[str, ...] = field(default=(), compare=False)
+    padding: int = field(default=0, compare=False)
 
     @property
     def arrow(self) -> pa.DataType:
@@ -120,6 +122,8 @@ class SqlType:
             return f"map({', '.join(kind.sql for kind in self.entry)})"
         if self.name == "struct":
             return "struct<" + ", ".join(f"{name} {kind.sql}" for name, kind in self.fields) + ">"
+        if self.padding:
+            return f"character({self.padding})"
         return self.enum or {
             "varchar": "character varying",
             "timestamp": "timestamp without time zone",
@@ -188,6 +192,8 @@ class SqlType:
             return [self.name, self.element.to_json()]
         if self.name == "struct":
             return ["struct", [[name, kind.to_json()] for name, kind in self.fields]]
+        if self.padding:
+            return ["char", self.padding]
         return ["enum", self.enum, list(self.labels)] if self.enum else self.name
 
     @staticmethod
@@ -197,6 +203,8 @@ class SqlType:
             return SqlType(value)
         if value[0] == "numeric":
             return SqlType("numeric", value[1], value[2])
+        if value[0] == "char":
+            return SqlType("varchar", padding=value[1])
         if value[0] == "enum":
             return SqlType("varchar", enum=value[1], labels=tuple(value[2]))
         if value[0] in ("array", "map"):

@@ -175,3 +175,36 @@ def test_declared_types_after_alter(connection):
 def test_connectors_fill_no_columns_with_limits(connection):
     sql = "CREATE TABLE t (a varchar(3), PRIMARY KEY (a)) WITH (connector = 'datagen')"
     assert refused(connection, sql)[0] == "FEATURE_NOT_SUPPORTED"
+
+
+_CHAR_QUERIES = (
+    "SELECT id, k FROM c ORDER BY id",
+    "SELECT id FROM c WHERE k = 'ab  ' OR k IN ('x ', 'zz') ORDER BY id",
+    "SELECT id FROM c WHERE 'ab ' = k AND k <> 'q   ' AND k = ANY (ARRAY['ab   ']) ORDER BY id",
+    "SELECT length(k), octet_length(k), upper(k), k || '!', concat(k, '!'), md5(k) FROM c ORDER BY id",
+    "SELECT k LIKE 'ab', k LIKE 'ab   ', k LIKE 'ab%', k ~ 'b$', k NOT LIKE 'x' FROM c ORDER BY id",
+    "SELECT max(k), min(k), array_agg(k ORDER BY id), string_agg(k, ',' ORDER BY id) FROM c",
+    "SELECT many, many[1], many[1] = 'a ' FROM c ORDER BY id",
+    "SELECT 'ab'::char(5), 'abc'::char(2), 'a '::char(3) = 'a', to_json(k)::text FROM c ORDER BY id",
+    "SELECT CASE WHEN id > 1 THEN k END, nullif(k, 'ab  '), lag(k) OVER (ORDER BY id) FROM c ORDER BY id",
+    "SELECT k, count(*) FROM (SELECT k FROM c UNION ALL SELECT k FROM c) AS q GROUP BY k ORDER BY k",
+    "SELECT a.id, b.id FROM c AS a JOIN c AS b ON a.k = b.k ORDER BY 1, 2",
+)
+
+
+@pytest.mark.postgres
+def test_char_is_padded_as_in_postgresql(connection, postgres):
+    script = """
+        CREATE TABLE c (id int PRIMARY KEY, k char(5), many char(3)[]);
+        INSERT INTO c VALUES (1, 'ab', '{a,bc}'), (2, 'ab   ', NULL), (3, 'x', '{}'), (4, NULL, '{NULL,d}');
+        CREATE VIEW seen AS SELECT id, k, max(k) OVER () AS m FROM c;
+    """
+    for _ in connection.execute_script(script):
+        pass
+    postgres.execute(script)
+    with postgres.connect() as other:
+        for sql in (*_CHAR_QUERIES, "SELECT * FROM seen ORDER BY id"):
+            assert connection.execute(sql).fetchall() == other.execute(sql).fetchall(), sql
+    connection.execute("CREATE MATERIALIZED VIEW kept AS SELECT k, count(*) AS n FROM c WHERE k = 'ab ' GROUP BY k")
+    connection.flush()
+    assert connection.execute("SELECT k, n, k = 'ab' FROM kept").fetchall() == [("ab   ", 2, True)]

@@ -150,7 +150,8 @@ def _written(name: str, numbers: Sequence[int], fields: str, text: str, span: Sp
     if name == "varchar" or declared == "bpchar":
         if not 1 <= number <= _MAX_LENGTH:
             raise out_of_range(f"length for type {declared or name} must be between 1 and {_MAX_LENGTH}")
-        return SqlType(kind), Declared(declared or name, number + 4)
+        padding = number if declared == "bpchar" else 0
+        return SqlType(kind, padding=padding), Declared(declared or name, number + 4)
     if name == "float":
         if not 1 <= number <= 53:
             raise out_of_range(f"precision for type float must be between 1 and 53 bits, not {number}")

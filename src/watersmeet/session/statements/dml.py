@@ -656,7 +656,7 @@ def result_of(
         ):
             yield connection
 
-    table = padded(rows_read(session, shown, query.sql, statement.text), query.origins, query.catalog)
+    table = padded(rows_read(session, shown, query.sql, statement.text), query.columns)
     return rows_result(command, *described(table, query.columns), query.origins)
 
 

@@ -412,4 +412,4 @@ def _selected(session: Session, statement: Select, external: dict[str, pa.Table]
         statement.text,
         session.result_bytes,
     )
-    return rows_result("SELECT", *described(padded(table, query.origins, query.catalog), query.columns), query.origins)
+    return rows_result("SELECT", *described(padded(table, query.columns), query.columns), query.origins)

@@ -33,7 +33,7 @@ def select(session: Session, statement: Select) -> Result:
         return Result("SELECT", shown.columns, running=shown)
     query = batch_query(session, statement.query, statement.text)
     table = rows_read(session, lambda: read_now(session, query), query.sql, statement.text, session.result_bytes)
-    table = padded(table, query.origins, query.catalog)
+    table = padded(table, query.columns)
     return rows_result("SELECT", *described(table, query.columns), query.origins)
 
 
