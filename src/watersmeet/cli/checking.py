@@ -19,12 +19,11 @@ from watersmeet.values import DEFAULT_DIALECT
 if TYPE_CHECKING:
     from watersmeet.cli import run as runner
     from watersmeet.cli.run import Script
-    from watersmeet.session.connections import checking, scratch
+    from watersmeet.session.connections import checking
     from watersmeet.session.connections.checking import Finding
 else:
     runner = lazy_import("watersmeet.cli.run")
     checking = lazy_import("watersmeet.session.connections.checking")
-    scratch = lazy_import("watersmeet.session.connections.scratch")
 
 
 @app.command(
@@ -68,7 +67,7 @@ def findings_of(scripts: Sequence[Script], path: str | None = None) -> tuple[int
     with opened as connection:
         existing = None if connection is None else connection.opened
         names = [] if existing is None else [script.name for script in scripts]
-        with scratch.scratch_database(existing) as database:
+        with checking.scratch_database(existing) as database:
             found: tuple[int, list[Finding]] = checking.check_scripts(
                 database, [(s.dialect, s.text) for s in scripts], names=names, objects_of=existing
             )

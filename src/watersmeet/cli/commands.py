@@ -56,7 +56,6 @@ _COMPLETING: Final = "_WATERSMEET_COMPLETE"
 # `--help` must not wait for the engine, nor `query` for its Spark part.
 if TYPE_CHECKING:
     from watersmeet import testing
-    from watersmeet.cli import migrating
     from watersmeet.cli import run as runner
     from watersmeet.cli import shell as prompt
     from watersmeet.cli.run import Script
@@ -69,7 +68,6 @@ else:
     backups = lazy_import("watersmeet.store.backup")
     parsing = lazy_import("watersmeet.dialects.parsing")
     epochs = lazy_import("watersmeet.runtime.failures")
-    migrating = lazy_import("watersmeet.cli.migrating")
     runner = lazy_import("watersmeet.cli.run")
     prompt = lazy_import("watersmeet.cli.shell")
     testing = lazy_import("watersmeet.testing")
@@ -157,9 +155,7 @@ def migrate(
     anything.
     """
     with reporting(), _connect(path, dialect, parallelism, runtime, PermissionsName.private) as connection:
-        code = migrating.migrate(
-            connection, runner.read_scripts(files or (), dialect), yes=yes, transaction=transaction
-        )
+        code = runner.migrate(connection, runner.read_scripts(files or (), dialect), yes=yes, transaction=transaction)
     raise typer.Exit(code)
 
 

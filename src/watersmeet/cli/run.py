@@ -1,5 +1,6 @@
 """`watersmeet run` and `watersmeet serve`, which run scripts, then process input and show progress, or serve the
-database.
+database; `watersmeet migrate`, which shows what scripts would change in a database, and changes it after a
+confirmation.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from watersmeet.cli.output import FAILED, Interrupts, errors_output, output, print_error, reporting
 from watersmeet.cli.progress import progress_line, progress_table, rows_in, status_of
@@ -35,7 +37,7 @@ from watersmeet.objectstores.stores import open_store
 from watersmeet.runtime.status import Status
 from watersmeet.session.connections.connection import Connection, connect
 from watersmeet.session.connections.cursor import Cursor
-from watersmeet.session.connections.scripts import check_definitions
+from watersmeet.session.connections.scripts import Step, check_definitions, steps_of
 from watersmeet.session.status import Rates
 from watersmeet.system.process import lazy_import
 from watersmeet.values import DEFAULT_DIALECT, DIALECTS
@@ -503,3 +505,58 @@ def _failure(connection: Connection, pump: Pump | None) -> Error | None:
     if failure is None or failure.condition == FULL:  # the pump resumes after a full disk
         return pump.failure
     return failure
+
+
+#: The number of shown characters of a new statement.
+_WIDTH: Final = 100
+
+_STYLES: Final = {"-": "red", "+": "green"}
+
+
+def migrate(
+    connection: Connection,
+    scripts: Sequence[Script],
+    *,
+    yes: bool,
+    transaction: bool,
+) -> int:
+    """Shows what scripts would change, and changes it after a confirmation, or with `yes`. Returns the exit code."""
+    out = output()
+    changing = 0
+    problems: list[Error] = []
+    for script in scripts:
+        with script.naming():
+            session = Session(connection.opened, Variables(script.dialect))
+            steps = [s for s in steps_of(session, script.name, script.text, replaces=True) if s.changes]
+        out.print(f"{script.file}: {len(steps) or 'nothing'} to change", style="bold", markup=False)
+        for step in steps:
+            _print_step(step, out)
+            if step.problem is not None:
+                step.problem.file = script.file
+                problems.append(step.problem)
+        changing += len(steps)
+    for problem in problems:
+        print_error(problem)
+    if problems:
+        return 1
+    if not changing:
+        return 0
+    if not (yes or (sys.stdin.isatty() and typer.confirm("Change the database?"))):
+        errors_output().print("nothing was changed; --yes changes it", style="yellow")
+        return 0
+    running = run_all(connection, scripts, errors_output(), transaction=transaction, as_json=False, replaces=True)
+    print_notices(connection.flush(), errors_output())
+    drain(running)
+    return 0
+
+
+def _print_step(step: Step, out: Console) -> None:
+    statement = step.statement
+    if step.action == "differs":
+        out.print(f"  replace {step.title}", markup=False)
+        for line in step.difference:
+            out.print(Text(f"    {line}", _STYLES.get(line[:1], "")), soft_wrap=True)
+        return
+    words = " ".join(statement.sql.split())
+    place = statement.text.count("\n", 0, statement.span.start) + 1
+    out.print(f"  line {place}: {words[:_WIDTH]}{'…' if len(words) > _WIDTH else ''}", markup=False, soft_wrap=True)

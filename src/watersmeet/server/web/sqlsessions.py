@@ -25,10 +25,9 @@ from watersmeet.system.process import lazy_import
 from watersmeet.values.types import BIGINT, Field, Schema
 
 if TYPE_CHECKING:
-    from watersmeet.session.connections import checking, scratch
+    from watersmeet.session.connections import checking
 else:
     checking = lazy_import("watersmeet.session.connections.checking")
-    scratch = lazy_import("watersmeet.session.connections.scratch")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -268,7 +267,7 @@ def _with_commit(batch: ChangeBatch, commit: int) -> pa.Table:
 
 def _checked(session: Session, text: str, dialect: str) -> Json:
     """The number of statements in a text, and its findings as JSON. follows: the index of an earlier finding."""
-    with scratch.scratch_database(session.database) as database:
+    with checking.scratch_database(session.database) as database:
         count, found = checking.check_scripts(database, [(dialect, text)], user=session)
     findings = [
         {
