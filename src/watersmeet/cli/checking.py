@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from watersmeet.cli import run as runner
     from watersmeet.cli.run import Script
     from watersmeet.session.connections import checking
+    from watersmeet.session.connections import scripts as again
     from watersmeet.session.connections.checking import Finding
 else:
     runner = lazy_import("watersmeet.cli.run")
     checking = lazy_import("watersmeet.session.connections.checking")
+    again = lazy_import("watersmeet.session.connections.scripts")
 
 
 @app.command(
@@ -67,7 +69,7 @@ def findings_of(scripts: Sequence[Script], path: str | None = None) -> tuple[int
     with opened as connection:
         existing = None if connection is None else connection.opened
         names = [] if existing is None else [script.name for script in scripts]
-        with checking.scratch_database(existing) as database:
+        with again.scratch_database(existing) as database:
             found: tuple[int, list[Finding]] = checking.check_scripts(
                 database, [(s.dialect, s.text) for s in scripts], names=names, objects_of=existing
             )

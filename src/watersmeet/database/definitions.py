@@ -312,7 +312,7 @@ def may_create(session: Session, statement: Create, name: str, span: Span, if_no
 
     Raises DUPLICATE_OBJECT, INVALID_NAME, UNDEFINED_OBJECT.
     """
-    session.require_definer("CREATE")
+    session.require_creator(statement, span)
     if not name:
         raise error_at(statement, span, "INVALID_NAME", "a name can't be empty")
     schema = schema_for(session, statement)

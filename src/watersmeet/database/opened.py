@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, NumberSequence, Relation, Subscription
+from watersmeet.catalog import Catalog, External, NumberSequence, Relation, Subscription
+from watersmeet.connectors.base.sources import Feed
 from watersmeet.connectors.base.targets import deliveries
-from watersmeet.database.externalreaders import ExternalReaders, Problems
 from watersmeet.database.keyhashes import KeyHashes, KeyRows
 from watersmeet.database.plans import (
     Plans,
@@ -31,6 +31,7 @@ from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.memory import Meter, give_back
+from watersmeet.store.backup import create_fork, remove_unfinished
 from watersmeet.store.commits import (
     Commit,
     CommitLog,
@@ -43,12 +44,25 @@ from watersmeet.store.commits import (
 from watersmeet.store.compaction import Compactor, RelationSizes
 from watersmeet.store.content import Content
 from watersmeet.store.layout import FilePermissions, Layout, WriterLock, check_storage
-from watersmeet.store.positions import StatusFile, drop_unused, nameless_secrets, sink_positions, subscription_positions
+from watersmeet.store.positions import (
+    Problems,
+    StatusFile,
+    drop_unused,
+    nameless_secrets,
+    sink_positions,
+    subscription_positions,
+)
 from watersmeet.store.retention import clean_at_start, kept_history
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.store.sequences import Sequences
-from watersmeet.system.process import scratch_folder
+from watersmeet.system.process import lazy_import, scratch_folder
 from watersmeet.system.threads import Clock, lock
+
+if TYPE_CHECKING:
+    from watersmeet.connectors import registry as readers
+    from watersmeet.connectors.base.sources import Reader
+else:
+    readers = lazy_import("watersmeet.connectors.registry")
 
 #: The number of commits after which an in-process database is compacted, by the thread that commits.
 _INPROCESS_COMPACTION: Final = 256
@@ -87,6 +101,27 @@ class Service:
         return []
 
 
+class ExternalReaders:
+    """Readers of external content by relation id, with the last read versions. A reading thread holds `lock`.
+
+    problems: the error of the last failed read. versions: the versions of the stored content. checked_us: the time of
+    the last check for changes.
+    """
+
+    def __init__(self, problems: Problems) -> None:
+        self.lock = lock("external")
+        self.problems = problems
+        self.versions: dict[str, Any] = {}
+        self.checked_us: dict[str, int] = {}
+
+    def reader(self, external: External, what: str = "an external table") -> Reader:
+        """The reader of an external relation. Raises CONNECTOR_OPTION, and FEATURE_NOT_SUPPORTED for a kind without a
+        reader.
+        """
+        readers.check_kind(external.kind, sorted(readers.TABLES), what)
+        return readers.TABLES[external.kind].open(external)
+
+
 S = TypeVar("S", bound=Service)
 
 
@@ -98,7 +133,7 @@ class OpenDatabase:
     row of each ordered stream that this process has written, in microseconds, by relation id. key_hashes: those of
     tables that this process has written, by relation id. unwritten: the errors of views with INTO whose rows the
     stream rejects. Only a writer has circuit, plans, and positions and sink_positions, the progress of subscriptions
-    and sinks.
+    and sinks. feed: in a fork, the input of its sources.
 
     Services register by `add`, and statements find them by their class.
     """
@@ -147,8 +182,9 @@ class OpenDatabase:
                 check_storage(self.layout)
                 opened.callback(WriterLock(self.layout).release)
             self.log = CommitLog(self.layout)
+            self.feed = Feed() if self.layout.is_fork else None
             self._newest = StatusFile(self.layout, "NEWEST.json")
-            self.segments = SegmentFiles(self.layout.segments)
+            self.segments = SegmentFiles(self.layout.segments, path=self.layout.segment)
             opened.callback(self.segments.close)
             if read_only:
                 self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
@@ -156,8 +192,11 @@ class OpenDatabase:
                 self._take_over(parallelism, rebuild=rebuild)
             with self.log.explaining():  # Another writer may take over at any time.
                 if not read_only:
+                    if self.feed is not None:  # only replayed commits move the time of a fork
+                        self.clock.set(self.log.progress().time_us or self.log.read(self.log.head()).time_us)
                     self.plans.restore()
                     clean_at_start(self.layout, self.log, self.segments)
+                    remove_unfinished(self.layout)
                     drop_unused(self.layout, self._secrets, json.dumps(self._catalog.to_json()))
                     self.plans.discard_unused()
                 self.content = Content(self.layout, self.log, self.segments, external_access=files)
@@ -298,6 +337,11 @@ class OpenDatabase:
         if self.runtime == "inprocess" and self._compactor.due():
             self._compactor.run()
 
+    def fork(self, name: str) -> None:
+        """Create a fork of the newest commit. Raises like `create_fork`."""
+        with self._compactor.paused():
+            create_fork(self.layout, self.log, name)
+
     def settle(self, relations: frozenset[str]) -> None:
         """Reduce the history of tables to their content, so that a new view reads no replaced or deleted row."""
         self.flush()
@@ -423,6 +467,7 @@ class OpenDatabase:
             lambda: self._catalog.as_stored,
             self.clock,
             column_names,
+            feed=self.feed,
         )
         self._compactor = Compactor(
             self.layout,

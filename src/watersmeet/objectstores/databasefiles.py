@@ -535,15 +535,17 @@ def missing(paths: Sequence[ObjectPath]) -> list[ObjectPath]:
     return [path for path, there in zip(paths, _at_once(exists, paths), strict=True) if not there]
 
 
-def names(directory: ObjectPath, *, after: str = "") -> list[str]:
-    """The names of the objects in a directory that are greater than `after`, sorted."""
+def names(directory: ObjectPath, *, after: str = "", nested: bool = False) -> list[str]:
+    """The names of the objects in a directory that are greater than `after`, sorted. nested: also those in directories
+    in it, with their paths.
+    """
     prefix = f"{directory.path}/" if directory.path else ""
 
     def listed() -> list[str]:
         found = _sent(directory).list(directory.path, after and prefix + after)
         return [name.removeprefix(prefix) for name, _ in found]
 
-    return sorted(n for n in _again(listed) if "/" not in n)
+    return sorted(n for n in _again(listed) if nested or "/" not in n)
 
 
 def remove_unfinished(directory: ObjectPath) -> int:

@@ -86,8 +86,10 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SOON_BYTES: Final = 1 << 20
 
 
-def path_at(path: str | Path) -> AnyPath:
+def path_at(path: str | AnyPath) -> AnyPath:
     """The path that a text or URL names. Raises INVALID_PARAMETER; FEATURE_NOT_SUPPORTED for unknown stores."""
+    if isinstance(path, ObjectPath):
+        return path
     if isinstance(path, Path) or "://" not in path:
         if _HALF_URL.match(str(path)):
             raise error(
@@ -299,6 +301,6 @@ def remove_directory(directory: AnyPath) -> None:
     """Delete a directory with its content, if it exists and can be deleted."""
     if isinstance(directory, ObjectPath):
         with contextlib.suppress(Error):
-            databasefiles.delete(directory / name for name in databasefiles.names(directory))
+            databasefiles.delete(directory / name for name in databasefiles.names(directory, nested=True))
     else:
         shutil.rmtree(directory, ignore_errors=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.connectors.base.sources import Feed
 from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.store.commits import CommitLog
@@ -42,8 +43,8 @@ class SentRequests:
 class Database:
     """An open database. log: opened as the database's writer. catalog: returns the newest catalog.
 
-    clock: the clock of its epochs. column_names: names columns in messages. joins: the cache of `limits` with the joins
-    of each view, for one circuit and catalog.
+    clock: the clock of its epochs. column_names: names columns in messages. feed: the input of sources, in a fork.
+    joins: the cache of `limits` with the joins of each view, for one circuit and catalog.
     """
 
     layout: Layout
@@ -52,6 +53,7 @@ class Database:
     catalog: Callable[[], Catalog]
     clock: Clock = field(default_factory=Clock)
     column_names: ColumnNames = positions
+    feed: Feed | None = None
     joins: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
     @cached_property

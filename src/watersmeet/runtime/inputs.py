@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from watersmeet.catalog import QuerySource, Relation
 from watersmeet.connectors.base.deadletters import forget_dead_letters
-from watersmeet.connectors.base.sources import Notification, Poll, Source
+from watersmeet.connectors.base.sources import FedSource, Notification, Poll, Source
 from watersmeet.connectors.registry import open_source
 from watersmeet.errors import Error
 from watersmeet.objectstores import storage
@@ -356,7 +356,7 @@ class Inputs:
         return sorted(names[self._turn :] + names[: self._turn], key=lambda i: i not in self._first)
 
     def _open(self, relation: Relation) -> Source:
-        source = open_source(relation)
+        source = self._opened(relation)
         # These dead letters are of epochs that were never committed; their records are read again, possibly in other
         # epochs.
         last = self._db.log.last_epoch()
@@ -371,12 +371,16 @@ class Inputs:
         except Error as damage:
             # The commits contain the same, as long as all of them are kept. Otherwise the source's own check fails.
             _logger.warning("%s", damage.message)
-            source, since = open_source(relation), 0
+            source, since = self._opened(relation), 0
             if self._notification is not None:
                 source.listen(self._notification)
         for commit in self._epochs_since(since):
             source.accept(commit.progress.taken.get(relation.id, ()))
         return source
+
+    def _opened(self, relation: Relation) -> Source:
+        source, feed = open_source(relation), self._db.feed
+        return source if feed is None else FedSource(source, feed)
 
     def _epochs_since(self, number: int) -> list[Commit]:
         """The kept epoch commits above `number`, in ascending order."""

@@ -61,7 +61,8 @@ def _layout_of(root: str, database: str, *, durable: bool) -> Layout:  # noqa: A
 
 @lru_cache(maxsize=8)
 def _segments_of(root: str, database: str) -> SegmentFiles:
-    return SegmentFiles(_layout_of(root, database, durable=False).segments, max_mapped_bytes=_MAPPED_BYTES)
+    layout = _layout_of(root, database, durable=False)
+    return SegmentFiles(layout.segments, path=layout.segment, max_mapped_bytes=_MAPPED_BYTES)
 
 
 @lru_cache(maxsize=32)

@@ -1,4 +1,4 @@
-"""Copies a database, even while another process writes it.
+"""Copies a database, even while another process writes it, and forks it.
 
 A copy has one commit and everything before it: the files that the commit, its state and its history name. It is made in
 an order that a crash of the writer could have left: first the positions of sources, sinks and subscriptions, then the
@@ -9,30 +9,67 @@ epochs: if a file of the state was deleted, the copy continues with a newer comm
 copies only what it lacks.
 
 The file FORMAT is written last. A directory without it is not a database, so an interrupted copy can't be opened.
+
+A fork is a copy that shares the files of another database, the main database. It is in the folder `forks` of that
+database, has its own log, catalogs, plans and positions, and reads the segment and run files with which it began from
+the main database. A file next to it records their names, so that the clean-up of the main database keeps them
+(`retention`). New files are in the fork's own folder, which only the fork cleans up.
+
+CREATE FORK first records the fork without files, then copies the small files, records the names of the others, and
+creates FORMAT last. DROP FORK deletes FORMAT first and the record last. So a crash leaves a record without FORMAT,
+which the next writer deletes. Only the newest writer of the main database creates a fork: it checks that after the
+files are recorded. A writer that takes over later reads the record before it deletes anything.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from watersmeet.catalog import Catalog
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.objectstores.storage import AnyPath
 from watersmeet.store.checkpoints import all_checkpoints, newest_checkpoint
 from watersmeet.store.commits import CommitLog
-from watersmeet.store.layout import DIRECTORIES, Layout, file_numbers, make_root
-from watersmeet.store.readers import Reader, commits_there, low_water_number, read_low_water
+from watersmeet.store.layout import DIRECTORIES, Layout, file_numbers, format_text, has_writer, make_root
+from watersmeet.store.readers import (
+    REPLAYED,
+    Fork,
+    Reader,
+    commits_there,
+    low_water_number,
+    read_fork,
+    read_forks,
+    read_low_water,
+    record_fork,
+)
 from watersmeet.store.retention import state_files
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system import files
 
+#: The name of the main database in statements.
+MAIN: Final = "main"
+
+_NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,62}\Z")
+
+#: The ids of relations that a fork creates begin this far above those of the main database, so that an id never means
+#: two relations when a fork is promoted.
+_OWN_IDS: Final = 1_000_000
+
+_FORMAT: Final = "FORMAT"
+
 #: The position of sources is copied first: then the copied memory of sources may be newer than it, but never older.
 _MEMORY: Final = "COMMIT-"
+
+_SEGMENTS: Final = "segments/"
 
 #: Folders with files that no commit names.
 #: Sequences come later than the rows: a copy may skip numbers, but has none twice.
@@ -43,17 +80,18 @@ def copy_database(source: Path | str, target: Path | str) -> int:
     """Copies the database at a path or URL to another one, which must be empty; returns the number of the commit that
     the copy has. Raises INVALID_PARAMETER, DATABASE_FORMAT.
     """
-    return _Copy(Layout(source, create=False), target).run()
+    layout, place = Layout(source, create=False), storage.path_at(target)
+    _check_target(layout.root, place)
+    return Copy(layout, place, CommitLog(layout)).run()
 
 
-class _Copy:
-    """One copy; `run` may be called once."""
+class Copy:
+    """One copy; `run` may be called once. A copy of a fork is a database that shares no files."""
 
-    def __init__(self, layout: Layout, target: Path | str) -> None:
-        self._from, self._to = layout, storage.path_at(target)
-        self._log = CommitLog(layout)
+    def __init__(self, layout: Layout, target: AnyPath, log: CommitLog) -> None:
+        self._from, self._to = layout, target
+        self._log = log
         self._copied: set[str] = set()
-        _check_target(layout.root, self._to)
         if isinstance(self._to, Path):
             private = layout.directory is None or not layout.directory.stat().st_mode & 0o077
             make_root(self._to, "private" if private else "umask")
@@ -66,20 +104,26 @@ class _Copy:
             self._copy_positions()
             while (head := self._copy_commit()) is None:
                 pass
-            for folder in (*_OTHERS, *self._dead_letters()):
+            for folder in self._dead_letters():
                 self._copy_folder(folder)
-            if storage.exists(self._from.root / "PARALLELISM"):
-                self._copy("PARALLELISM")
-            for folder in DIRECTORIES:  # a process that only reads does not create this folder
-                storage.make_directory(self._to / folder)
-            self._copy("FORMAT")
+            self._copy_rest()
+            storage.create_file(self._to / "FORMAT", format_text(self._from.id), durable=True)
         return head
 
-    def _copy_positions(self) -> None:
+    def _copy_rest(self) -> None:
+        """Copies the files that no commit names, except for FORMAT."""
+        for folder in _OTHERS:
+            self._copy_folder(folder)
+        if storage.exists(self._from.root / "PARALLELISM"):
+            self._copy("PARALLELISM")
+        for folder in DIRECTORIES:  # a process that only reads does not create this folder
+            storage.make_directory(self._to / folder)
+
+    def _copy_positions(self, folders: Iterable[str] = ("subscriptions", "sinks")) -> None:
         names = storage.list_names(self._from.sources)
         for name in sorted(names, key=lambda name: not name.startswith(_MEMORY)):
             self._copy(f"sources/{name}", is_memory=not name.startswith(_MEMORY))
-        for folder in ("subscriptions", "sinks"):
+        for folder in folders:
             self._copy_folder(folder)
 
     def _copy_commit(self) -> int | None:
@@ -90,7 +134,7 @@ class _Copy:
             if not head:
                 return 0
             last = self._log.read(head)
-            segments = state_files(self._log, last, SegmentFiles(self._from.segments))
+            segments = state_files(self._log, last, SegmentFiles(self._from.segments, path=self._from.segment))
             for name in sorted(segments):
                 self._copy(f"segments/{name}", needed=True)
             mark = read_low_water(self._from)
@@ -133,6 +177,8 @@ class _Copy:
         if name in self._copied:
             return
         source, target = (_below(root, name) for root in (self._from.root, self._to))
+        if name.startswith(_SEGMENTS):
+            source = self._from.segment(name.removeprefix(_SEGMENTS))
         try:
             data = _memory(source) if is_memory and isinstance(source, Path) else storage.read_file(source)
         except FileNotFoundError:
@@ -140,8 +186,13 @@ class _Copy:
                 raise
             return
         storage.make_directory(target.parent)
-        storage.create_file(target, data, durable=True)
+        storage.create_file(target, self._content(source, data), durable=True)
         self._copied.add(name)
+
+    def _content(self, path: AnyPath, data: bytes) -> bytes:
+        """The content of the copy of a file."""
+        del path
+        return data
 
 
 def _check_target(source: AnyPath, target: AnyPath) -> None:
@@ -175,3 +226,121 @@ def _memory(path: Path) -> bytes:
         return content
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as found:
         return found.serialize()
+
+
+def root_of(layout: Layout, name: str) -> AnyPath:
+    """The path of a fork."""
+    return layout.forks / name
+
+
+def forks_of(layout: Layout) -> list[Fork]:
+    """The forks that exist, by name."""
+    return [fork for fork in read_forks(layout) if _exists(layout, fork.name)]
+
+
+def fork_named(layout: Layout, name: str) -> Fork:
+    """The fork with that name. Raises UNDEFINED_OBJECT."""
+    found = read_fork(layout, name) if _NAME.match(name) else None
+    if found is None or not _exists(layout, name):
+        raise error("UNDEFINED_OBJECT", f'fork "{name}" does not exist', hint="SHOW FORKS lists forks.")
+    return found
+
+
+def create_fork(layout: Layout, log: CommitLog, name: str) -> Fork:
+    """Creates a fork of the newest commit. Only for the writer, while nothing is deleted.
+
+    Raises INVALID_NAME, DUPLICATE_OBJECT, FEATURE_NOT_SUPPORTED in a fork, WRITER_FENCED.
+    """
+    if layout.is_fork:
+        raise error("FEATURE_NOT_SUPPORTED", "a fork can't be forked", hint="Fork the main database.")
+    if not _NAME.match(name) or name == MAIN:
+        hint = "A name has letters, digits and _, and is not main, which means the database itself."
+        raise error("INVALID_NAME", f"a fork can't be called {name[:40]!r}", hint=hint)
+    if read_fork(layout, name) is not None:
+        if _exists(layout, name):
+            raise error("DUPLICATE_OBJECT", f'fork "{name}" already exists', hint="DROP FORK deletes it.")
+        _remove(layout, name)
+    record_fork(layout, Fork(name, log.head(), time_us=time.time_ns() // 1000), first=True)
+    try:
+        copy = _Fork(layout, root_of(layout, name), log)
+        made = copy.fork(name)
+        record_fork(layout, made, first=False)
+        log.check()
+        copy.finish()
+    except BaseException:
+        _remove(layout, name)
+        raise
+    return made
+
+
+def note_replayed(layout: Layout, number: int) -> None:
+    """Records, in a fork, the commit of the main database up to which it has all inputs, so that earlier ones can be
+    deleted. Called after the fork has committed them.
+    """
+    storage.replace_file(layout.root / REPLAYED, str(number).encode(), durable=layout.durable)
+
+
+def drop_fork(layout: Layout, name: str) -> None:
+    """Deletes a fork. Raises UNDEFINED_OBJECT; DATABASE_IN_USE if a process has it open for writing, which is unknown
+    in an object store.
+    """
+    fork_named(layout, name)
+    root = root_of(layout, name)
+    if has_writer(Layout(root, create=False, serves=False)):
+        raise error("DATABASE_IN_USE", f'fork "{name}" is in use', hint="Close its connections.")
+    _remove(layout, name)
+
+
+def remove_unfinished(layout: Layout) -> None:
+    """Deletes forks that were being created or dropped when the last writer ended. Only for the writer, at its
+    start.
+    """
+    for fork in read_forks(layout):
+        if not _exists(layout, fork.name):
+            _remove(layout, fork.name)
+
+
+def _exists(layout: Layout, name: str) -> bool:
+    return storage.exists(root_of(layout, name) / _FORMAT)
+
+
+def _remove(layout: Layout, name: str) -> None:
+    root = root_of(layout, name)
+    storage.remove_files([root / _FORMAT])
+    storage.remove_directory(root)
+    storage.remove_files([layout.forks / f"{name}.json"])
+
+
+class _Fork(Copy):
+    """The copy of the small files of a database; it notes the names of the others."""
+
+    def __init__(self, layout: Layout, target: AnyPath, log: CommitLog) -> None:
+        super().__init__(layout, target, log)
+        self._shared: set[str] = set()
+
+    def fork(self, name: str) -> Fork:
+        """Copies all but FORMAT."""
+        self._copy_positions(("subscriptions",))  # sinks deliver nothing
+        head = None
+        while head is None:
+            head = self._copy_commit()
+        self._copy_rest()
+        return Fork(name, head, tuple(sorted(self._shared)), time.time_ns() // 1000, head)
+
+    def finish(self) -> None:
+        """Makes it a database."""
+        storage.create_file(self._to / _FORMAT, format_text(self._from.id, fork=True), durable=self._from.durable)
+
+    def _copy(self, name: str, *, needed: bool = False, is_memory: bool = False) -> None:
+        folder, _, file = name.partition("/")
+        if folder == "segments":
+            self._shared.add(file)
+        else:
+            super()._copy(name, needed=needed, is_memory=is_memory)
+
+    def _content(self, path: AnyPath, data: bytes) -> bytes:
+        """A fork has ids of its own."""
+        if path.parent.name != "catalog":
+            return data
+        catalog = Catalog.from_json(self._from.unsealed(path, data))
+        return self._from.seal(path, replace(catalog, next_number=catalog.next_number + _OWN_IDS).to_json())

@@ -134,6 +134,12 @@ class Compactor:
             self._run(frozenset())
             return self._last
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """A context in which nothing is compacted or deleted."""
+        with self._running:
+            yield
+
     def settle(self, relations: frozenset[str]) -> bool:
         """Creates a checkpoint in which `relations` have one level, without deleted rows, unless they have that
         already.

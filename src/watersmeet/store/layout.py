@@ -58,6 +58,7 @@ DIRECTORIES: Final = (
     "subscriptions",
     "sinks",
     "sequences",
+    "forks",
 )
 
 #: The folders that no other process uses.
@@ -118,21 +119,23 @@ class Layout:
     root: a path or a URL (`storage.path_at`). id: that of the database; files of another database are rejected.
     durable: whether writes must survive a loss of power (False for temporary databases). create: create missing files
     and folders; otherwise DATABASE_FORMAT if there is no database at `root`. permissions: those of a new database; an
-    existing one follows its directory. Before any change, raises DATABASE_FORMAT for another format and for a directory
-    with other content.
+    existing one follows its directory. serves: whether to call `serve_secrets`. Before any change, raises
+    DATABASE_FORMAT for another format and for a directory with other content.
     """
 
     def __init__(
         self,
-        root: Path | str,
+        root: AnyPath | str,
         *,
         durable: bool = True,
         create: bool = True,
         permissions: FilePermissions = "private",
+        serves: bool = True,
     ) -> None:
         self.root = storage.path_at(root)
         self.durable = durable
         self._made_here: Path | None = None
+        self._is_fork = False
         self._format = self.root / "FORMAT"
         found = self._read_format()
         if found is None:
@@ -155,7 +158,40 @@ class Layout:
         self.subscriptions = self.root / "subscriptions"
         self.sinks = self.root / "sinks"
         self.sequences = self.root / "sequences"
-        serve(found, self._secret_value)
+        self.forks = self.root / "forks"
+        if serves:
+            self.serve_secrets()
+
+    def serve_secrets(self) -> None:
+        """Lets references to secrets of the database, which its forks share, read those of this layout."""
+        serve(self.id, self._secret_value)
+
+    @property
+    def is_fork(self) -> bool:
+        """Whether it is a fork of another database, the main database."""
+        return self._is_fork
+
+    @property
+    def main(self) -> AnyPath:
+        """The root of the main database of a fork."""
+        return self.root.parent.parent
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """The names of the segment and run files that a fork reads from its main database; empty for others. Raises
+        DATABASE_FORMAT for a fork that was dropped or moved.
+        """
+        if not self._is_fork:
+            return frozenset()
+        path = fork_file(self.root.parent, self.root.name)
+        try:
+            return frozenset(self.unseal(path)["files"])
+        except FileNotFoundError:
+            raise error(
+                "DATABASE_FORMAT",
+                f"{self.root} was a fork of another database, which no longer has it",
+                hint="A fork stays in the folder forks of its database. CREATE FORK creates another one.",
+            ) from None
 
     @property
     def directory(self) -> Path | None:
@@ -228,7 +264,7 @@ class Layout:
 
     def segment(self, name: str) -> AnyPath:
         """The path of a segment or run file."""
-        return self.segments / check_name(name)
+        return (self.main / "segments" if name in self.shared else self.segments) / check_name(name)
 
     def snapshot_manifest(self, number: int) -> AnyPath:
         """The checkpoint of the content up to commit `number`."""
@@ -284,6 +320,7 @@ class Layout:
             value = json.loads(text)
             version = int(value["format"])
             found = str(value["id"]) if version == DATABASE_FORMAT_VERSION else ""
+            self._is_fork = bool(value.get("fork"))
             is_whole = value.get("check") in (None, _format_check(version, value.get("id")))
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
             raise error("DATABASE_DAMAGED", f"cannot read {self._format}") from cause
@@ -310,10 +347,8 @@ class Layout:
         if isinstance(self.root, Path):
             make_root(self.root, permissions)
         # FORMAT is written first, so a non-empty directory without it is not a database.
-        value = {"format": DATABASE_FORMAT_VERSION, "id": secrets.token_hex(8)}
-        text = json.dumps({**value, "check": _format_check(DATABASE_FORMAT_VERSION, value["id"])}) + "\n"
         with contextlib.suppress(FileExistsError):  # Another process created its database meanwhile.
-            storage.create_file(self._format, text.encode(), durable=self.durable)
+            storage.create_file(self._format, format_text(secrets.token_hex(8)), durable=self.durable)
         self._make_directories()
         found = self._read_format()
         assert found is not None
@@ -327,6 +362,17 @@ class Layout:
             storage.make_directory(self.root / name)
         if self.durable and missing:
             storage.sync_directory(self.root)
+
+
+def format_text(identity: str, *, fork: bool = False) -> bytes:
+    """The content of FORMAT. fork: whether the database is a fork."""
+    value = {"format": DATABASE_FORMAT_VERSION, "id": identity} | ({"fork": True} if fork else {})
+    return f"{json.dumps({**value, 'check': _format_check(DATABASE_FORMAT_VERSION, identity)})}\n".encode()
+
+
+def fork_file(folder: AnyPath, name: str) -> AnyPath:
+    """The file of the main database that records a fork. folder: its folder `forks`."""
+    return folder / check_name(f"{name}.json")
 
 
 def _format_check(version: int, identity: object) -> str:

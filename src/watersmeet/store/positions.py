@@ -283,6 +283,53 @@ class StatusFile:
         storage.discard(self._path)
 
 
+class Problems:
+    """Errors by relation id. Thread-safe.
+
+    A new writer starts without errors, because it reads everything again. Read-only processes see the errors of the
+    last writer.
+    """
+
+    def __init__(self, layout: Layout, name: str, *, read_only: bool) -> None:
+        self._status_file = StatusFile(layout, name)
+        self._read_only = read_only
+        self._found: dict[str, Error] = {}
+        self._lock = threading.Lock()
+        if not read_only:
+            self._status_file.discard()
+
+    def __setitem__(self, relation_id: str, problem: Error) -> None:
+        with self._lock:
+            self._found[relation_id] = problem
+            self._status_file.write(self._values())
+
+    def pop(self, relation_id: str) -> None:
+        """Removes the error of a relation."""
+        with self._lock:
+            if self._found.pop(relation_id, None) is not None:
+                self._status_file.write(self._values())
+
+    def get(self, relation_id: str) -> Error | None:
+        """The error of a relation."""
+        with self._lock:
+            return self._found.get(relation_id)
+
+    def first(self) -> Error | None:
+        """The oldest error."""
+        with self._lock:
+            return next(iter(self._found.values()), None)
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        """All errors as JSON."""
+        if self._read_only:
+            return self._status_file.read()
+        with self._lock:
+            return self._values()
+
+    def _values(self) -> dict[str, dict[str, Any]]:
+        return {i: p.to_json() for i, p in self._found.items()}
+
+
 #: The maximum bytes of a secret's name as the name of a file.
 _MAX_NAME: Final = 200
 

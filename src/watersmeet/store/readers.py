@@ -28,14 +28,14 @@ import fcntl
 import os
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
 from watersmeet.errors import error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
-from watersmeet.store.layout import Layout, file_numbers
+from watersmeet.store.layout import Layout, file_numbers, fork_file
 from watersmeet.store.manifests import Commit
 from watersmeet.system import files
 
@@ -266,3 +266,59 @@ def clear(layout: Layout) -> None:
                         os.unlink(path)
                 finally:
                     os.close(handle)
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A fork of the database. commit: the one with which it began. files: the segment and run files that it shares.
+    time_us: when it was created. replayed: the commit up to which it has the inputs; it needs all later ones.
+    """
+
+    name: str
+    commit: int
+    files: tuple[str, ...] = ()
+    time_us: int = 0
+    replayed: int = 0
+
+
+_FORK: Final = ".json"
+
+#: The file of a fork that names the commit up to which it has the inputs of the main database.
+REPLAYED: Final = "REPLAYED"
+
+
+def read_forks(layout: Layout) -> list[Fork]:
+    """The recorded forks, by name, including one that is being created or dropped. Raises DATABASE_DAMAGED."""
+    try:
+        names = [n.removesuffix(_FORK) for n in storage.list_names(layout.forks) if n.endswith(_FORK)]
+    except FileNotFoundError:  # an older release created the database, and no writer has opened it since
+        return []
+    return [fork for name in names if (fork := read_fork(layout, name)) is not None]
+
+
+def read_fork(layout: Layout, name: str) -> Fork | None:
+    """The recorded fork with that name; None if there is none. Raises DATABASE_DAMAGED."""
+    path = fork_file(layout.forks, name)
+    try:
+        value = layout.unseal(path)
+    except FileNotFoundError:
+        return None
+    try:
+        found = Fork(name, int(value["commit"]), tuple(map(str, value["files"])), int(value["time_us"]))
+    except (KeyError, TypeError, ValueError) as cause:
+        raise error("DATABASE_DAMAGED", f"forks/{path.name} is not a fork") from cause
+    try:
+        text = storage.read_file(layout.forks / name / REPLAYED)
+    except FileNotFoundError:
+        return replace(found, replayed=found.commit)
+    return replace(found, replayed=int(text))
+
+
+def record_fork(layout: Layout, fork: Fork, *, first: bool) -> None:
+    """Records a fork: from then on, its files stay. first: raises FileExistsError for a recorded name."""
+    path = fork_file(layout.forks, fork.name)
+    data = layout.seal(path, {"commit": fork.commit, "files": fork.files, "time_us": fork.time_us})
+    write = storage.create_file if first else storage.replace_file
+    write(path, data, durable=layout.durable)
+    if layout.durable:
+        storage.sync_directory(layout.forks)

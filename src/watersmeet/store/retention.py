@@ -219,7 +219,7 @@ class Cleaner:
         deleted = sorted(n for n in left if n <= low_water and n not in _lasting(last))
         self._free(deleted)
         self._going |= self._forget_checkpoints(low_water, newest)
-        needed = state | {name for c in self._checkpoints.values() for name in c.files}
+        needed = state | {name for c in self._checkpoints.values() for name in c.files} | _forked(layout)
         newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
         looked, number = self._looked
         in_whole = number <= _SEGMENTS or head - looked >= number // _SEGMENTS_PART
@@ -322,7 +322,7 @@ class Cleaner:
         wanted = newest.moment.transaction
         if layout.directory is None:
             wanted = min(wanted, self._old_enough(newest, before.number))
-        leases = readers.read_leases(layout)
+        leases = [*readers.read_leases(layout), *_fork_leases(layout)]
         agreed = min(
             [
                 wanted,
@@ -432,16 +432,16 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
     in_whole = not in_store and len(left) <= _AT_START
     commits = list(_commits(log, left if in_whole else (n for n in left if n > recent)))
     needed = state.union(newest.files, *(c.changed_files for c in commits))
-    names = set() if in_store else set(storage.list_names(layout.segments))
+    names = set() if in_store else set(storage.list_names(layout.segments)) | layout.shared
     absent = (
-        {p.name for p in storage.missing([layout.segments / n for n in sorted(state)])} if in_store else needed - names
+        {p.name for p in storage.missing([layout.segment(n) for n in sorted(state)])} if in_store else needed - names
     )
     if absent:
         log.check()
         _logger.warning("%s segments are missing, as %s: nothing is deleted", len(absent), min(absent))
         return
     checkpoints = list(checkpoints_from(layout, newest)) if in_whole else []
-    needed = needed.union(*(c.files for c in checkpoints))
+    needed = needed.union(*(c.files for c in checkpoints)) | _forked(layout)
     log.check()  # Like in `Cleaner.run`.
     for directory in (
         layout.commits,
@@ -459,12 +459,24 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
     # These include files of an overtaken writer that died before it deleted them.
     storage.remove_files(layout.commit(n) for n in sorted({*numbers} - {*left}))
     if in_whole:
-        made = {n: file_writer(n) for n in sorted(names - needed)}
+        made = {n: file_writer(n) for n in sorted(names - needed - layout.shared)}
         unused = (n for n, writer in made.items() if writer is not None and writer < log.writer)
         storage.remove_files(layout.segments / n for n in unused)
         _remove_checkpoints(layout, {c.moment.head for c in checkpoints}, log.began - 1)
     remove_uncommitted(layout, log)
     readers.clear(layout)
+
+
+def _forked(layout: Layout) -> set[str]:
+    """The files that forks share. This is read before the check whether another writer has taken over, because only the
+    newest writer creates forks, and records their files before that check.
+    """
+    return {name for fork in readers.read_forks(layout) for name in fork.files}
+
+
+def _fork_leases(layout: Layout) -> list[Lease]:
+    """The commits that forks must still replay, which are kept like those of a sink."""
+    return [Lease(readers.DELIVERED, fork.replayed) for fork in readers.read_forks(layout)]
 
 
 def _granted(layout: Layout, low_water: int) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -109,8 +109,17 @@ class SegmentFiles:
     Linux allows a process at most 65,530 mappings.
     """
 
-    def __init__(self, directory: AnyPath, *, max_mapped_bytes: int = 64 << 20, max_files: int = 1 << 14) -> None:
+    def __init__(
+        self,
+        directory: AnyPath,
+        *,
+        path: Callable[[str], AnyPath] | None = None,
+        max_mapped_bytes: int = 64 << 20,
+        max_files: int = 1 << 14,
+    ) -> None:
+        """path: returns the path of a file by its name (`Layout.segment`); None: all are in `directory`."""
         self._directory = directory
+        self._path = path or (lambda name: directory / check_name(name))
         self._max_files = max_files
         self._now = 0
         self._maps: Recent[str, _Mapped] = Recent(max_mapped_bytes)
@@ -232,16 +241,16 @@ class SegmentFiles:
     def prefetch(self, names: Iterable[str]) -> None:
         """Fetches files ahead."""
         with self._lock:
-            wanted = [self._directory / check_name(n) for n in sorted(names) if self._maps.get(n) is None]
+            wanted = [self._path(n) for n in sorted(names) if self._maps.get(n) is None]
         storage.fetch(wanted)
 
     def direct(self, ref: BlobRef) -> DirectBlob | None:
         """Opens a blob for reading that bypasses the page cache, if it is a run file in a directory. Raises
         STATE_DAMAGED if it is missing.
         """
-        if isinstance(self._directory, ObjectPath) or not ref.file.endswith(".run"):
+        path = self._path(ref.file)
+        if isinstance(path, ObjectPath) or not ref.file.endswith(".run"):
             return None
-        path = self._directory / check_name(ref.file)
         try:
             return DirectBlob(path, ref.offset_bytes, ref.length_bytes)
         except FileNotFoundError as cause:
@@ -261,7 +270,7 @@ class SegmentFiles:
     def _parts_of(self, ref: BlobRef, *, run: bool = True) -> SegmentParts | None:
         if not self.are_remote or not ref.file.endswith(".run"):
             return None
-        place = self._directory / check_name(ref.file)
+        place = self._path(ref.file)
         with self._lock:
             parts = self._parts.get(ref.file)
             if parts is None:
@@ -309,7 +318,7 @@ class SegmentFiles:
         return mapped
 
     def _open(self, name: str, condition: str) -> _Mapped:
-        path = self._directory / check_name(name)
+        path = self._path(name)
         try:
             buffer = storage.map_file(path)
         except FileNotFoundError as cause:

@@ -9,7 +9,8 @@ import watersmeet
 from watersmeet.catalog import Sink
 from watersmeet.connectors.base.targets import Connector
 from watersmeet.connectors.registry import SINKS
-from watersmeet.session.connections.checking import check_scripts, scratch_database
+from watersmeet.session.connections.checking import check_scripts
+from watersmeet.session.connections.scripts import scratch_database
 
 #: For each dialect, statements as (the object that it creates, the objects that it reads, its text).
 SCRIPTS = {

@@ -110,7 +110,7 @@ def test_the_writer_may_commit_between_any_two_files(written, tmp_path, monkeypa
 KILLED = """
 import os, sys
 from watersmeet.store import backup
-copy, left = backup._Copy._copy, [int(sys.argv[3])]
+copy, left = backup.Copy._copy, [int(sys.argv[3])]
 
 def dying(self, name, **options):
     if not left[0]:
@@ -118,7 +118,7 @@ def dying(self, name, **options):
     left[0] -= 1
     copy(self, name, **options)
 
-backup._Copy._copy = dying
+backup.Copy._copy = dying
 backup.copy_database(*sys.argv[1:3])
 """
 

@@ -426,6 +426,58 @@ class LimitedSource:
         return {**self._source.status(), **state, RATE_LIMIT: str(self._rate)}
 
 
+class Feed:
+    """The input of the sources of a fork: slices that its main database has read. Thread-safe.
+
+    Poll returns the given slices of a source until its position is the one that follows them.
+    """
+
+    def __init__(self) -> None:
+        self._given: Mapping[str, tuple[tuple[SourceSlice, ...], Any]] = {}
+
+    def give(self, slices: Mapping[str, tuple[tuple[SourceSlice, ...], Any]]) -> None:
+        """Sets the next input. slices: by source, the slices and the position that follows them."""
+        self._given = slices
+
+    def poll(self, relation_id: str, position: Any) -> Poll:
+        """The given slices of a source at a position."""
+        slices, after = self._given.get(relation_id, ((), position))
+        return Poll((), position) if position == after else Poll(slices, after)
+
+
+class FedSource:
+    """A source that reads new input from a feed, and history like the source that it wraps."""
+
+    def __init__(self, source: Source, feed: Feed) -> None:
+        self.relation_id = source.relation_id
+        self._source, self._feed = source, feed
+
+    def spec(self) -> SourceSpec:
+        return self._source.spec()
+
+    def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
+        del budget_rows, budget_bytes, now_us, fresh
+        return self._feed.poll(self.relation_id, position)
+
+    def listen(self, notification: Notification) -> None:
+        pass
+
+    def accept(self, slices: Iterable[SourceSlice]) -> None:
+        self._source.accept(slices)
+
+    def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
+        return self._source.history(cursor, budget_rows, budget_bytes)
+
+    def save(self, path: Path) -> None:
+        self._source.save(path)
+
+    def load(self, path: Path) -> None:
+        self._source.load(path)
+
+    def status(self) -> dict[str, Any]:
+        return {**self._source.status(), "state": "fed by the main database"}
+
+
 Operator = Literal["=", "<>", "<", "<=", ">", ">=", "IN", "IS NULL", "IS NOT NULL"]
 Constant = int | Decimal | str | dt.date | dt.datetime
 

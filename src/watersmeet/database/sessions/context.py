@@ -18,7 +18,24 @@ from typing import Final, Literal, Protocol
 import pyarrow as pa
 
 from watersmeet.binder.clauses.sources import files_refused
-from watersmeet.catalog import SHOWN, TEMPORARY, Catalog, Relation, Role, RoleChange, SqlFunction, is_temporary
+from watersmeet.catalog import (
+    SHOWN,
+    TEMPORARY,
+    Catalog,
+    EnumType,
+    Index,
+    MaterializedView,
+    NumberSequence,
+    Relation,
+    Role,
+    RoleChange,
+    SqlFunction,
+    Stream,
+    Table,
+    View,
+    is_temporary,
+    one,
+)
 from watersmeet.catalog.roles import ADMIN, EVERYTHING, READER, WRITER, Actor, Privilege, Rights, acting_rights
 from watersmeet.circuit.operators import Operator
 from watersmeet.database.opened import OpenDatabase
@@ -136,6 +153,19 @@ class OwnHandler(Protocol):
     def describe(self, statement: Statement) -> Result | None:
         """The columns of a statement's rows without running it; None if it returns no rows."""
         ...
+
+
+#: The kinds of relations that can be created in a fork.
+_IN_FORKS: Final = (Table, Stream, View, MaterializedView, Index, NumberSequence, EnumType)
+
+_FORK_HINT: Final = "A fork neither reads nor writes other systems. Create it in the main database after PROMOTE."
+
+
+def _check_in_fork(relations: Iterable[Relation], catalog: Catalog) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for new relations of a fork that read or write other systems."""
+    for relation in relations:
+        if relation.id not in catalog.relations and (relation.connector or relation.feeds):
+            raise error("FEATURE_NOT_SUPPORTED", f"{relation.title} can't be created in a fork", hint=_FORK_HINT)
 
 
 @dataclass
@@ -296,6 +326,8 @@ class Session:
         """
         database = self.database
         with database.guard:
+            if database.layout.is_fork:
+                _check_in_fork(relations, database.catalog)
             seen: list[Relation] = list(relations)
             if self.transaction is not None:
                 definitions = self.transaction.definitions
@@ -431,6 +463,15 @@ class Session:
         self.require_writer(what)
         if self.transaction is not None and self.transaction.read_only:
             raise error("READ_ONLY_SESSION", f"{what} is not possible in a read-only transaction")
+
+    def require_creator(self, statement: df.Create, span: Span | None) -> None:
+        """Like `require_definer`. Raises FEATURE_NOT_SUPPORTED for a kind of relation that a fork can't create."""
+        self.require_definer("CREATE")
+        if self.database.layout.is_fork and statement.makes not in _IN_FORKS:
+            kind = statement.makes.words.what
+            raise error_at(
+                statement, span, "FEATURE_NOT_SUPPORTED", f"{one(kind)} can't be created in a fork", hint=_FORK_HINT
+            )
 
     def require_no_transaction(self, what: str) -> None:
         """Raises TRANSACTION_STATE inside BEGIN … COMMIT."""

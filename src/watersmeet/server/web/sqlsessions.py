@@ -25,9 +25,10 @@ from watersmeet.system.process import lazy_import
 from watersmeet.values.types import BIGINT, Field, Schema
 
 if TYPE_CHECKING:
-    from watersmeet.session.connections import checking
+    from watersmeet.session.connections import checking, scripts
 else:
     checking = lazy_import("watersmeet.session.connections.checking")
+    scripts = lazy_import("watersmeet.session.connections.scripts")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -267,7 +268,7 @@ def _with_commit(batch: ChangeBatch, commit: int) -> pa.Table:
 
 def _checked(session: Session, text: str, dialect: str) -> Json:
     """The number of statements in a text, and its findings as JSON. follows: the index of an earlier finding."""
-    with checking.scratch_database(session.database) as database:
+    with scripts.scratch_database(session.database) as database:
         count, found = checking.check_scripts(database, [(dialect, text)], user=session)
     findings = [
         {

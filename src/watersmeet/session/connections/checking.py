@@ -1,24 +1,20 @@
 """Finds errors of a script without running it (`watersmeet check`).
 
 Each statement is read and its names are bound; objects that it defines are created in an empty database in this
-process, without their connectors. No other system is contacted, and no row is read or written. A scratch database is
-empty, or has a copy of the objects of a database.
+process, without their connectors. No other system is contacted, and no row is read or written.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final
 
 from watersmeet.binder import request_of
-from watersmeet.catalog import Input, Relation, Sink
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.reading import batch_query, runs_on
-from watersmeet.database.rebuild import plans_made_anew
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import Variables
 from watersmeet.dialects.parsing import parse_each
@@ -31,7 +27,6 @@ from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error, Span, did_you_mean
 from watersmeet.maintenance.views import bind_running
-from watersmeet.session.clauses import without_connector
 from watersmeet.session.connections.execute import run_statement
 from watersmeet.session.connections.scripts import ScriptRun
 from watersmeet.session.features.cursors import CloseCursor, DeclareCursor, DeclareSubscriptionCursor, Fetch
@@ -40,7 +35,6 @@ from watersmeet.session.handlers import bind
 from watersmeet.session.statements.dml import described_change, described_merge
 from watersmeet.session.statements.merging import described_changes, described_merge_rows
 from watersmeet.session.statements.preparing import prepared_for
-from watersmeet.store.positions import create_secret, secret_names
 
 #: Words and signs that end the head of a CREATE statement. The head contains the object's name.
 _ENDS: Final = ("(", "AS", "FROM", "ON", "SETTINGS", "STARTED", "STOPPED", "WITH")
@@ -202,47 +196,3 @@ def _names(statement: st.Statement, dialect: str) -> list[str]:
     if not words or (words[0].upper() != "CREATE" and did_you_mean(words[0].upper(), ["CREATE"]) is None):
         return []
     return [w.lower() for w in takewhile(lambda w: w.upper() not in _ENDS, words[1:])]
-
-
-@contextmanager
-def scratch_database(objects_of: OpenDatabase | None = None) -> Iterator[OpenDatabase]:
-    """An empty database in this process, or one with the objects of another database, without rows and connectors."""
-    with closing(
-        OpenDatabase(
-            None,
-            read_only=False,
-            parallelism=1,
-            runtime="inprocess",
-            spark=None,
-            rebuild=False,
-            tick_seconds=1.0,
-            permissions="private",
-            files=objects_of is None or objects_of.files,
-        )
-    ) as database:
-        if objects_of is not None:
-            _copy_objects(objects_of, database)
-        yield database
-
-
-def _copy_objects(existing: OpenDatabase, database: OpenDatabase) -> None:
-    """Gives an empty database the objects of another one: relations, functions, roles, and the names of secrets.
-
-    Queries that run and views that are still being filled are left out. Views are planned again, without their state.
-    """
-    known = existing.catalog.relations.values()
-    left_out = {r.id for r in known if (r.hidden and not r.owner) or not r.ready}
-    catalog = existing.catalog.without(left_out)
-    relations = {i: _unconnected(r) for i, r in catalog.relations.items()}
-    database.change_catalog(replace(catalog, relations=relations))
-    database.plans.replace_all(plans_made_anew(database.catalog), database.buckets)
-    database.circuit.reinstall()
-    for name in secret_names(existing.layout):
-        create_secret(database.layout, name, "")
-
-
-def _unconnected(relation: Relation) -> Relation:
-    """The relation without its connector; a sink without connector delivers nothing."""
-    if isinstance(relation, Sink):
-        return replace(relation, connector={"connector": "blackhole"})
-    return without_connector(relation) if isinstance(relation, Input) and relation.connector else relation

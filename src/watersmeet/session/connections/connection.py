@@ -132,10 +132,13 @@ def connect(
     )
     if not read_only:
         try:
-            database.add(maintaining.Maintenance(Session(database, Variables(dialect))))
-            database.add(writers.SinkWriters(database))
-            for kind in receiving.SERVICES:
-                database.add(kind(Session(database, Variables(dialect))))
+            if (
+                not database.layout.is_fork
+            ):  # a fork writes nothing to other systems, and has the inputs of its database
+                database.add(maintaining.Maintenance(Session(database, Variables(dialect))))
+                database.add(writers.SinkWriters(database))
+                for kind in receiving.SERVICES:
+                    database.add(kind(Session(database, Variables(dialect))))
             begin(Session(database, Variables(dialect)))
         except BaseException:
             database.close()

@@ -8,6 +8,8 @@ The catalog keeps a digest of each CREATE, ALTER, DROP, GRANT, INSERT, UPDATE, D
 commit that has its effect. The digest covers the name of the script's file, the dialect, the words of the statement,
 and how often the script contained these words earlier. Changes of rows belong to their table: they are made again in a
 table that was dropped and created again.
+
+Scripts are checked in scratch databases, which are empty or have a copy of the objects of a database.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import difflib
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final, Literal
 
-from watersmeet.catalog import Relation, SqlFunction, View
+from watersmeet.catalog import Input, Relation, Sink, SqlFunction, View
 from watersmeet.database.definitions import check_replaceable, schema_for, with_dependents
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.rebuild import plans_made_anew
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.variables import DIALECT
 from watersmeet.dialects.parsing import without_secrets
@@ -33,9 +37,10 @@ from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.tokens import spelling
 from watersmeet.errors import Error, Span
+from watersmeet.session.clauses import without_connector
 from watersmeet.session.features.roles import AlterRole, CreateRole
 from watersmeet.session.features.sharedoptions import CreateSecret
-from watersmeet.store.positions import secret_names
+from watersmeet.store.positions import create_secret, secret_names
 
 #: The fields of a statement that hold its spelling, not its meaning.
 _WRITTEN: Final = ("text", "sql", "query_text", "if_not_exists", "replaces")
@@ -356,3 +361,47 @@ def _difference(old: str, new: str) -> Iterator[str]:
         else:
             yield from (f"- {line}" for line in before[i:j])
             yield from (f"+ {line}" for line in after[k:m])
+
+
+@contextmanager
+def scratch_database(objects_of: OpenDatabase | None = None) -> Iterator[OpenDatabase]:
+    """An empty database in this process, or one with the objects of another database, without rows and connectors."""
+    with closing(
+        OpenDatabase(
+            None,
+            read_only=False,
+            parallelism=1,
+            runtime="inprocess",
+            spark=None,
+            rebuild=False,
+            tick_seconds=1.0,
+            permissions="private",
+            files=objects_of is None or objects_of.files,
+        )
+    ) as database:
+        if objects_of is not None:
+            _copy_objects(objects_of, database)
+        yield database
+
+
+def _copy_objects(existing: OpenDatabase, database: OpenDatabase) -> None:
+    """Gives an empty database the objects of another one: relations, functions, roles, and the names of secrets.
+
+    Queries that run and views that are still being filled are left out. Views are planned again, without their state.
+    """
+    known = existing.catalog.relations.values()
+    left_out = {r.id for r in known if (r.hidden and not r.owner) or not r.ready}
+    catalog = existing.catalog.without(left_out)
+    relations = {i: _unconnected(r) for i, r in catalog.relations.items()}
+    database.change_catalog(replace(catalog, relations=relations))
+    database.plans.replace_all(plans_made_anew(database.catalog), database.buckets)
+    database.circuit.reinstall()
+    for name in secret_names(existing.layout):
+        create_secret(database.layout, name, "")
+
+
+def _unconnected(relation: Relation) -> Relation:
+    """The relation without its connector; a sink without connector delivers nothing."""
+    if isinstance(relation, Sink):
+        return replace(relation, connector={"connector": "blackhole"})
+    return without_connector(relation) if isinstance(relation, Input) and relation.connector else relation

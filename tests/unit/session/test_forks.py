@@ -1,0 +1,244 @@
+"""Forks in SQL: CREATE FORK, SHOW FORKS, REPLAY, DROP FORK."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.memorystore import MemoryStore, use
+from tests.thorough import some
+
+import watersmeet
+from watersmeet.errors import Error
+from watersmeet.sinkwriters.writers import SinkWriters
+from watersmeet.store import retention
+
+SETUP = """
+CREATE TABLE a (id int PRIMARY KEY, v int);
+CREATE TABLE b (id int, w int);
+CREATE SOURCE s (id int, x int) WITH (connector = 'file', path = '{folder}', format = 'json', settle_ms = 0);
+CREATE MATERIALIZED VIEW j AS SELECT a.id, v, w FROM a LEFT JOIN b ON a.id = b.id;
+CREATE MATERIALIZED VIEW c AS SELECT s.id, count(*) AS n, sum(a.v) AS v FROM s JOIN a ON s.id = a.id GROUP BY s.id;
+CREATE MATERIALIZED VIEW d AS SELECT c.id, n, w FROM c JOIN b ON c.id = b.id;
+"""
+VIEWS = ("a", "b", "j", "c", "d")
+
+
+def connect(path, **options):
+    return watersmeet.connect(path, runtime="inprocess", **options)
+
+
+def rows(connection, sql):
+    return sorted(connection.execute(sql).fetchall(), key=repr)
+
+
+def contents(connection, views=VIEWS):
+    return {view: rows(connection, f"SELECT * FROM {view}") for view in views}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "in"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture(params=["directory", "objects"])
+def place(request, tmp_path, monkeypatch):
+    if request.param == "directory":
+        return str(tmp_path / "db")
+    use(monkeypatch, MemoryStore(), tmp_path / "cache")
+    return "s3://memory/db"
+
+
+@pytest.fixture
+def main(place, folder):
+    with connect(place) as connection:
+        for _ in connection.execute_script(SETUP.format(folder=folder)):
+            pass
+        yield connection
+
+
+class History:
+    """Random changes of the inputs of a database."""
+
+    def __init__(self, main, folder, seed):
+        self.random, self.main, self.folder, self.files = random.Random(seed), main, folder, 0
+
+    def step(self):
+        pick, number = self.random.random(), self.random.randrange(8)
+        if pick < 0.3:
+            self.main.execute(f"INSERT INTO a VALUES ({number}, {self.random.randrange(100)})")
+        elif pick < 0.5:
+            self.main.execute(f"INSERT INTO b VALUES ({number}, {self.random.randrange(100)})")
+        elif pick < 0.6:
+            self.main.execute(f"DELETE FROM b WHERE id = {number}; UPDATE a SET v = v + 1 WHERE id < {number}")
+        elif pick < 0.8:
+            self.files += 1
+            lines = "".join(f'{{"id": {self.random.randrange(8)}, "x": {i}}}\n' for i in range(3))
+            (self.folder / f"{self.files:03}.json").write_text(lines)
+        elif pick < 0.95:
+            self.main.execute("FLUSH")
+        else:
+            self.main.execute("FLUSH")
+            self.main.opened._compactor.run()
+
+    def steps(self, most):
+        for _ in range(self.random.randrange(most)):
+            self.step()
+
+
+def path_of(main, name):
+    return next(path for fork, *_, path in main.execute("SHOW FORKS").fetchall() if fork == name)
+
+
+@pytest.mark.parametrize("seed", some(range(24)))
+def test_a_replayed_fork_equals_its_database(main, folder, seed):
+    """Also one that was closed, or whose replay failed after any commit."""
+    history = History(main, folder, seed)
+    history.steps(12)
+    main.execute("CREATE FORK f")
+    path = path_of(main, "f")
+    began = contents(main)
+    history.steps(12)
+    with connect(path) as fork:
+        assert contents(fork) == began, "a fork follows no commit of its database by itself"
+        fork.execute("FLUSH")
+        assert contents(fork) == began
+    for _ in range(3):
+        history.steps(10)
+        with connect(path) as fork:
+            commit, left = fork.opened.commit, history.random.randrange(8)
+
+            def failing(*args, commit=commit, **options):
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    raise Error("DISK_FULL", "planted")
+                return commit(*args, **options)
+
+            fork.opened.commit = failing
+            try:
+                fork.execute("REPLAY")
+            except Error as planted:
+                assert planted.condition == "DISK_FULL"
+    main.execute("FLUSH")
+    with connect(path) as fork:
+        fork.execute("REPLAY")
+        assert contents(fork) == contents(main)
+        replayed = next(row[3] for row in main.execute("SHOW FORKS").fetchall())
+        assert replayed == main.opened.log.head()
+        fork.execute("REPLAY")
+        assert contents(fork) == contents(main)
+
+
+def test_definitions_of_a_fork_are_its_own(main, folder):
+    main.execute("INSERT INTO a VALUES (1, 1), (2, 2); INSERT INTO b VALUES (1, 10), (2, 20); FLUSH")
+    main.execute("CREATE FORK f")
+    with connect(path_of(main, "f")) as fork:
+        fork.execute("DROP MATERIALIZED VIEW d; DROP MATERIALIZED VIEW j")
+        fork.execute("CREATE MATERIALIZED VIEW j AS SELECT a.id, v + w AS total FROM a JOIN b ON a.id = b.id")
+        main.execute("INSERT INTO a VALUES (3, 3); INSERT INTO b VALUES (3, 30); FLUSH")
+        (folder / "1.json").write_text('{"id": 3, "x": 0}\n')
+        main.execute("FLUSH")
+        fork.execute("REPLAY")
+        assert rows(fork, "SELECT * FROM j") == [(1, 11), (2, 22), (3, 33)]
+        assert rows(fork, "SELECT * FROM c") == rows(main, "SELECT * FROM c") == [(3, 1, 3)]
+        assert rows(main, "SELECT * FROM d") == [(3, 1, 30)]
+
+
+def test_a_fork_delivers_nothing(main, tmp_path):
+    form = "FORMAT PLAIN ENCODE JSON (force_append_only = 'true')"
+    main.execute(f"CREATE SINK k FROM j WITH (connector = 'file', path = '{tmp_path}/out') {form}")
+    main.execute("INSERT INTO a VALUES (1, 1); FLUSH; CREATE FORK f")
+    sink = main.opened.catalog.by_name("k")
+    assert main.opened.service(SinkWriters).wait(sink.id, 60)
+    sent = [p.read_text() for p in (tmp_path / "out").glob("*.*") if p.is_file()]
+    with connect(path_of(main, "f")) as fork:
+        fork.execute("INSERT INTO a VALUES (2, 2); FLUSH")
+        assert rows(fork, "SELECT * FROM j") == [(1, 1, None), (2, 2, None)]
+    assert sent
+    assert [p.read_text() for p in (tmp_path / "out").glob("*.*") if p.is_file()] == sent
+
+
+@pytest.mark.parametrize(
+    ("statement", "condition", "message"),
+    [
+        ("CREATE FORK f", "DUPLICATE_OBJECT", 'fork "f" already exists'),
+        ("CREATE FORK main", "INVALID_NAME", "a fork can't be called 'main'"),
+        ('CREATE FORK "a/b"', "INVALID_NAME", "a fork can't be called 'a/b'"),
+        ("DROP FORK g", "UNDEFINED_OBJECT", 'fork "g" does not exist'),
+        ("REPLAY", "FEATURE_NOT_SUPPORTED", "the main database replays nothing"),
+        ("BEGIN; CREATE FORK g", "TRANSACTION_STATE", "CREATE FORK is not possible inside a transaction"),
+    ],
+)
+def test_refused_in_the_main_database(main, statement, condition, message):
+    main.execute("CREATE FORK f")
+    with pytest.raises(Error) as refused:
+        main.execute(statement)
+    assert (refused.value.condition, refused.value.message) == (condition, message)
+
+
+@pytest.mark.parametrize(
+    ("statement", "condition", "message"),
+    [
+        ("CREATE FORK g", "FEATURE_NOT_SUPPORTED", "a fork can't be forked"),
+        (
+            "CREATE SINK k FROM j WITH (connector = 'blackhole')",
+            "FEATURE_NOT_SUPPORTED",
+            "a sink can't be created in a fork",
+        ),
+        (
+            "CREATE SOURCE z (id int) WITH (connector = 'datagen', rows_per_second = 1)",
+            "FEATURE_NOT_SUPPORTED",
+            "a source can't be created in a fork",
+        ),
+        ("REPLAY TO COMMIT 1", "INVALID_PARAMETER", "commit 1 can't be replayed"),
+        ("REPLAY TO COMMIT 99999", "INVALID_PARAMETER", "commit 99999 can't be replayed"),
+    ],
+)
+def test_refused_in_a_fork(main, statement, condition, message):
+    main.execute("CREATE FORK f")
+    with connect(path_of(main, "f")) as fork:
+        with pytest.raises(Error) as refused:
+            fork.execute(statement)
+        assert (refused.value.condition, refused.value.message) == (condition, message)
+
+
+def test_a_database_with_other_inputs_is_not_forked(main):
+    main.execute("SET dialect = 'timeplus'")
+    main.execute("CREATE STREAM t (x int); CREATE MATERIALIZED VIEW m INTO t AS SELECT id AS x FROM a")
+    with pytest.raises(Error, match='a database with materialized view "m" can\'t be forked'):
+        main.execute("CREATE FORK f")
+
+
+def test_a_fork_in_use_is_not_dropped(tmp_path, folder):
+    with connect(tmp_path / "db") as main:
+        main.execute("CREATE TABLE t (a int); CREATE FORK f")
+        with connect(tmp_path / "db/forks/f"):
+            with pytest.raises(Error) as used:
+                main.execute("DROP FORK f")
+            assert used.value.condition == "DATABASE_IN_USE"
+        main.execute("DROP FORK f; CREATE FORK f")
+
+
+def test_history_that_a_fork_needs_is_kept(main, monkeypatch):
+    main.execute("ALTER SYSTEM SET retention = 0; CREATE FORK f")
+    for number in range(5):
+        main.execute(f"INSERT INTO a VALUES ({number}, 1); FLUSH")
+        main.opened._compactor.run()
+    with connect(path_of(main, "f")) as fork:
+        fork.execute("REPLAY")
+        assert contents(fork) == contents(main)
+
+
+def test_history_beyond_the_limits_is_gone(tmp_path, folder, monkeypatch):
+    monkeypatch.setattr(retention, "DELIVERY_COMMITS", 3)
+    with connect(tmp_path / "db") as main:
+        main.execute("CREATE TABLE t (a int); ALTER SYSTEM SET retention = 0; CREATE FORK f")
+        for number in range(9):
+            main.execute(f"INSERT INTO t VALUES ({number}); FLUSH")
+            main.opened._compactor.run()
+        with connect(tmp_path / "db/forks/f") as fork, pytest.raises(Error) as gone:
+            fork.execute("REPLAY")
+        assert gone.value.condition == "HISTORY_GONE"
