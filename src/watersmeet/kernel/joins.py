@@ -185,7 +185,7 @@ class Production:
     """The output of a join before it is computed; its maximum size is known.
 
     rows: the maximum number of rows. find: computes them in pieces of at most the given number. null_keys: output rows
-    of both sides that can't have partners. output, types: as in `JoinOutput`.
+    of both sides that can't have partners. output, types: as in `JoinOutput`. retracts_first: as in `Sliced`.
     """
 
     rows: int
@@ -193,6 +193,7 @@ class Production:
     null_keys: tuple[Delta | None, Delta | None]
     output: Sequence[InputColumn]
     types: Sequence[pa.DataType]
+    retracts_first: bool = False
 
     def made(self, slicing: Slicing, left: Arranged, right: Arranged) -> Delta | Sliced:
         """The changes: in one piece, or in slices if they are larger than one slice. Rows cancel each other within a
@@ -203,7 +204,7 @@ class Production:
         else:
             limit = slicing.rows_of(_row_bytes(self.output, left, right))
         if self.rows > limit:
-            return Sliced(lambda: self._slices(limit))
+            return Sliced(lambda: self._slices(limit), retracts_first=self.retracts_first)
         out = JoinOutput(self.output, self.types)
         for found in self.find(limit):
             out.add(*found)
@@ -224,6 +225,11 @@ class Production:
         left, right = self.null_keys
         out.add_null_keys(left, None)
         out.add_null_keys(None, right)
+
+
+def only_grow(runs: Iterable[Run], *null_keys: Delta | None) -> bool:
+    """Whether none of the rows is retracted."""
+    return not any(run.has_negative for run in runs) and all(d is None or bool((d.diff > 0).all()) for d in null_keys)
 
 
 def _row_bytes(output: Sequence[InputColumn], left: Arranged, right: Arranged) -> float:

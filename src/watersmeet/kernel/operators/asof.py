@@ -25,7 +25,7 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import cut
 from watersmeet.kernel.arrays.hashing import order_keys
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.joins import Found, Production, Residual
+from watersmeet.kernel.joins import Found, Production, Residual, only_grow
 from watersmeet.kernel.runs.delta import Delta, Diffs, Sliced, canonical_rows, stretches
 from watersmeet.kernel.runs.matching import Arranged, Probe, near_changes
 from watersmeet.kernel.runs.run import Run, make_run
@@ -42,29 +42,34 @@ class Candidates:
     `ties`.
 
     Candidates have a positive sum of diffs over `runs` and a non-NULL value. Of rows equal in `ties` (positions of
-    columns; NULLs last) the first in canonical order counts, so the choice never depends on the order of arrival.
-    depth: only the `depth` rows of a key with the greatest values count; None for all. Group g is the g-th key of the
-    probe. Rows stay in their runs until they are chosen.
+    columns; NULLs last) the first in canonical order counts, so the choice never depends on the order of arrival;
+    with None, any of them counts. depth: only the `depth` rows of a key with the greatest values count; None for all. Group g is the g-th key of the
+    probe. some: only these groups are read; None for all. Rows stay in their runs until they are chosen.
     """
 
     def __init__(
-        self, probe: Probe, runs: Iterable[Run], value: int, ties: Sequence[int], depth: int | None = None
+        self,
+        probe: Probe,
+        runs: Iterable[Run],
+        value: int,
+        ties: Sequence[int] | None,
+        depth: int | None = None,
+        *,
+        some: col.Positions | None = None,
     ) -> None:
         self._runs = list(runs)
-        self._value = value
         #: Whether candidates are rows of the given runs: true if no run retracts a row of another.
         self.plain = not any(run.has_negative for run in self._runs)
-        found = self._in_runs(probe) if self.plain else self._summed(probe)
-        self.groups, self._of_run, self._rows, counts = found
-        if not len(counts):
+        some = np.arange(probe.num_groups) if some is None else some
+        self.groups, self._of_run, self._rows = self._in_runs(probe, some) if self.plain else self._summed(probe, some)
+        if not len(self._rows):
             self.values = pa.nulls(0)
             return
         self.values = self._column(value, np.arange(len(self._rows)))
         valid = col.validity(self.values)
         if valid is not None:
-            counts = counts[valid]
             self._narrow(np.flatnonzero(valid))
-        self._narrow(self._first(ties, counts, depth))
+        self._narrow(self._first(ties, depth))
 
     def nearest(self, groups: col.Positions, values: pa.Array, comparison: AsofComparison) -> col.Positions:
         """For each (group, value) the nearest candidate among those with `value comparison candidate`, or NONE.
@@ -74,7 +79,7 @@ class Candidates:
         """
         if not len(self._rows) or not len(values):
             return np.full(len(values), NONE)
-        places, wanted = self._placed(groups, order_keys(pa.concat_arrays([self.values, values])))
+        places, wanted = _placed(self.groups, order_keys(pa.concat_arrays([self.values, values])), groups)
         equal, found = comparison in EXACT, []
         if comparison in BACKWARD:
             found.append(np.searchsorted(places, wanted, side="right" if equal else "left") - 1)
@@ -139,28 +144,27 @@ class Candidates:
         differs[both] = ~col.rows_equal(mine_there, theirs_there, len(both))
         return differs
 
-    def _in_runs(self, probe: Probe) -> tuple[col.Positions, col.Positions, col.Positions, Diffs]:
-        """For all rows with a key of the probe: their groups, numbers of runs, rows in the runs, and diffs."""
+    def _in_runs(self, probe: Probe, some: col.Positions) -> tuple[col.Positions, col.Positions, col.Positions]:
+        """For all rows with a key of the groups `some`: their groups, numbers of runs, and rows in the runs."""
         none = np.zeros(0, np.int64)
-        every = np.arange(probe.num_groups)
-        pieces = [(none, none, none, none)]
+        pieces = [(none, none, none)]
         for number, run in enumerate(self._runs):
             pieces += [
-                (groups, np.full(len(rows), number), rows, run.diff[rows]) for groups, rows in probe.rows_of(every, run)
+                (groups, np.full(len(rows), number), rows) for groups, rows in probe.rows_of(some, run) if len(rows)
             ]
-        groups, numbers, rows, diffs = (np.concatenate(part) for part in zip(*pieces, strict=True))
-        return groups, numbers, rows, diffs
+        groups, numbers, rows = (np.concatenate(part) for part in zip(*pieces[1:] or pieces, strict=True))
+        return groups, numbers, rows
 
-    def _summed(self, probe: Probe) -> tuple[col.Positions, col.Positions, col.Positions, Diffs]:
+    def _summed(self, probe: Probe, some: col.Positions) -> tuple[col.Positions, col.Positions, col.Positions]:
         """The same, in one run without retracted rows, which replaces all runs."""
-        found = probe.content(self._runs)
+        found = probe.content(self._runs, some)
         if found is None:
             none = np.zeros(0, np.int64)
-            return none, none, none, none
+            return none, none, none
         groups, arrays, diff = found
         self._runs = [make_run(np.zeros(len(diff), np.uint64), arrays, diff, ())]
         rows = np.flatnonzero(diff > 0)
-        return groups[rows], np.zeros(len(rows), np.int64), rows, diff[rows]
+        return groups[rows], np.zeros(len(rows), np.int64), rows
 
     def _narrow(self, kept: col.Positions) -> None:
         """Keeps only the rows `kept`, in that order."""
@@ -177,32 +181,27 @@ class Candidates:
         ]
         return found[0] if len(found) == 1 else pa.concat_arrays(found)
 
-    def _placed(self, groups: col.Positions, keys: col.Positions) -> tuple[col.Positions, col.Positions]:
-        """Numbers that order the candidates and further pairs (group, value).
+    def _counts(self) -> Diffs:
+        """The diff of each candidate."""
+        found = np.empty(len(self._rows), np.int64)
+        for number, run in enumerate(self._runs):
+            mine = np.flatnonzero(self._of_run == number)
+            found[mine] = run.diff[self._rows[mine]]
+        return found
 
-        keys: the order keys of the candidates' values, followed by those of the further values.
-        """
-        count = len(self.values)
-        low, width = int(keys.min()), int(keys.max()) - int(keys.min()) + 1
-        if int(self.groups[-1]) + 1 <= _MOST // width and int(groups.max()) + 1 <= _MOST // width:
-            ranks = keys - low
-        else:
-            ranks = np.unique(keys, return_inverse=True)[1].astype(np.int64)
-            width = int(ranks.max()) + 1
-        return self.groups * width + ranks[:count], groups * width + ranks[count:]
-
-    def _first(self, ties: Sequence[int], counts: Diffs, depth: int | None) -> col.Positions:
+    def _first(self, ties: Sequence[int] | None, depth: int | None) -> col.Positions:
         """The first row of each group and value within the depth, ordered by group and value."""
-        keys = order_keys(self.values)
-        rows = np.lexsort((keys, self.groups))
-        groups, keys = self.groups[rows], keys[rows]
+        places, _ = _placed(self.groups, order_keys(self.values))
+        rows = np.argsort(places, kind="stable")
+        places = places[rows]
         leads = np.ones(len(rows), np.bool_)
-        leads[1:] = (groups[1:] != groups[:-1]) | (keys[1:] != keys[:-1])
-        total = np.cumsum(counts[rows])
-        if not leads.all():
+        np.not_equal(places[1:], places[:-1], out=leads[1:])
+        total = None if depth is None else np.cumsum(self._counts()[rows])
+        if ties is not None and not leads.all():
             self._lead(rows, leads, ties)
-        if depth is None or not len(rows):
+        if total is None or not len(rows):
             return rows[leads]
+        groups = self.groups[rows]
         ends = np.append(np.flatnonzero(leads)[1:], len(rows)) - 1
         lasts = np.searchsorted(groups, groups[leads], side="right") - 1
         newest: col.Mask = total[lasts] - total[ends] < depth
@@ -242,6 +241,27 @@ class Candidates:
         rows[leads & tied] = best
 
 
+def _placed(
+    groups: col.Positions, keys: col.Positions, others: col.Positions | None = None
+) -> tuple[col.Positions, col.Positions]:
+    """Numbers that order pairs (group, value), and further pairs, whose groups are `others`.
+
+    keys: the order keys of the values, followed by those of the further values.
+    """
+    count = len(groups)
+    others = groups[:0] if others is None else others
+    if not len(keys):
+        return groups, others
+    low, width = int(keys.min()), int(keys.max()) - int(keys.min()) + 1
+    most = max(int(groups.max(initial=0)), int(others.max(initial=0))) + 1
+    if most <= _MOST // width:
+        ranks = keys - low
+    else:
+        ranks = np.unique(keys, return_inverse=True)[1].astype(np.int64)
+        width = int(ranks.max()) + 1
+    return groups * width + ranks[:count], others * width + ranks[count:]
+
+
 def nearer_above(values: pa.Array, below: pa.Array, above: pa.Array) -> col.Mask:
     """The mask where `above` is nearer to the value than `below`; false where both are equally near.
 
@@ -279,12 +299,21 @@ def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContex
     null_keys = left.net_null_keys if op.join_kind == "left" and left.null_keys.num_rows else None
     types = [f.type.arrow for f in op.schema]
     found = partial(_found, op, left, right, ctx)
-    return Production(rows, found, (null_keys, None), op.output, types).made(ctx.slicing, left, right)
+    grows = only_grow([*left.changes, *(left.old if right.probes else ())], null_keys)
+    production = Production(rows, found, (null_keys, None), op.output, types, retracts_first=grows)
+    return production.made(ctx.slicing, left, right)
 
 
 def _found(op: AsofJoin, left: Arranged, right: Arranged, ctx: StepContext, limit: int) -> Iterator[Found]:
-    """The matches of the join, about `limit` rows at a time."""
+    """The matches of the join, about `limit` rows at a time. If left rows are only inserted, all retractions precede
+    the first insertion.
+    """
     paired = _Paired(op, None if op.residual is None else Residual(op, ctx))
+    revised = _Revised(op, left, right, limit)
+    for run, rows, candidates, nearest, _ in revised:
+        yield from paired.all(run, rows, candidates, nearest, -run.diff[rows])
+    for run, rows, _, _, (candidates, nearest) in revised:
+        yield from paired.all(run, rows, candidates, nearest, run.diff[rows])
     depth = op.depth if isinstance(op, ArrivalAsofJoin) else None
     for probe in left.probes:
         now = Candidates(probe, right.new, op.right_value, op.ties, depth)
@@ -298,19 +327,79 @@ def _found(op: AsofJoin, left: Arranged, right: Arranged, ctx: StepContext, limi
         # They follow all rows that have a partner, so that the order does not depend on the slices.
         for rows in cut(np.concatenate(alone), limit):
             yield from paired.alone(probe.run, rows, probe.run.diff[rows])
-    for probe in right.probes:
-        before, now = (Candidates(probe, runs, op.right_value, op.ties) for runs in (right.old, right.new))
-        every = np.arange(probe.num_groups)
-        for run in left.old:
-            for groups, rows in probe.rows_of(every, run, limit):
-                values = col.gather(run.arrays[op.left_value], rows)
-                was, is_now = (c.nearest(groups, values, op.comparison) for c in (before, now))
-                moved = np.flatnonzero(before.differ(was, now, is_now))
-                diff = run.diff[rows[moved]]
-                for candidates, nearest, signed in ((before, was, -diff), (now, is_now, diff)):
-                    found, without = paired.partners(run, rows[moved], candidates, nearest[moved], signed)
-                    yield found
-                    yield from paired.alone(run, rows[moved][without], signed[without])
+
+
+#: Left rows and what was nearest to them: (run, rows, candidates, which of these), and the last two now.
+_Revision = tuple[Run, col.Positions, Candidates, col.Positions, tuple[Candidates, col.Positions]]
+
+
+class _Revised:
+    """The earlier left rows whose nearest row changes. Can be read again: they are then kept, if they are few, or found
+    again.
+
+    limit: the maximum number of rows that are kept, and approximately that of a piece.
+    """
+
+    def __init__(self, op: AsofJoin, left: Arranged, right: Arranged, limit: int) -> None:
+        self._op, self._left, self._right, self._limit = op, left, right, limit
+        self._kept: list[_Revision] | None = None
+
+    def __iter__(self) -> Iterator[_Revision]:
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept: list[_Revision] = []
+        count = 0
+        for found in self._find():
+            count += len(found[1])
+            if count <= self._limit:
+                kept.append(found)
+            yield found
+        if count <= self._limit:
+            self._kept = kept
+
+    def _find(self) -> Iterator[_Revision]:
+        op = self._op
+        for probe in self._right.probes:
+            touched = self._touched(probe)
+            marked = np.zeros(probe.num_groups, np.bool_)
+            for _, groups, _ in touched:
+                marked[groups] = True
+            some = np.flatnonzero(marked)
+            if not len(some):
+                continue
+            before, now = (
+                Candidates(probe, runs, op.right_value, op.ties, some=some)
+                for runs in (self._right.old, self._right.new)
+            )
+            for run, groups, rows in touched:
+                for at in cut(np.arange(len(rows)), self._limit):
+                    values = col.gather(run.arrays[op.left_value], rows[at])
+                    was, is_now = (c.nearest(groups[at], values, op.comparison) for c in (before, now))
+                    moved = np.flatnonzero(before.differ(was, now, is_now))
+                    if len(moved):
+                        yield run, rows[at][moved], before, was[moved], (now, is_now[moved])
+
+    def _touched(self, probe: Probe) -> list[tuple[Run, col.Positions, col.Positions]]:
+        """(run, groups, rows) of the left rows whose nearest row may change: right rows of their key are retracted, or
+        an inserted one may be a partner.
+        """
+        op, run, every = self._op, probe.run, np.arange(probe.num_groups)
+        retracts = np.zeros(probe.num_groups, np.bool_)
+        if run.has_negative:
+            retracts = np.minimum.reduceat(run.diff, probe.starts) < 0
+            run = Run(run.hash, run.columns, None, run.keys, pure=run.pure)
+        inserted = Candidates(probe, [run], op.right_value, None)
+        touched = []
+        for old in self._left.old:
+            found = [(every[:0], every[:0])]
+            for groups, rows in probe.rows_of(every, old, self._limit):
+                values = col.gather(old.arrays[op.left_value], rows)
+                kept = np.flatnonzero(retracts[groups] | (inserted.nearest(groups, values, op.comparison) != NONE))
+                found.append((groups[kept], rows[kept]))
+            groups, rows = (np.concatenate(part) for part in zip(*found, strict=True))
+            touched.append((old, groups, rows))
+        return touched
 
 
 class _Paired:
@@ -333,6 +422,14 @@ class _Paired:
             met[some] = self._residual.mask((left, rows[some], right, chosen[some]))
         paired = np.flatnonzero(met)
         return (left, rows[paired], right, chosen[paired], diff[paired]), np.flatnonzero(~met)
+
+    def all(
+        self, left: Run, rows: col.Positions, candidates: Candidates, nearest: col.Positions, diff: Diffs
+    ) -> Iterator[Found]:
+        """Rows of `left` with their nearest `candidates`, or without partner."""
+        found, without = self.partners(left, rows, candidates, nearest, diff)
+        yield found
+        yield from self.alone(left, rows[without], diff[without])
 
     def alone(self, left: Run, rows: col.Positions, diff: Diffs) -> Iterator[Found]:
         """Rows of `left` without a partner, if such rows are output."""

@@ -52,6 +52,7 @@ from watersmeet.kernel.joins import (
     Residual,
     found_with_residual,
     is_revised,
+    only_grow,
     present,
 )
 from watersmeet.kernel.operators import asof
@@ -85,9 +86,9 @@ def production(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, ctx: St
     # New rows without partner are also output, no more than the input has.
     alone = sum(side.arranged.num_rows for side in (left, right) if side.sign)
     types = [f.type.arrow for f in op.schema]
-    return Production(
-        joining.amplification.rows + alone, joining.found, (left.null_keys, right.null_keys), op.output, types
-    )
+    null_keys = left.null_keys, right.null_keys
+    rows = joining.amplification.rows + alone
+    return Production(rows, joining.found, null_keys, op.output, types, retracts_first=joining.retracts_first)
 
 
 def add_pairs(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, out: PairOutput, ctx: StepContext) -> None:
@@ -125,12 +126,27 @@ class _Joining:
         if op.residual is None and is_revised(op):
             self._flips = self._flipped(left, right), self._flipped(right, left)
 
+    @property
+    def retracts_first(self) -> bool:
+        """As in `Sliced`: if inputs only grow, only rows that get their first partner are retracted."""
+        left, right = self._left, self._right
+        if self._op.residual is not None and (left.sign or right.sign):
+            return False
+        runs = [*left.changes, *right.changes]
+        runs += right.new if left.probes else ()
+        runs += left.new if right.probes else ()
+        return only_grow(runs, left.null_keys, right.null_keys)
+
     def found(self, limit: int) -> Iterator[Found]:
         """All matches of the join, about `limit` rows at a time."""
         left, right = self._left, self._right
         if self._op.residual is not None:
             yield from found_with_residual(self._op, left, right, Residual(self._op, self._ctx), limit)
             return
+        for run, rows, diff in _flipping(left, self._flips[0], limit):
+            yield run, rows, None, None, diff
+        for run, rows, diff in _flipping(right, self._flips[1], limit):
+            yield None, None, run, rows, diff
         if self._pairs:
             for probe in left.probes:
                 for run in right.new:
@@ -140,9 +156,9 @@ class _Joining:
                 for run in left.old:
                     for mine, theirs in probe.pairs(run, limit):
                         yield run, theirs, probe.run, mine, None
-        for run, rows, diff in _unpaired(left, right, self._flips[0], limit):
+        for run, rows, diff in _unpaired(left, right, limit):
             yield run, rows, None, None, diff
-        for run, rows, diff in _unpaired(right, left, self._flips[1], limit):
+        for run, rows, diff in _unpaired(right, left, limit):
             yield None, None, run, rows, diff
 
     def _flipped(self, side: JoinSide, other: JoinSide) -> list[_Flips]:
@@ -158,20 +174,20 @@ class _Joining:
         return found
 
 
-def _unpaired(
-    side: JoinSide, other: JoinSide, flipped: Sequence[_Flips], limit: int
-) -> Iterator[tuple[Run, col.Positions, Diffs]]:
-    """The changes (run, rows, diffs) of the rows of `side` that are output because they have, or don't have,
-    partners.
-    """
-    for probe in side.probes if side.sign else ():
-        alone = np.flatnonzero(probe.of_rows(present(probe.counts(other.new), side.sign)))
-        for rows in cut(alone, limit):
-            yield probe.run, rows, probe.run.diff[rows]
+def _flipping(side: JoinSide, flipped: Sequence[_Flips], limit: int) -> Iterator[tuple[Run, col.Positions, Diffs]]:
+    """The changes (run, rows, diffs) of the earlier rows of `side` that are output or retracted."""
     for flips in flipped:
         for run in side.old:
             for group, rows in flips.probe.rows_of(flips.groups, run, limit):
                 yield run, rows, run.diff[rows] * flips.signs[group]
+
+
+def _unpaired(side: JoinSide, other: JoinSide, limit: int) -> Iterator[tuple[Run, col.Positions, Diffs]]:
+    """(run, rows, diffs) of the changed rows of `side` that are output because they have, or don't have, partners."""
+    for probe in side.probes if side.sign else ():
+        alone = np.flatnonzero(probe.of_rows(present(probe.counts(other.new), side.sign)))
+        for rows in cut(alone, limit):
+            yield probe.run, rows, probe.run.diff[rows]
 
 
 def arrival_join(op: ArrivalJoin, inputs: Sequence[Arranged | Delta], state: State, ctx: StepContext) -> Delta | Sliced:

@@ -251,11 +251,13 @@ class Slicing:
 class Sliced:
     """Changes as slices, which are computed each time they are read.
 
-    The concatenated slices are the changes in their order. Slices may be empty.
+    The concatenated slices are the changes in their order. Slices may be empty. retracts_first: no slice with a
+    negative diff follows one with a positive diff.
     """
 
-    def __init__(self, make: Callable[[], Iterable[Delta]]) -> None:
+    def __init__(self, make: Callable[[], Iterable[Delta]], *, retracts_first: bool = False) -> None:
         self._make = make
+        self.retracts_first = retracts_first
 
     def __iter__(self) -> Iterator[Delta]:
         return iter(self._make())

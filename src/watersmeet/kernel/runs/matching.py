@@ -56,6 +56,8 @@ class Probe:
 
     def ranges(self, other: Run) -> tuple[col.Positions, col.Positions]:
         """For each group, the rows [low, high) of the pure run `other` that have its key."""
+        if other is self.run:
+            return self.starts, self.starts + self.lengths
         if id(other) not in self._found:
             found = find(other, self.hashes)
             low, high = found.low, found.high
@@ -105,14 +107,18 @@ class Probe:
         for index, row in pieces(low[groups], (high - low)[groups], limit):
             yield groups[index], row
 
-    def content(self, others: Iterable[Run]) -> tuple[col.Positions, list[pa.Array], Diffs] | None:
-        """(groups, columns, diffs) of all rows of `others` that have a key of this run; None if there are none.
+    def content(
+        self, others: Iterable[Run], some: col.Positions | None = None
+    ) -> tuple[col.Positions, list[pa.Array], Diffs] | None:
+        """(groups, columns, diffs) of all rows of `others` that have a key of the groups `some`, by default of
+        all; None if there are none.
 
         The rows are consolidated and ordered by group, then in canonical order.
         """
         groups, tables, diffs = [], [], []
+        some = np.arange(self.num_groups) if some is None else some
         for other in others:
-            for group, rows in self.rows_of(np.arange(self.num_groups), other):
+            for group, rows in self.rows_of(some, other):
                 groups.append(group)
                 tables.append(col.gather_all(other.arrays, rows))
                 diffs.append(other.diff[rows])
