@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 
 from watersmeet.circuit.circuit import Circuit, Roles
 from watersmeet.circuit.epochs import Fill, Live, Mode
-from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink, Union, Versions
+from watersmeet.circuit.operators import Arrange, AsofJoin, Exchange, Join, Operator, Scan, Sink, Union, Versions
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext, check_output, mark_failing
 from watersmeet.kernel.evaluation.expressions import EVALUATOR
 from watersmeet.kernel.metrics import Counters, Failure, OperatorMetrics, Orphan, Stopwatch, Worker
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
 from watersmeet.kernel.operators.arrange import replay
-from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, consolidate, slices_of
-from watersmeet.kernel.runs.frames import Frame, Spool, consolidated, count_rows, receive, send, spooled, whole
+from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, consolidate, slices_of, without_cancelling
+from watersmeet.kernel.runs.frames import Frame, Spool, consolidated, count_rows, netted, receive, send, spooled, whole
 from watersmeet.kernel.runs.matching import Arranged, TooManyRowsError
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
 from watersmeet.values.types import arrow_schema
@@ -67,8 +67,8 @@ class EpochContext:
         return self.mode.runs(operator_id) and operator_id not in self.stopped
 
 
-#: A function that receives the changes of a relation (its id) in pieces, consolidated unless append-only. It must read
-#: all pieces.
+#: A function that receives the changes of a relation (its id) in pieces, in which no row has diffs of both signs. It
+#: must read all pieces.
 Publish = Callable[[str, Iterable[Delta]], None]
 
 
@@ -161,7 +161,7 @@ def run_stage(
                 result.frames.extend(_sent(op, tally.going(given[0]), circuit.buckets, bucket, ctx))
                 out = Delta.none(op.schema)
             elif isinstance(op, Sink):
-                out = _shown(op, given[0], ctx.slicing)
+                out = _shown(op, given[0], ctx.slicing, in_order=_is_in_order(op, circuit))
             elif isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in replayed:
                 out = replay(op, state, mode.part, mode.parts, circuit.buckets)
             elif mode.is_first or op.is_timed or op.kind in UNPROMPTED or any(_has_rows(d) for d in given):
@@ -249,7 +249,7 @@ class _Tally(Worker):
                 self._rows_in += piece.num_rows
                 yield piece
 
-        return Sliced(counted)
+        return Sliced(counted, retracts_first=changes.retracts_first)
 
     def going(self, changes: Any) -> Any:
         """The output, counted as it is read."""
@@ -263,7 +263,7 @@ class _Tally(Worker):
                 self._rows_out += piece.num_rows
                 yield piece
 
-        return Sliced(counted)
+        return Sliced(counted, retracts_first=changes.retracts_first)
 
     def _next(self, pieces: Iterator[Delta]) -> Delta | None:
         """The next slice, which the operator computes during this call."""
@@ -307,7 +307,7 @@ def _stepped(op: Operator, given: Sequence[Any], state: State, ctx: StepContext)
     if isinstance(op, Union):
         return Sliced(lambda: (piece for g in given for piece in slices_of(g)))
     if op.kind in PIECEWISE:
-        return Sliced(lambda: _piecewise(op, given[0], state, ctx))
+        return Sliced(lambda: _piecewise(op, given[0], state, ctx), retracts_first=given[0].retracts_first)
     schemas = [arrow_schema(s, positional=True) for s in ctx.schemas]
     held = [whole(g, s, ctx.slicing) if isinstance(g, Sliced) else g for g, s in zip(given, schemas, strict=True)]
     return step(op, held, state, ctx)
@@ -323,7 +323,7 @@ def _piecewise(op: Operator, slices: Sliced, state: State, ctx: StepContext) -> 
 def _kept(changes: Sliced, slicing: Slicing) -> Sliced:
     """The slices, kept so that several readers can read them."""
     found = spooled(changes, slicing)
-    return Sliced(lambda: found)
+    return Sliced(lambda: found, retracts_first=changes.retracts_first)
 
 
 def _read(op: Operator, sources: Mapping[str, Sequence[Delta]]) -> Delta:
@@ -429,12 +429,26 @@ def _received(frames: Sequence[Frame], slicing: Slicing) -> Delta | Sliced:
     return Sliced(lambda: (receive([f]) for f in frames))
 
 
-def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing) -> Delta | Sliced:
-    """The published changes. Concatenated slices equal the changes in one piece."""
+def _is_in_order(op: Operator, circuit: Circuit) -> bool:
+    """Whether the order of the input's rows does not depend on the order in which rows came: it is that of a join."""
+    found = circuit.by_id[op.inputs[0]]
+    while found.kind in PIECEWISE:
+        found = circuit.by_id[found.inputs[0]]
+    return isinstance(found, (Join, AsofJoin))
+
+
+def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing, *, in_order: bool) -> Delta | Sliced:
+    """The published changes: no row has diffs of both signs. Concatenated slices equal the changes in one piece, or
+    their rows do.
+    """
     if isinstance(changes, Delta):
-        return _without_zeros(changes) if op.append_only else consolidate(changes)
+        if op.append_only:
+            return _without_zeros(changes)
+        return _without_zeros(without_cancelling(changes)) if in_order and op.schema else consolidate(changes)
     if op.append_only:
         return Sliced(lambda: map(_without_zeros, changes))
+    if in_order and op.schema and changes.retracts_first:
+        return Sliced(lambda: map(_without_zeros, netted(changes, slicing)))
     return Sliced(lambda: consolidated(changes, None, slicing))
 
 

@@ -22,10 +22,13 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import error
+from watersmeet.kernel.arrays.columns import gather_table
+from watersmeet.kernel.runs.delta import RowSet
 from watersmeet.store.changes import ChangeWriter, Diff, RelationChange, fitted, merged
 from watersmeet.store.checkpoints import (
     Checkpoint,
@@ -286,7 +289,12 @@ class Compactor:
         kept, merging = ((), before.levels) if whole else _split(before.levels, fresh_rows)
         inserts = all(level.insert_only for level in merging) and not any(c.deleted_rows for c in changes)
         blobs = [*(b for level in merging for b in level.blobs), *fresh]
-        made = self._appended(writer, relation, blobs) if inserts else self._merged(writer, relation, blobs)
+        if inserts:
+            made = self._appended(writer, relation, blobs)
+        else:
+            deleting = [b for level in merging if not level.insert_only for b in level.blobs]
+            deleting += [b for c in changes if c.deleted_rows for b in c.blobs]
+            made = self._merged(writer, relation, blobs, deleting)
         if not kept and made.deleted_rows:
             raise error("DATABASE_DAMAGED", f'the changes of "{relation.name}" delete rows that are not there')
         levels = (*kept, Level(made.blobs, inserts or not kept)) if made.blobs else tuple(kept)
@@ -306,13 +314,46 @@ class Compactor:
             found += written.finish().blobs
         return RelationChange(tuple(found), sum(b.rows for b in found), 0)
 
-    def _merged(self, writer: SegmentWriter, relation: Relation, blobs: list[BlobRef]) -> RelationChange:
-        written = ChangeWriter(writer, unread=True, lasting=True)
+    def _merged(
+        self, writer: SegmentWriter, relation: Relation, blobs: list[BlobRef], deleting: list[BlobRef]
+    ) -> RelationChange:
+        """Rows and deletions. Only rows that may be deleted are added up; all others keep their order, and large blobs
+        of only such rows are kept. deleting: the blobs that may have deletions.
+        """
         schema = arrow_schema(relation.columns, positional=False)
-        for table, diff in merged(self._parts(relation, blobs), schema):
+        deleted = self._deleted(relation, deleting)
+        written = ChangeWriter(writer, unread=True, lasting=True)
+        kept: list[BlobRef] = []
+
+        def summed() -> Parts:
+            for blob in blobs:
+                ((table, diff),) = self._parts(relation, [blob])
+                shared = deleted.maybe(table.columns)
+                if not len(shared) and _is_large(blob) and bool((diff > 0).all()):
+                    kept.append(blob)
+                    continue
+                rest = np.ones(table.num_rows, np.bool_)
+                rest[shared] = False
+                if not rest.all():
+                    yield gather_table(table, shared), diff[shared]
+                    table, diff = gather_table(table, np.flatnonzero(rest)), diff[rest]
+                written.add(table, diff)
+
+        for table, diff in merged(summed(), schema):
             self._check_stop()
             written.add(table, diff)
-        return written.finish()
+        made = written.finish()
+        rows = sum(b.rows for b in kept)
+        return made._replace(blobs=(*kept, *made.blobs), inserted_rows=made.inserted_rows + rows)
+
+    def _deleted(self, relation: Relation, blobs: list[BlobRef]) -> RowSet:
+        """The rows with a negative diff."""
+        found = RowSet()
+        for blob in blobs:
+            if (self._segments.read_change(blob, ())[1] < 0).any():
+                ((table, diff),) = self._parts(relation, [blob])
+                found.add(gather_table(table, np.flatnonzero(diff < 0)).columns)
+        return found
 
     def _parts(self, relation: Relation, blobs: list[BlobRef]) -> Parts:
         schema = arrow_schema(relation.columns, positional=False)

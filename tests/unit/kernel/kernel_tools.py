@@ -18,7 +18,7 @@ from watersmeet.kernel.operators import arrange as arrange_module
 from watersmeet.kernel.operators import join
 from watersmeet.kernel.runs import run as blocks
 from watersmeet.kernel.runs import run as run_module
-from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.delta import Delta, Sliced
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import BlobDict, StageState, State
 from watersmeet.kernel.runs.trace import Trace
@@ -76,6 +76,20 @@ def step_join(op: Join, inputs: Sequence[Delta], state: State, context: StepCont
         made = Arrange((name,), schema, False, keys, op.null_safe, 0)
         arranged.append(arrange_module.step(made, [delta], state, context))
     return join.step(op, arranged, state, context)
+
+
+def grown(change: tuple[list, list]) -> tuple[list, list]:
+    """The insertions of a random change."""
+    kept = [(row, diff) for row, diff in zip(*change, strict=True) if diff > 0]
+    return [row for row, _ in kept], [diff for _, diff in kept]
+
+
+def check_order(changes: Delta | Sliced) -> None:
+    """That slices keep their promise: retractions precede insertions."""
+    if isinstance(changes, Sliced) and changes.retracts_first:
+        signs = [(bool((piece.diff < 0).any()), bool((piece.diff > 0).any())) for piece in changes]
+        first = next((i for i, (_, above) in enumerate(signs) if above), len(signs))
+        assert not any(below for below, _ in signs[first + 1 :])
 
 
 class FarBlob:

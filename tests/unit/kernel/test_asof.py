@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests import reference
 from tests.thorough import mostly_slow
-from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
+from tests.unit.kernel.kernel_tools import Stored, check_order, delta_of, grown, rows_of, schema_of, weaken_hashes
 from tests.unit.kernel.test_join import random_change
 
 from watersmeet.circuit.operators import Arrange, ArrivalAsofJoin, AsofJoin, InputColumn, SortKey
@@ -20,6 +20,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, asof, join
 from watersmeet.kernel.operators.asof import nearer_above
+from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, slices_of
 from watersmeet.values.types import BIGINT, DATE, DOUBLE, INTEGER, REAL, SMALLINT, TIMESTAMP, VARCHAR, Field, SqlType
 
 DECIMAL = SqlType("numeric", 20, 2)
@@ -41,8 +42,8 @@ def make(kind, schema, comparison, *, keys=(0,), null_safe=(False,), ties=(2,)):
     return AsofJoin(("l", "r"), made, False, kind, keys, keys, null_safe, comparison, 1, 1, ties, output)
 
 
-def step(op, deltas, state, schema):
-    context = StepContext(0, False, EVALUATOR, (schema, schema))
+def step(op, deltas, state, schema, slicing=None):
+    context = StepContext(0, False, EVALUATOR, (schema, schema), slicing=slicing or Slicing())
     arranged = [
         arrange.step(Arrange((name,), schema, False, op.left_keys, op.null_safe, 0), [delta], state, context)
         for name, delta in zip(("left", "right"), deltas, strict=True)
@@ -51,8 +52,11 @@ def step(op, deltas, state, schema):
 
 
 def run(seed):
-    """A random history; the output's sum is the batch result after every epoch."""
+    """A random history; the output's sum is the batch result after every epoch, also in slices. Where left rows are
+    only inserted, retractions come first.
+    """
     rng = random.Random(seed)
+    grows, slicing = seed % 3 == 0, Slicing(rows=rng.choice([2, 5, 1 << 20]))
     key, value = rng.choice(list(KEYS)), rng.choice(list(VALUES))
     schema = schema_of(key, value, INTEGER, VARCHAR)
     columns = [KEYS[key], VALUES[value], [None, 1, 2, 3], ["x", "y"]]
@@ -66,13 +70,18 @@ def run(seed):
     for _ in range(rng.randrange(2, 7)):
         deltas = []
         for content in contents:
-            rows, diffs = random_change(rng, content, columns, 12)
+            change = random_change(rng, content, columns, 12)
+            rows, diffs = grown(change) if grows and content is contents[0] else change
             for r, d in zip(rows, diffs, strict=True):
                 content[r] += d
             deltas.append(delta_of(schema, rows, diffs))
         state = stored.load()
-        out = step(op, deltas, state, schema)
+        out = step(op, deltas, state, schema, slicing)
         stored.save(state)
+        if isinstance(out, Sliced) and grows:
+            assert out.retracts_first
+        check_order(out)
+        out = Delta.concat([Delta.none(op.schema), *slices_of(out)])
         for r, d in zip(rows_of(out), out.diff.tolist(), strict=True):
             result[reference.row(r)] += d
         lefts, rights = (Counter({r: n for r, n in c.items() if n}) for c in contents)

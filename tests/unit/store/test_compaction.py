@@ -344,6 +344,20 @@ def test_what_lies_in_large_blobs_is_not_written_again(database, blobs_of_50):
     assert read(foreign(database), CATALOG, "t2")["t2"].total() == 210
 
 
+def test_large_blobs_without_deleted_rows_are_not_written_again(database, blobs_of_50):
+    rows = [((i, "a", None), 1) for i in range(150)]
+    written = database.transaction(t1=rows).relations["t1"].blobs
+    deleted = [((i, "a", None), -1) for i in (60, 61, 149)]
+    database.transaction(t1=[*deleted, *(((i, "b", None), 1) for i in range(3))])
+    level = database.compactor.run().relations["t1"].levels[0]
+    assert level.blobs[0] == written[0]
+    assert not {b.file for b in level.blobs} & {b.file for b in written[1:]}
+    assert (level.insert_only, level.rows) == (True, 150)
+    expected = Counter(dict([*rows, *(((i, "b", None), 1) for i in range(3))]))
+    expected.subtract(row for row, _ in deleted)
+    assert read(foreign(database), CATALOG, "t1")["t1"] == +expected
+
+
 def test_files_go_when_no_snapshot_names_them_any_more(database, blobs_of_50):
     rows = [((i, "a", None), 1) for i in range(120)]
     commit = database.transaction(t1=rows)

@@ -42,9 +42,10 @@ class Candidates:
     `ties`.
 
     Candidates have a positive sum of diffs over `runs` and a non-NULL value. Of rows equal in `ties` (positions of
-    columns; NULLs last) the first in canonical order counts, so the choice never depends on the order of arrival;
-    with None, any of them counts. depth: only the `depth` rows of a key with the greatest values count; None for all. Group g is the g-th key of the
-    probe. some: only these groups are read; None for all. Rows stay in their runs until they are chosen.
+    columns; NULLs last) the first in canonical order counts, so the choice never depends on the order of arrival; with
+    None, any of them counts. depth: only the `depth` rows of a key with the greatest values count; None for all. Group
+    g is the g-th key of the probe. some: only these groups are read; None for all. Rows stay in their runs until they
+    are chosen.
     """
 
     def __init__(

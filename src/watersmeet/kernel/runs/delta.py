@@ -313,6 +313,55 @@ def _shared(delta: Delta, negative: col.Mask) -> col.Positions:
     return np.sort(rows[order[both]])
 
 
+#: The number of bits of a hash by which one column excludes rows.
+_COLUMN_BITS: Final = 20
+
+
+class RowSet:
+    """A set of rows, which quickly excludes most others: column by column, in the order of `_shared`, then by the hash
+    of the whole row.
+    """
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[int, col.Mask]] = []
+        self._hashes: list[Hashes] = []
+        self._known: Hashes | None = None
+
+    def add(self, columns: Sequence[col.Column]) -> None:
+        """Adds rows, given by their columns, of which there is at least one."""
+        if not self._marks:
+            order = sorted(range(len(columns)), key=lambda i: (_cost(columns[i].type), -i))
+            self._marks = [(i, np.zeros(1 << _COLUMN_BITS, np.bool_)) for i in order]
+        for i, marks in self._marks:
+            marks[_place(columns[i])] = True
+        self._hashes.append(hash_columns(columns, as_key=False))
+        self._known = None
+
+    def maybe(self, columns: Sequence[col.Column]) -> col.Positions:
+        """Ascending rows, including all that are in the set, and few others."""
+        rows = np.arange(len(columns[0]))
+        if not self._hashes:
+            return rows[:0]
+        for i, marks in self._marks:
+            part = columns[i] if len(rows) == len(columns[i]) else col.gather(col.flat(columns[i]), rows)
+            rows = rows[marks[_place(part)]]
+            if not len(rows):
+                return rows
+        if self._known is None:
+            self._known = np.sort(np.concatenate(self._hashes))
+            self._hashes = [self._known]
+        known = self._known
+        hashes = hash_columns([col.gather(col.flat(c), rows) for c in columns], len(rows), as_key=False)
+        at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+        found: col.Positions = rows[known[at] == hashes]
+        return found
+
+
+def _place(column: col.Column) -> col.Positions:
+    places: col.Positions = (hash_columns([column], as_key=False) & np.uint64((1 << _COLUMN_BITS) - 1)).view(np.int64)
+    return places
+
+
 def _cost(kind: pa.DataType) -> int:
     if col.is_bytes(kind):
         return 1

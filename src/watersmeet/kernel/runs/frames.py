@@ -16,7 +16,18 @@ from watersmeet.circuit.operators import Exchange
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, bucket_of, hash_columns
-from watersmeet.kernel.runs.delta import Delta, Slicing, are_ones, consolidate, empties, joined, ones, stretches
+from watersmeet.kernel.runs.delta import (
+    Delta,
+    RowSet,
+    Sliced,
+    Slicing,
+    are_ones,
+    consolidate,
+    empties,
+    joined,
+    ones,
+    stretches,
+)
 from watersmeet.kernel.runs.run import streams_bytes, write_streams
 from watersmeet.values.packing import pack_columns, packed_layout, unpack_columns
 
@@ -256,6 +267,31 @@ def consolidated(slices: Iterable[Delta], keys: tuple[int, ...] | None, slicing:
     for parts in _by_ranges(pieces, main_hashes, slicing.rows):
         for some in [parts] if keys is None else _without_hot(parts, main_hashes, slicing.rows):
             yield consolidate(Delta.concat(some), keys)
+
+
+def netted(changes: Sliced, slicing: Slicing) -> Iterator[Delta]:
+    """The same changes, in which no row has diffs of both signs. They have columns, and `retracts_first`.
+
+    Rows stay in order, but retractions are last, with equal insertions. Only these are put into a file.
+    """
+    retracted, spool, cancel = RowSet(), Spool(slicing.directory), False
+    for piece in changes:
+        negative = piece.diff < 0
+        if negative.any():
+            below = piece.take(np.flatnonzero(negative))
+            retracted.add(below.columns.columns)
+            spool.add(encode(below))
+            piece = piece.take(np.flatnonzero(piece.diff > 0))  # noqa: PLW2901 - the rest
+        shared = retracted.maybe(piece.columns.columns)
+        if len(shared):
+            cancel = True
+            spool.add(encode(piece.take(shared)))
+            rest = np.ones(piece.num_rows, np.bool_)
+            rest[shared] = False
+            piece = piece.take(np.flatnonzero(rest))  # noqa: PLW2901
+        yield piece
+    held = [decode(b) for b in spool.buffers()]
+    yield from consolidated(held, None, slicing) if cancel else held
 
 
 def _hashes(piece: Delta, keys: tuple[int, ...] | None) -> Hashes:
