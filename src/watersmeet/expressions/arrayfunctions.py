@@ -585,7 +585,14 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "array_shift_right": _shaped("aiE", _SHIFTED.replace("a1", "(-a1)"), array_of),
     "array_union": _shaped("aa", _let("list_filter(_m, lambda _e, _i: list_position(_m, _e) = _i)").replace(
         "[a0]", "[list_concat(a0, a1)]"), array_of),
+    "array_shingles": _shaped("ai", "list_transform(range(1, greatest(len(a0) - a1 + 2, 1)), lambda _i: list_slice(a0, "
+                              "_i, _i + a1 - 1))", lambda kind: array_of(array_of(kind))),
+    "array_symmetric_difference": _shaped(
+        "aa", "list_sort(list_filter(list_distinct(list_concat(a0, a1)), "
+        "lambda _e: list_contains(a0, _e) <> list_contains(a1, _e)))", array_of),
     "assume_not_null": counted(_not_null, 1),
+    "has_substr": _shaped("aa", "len(a1) = 0 OR len(list_filter(range(1, len(a0) + 1), lambda _i: "
+                          "list_slice(a0, _i, _i + len(a1) - 1) = a1)) > 0", BOOLEAN),
     "count_equal": _shaped("ae", "len(list_filter(a0, lambda _e: _e IS NOT DISTINCT FROM a1))", BIGINT),
     "has": _shaped("ae", "coalesce(list_contains(a0, a1), false)", BOOLEAN),
     "has_all": _shaped("aa", "list_has_all(a0, a1)", BOOLEAN),

@@ -344,6 +344,19 @@ _OF_TIMES: Final[dict[str, Builder]] = builders({
     "to_start_of_microsecond": _of_time("timestamp", "date_trunc('microseconds', a0)"),
     "make_datetime": [signature("bigint bigint bigint bigint bigint bigint", "timestamp",
                                 "make_timestamp(a0, a1, a2, a3, a4, CAST(a5 AS DOUBLE))")],
+    "make_datetime64": [
+        signature(" ".join(["bigint"] * count), "timestamp", f"make_timestamp(a0, a1, a2, a3, a4, {seconds})")
+        for count, seconds in ((6, "CAST(a5 AS DOUBLE)"), (7, "a5 + a6 / 1000"), (8, "a5 + a6 / pow(10, a7)"))],
+    "from_days_since_year_zero": [signature("int", "date", "DATE '1970-01-01' + (a0 - 719528)")],
+    "to_modified_julian_day_or_null": [signature("text", "int", "TRY_CAST(a0 AS DATE) - DATE '1858-11-17'")],
+    "from_modified_julian_day_or_null": [signature("int", "text", "CAST(DATE '1858-11-17' + a0 AS VARCHAR)")],
+    "to_days_in_month": _of_time("int", "CAST(date_part('day', last_day(a0)) AS INTEGER)"),
+    "to_month_num_since_epoch": _of_time(
+        "int", "CAST((date_part('year', a0) - 1970) * 12 + date_part('month', a0) - 1 AS INTEGER)"),
+    "to_year_num_since_epoch": _of_time("int", "CAST(date_part('year', a0) - 1970 AS INTEGER)"),
+    "to_nanosecond": _of_time("int", "CAST(date_part('microsecond', a0) % 1000000 * 1000 AS INTEGER)"),
+    "yyyymmddhhmmss_to_datetime": [
+        signature("bigint", "timestamp", "strptime(CAST(a0 AS VARCHAR), '%Y%m%d%H%M%S')")],
     "yyyymmdd_to_date": [signature("bigint", "date", "make_date(a0 // 10000, a0 // 100 % 100, a0 % 100)")],
 })  # fmt: skip
 
@@ -412,6 +425,17 @@ def _random_bytes(c: FunctionCall) -> Value:
     return Value(found, BYTEA, nullable=False)
 
 
+def _time_slots(c: FunctionCall) -> Value:
+    """The beginnings of the slots of a time and of the seconds after it; slots have 1800 seconds, or as given."""
+    start, kind = c.cast(0, TIMESTAMP).expression, SqlType("array", element=TIMESTAMP)
+    size = c.cast(2, BIGINT).expression if len(c.arguments) > 2 else exp.Literal.number(1800)
+    first = "CAST(floor(epoch(a0) / a2) AS BIGINT)"
+    last = "CAST(floor((epoch(a0) + a1) / a2) AS BIGINT) + 1"
+    each = f"list_transform(range({first}, {limited(f'({last} - {first}) * 8', last, 'BIGINT')}), "
+    made = fill(f"{each} lambda _i: make_timestamp(_i * a2 * 1000000))", start, c.cast(1, BIGINT).expression, size)
+    return Value(duckdb_cast(made, kind), kind)
+
+
 _EACH_UNIT: Final = ("microsecond", "millisecond", "minute", "hour", "day", "week", "month", "quarter", "year")
 
 #: Names are those of the reference in lower case; grammars insert them with the prefix `$`.
@@ -435,5 +459,5 @@ CONVERSIONS: Final[Mapping[str, Builder]] = {
     "parse_datetime_or_zero": _parse("zero"), "parse_datetime_in_joda_syntax": _parse("fail", joda=True),
     "parse_datetime_in_joda_syntax_or_null": _parse("null", joda=True),
     "parse_datetime_in_joda_syntax_or_zero": _parse("zero", joda=True),
-    "xor": at_least(_xor, 2),
+    "time_slots": counted(_time_slots, 2, 3), "xor": at_least(_xor, 2),
 }  # fmt: skip

@@ -350,6 +350,7 @@ def _typed(template: str, kind_of: str) -> Builder:
 
 
 _CONTAINED: Final = "len(list_filter(a1, lambda _n: contains(a0, _n))) > 0"
+_MATCHED: Final = "list_transform(a1, lambda _p: regexp_matches(a0, _p, 's'))"
 _PLACES: Final = "list_transform(a1, lambda _n: strpos(a0, _n))"
 
 _EXTRACTING: Final[dict[str, Builder]] = {
@@ -423,9 +424,27 @@ def _hierarchy(start: str, first: str) -> str:
     return f"list_extract(list_transform([{_PATH}], lambda _p: {steps}), 1)"
 
 
+_FROM_URL: Final = (
+    "decode(from_base64(rpad(replace(replace(a0, '-', '+'), '_', '/'), "
+    "CAST(ceil(length(a0) / 4) * 4 AS INTEGER), '=')))"
+)
+
+
+def _subsequence(options: str) -> str:
+    """Whether the letters of the second text are in the first one, in their order."""
+    letters = "array_to_string(list_transform(string_split(a1, ''), lambda _c: regexp_escape(_c)), '.*')"
+    return f"regexp_matches(a0, {letters}, {options})"
+
+
 _OF_TEXTS: Final[dict[str, Builder]] = builders({
     "byte_hamming_distance": _pair("bigint", "hamming(a0, a1)"),
     "edit_distance": _pair("bigint", "levenshtein(a0, a1)"),
+    "damerau_levenshtein_distance": _pair("bigint", "damerau_levenshtein(a0, a1)"),
+    "string_jaccard_index": _pair("double", "jaccard(a0, a1)"),
+    "has_subsequence_case_insensitive": _pair("bool", _subsequence("'is'")),
+    "is_valid_ascii": _of("bool", "regexp_full_match(a0, '[[:ascii:]]*')"),
+    "normalize_utf8_nfc": _of("text", "nfc_normalize(a0)"),
+    "try_base64_url_decode": _of("text", f"coalesce(TRY({_FROM_URL}), '')"),
     "count_matches": _pair("bigint", "len(list_filter(regexp_extract_all(a0, a1, 0, 's'), lambda _m: _m <> ''))"),
     "count_matches_case_insensitive": _pair(
         "bigint", "len(list_filter(regexp_extract_all(a0, a1, 0, 'is'), lambda _m: _m <> ''))"),
@@ -443,8 +462,7 @@ _OF_TEXTS: Final[dict[str, Builder]] = builders({
     "ends_with_case_insensitive": _pair("bool", "ends_with(lower(a0), lower(a1))"),
     "starts_with_case_insensitive": _pair("bool", "starts_with(lower(a0), lower(a1))"),
     "first_line": _of("text", "regexp_extract(a0, '^[^\\r\\n]*')"),
-    "has_subsequence": _pair("bool", "regexp_matches(a0, array_to_string(list_transform(string_split(a1, ''), "
-                             "lambda _c: regexp_escape(_c)), '.*'), 's')"),
+    "has_subsequence": _pair("bool", _subsequence("'s'")),
     "has_token": _pair("bool", f"list_contains(regexp_extract_all(a0, {_TOKENS}), a1)"),
     "has_token_case_insensitive": _pair("bool", f"list_contains(regexp_extract_all(lower(a0), {_TOKENS}), lower(a1))"),
     "is_valid_utf8": _of("bool", "CASE WHEN a0 IS NOT NULL THEN true END"), "to_valid_utf8": _of("text", "a0"),
@@ -464,8 +482,7 @@ _OF_TEXTS: Final[dict[str, Builder]] = builders({
     "url_hierarchy": _of("text[]", _hierarchy(f"{_START} || ", "0")),
     "url_path_hierarchy": _of("text[]", _hierarchy("", "1")),
     "base64_url_encode": _of("text", "rtrim(replace(replace(to_base64(encode(a0)), '+', '-'), '/', '_'), '=')"),
-    "base64_url_decode": _of("text", "decode(from_base64(rpad(replace(replace(a0, '-', '+'), '_', '/'), "
-                             "CAST(ceil(length(a0) / 4) * 4 AS INTEGER), '=')))"),
+    "base64_url_decode": _of("text", _FROM_URL),
 })  # fmt: skip
 
 
@@ -526,8 +543,14 @@ DOCUMENT_FUNCTIONS: Final[Mapping[str, Builder]] = {
     "multi_match_any": counted(_any_pattern, 2), "multi_search_any": _many(_CONTAINED, BOOLEAN),
     "multi_search_any_case_insensitive": _many(_CONTAINED.replace("contains(a0, _n)",
                                                                   "contains(lower(a0), lower(_n))"), BOOLEAN),
-    "multi_search_first_index": _many(f"coalesce(list_position(list_transform({_PLACES}, lambda _p: _p > 0), true), 0)",
-                                      BIGINT),
-    "multi_search_first_position": _many(f"coalesce(list_min(list_filter({_PLACES}, lambda _p: _p > 0)), 0)", BIGINT),
+    **{f"multi_search_{name}{ending}": _many(template.format(places), kind)
+       for ending, places in (("", _PLACES), ("_case_insensitive", _PLACES.replace("(a0, _n", "(lower(a0), lower(_n)")))
+       for name, template, kind in (
+           ("first_index", "coalesce(list_position(list_transform({}, lambda _p: _p > 0), true), 0)", BIGINT),
+           ("first_position", "coalesce(list_min(list_filter({}, lambda _p: _p > 0)), 0)", BIGINT),
+           ("all_positions", "{}", array_of(BIGINT)))},
+    "multi_match_any_index": _many(f"coalesce(list_position({_MATCHED}, true), 0)", BIGINT),
+    "multi_match_all_indices": _many(f"list_filter(range(1, len(a1) + 1), lambda _i: list_extract({_MATCHED}, _i))",
+                                     array_of(BIGINT)),
     "grok": counted(_grok, 2), "extract_key_value_pairs": counted(_pairs, 1, 2, 3, 4),
 }  # fmt: skip

@@ -132,37 +132,150 @@ _FILLING: Final = "Write it in FROM: GAP_FILL(relation, time, INTERVAL '1 minute
 _AGGREGATE: Final = "Write it in Python: CREATE AGGREGATE FUNCTION."
 _OF_VECTORS: Final = "Store vectors as real[]: list_distance, list_cosine_distance and list_inner_product take arrays."
 
-#: Functions of vendors that do not exist here, and the way round.
-_LACKING: Final = {
-    **dict.fromkeys(("l1_distance", "l2_distance", "cosine_distance", "inner_product", "vector_norm", "l2_normalize"),
-                    _OF_VECTORS),
-    **dict.fromkeys(("farm_hash64", "kostik_consistent_hash", "metro_hash64", "weak_hash32"),
-                    "city_hash64(x), xx_hash64(x), sip_hash64(x) and murmur_hash3_64(x) are supported."),
-    "random_in_type": "Its types are those of whole numbers, floats, dates and times, bool, uuid and string.",
-    **dict.fromkeys(("any_heavy", "delta_sum", "sequence_count", "sequence_match", "window_funnel"), _AGGREGATE),
-    **dict.fromkeys(("quantile_bfloat16", "quantile_deterministic"), "quantile(level)(x) is exact."),
-    **dict.fromkeys(("stochastic_linear_regression_state", "stochastic_logistic_regression"),
-                    "Train the model outside, and call it as a function in Python: CREATE FUNCTION."),
-    "columns": "It can only be an item of a select list. Name the columns here.",
-    "distinct": "Write SELECT DISTINCT x, or group_uniq_array(x).",
-    "sleep": "EMIT PERIODIC sets how often a query outputs rows.",
-    "untuple": "It can only be an item of a select list. Write t.1, t.2 … here.",
-    **dict.fromkeys(("has_any_column_privilege", "has_function_privilege", "has_schema_privilege",
-                     "has_table_privilege"), "SHOW GRANTS lists rights; clients of the server may call it."),
-    **dict.fromkeys(("pg_get_functiondef", "pg_get_viewdef", "pg_index_column_has_property", "pg_get_keywords"),
-                    "SHOW CREATE shows definitions; clients of the server may call it."),
-    **dict.fromkeys(("pg_indexes_size", "pg_relation_size", "pg_stat_get_numscans", "pg_table_size"),
-                    "SHOW JOBS and SHOW MEMORY show sizes."),
-    **dict.fromkeys(("pg_is_in_recovery", "rw_cluster_id", "rw_recovery_status"),
-                    "A database is a directory or a URL; SHOW JOBS shows whether its views are running."),
-    **dict.fromkeys(("gap_fill", "interpolate", "keepnull", "locf"), _FILLING),
-    **dict.fromkeys(("currval", "lastval", "nextval", "setval", "pg_get_serial_sequence"),
-                    "Write the number into a column when the row is inserted: a DEFAULT of a table can call nextval."),
-    **dict.fromkeys(("json_exists", "json_query"),
-                    "jsonb_path_exists and jsonb_path_query_first take the path of a jsonb."),
-    "set_config": "Write SET name = value.",
-    "openai_embedding": "Call the service outside of the database, or from CREATE FUNCTION … LANGUAGE python.",
+_HASHES: Final = "city_hash64(x), xx_hash64(x), sip_hash64(x) and murmur_hash3_64(x) are supported."
+_IN_PYTHON: Final = "Write it in Python: CREATE FUNCTION."
+_IN_PLACES: Final = (
+    "Write it in Python, with a library for it: CREATE FUNCTION. point_in_polygon, geohash_encode and geo_distance "
+    "are supported."
+)
+_OF_38_DIGITS: Final = "Numbers have at most 38 digits: to_decimal128(x, scale)."
+_OF_SETS: Final = "Keep an array: group_uniq_array(x), array_union(a, b), array_intersect(a, b), length(a)."
+
+#: The beginnings of names of functions that do not exist here, by the way round.
+_LACKING_FAMILIES: Final = {
+    _IN_PLACES: (
+        "area_ geo_to_ geohashes_ h3_ mgrs_to_ mvt_ perimeter_ polygon_ polygons_ read_wkb read_wkt s2_ string_to_h3 "
+        "svg utm_to_ wkb wkt"
+    ),
+    _OF_SETS: "bitmap_ numeric_indexed_vector_ sub_bitmap",
+    "string_jaccard_index(a, b) and edit_distance(a, b) compare texts; ngrams(text, n) splits one.":
+        "multi_fuzzy_ ngram_ sparse_grams word_shingle_",
+    "Cast the value: x::int; hex(x) shows bytes.": "reinterpret reinterpret_as_",
+    "quantile(level)(x) and quantile_exact(level)(x) are exact.": "median_ quantile_ quantiles_",
+    _AGGREGATE: "group_array_ time_series_",
+    "Call a model from a function in Python: CREATE FUNCTION.": "ai_ naive_bayes_",
+    "It describes a server of the vendor, and has no counterpart.":
+        "address_to_ filesystem_ finalize_aggregation initialize_aggregation low_cardinality_ region_ transaction_",
+    "json_extract_keys_and_values_raw(document) lists the keys and values of a document.":
+        "dynamic_ json_all_ json_dynamic_ json_shared_data_ variant_",
+    "first_significant_subdomain(url) and cut_to_first_significant_subdomain(url) are supported.":
+        "cut_to_first_significant_subdomain_ first_significant_subdomain_",
+    "bit_shift_right(id, 22) is the number of milliseconds.":
+        "datetime64_to_snowflake datetime_to_snowflake snowflake_id_ snowflake_to_",
+    _OF_38_DIGITS: "to_bfloat16_ to_decimal256_ to_int256_ to_uint128_ to_uint256_",
+    "Write it as an operator: x IN (…), x NOT IN (…).":
+        "global_in global_not_in in_ignore_set not_in not_null_in null_in",
+    "has_token(text, word) and multi_search_any(text, words) are supported.":
+        "has_all_token has_any_token has_phrase has_token_",
+    _IN_PYTHON: "color_ get_type_ kql_ parse_query_ structure_to_",
 }  # fmt: skip
+
+#: The names of functions of vendors that do not exist here, by the way round.
+_LACKING_BY_HINT: Final = {
+    _OF_VECTORS: "cosine_distance inner_product l1_distance l2_distance l2_normalize vector_norm",
+    _HASHES: (
+        "farm_fingerprint64 farm_hash64 gcc_murmur_hash iceberg_hash java_hash_utf16_le jump_consistent_hash "
+        "kafka_murmur_hash keccak256 kostik_consistent_hash metro_hash64 ripemd160 sha512_256 sip_hash128_keyed "
+        "sip_hash128_reference sip_hash64_keyed url_hash weak_hash32 wy_hash64 xxh3_128 yandex_consistent_hash"
+    ),
+    "Its types are those of whole numbers, floats, dates and times, bool, uuid and string.": "random_in_type",
+    _AGGREGATE: (
+        "agg_throw analysis_of_variance anova any_heavy arg_and_max arg_and_min categorical_information_value "
+        "contingency corr_matrix covar_pop_matrix covar_samp_matrix cramers_v cramers_v_bias_corrected delta_sum "
+        "distinct_json_paths estimate_compression_ratio exponential_time_decayed_avg exponential_time_decayed_count "
+        "exponential_time_decayed_max exponential_time_decayed_sum flame_graph gini group_array_insert_at "
+        "group_array_intersect group_array_sample group_bitmap_and group_bitmap_or group_bitmap_xor group_format "
+        "hierarchical_k_means interval_length_sum kolmogorov_smirnov_test largest_triangle_three_buckets lttb "
+        "mann_whitney_u_test max_intersections max_intersections_position max_mapped_arrays mean_z_test "
+        "merged_json_patch min_mapped_arrays non_negative_derivative rank_corr sequence_match_events "
+        "sequence_next_node spark_bar sparkbar student_t_test student_t_test_one_sample "
+        "sum_map_filtered sum_map_filtered_with_overflow "
+        "sum_mapped_arrays theils_u top_k_weighted welch_t_test"
+    ),
+    "top_k(x, k) is exact.": "approx_top_count approx_top_k approx_top_sum",
+    "Rows have no blocks: write row_number() or lag(x) OVER (ORDER BY …).": (
+        "block_number block_size is_constant row_number_in_all_blocks row_number_in_block running_accumulate "
+        "running_difference running_difference_starting_with_first_value"
+    ),
+    "rand(), rand_uniform(a, b), rand_normal(a, b) and random_string(n) are supported.": (
+        "array_partial_shuffle array_random_sample array_shuffle fuzz_bits fuzz_query generate_random_structure "
+        "rand_chi_squared rand_constant rand_fisher_f rand_negative_binomial rand_student_t random_string_utf8"
+    ),
+    "The page of metrics and SHOW JOBS describe the process.": (
+        "build_id get_os_kernel_version get_server_port revision running_concurrency server_uuid shard_count shard_num "
+        "tcp_port uptime zookeeper_session_uptime"
+    ),
+    "SHOW QUERIES lists running queries with their ids.":
+        "connection_id current_query_id initial_query_id query_id",
+    "SHOW ALL lists settings.": (
+        "current_profiles default_profiles enabled_profiles get_macro get_server_setting get_setting "
+        "get_setting_or_default global_variable"
+    ),
+    "SHOW GRANTS lists rights.": "current_roles default_roles enabled_roles",
+    "CAST('text' AS int) fails; CHECK of a table refuses rows.": "error_code_to_name throw_if",
+    "SELECT it from information_schema.columns.": "get_size_of_enum_type has_column_in_table",
+    "length(to_string(x)) is the size of its text; SHOW MEMORY shows sizes.":
+        "block_serialized_size byte_size dump_column_structure visible_width",
+    _OF_38_DIGITS: "to_bfloat16 to_decimal256 to_int256 to_uint256",
+    "Times have microseconds: add_microseconds(t, n).":
+        "add_nanoseconds subtract_nanoseconds to_interval_nanosecond to_start_of_nanosecond",
+    "Write make_datetime(year, month, day, hour, minute, second).":
+        "change_day change_hour change_minute change_month change_second change_year",
+    "Write year(d) * 100 + to_week(d).": "to_time_with_fixed_date to_year_week",
+    "Add intervals to a time: t + INTERVAL 1 DAY + INTERVAL 2 HOUR.": (
+        "add_interval add_tuple_of_intervals parse_iso8601_duration parse_time_delta subtract_interval "
+        "subtract_tuple_of_intervals to_interval"
+    ),
+    "parse_datetime(text, format) reads a time by its format.": (
+        "parse_datetime64 parse_datetime64_best_effort_us parse_datetime64_in_joda_syntax parse_datetime64_or_null "
+        "parse_datetime64_or_zero parse_datetime_best_effort_us"
+    ),
+    "Cast the result of a / b or a * b: ::decimal(38, 10).": "divide_decimal multiply_decimal",
+    _IN_PYTHON: (
+        "aes_decrypt_mysql aes_encrypt_mysql array_auc array_aucpr array_autocorrelation array_bottom_k "
+        "array_enumerate_dense_ranked array_enumerate_uniq_ranked array_levenshtein_distance array_normalized_gini "
+        "array_reduce_in_ranges array_rocauc array_similarity array_top_k array_transpose array_zip_unaligned "
+        "base32_decode base32_encode basename bit_rotate_left bit_rotate_right bit_slice byte_swap case_fold_utf8 "
+        "compare_substrings conv convert_charset crc32_ieee crc64 cut_ipv6 date_time_to_snowflake_id demangle digits "
+        "edit_distance_utf8 eval_ml_method extract_key_value_pairs_with_escaping extract_text_from_html "
+        "financial_internal_rate_of_return financial_internal_rate_of_return_extended financial_net_present_value "
+        "financial_net_present_value_extended first_non_default flatten_tuple format_query format_row "
+        "generate_snowflake_id generate_uuidv7 hilbert_decode hilbert_encode is_decimal_overflow is_nullable is_prime "
+        "is_probable_prime l1_normalize levenshtein_distance_utf8 linf_normalize log_trace lp_normalize "
+        "mac_string_to_oui map_partial_reverse_sort map_populate_series midpoint morton_decode morton_encode "
+        "natural_sort_key normalize_query normalize_utf8_nfd normalize_utf8_nfkc normalize_utf8_nfkc_casefold "
+        "normalize_utf8_nfkd normalized_query_hash obfuscate_query overlay_utf8 pretty_print_json regexp_position "
+        "remove_diacritics_utf8 reverse_by_separator series_decompose_stl series_outliers_detect_tukey "
+        "series_period_detect_fft soundex sqid_decode sqid_encode string_bytes_entropy string_bytes_uniq "
+        "string_jaccard_index_utf8 translate_utf8 try_base32_decode try_base58_decode try_decrypt "
+        "tuple_int_div_or_zero tuple_int_div_or_zero_by_number tuple_positive_modulo_by_number "
+        "tuple_to_name_value_pairs"
+    ),
+    "Join the stream, or call dict_get.": "join_get join_get_or_null",
+    "Train the model outside, and call it as a function in Python: CREATE FUNCTION.":
+        "stochastic_linear_regression_state stochastic_logistic_regression",
+    "It can only be an item of a select list. Name the columns here.": "columns",
+    "Write SELECT DISTINCT x, or group_uniq_array(x).": "distinct",
+    "EMIT PERIODIC sets how often a query outputs rows.": "sleep",
+    "It can only be an item of a select list. Write t.1, t.2 … here.": "untuple",
+    "SHOW GRANTS lists rights; clients of the server may call it.":
+        "has_any_column_privilege has_function_privilege has_schema_privilege has_table_privilege",
+    "SHOW CREATE shows definitions; clients of the server may call it.":
+        "pg_get_functiondef pg_get_keywords pg_get_viewdef pg_index_column_has_property",
+    "SHOW JOBS and SHOW MEMORY show sizes.":
+        "pg_indexes_size pg_relation_size pg_stat_get_numscans pg_table_size",
+    "A database is a directory or a URL; SHOW JOBS shows whether its views are running.":
+        "pg_is_in_recovery rw_cluster_id rw_recovery_status",
+    _FILLING: "gap_fill interpolate keepnull locf",
+    "Write the number into a column when the row is inserted: a DEFAULT of a table can call nextval.":
+        "currval lastval nextval pg_get_serial_sequence setval",
+    "jsonb_path_exists and jsonb_path_query_first take the path of a jsonb.": "json_exists json_query",
+    "Write SET name = value.": "set_config",
+    "Call the service outside of the database, or from CREATE FUNCTION … LANGUAGE python.": "openai_embedding",
+}  # fmt: skip
+
+_LACKING: Final = {name: hint for hint, names in _LACKING_BY_HINT.items() for name in names.split()}
+_LACKING_STARTS: Final = {start: hint for hint, starts in _LACKING_FAMILIES.items() for start in starts.split()}
 
 #: The aggregate functions that have another name in DuckDB, and those for which DuckDB need not be asked.
 _AGGREGATES: Final = frozenset({
@@ -185,8 +298,8 @@ def function(c: FunctionCall) -> Value:
         c = c.over([blank_padded(a) for a in c.arguments])
     if name in _SPECIAL:
         return _SPECIAL[name](c)
-    if name in _LACKING:
-        raise c.not_supported(f"the function {name}", hint=_LACKING[name])
+    if (hint := _way_round(name, c.ctx)) is not None:
+        raise c.not_supported(f"the function {name}", hint=hint)
     check_duckdb(name, c.arguments, c.ctx, c.node)
     return by_duckdb(c.over(_resized(c.arguments)) if name in ("array_resize", "list_resize") else c)
 
@@ -198,6 +311,15 @@ _WITH_BLANKS: Final = frozenset({
 })  # fmt: skip
 
 
+def _way_round(name: str, ctx: Context) -> str | None:
+    """The hint for a function of vendors that does not exist here; None for other names."""
+    if name in _LACKING:
+        return _LACKING[name]
+    if name in ctx.oracle.functions():
+        return None
+    return next((hint for start, hint in _LACKING_STARTS.items() if name.startswith(start)), None)
+
+
 def is_function(name: str, ctx: Context) -> bool:
     """True for the name of a scalar function that can be called."""
     if name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES) or name in _INSERTED:
@@ -207,9 +329,9 @@ def is_function(name: str, ctx: Context) -> bool:
 
 def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
     """Raises UNDEFINED_FUNCTION unless a scalar function has that name; the arguments may be unknown."""
-    if name not in {*_LACKING, *_SPECIAL} and (name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES)):
+    if name not in _LACKING and name not in _SPECIAL and (name in _FORBIDDEN or name.startswith(_FORBIDDEN_PREFIXES)):
         raise _undefined(name, node, ctx)
-    if is_set_function(name) or name in _INSERTED or name in _SPECIAL or name in _LACKING:
+    if is_set_function(name) or name in _INSERTED or name in _SPECIAL or _way_round(name, ctx) is not None:
         return
     if ctx.oracle.functions().get(name, ("", ""))[0] not in ("scalar", "macro"):
         raise _undefined(name, node, ctx)

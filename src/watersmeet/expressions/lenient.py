@@ -27,7 +27,7 @@ from watersmeet.expressions.calls import (
 from watersmeet.expressions.casts import cast, text_of, unify
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, string, wrap
 from watersmeet.expressions.jsonfunctions import json_element
-from watersmeet.expressions.nestedfunctions import MAP_FUNCTIONS, RANKING_FUNCTIONS
+from watersmeet.expressions.nestedfunctions import EVENT_FUNCTIONS, MAP_FUNCTIONS, RANKING_FUNCTIONS
 from watersmeet.values.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, JSONB, TIMESTAMP, VARCHAR, SqlType
 
 _PARTS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
@@ -219,11 +219,40 @@ _VECTOR: Final = array_of(DOUBLE)
 
 _UUID_OR_ZERO: Final = "coalesce(TRY_CAST(a0 AS UUID), CAST('00000000-0000-0000-0000-000000000000' AS UUID))"
 
+#: The places of the bits of a number that are 1, from the lowest.
+_BITS: Final = "list_filter(range(0, 63), lambda _i: a0 // CAST(pow(2, _i) AS BIGINT) % 2 = 1)"
+
+_DURATIONS: Final = (
+    (1, 0), (10, 1), (30, 10), (60, 30), (120, 60), (180, 120), (240, 180), (300, 240), (600, 300), (1200, 600),
+    (1800, 1200), (3600, 1800), (7200, 3600), (18000, 7200), (36000, 18000),
+)  # fmt: skip
+
+
+def _steps(*steps: tuple[int, int], last: int) -> str:
+    """A number rounded down to a step. steps: a bound, which is excluded, and the result below it."""
+    cases = " ".join(f"WHEN a0 < {bound} THEN {found}" for bound, found in steps)
+    return f"CASE {cases} WHEN a0 IS NOT NULL THEN {last} END"
+
+
 _OF_NUMBERS: Final[dict[str, Builder]] = builders({
     "bit_hamming_distance": [signature("bigint bigint", "int", "bit_count(xor(a0, a1))")],
     "int_exp2": [signature("int", "uint64", "CAST(pow(2, a0) AS DECIMAL(20, 0))")],
     "int_exp10": [signature("int", "uint64", "CAST(pow(10, a0) AS DECIMAL(20, 0))")],
     "log1p": [signature("double", "double", "ln(1 + a0)")],
+    **{f"{name}2": [signature("bigint bigint", "bigint", template), signature("double double", "double", template)]
+       for name, template in (("max", "greatest(a0, a1)"), ("min", "least(a0, a1)"))},
+    "avg2": [signature("double double", "double", "(a0 + a1) / 2")],
+    "int_div_or_null": [signature("bigint bigint", "bigint", "a0 // nullif(a1, 0)")],
+    "modulo_or_null": [signature("bigint bigint", "bigint", "a0 % nullif(a1, 0)"),
+                       signature("double double", "double", "a0 % nullif(a1, 0)")],
+    "positive_modulo_or_null": [signature("bigint bigint", "bigint", "(a0 % nullif(a1, 0) + abs(a1)) % abs(a1)")],
+    "count_digits": [signature("bigint", "int", "length(CAST(abs(CAST(a0 AS HUGEINT)) AS VARCHAR))")],
+    "round_age": [
+        signature("double", "int", _steps((1, 0), (18, 17), (25, 18), (35, 25), (45, 35), (55, 45), last=55))],
+    "round_duration": [signature("double", "int", _steps(*_DURATIONS, last=36000))],
+    "bitmask_to_list": [signature("bigint", "text", f"array_to_string(list_transform({_BITS}, lambda _b: "
+                                  "CAST(CAST(pow(2, _b) AS HUGEINT) AS VARCHAR)), ',')")],
+    "to_decimal_string": [signature("double int", "text", "printf('%.' || CAST(a1 AS VARCHAR) || 'f', a0)")],
     "sigmoid": [signature("double", "double", "1 / (1 + exp(-a0))")],
     "round_to_exp2": [
         signature("bigint", "bigint", "CASE WHEN a0 < 1 THEN 0 ELSE CAST(pow(2, floor(log2(a0))) AS BIGINT) END")],
@@ -303,6 +332,51 @@ _OF_VECTORS: Final[dict[str, Builder]] = {
 }  # fmt: skip
 
 
+def _of_power(template: str, count: int) -> Builder:
+    """A number from vectors and an exponent, which is the last argument."""
+
+    def build(c: FunctionCall) -> Value:
+        vectors = [_vector(a, c) for a in c.arguments[:-1]]
+        return Value(duckdb_cast(fill(template, *vectors, c.cast(count, DOUBLE).expression), DOUBLE), DOUBLE)
+
+    return counted(build, count + 1)
+
+
+_OF_POWERS: Final[dict[str, Builder]] = {
+    "lp_norm": _of_power("pow(list_sum(list_transform(a0, lambda _e: pow(abs(_e), a1))), 1 / a1)", 1),
+    "lp_distance": _of_power(f"pow(list_sum(list_transform({_APART}, lambda _e: pow(_e, a2))), 1 / a2)", 2),
+}
+
+
+def _tested(*, whole: bool) -> Builder:
+    """Whether all, or some, of the bits of a number at places are 1."""
+
+    def build(c: FunctionCall) -> Value:
+        number, *places = (c.cast(i, BIGINT).expression for i in range(len(c.arguments)))
+        bits = [fill("a0 // CAST(pow(2, a1) AS BIGINT) % 2 = 1", number, place) for place in places]
+        return Value(fill((" AND " if whole else " OR ").join(f"a{i}" for i in range(len(bits))), *bits), BOOLEAN)
+
+    return at_least(build, 2)
+
+
+def _places(template: str) -> Builder:
+    """An array of numbers from the places of bits."""
+    kind = array_of(BIGINT)
+    return counted(lambda c: Value(duckdb_cast(fill(template, c.cast(0, BIGINT).expression), kind), kind), 1)
+
+
+def _in_ellipses(c: FunctionCall) -> Value:
+    """Whether a point is in one of some ellipses, each of which is a center and two half axes."""
+    if len(c.arguments) % 4 != 2:
+        raise c.mismatch("It takes x, y, and x, y, a, b for each ellipse.")
+    x, y, *rest = (c.cast(i, DOUBLE).expression for i in range(len(c.arguments)))
+    parts = [
+        fill("pow((a0 - a2) / a4, 2) + pow((a1 - a3) / a5, 2) <= 1", x, y, *rest[i : i + 4])
+        for i in range(0, len(rest), 4)
+    ]
+    return Value(fill(" OR ".join(f"a{i}" for i in range(len(parts))), *parts), BOOLEAN)
+
+
 def _tuple_pairs(operator: str) -> Builder:
     """An operator over the elements of two tuples, or of a tuple and a number."""
 
@@ -334,6 +408,29 @@ def tuple_of(parts: list[Value]) -> Value:
     pairs = [exp.PropertyEQ(this=exp.to_identifier(str(i + 1), quoted=True), expression=p.finish().expression)
              for i, p in enumerate(parts)]  # fmt: skip
     return Value(exp.Struct(expressions=pairs), kind, nullable=False, parts=tuple(parts))
+
+
+def _negated(c: FunctionCall) -> Value:
+    """The tuple of the elements with the other sign."""
+    if c.arguments[0].type.name != "struct":
+        raise c.mismatch("It takes a tuple.")
+    whole = c.arguments[0].finish().expression
+    return tuple_of([
+        Value(fill("-struct_extract(a0, a1)", whole, string(name)), kind) for name, kind in c.arguments[0].type.fields
+    ])  # fmt: skip
+
+
+def _different(c: FunctionCall) -> Value:
+    """The number of elements in which two tuples differ."""
+    left, right = c.arguments
+    if left.type.name != "struct" or len(left.type.fields) != len(right.type.fields):
+        raise c.mismatch("It takes tuples of equal length.")
+    parts = [
+        fill("CASE WHEN struct_extract(a0, a2) = struct_extract(a1, a3) THEN 0 ELSE 1 END",
+             left.finish().expression, right.finish().expression, string(one), string(other))
+        for (one, _), (other, _) in zip(left.type.fields, right.type.fields, strict=True)
+    ]  # fmt: skip
+    return Value(fill(" + ".join(f"a{i}" for i in range(len(parts))), *parts), INTEGER)
 
 
 def _tuple_concat(c: FunctionCall) -> Value:
@@ -436,6 +533,10 @@ _RATE: Final = (
     f"nullif({_CHANGE}, 0), a1)"
 )
 
+_BY_X: Final = "list_sort(list_transform(list_zip(_m.x, _m.y), lambda _e: [_e[1], _e[2]]))"
+
+_IN_ORDER: Final = "list_sort(list_transform(list_zip(_m.y, _m.x), lambda _e: [_e[1], _e[2]]))"
+
 #: Functions of all values of a group, which grammars substitute for aggregate functions.
 _OF_GROUPS: Final[dict[str, Builder]] = {
     "corr": _of_pairs(f"{_SXY} / sqrt(({_SXX}) * ({_SYY}))"),
@@ -444,6 +545,10 @@ _OF_GROUPS: Final[dict[str, Builder]] = {
     "exponential_moving_average": _of_pairs(
         "(1 - pow(2, -1 / a1)) * list_sum(list_transform(list_zip(_m.x, _m.y), "
         "lambda _e: _e[1] * pow(2, (_e[2] - list_max(_m.y)) / a1)))", 2),
+    "delta_sum_timestamp": _of_pairs(
+        f"list_sum(list_transform(range(2, {_COUNT} + 1), lambda _i: greatest({_IN_ORDER}[_i][2] - "
+        f"{_IN_ORDER}[_i - 1][2], 0)))"),
+    "bounding_ratio": _of_pairs(f"({_BY_X}[-1][2] - {_BY_X}[1][2]) / ({_BY_X}[-1][1] - {_BY_X}[1][1])"),
     "skew_pop": _of_values(f"{_moment(3)} / pow({_moment(2)}, 1.5)"),
     "skew_samp": _of_values(f"{_moment(3)} / pow({_SAMPLE}, 1.5)"),
     "kurt_pop": _of_values(f"{_moment(4)} / pow({_moment(2)}, 2)"),
@@ -512,7 +617,13 @@ def _to_type_name(c: FunctionCall) -> Value:
 
 #: Names are those of the reference in lower case; grammars insert them with the prefix `$`.
 _OF_ANY: Final[dict[str, Builder]] = {
-    **_OF_NUMBERS, **_OF_PLACES, **_OF_VECTORS, **_OF_GROUPS,
+    **_OF_NUMBERS, **_OF_PLACES, **_OF_VECTORS, **_OF_POWERS, **_OF_GROUPS, **EVENT_FUNCTIONS,
+    "bit_test_all": _tested(whole=True), "bit_test_any": _tested(whole=False),
+    "bitmask_to_array": _places(f"list_transform({_BITS}, lambda _b: CAST(pow(2, _b) AS BIGINT))"),
+    "bit_positions_to_array": _places(_BITS), "point_in_ellipses": at_least(_in_ellipses, 6),
+    "tuple_negate": counted(_negated, 1), "tuple_hamming_distance": counted(_different, 2),
+    **dict.fromkeys(("tuple_modulo", "tuple_modulo_by_number"), _tuple_pairs("%")),
+    **dict.fromkeys(("tuple_int_div", "tuple_int_div_by_number"), _tuple_pairs("//")),
     "entropy": counted(_entropy, 1), "sum_map": _by_key("list_sum"), "min_map": _by_key("list_min"),
     "max_map": _by_key("list_max"),
     "erf": in_python("import math\ndef f(x):\n    return math.erf(x)\n", "double", "double"),

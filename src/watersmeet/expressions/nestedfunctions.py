@@ -5,6 +5,7 @@ A map is an array of its entries, in the order in which they were written (Risin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.calls import (
     Builder,
     FunctionCall,
+    at_least,
     check_count,
     constant_of,
     counted,
@@ -31,8 +33,22 @@ from watersmeet.expressions.context import (
     failing,
     fill,
     number,
+    string,
 )
-from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, INTERVAL, MAP_KEYS, NUMERIC, VARCHAR, SqlType, map_of
+from watersmeet.values.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    INTERVAL,
+    MAP_KEYS,
+    NUMERIC,
+    TIMESTAMP,
+    VARCHAR,
+    SqlType,
+    map_of,
+)
 
 Bind = Callable[[exp.Expression, Context], Value]
 Reader = Callable[[Any, Context, Bind], Value]
@@ -238,8 +254,8 @@ def _mapping(template: str, result: Callable[[SqlType], SqlType], shape: str = "
         kind = common_type([a.type for a in maps]) if maps else None
         if kind is None or kind.name != "map":
             raise c.mismatch("It takes maps with keys and values of one type." if "m" in shape else "It takes a map.")
-        if "v" in shape and (wider := common_type([kind.entry[1], c.arguments[2].type])) is not None:
-            kind = kind if c.arguments[2].unknown else map_of(kind.entry[0], wider)
+        if "v" in shape and (wider := common_type([kind.entry[1], (value := c.arguments[1 + shape.index("v")]).type])):
+            kind = kind if value.unknown else map_of(kind.entry[0], wider)
         wanted = {"m": kind, "k": kind.entry[0], "v": kind.entry[1]}
         values = [
             coerce(a, wanted[s], c.ctx, n).finish() for a, s, n in zip(c.arguments, "m" + shape, c.nodes, strict=True)
@@ -338,6 +354,9 @@ ENTRY_FUNCTIONS: Final[dict[str, Builder]] = {
     **{name: _mapping(_added(sign), _element, "m") for name, sign in (("map_add", "+"), ("map_subtract", "-"))},
     "map_contains_key_like": _mapping("len(list_filter(a0, lambda _p: _p.key LIKE a1)) > 0", lambda _: BOOLEAN, "k"),
     "map_extract_key_like": _mapping("list_filter(a0, lambda _p: _p.key LIKE a1)", _element, "k"),
+    "map_contains_value_like": _mapping(
+        "len(list_filter(a0, lambda _p: _p.value LIKE a1)) > 0", lambda _: BOOLEAN, "v"),
+    "map_extract_value_like": _mapping("list_filter(a0, lambda _p: _p.value LIKE a1)", _element, "v"),
     "map_sort": _mapping("list_sort(a0)", _element), "map_reverse_sort": _mapping("list_sort(a0, 'DESC')", _element),
 }  # fmt: skip
 
@@ -365,6 +384,87 @@ RANKING_FUNCTIONS: Final[dict[str, Builder]] = {
     "$least_once": _shaped("ai", f"list_slice(list_sort({_ONCE}), 1, a1)", _array_of),
     "$most_frequent": _shaped("ai", _BY_FREQUENCY.format(sign="-"), _array_of),
 }  # fmt: skip
+
+
+def _events(c: FunctionCall) -> tuple[int, str]:
+    """The number of conditions of rows `(time, condition, …)`, and a template of the seconds, or the number, of a row's
+    time.
+    """
+    rows = c.arguments[0].type.element
+    fields = rows.fields if rows is not None else ()
+    if len(fields) < 2 or any(kind != BOOLEAN for _, kind in fields[1:]):
+        raise c.mismatch("It takes a time and conditions.")
+    time = "struct_extract(_r, '1')"
+    moment = f"epoch({time})" if fields[0][1] in (TIMESTAMP, DATE) else time
+    return len(fields) - 1, f"CAST({moment} AS DOUBLE)" + (" / 86400" if fields[0][1] == DATE else "")
+
+
+def _funnel(c: FunctionCall) -> Value:
+    """How many conditions rows met in their order, within a window after the row that met the first one.
+
+    The list that is reduced has, for each condition, the time of the first row of the newest chain that reached it.
+    """
+    count, time = _events(c)
+    if len(c.arguments) > 2:
+        raise c.not_supported(f"a mode of {c.name}", hint="Only the default mode is supported: omit it.")
+    met = ", ".join(f"CASE WHEN struct_extract(_r, '{i + 1}') THEN [{time}, {i}] END" for i in range(1, count + 1))
+    each = f"list_filter([{met}], lambda _e: _e IS NOT NULL)"
+    events = f"list_sort(flatten(list_transform(a0, lambda _r: {each})))"
+    empty = ", ".join(["CAST(NULL AS DOUBLE)"] * count)
+    before = "list_extract(_c, greatest(_k - 1, 1))"
+    step = (
+        f"CASE WHEN _k = _e[2] AND _k = 1 THEN _e[1] WHEN _k = _e[2] AND _e[1] <= {before} + a1 THEN {before} "
+        "ELSE list_extract(_c, _k) END"
+    )
+    chains = (
+        f"list_reduce({events}, lambda _c, _e: list_transform(range(1, {count + 1}), lambda _k: {step}), [{empty}])"
+    )
+    reached = f"list_max(list_transform({chains}, lambda _v, _k: CASE WHEN _v IS NULL THEN 0 ELSE _k END))"
+    rows = c.arguments[0].finish().expression
+    found = fill(f"CASE WHEN len(a0) > 0 THEN {reached} ELSE 0 END", rows, c.cast(1, DOUBLE).expression)
+    return Value(duckdb_cast(fill("coalesce(a0, 0)", found), INTEGER), INTEGER, nullable=False)
+
+
+#: Rows are letters from this code point on: one for each set of conditions that they meet.
+_FIRST_LETTER: Final = 0x4E00
+
+_STEPS: Final = re.compile(r"\(\?([0-9]+)\)|(\.\*)|(\.)|(\(\?t[^)]*\))|(\s+)")
+
+
+def _sequence(c: FunctionCall) -> Value:
+    """Whether rows, or how often they, meet conditions in the order of a pattern such as `(?1).*(?2)`.
+
+    Rows that meet no condition are left out. Rows are letters of a text, on which the pattern is a regular expression.
+    """
+    count, time = _events(c)
+    if count > 8:
+        raise c.not_supported(f"{c.name} of more than 8 conditions")
+    pattern, made, position = c.text(1, example="(?1)", what="a pattern"), "", 0
+    while position < len(pattern):
+        step = _STEPS.match(pattern, position)
+        if step is None or (step[1] and not 1 <= int(step[1]) <= count):
+            raise c.error("INVALID_VALUE", f'"{pattern[position:]}" is not part of a pattern of {c.name}')
+        if step[4]:
+            hint = "Write window_funnel(window)(time, condition, …), or compare the times of lag()."
+            raise c.not_supported(f"a condition of time in a pattern of {c.name}", hint=hint)
+        position = step.end()
+        letters = [chr(_FIRST_LETTER + m) for m in range(1 << count) if step[1] and m >> (int(step[1]) - 1) & 1]
+        made += f"[{''.join(letters)}]" if letters else ".*?" if step[2] else "." if step[3] else ""
+    bits = " + ".join(f"CASE WHEN struct_extract(_r, '{i + 2}') THEN {1 << i} ELSE 0 END" for i in range(count))
+    marked = f"list_sort(list_transform(a0, lambda _r: [{time}, CAST({bits} AS DOUBLE)]))"
+    letters_of = f"lambda _e: chr(CAST(_e[2] AS INTEGER) + {_FIRST_LETTER})"
+    text = f"array_to_string(list_transform(list_filter({marked}, lambda _e: _e[2] > 0), {letters_of}), '')"
+    rows, regex = c.arguments[0].finish().expression, string(made)
+    if c.name == "sequence_match":
+        return Value(fill(f"coalesce(regexp_matches({text}, a1), false)", rows, regex), BOOLEAN, nullable=False)
+    return Value(fill(f"coalesce(len(regexp_extract_all({text}, a1)), 0)", rows, regex), BIGINT, nullable=False)
+
+
+#: Functions of the rows `(time, condition, …)` of a group, for grammars.
+EVENT_FUNCTIONS: Final[dict[str, Builder]] = {
+    **dict.fromkeys(("sequence_count", "sequence_match"), at_least(_sequence, 2)),
+    "window_funnel": at_least(_funnel, 2),
+}
 
 
 def _array_literal(node: Any, ctx: Context, bind: Bind) -> Value:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from sqlglot import exp
+
 from watersmeet.expressions.calls import Builder, FunctionCall, Signature, at_least, builders, counted, signature
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, native, string
@@ -133,6 +135,7 @@ _BYTES: Final = _six("CASE WHEN _d IS NULL AND a0 IS NOT NULL THEN encode(CAST(C
                             "ELSE from_hex(_d) END")  # fmt: skip
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
+_DECIMAL_SIZES: Final = ("B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 _QUANTITIES: Final = ("", " thousand", " million", " billion", " trillion", " quadrillion", " quintillion")
 
 
@@ -143,6 +146,90 @@ def _readable(words: tuple[str, ...], base: int, space: str) -> str:
         for i, word in reversed([*enumerate(words)][1:])
     )
     return f"CASE {cases} ELSE printf('%.2f{space}{words[0]}', a0) END"
+
+
+#: Units of sizes in bytes.
+_UNITS: Final = {
+    "b": 1, **{f"{sign}b": 1000 ** (i + 1) for i, sign in enumerate("kmgtpe")},
+    **{f"{sign}ib": 1024 ** (i + 1) for i, sign in enumerate("kmgtpe")},
+}  # fmt: skip
+
+
+def _sized(otherwise: str) -> str:
+    """A number of bytes from a text such as `1.5 KiB`. otherwise: the template for other texts."""
+    cases = " ".join(f"WHEN '{unit}' THEN {size}" for unit, size in _UNITS.items())
+    form = "'^([0-9]+(?:[.][0-9]+)?) *([A-Za-z]+)$'"
+    factor = f"CASE lower(regexp_extract(a0, {form}, 2)) {cases} END"
+    found = f"CAST(ceil(CAST(nullif(regexp_extract(a0, {form}, 1), '') AS DOUBLE) * {factor}) AS BIGINT)"
+    return f"CASE WHEN {found} IS NOT NULL THEN {found} WHEN a0 IS NOT NULL THEN {otherwise} END"
+
+
+_LETTERS: Final = "0123456789bcdefghjkmnpqrstuvwxyz"
+
+#: A bit of a place: bits of longitude and latitude alternate. _g: both as numbers of 30 bits.
+_PLACE_BIT: Final = (
+    "CASE WHEN (5 * _i + _b) % 2 = 0 THEN _g.x ELSE _g.y END // CAST(pow(2, 29 - (5 * _i + _b) // 2) AS BIGINT) % 2"
+)
+
+
+def _geohash(letters: str) -> str:
+    """The geohash of a longitude and a latitude. letters: a template of its length."""
+    parts = [
+        f"least(greatest(CAST(floor((a{i} + {whole // 2}) / {whole} * 1073741824) AS BIGINT), 0), 1073741823)"
+        for i, whole in enumerate((360, 180))
+    ]
+    five = f"list_sum(list_transform(range(0, 5), lambda _b: ({_PLACE_BIT}) * CAST(pow(2, 4 - _b) AS BIGINT)))"
+    letter = f"substring('{_LETTERS}', CAST({five} AS INTEGER) + 1, 1)"
+    text = f"array_to_string(list_transform(range(0, {letters}), lambda _i: {letter}), '')"
+    both = f"struct_pack(x := {parts[0]}, y := {parts[1]})"
+    return f"CASE WHEN a0 IS NOT NULL AND a1 IS NOT NULL THEN list_transform([{both}], lambda _g: {text})[1] END"
+
+
+def _geohash_decode(c: FunctionCall) -> Value:
+    """The middle of the cell of a geohash: its longitude and latitude."""
+    text = fill("left(a0, 12)", c.cast(0, VARCHAR).expression)
+    number = f"coalesce(nullif(strpos('{_LETTERS}', substring(a0, _i // 5 + 1, 1)), 0), 32) - 1"
+    parts = []
+    for first, whole in ((0, 360), (1, 180)):
+        count = f"((5 * length(a0) + {1 - first}) // 2)"
+        bit = f"(({number}) // CAST(pow(2, 4 - _i % 5) AS BIGINT) % 2)"
+        value = f"{bit} * CAST(pow(2, {count} - 1 - _i // 2) AS BIGINT)"
+        total = f"coalesce(list_sum(list_transform(range({first}, 5 * length(a0), 2), lambda _i: {value})), 0)"
+        side = fill(f"{whole} * ({total} + 0.5) / pow(2, {count}) - {whole // 2}", text)
+        parts.append(Value(duckdb_cast(side, DOUBLE), DOUBLE))
+    pairs = [exp.PropertyEQ(this=exp.to_identifier(str(i + 1), quoted=True), expression=p.expression)
+             for i, p in enumerate(parts)]  # fmt: skip
+    kind = SqlType("struct", fields=(("1", DOUBLE), ("2", DOUBLE)))
+    return Value(exp.Struct(expressions=pairs), kind, parts=tuple(parts))
+
+
+#: Units of durations with their seconds: a year has 365 days, a month 30.5.
+_LENGTHS: Final = {
+    "years": 31_536_000, "months": 2_635_200, "days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1,
+}  # fmt: skip
+
+
+def _readable_time(c: FunctionCall) -> Value:
+    """A number of seconds as a text such as `1 hour and 2 minutes`, whose greatest unit is the second argument."""
+    most = "years" if len(c.arguments) < 2 else c.text(1, example="years", what="a unit").lower()
+    if most not in _LENGTHS:
+        raise c.error("INVALID_VALUE", f'unit "{most}" not recognized', hint=f"Units: {', '.join(_LENGTHS)}.")
+    parts, rest = [], "_n"
+    for unit in [*_LENGTHS][[*_LENGTHS].index(most) :]:
+        size = _LENGTHS[unit]
+        count = f"({rest} // {size})"
+        word = f"' {unit[:-1]}' || CASE WHEN {count} = 1 THEN '' ELSE 's' END"
+        parts.append(f"CASE WHEN {count} > 0 THEN CAST({count} AS VARCHAR) || {word} END")
+        rest = f"({rest} % {size})"
+    written = f"list_transform([CAST(trunc(abs(a0)) AS BIGINT)], lambda _n: [{', '.join(parts)}])[1]"
+    listed = f"list_filter({written}, lambda _e: _e IS NOT NULL)"
+    joined = (
+        "CASE WHEN len(_l) = 0 THEN '0 seconds' WHEN len(_l) = 1 THEN _l[1] "
+        "ELSE array_to_string(list_slice(_l, 1, len(_l) - 1), ', ') || ' and ' || _l[len(_l)] END"
+    )
+    text = f"list_transform([{listed}], lambda _l: {joined})[1]"
+    whole = f"CASE WHEN a0 IS NOT NULL THEN CASE WHEN a0 < 0 THEN '-' ELSE '' END || {text} END"
+    return Value(fill(whole, c.cast(0, DOUBLE).expression), VARCHAR)
 
 
 _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
@@ -201,6 +288,28 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
        for name in ("md5", "sha1", "sha256")},
     "format_readable_size": [signature("double", "text", _readable(_SIZES, 1024, " "))],
     "format_readable_quantity": [signature("double", "text", _readable(_QUANTITIES, 1000, ""))],
+    "format_readable_decimal_size": [signature("double", "text", _readable(_DECIMAL_SIZES, 1000, " "))],
+    "parse_readable_size": [signature("text", "bigint", _sized(_FAILS))],
+    "parse_readable_size_or_null": [signature("text", "bigint", _sized("NULL"))],
+    "parse_readable_size_or_zero": [signature("text", "bigint", _sized("0"))],
+    "geohash_encode": [signature("double double", "text", _geohash("12")),
+                       signature("double double int", "text",
+                                 _geohash("CASE WHEN a2 BETWEEN 1 AND 12 THEN a2 ELSE 12 END"))],
+    "mac_num_to_string": [signature("bigint", "text", "regexp_replace(lpad(hex(a0), 12, '0'), "
+                                    "'(..)(..)(..)(..)(..)(..)', '\\1:\\2:\\3:\\4:\\5:\\6')")],
+    "mac_string_to_num": [signature(
+        "text", "bigint", "coalesce(CASE WHEN regexp_full_match(a0, '[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}') "
+        "THEN CAST('0x' || replace(a0, ':', '') AS BIGINT) END, 0)")],
+    "uuid_string_to_num": [
+        signature("text", "bytea", "from_hex(replace(CAST(CAST(a0 AS UUID) AS VARCHAR), '-', ''))")],
+    "uuid_num_to_string": [signature("bytea", "text", "CAST(CAST(lower(hex(a0)) AS UUID) AS VARCHAR)")],
+    "ipv6_string_to_num_or_null": [signature("text", "bytea", _six("CASE WHEN _d IS NOT NULL THEN from_hex(_d) END"))],
+    "ipv6_string_to_num_or_default": [
+        signature("text", "bytea", _six(f"from_hex(CASE WHEN _d IS NULL THEN '{'0' * 32}' ELSE _d END)"))],
+    "to_string_cut_to_zero": [signature("bytea", "text", "decode(from_hex(regexp_replace(hex(a0), "
+                                        "'^((?:..)*?)00.*$', '\\1')))"), signature("text", "text", "a0")],
+    "append_trailing_char_if_absent": [signature(
+        "text text", "text", "CASE WHEN a0 = '' OR ends_with(a0, a1) THEN a0 ELSE a0 || a1 END")],
 })  # fmt: skip
 
 _PAIR: Final = SqlType("struct", fields=(("1", VARCHAR), ("2", VARCHAR)))
@@ -375,5 +484,6 @@ WEB_FUNCTIONS: Final[Mapping[str, Builder]] = {
     "address_network": _of_address(network_sql("_d")), "address_rest": _of_address(rest_sql("_d")),
     "format": at_least(_format, 1), "ipv4_cidr_to_range": _range_of(_RANGE_4),
     "ipv6_cidr_to_range": _range_of(_RANGE_6), "is_ip_address_in_range": counted(_in_range, 2),
+    "format_readable_time_delta": counted(_readable_time, 1, 2), "geohash_decode": counted(_geohash_decode, 1),
     "point_in_polygon": counted(_in_polygon, 2), "to_fixed_string": counted(_fixed, 2),
 }  # fmt: skip

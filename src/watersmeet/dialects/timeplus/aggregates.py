@@ -258,6 +258,39 @@ def _retention(
     return exp.Array(expressions=[first, *(exp.Mul(this=first.copy(), expression=met(n)) for n in a[1:])])
 
 
+def _chained(name: str) -> _Build:
+    """A function of times and conditions: `window_funnel(60)(time, c1, c2 …)`, `sequence_match('(?1)(?2)')(…)`."""
+
+    def build(
+        a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+    ) -> exp.Expression | None:
+        if len(a) < 2 or not p:
+            return None
+        row = call("$tuple_cast", a[0], *(call("$condition", n) for n in a[1:]))
+        return call(f"${name}", _where(call("array_agg", row), c, *map(_present, a)), *p)
+
+    return build
+
+
+def _up_to(a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None) -> exp.Expression | None:
+    """`uniq_up_to(n)(x)`: the number of different values, at most n + 1."""
+    count = _distinct(a, (), c)
+    if count is None or len(p) != 1 or not p[0].is_int:
+        return None
+    return call("least", count, exp.Literal.number(int(p[0].name) + 1))
+
+
+def _single(
+    a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
+) -> exp.Expression | None:
+    """`single_value_or_null(x)`: the only value, NULL if there are several."""
+    if len(a) != 1 or p:
+        return None
+    one = exp.EQ(this=_distinct([a[0].copy()], (), c and c.copy()), expression=exp.Literal.number(1))
+    value = _where(call("min", a[0]), c)
+    return exp.Paren(this=exp.Case(ifs=[exp.If(this=one, true=value)]))
+
+
 def _sum_count(
     a: Sequence[exp.Expression], p: Sequence[exp.Expression], c: exp.Expression | None
 ) -> exp.Expression | None:
@@ -312,7 +345,11 @@ _BUILDERS: Final[Mapping[str, _Build]] = {
        for name in ("skew_pop", "skew_samp", "kurt_pop", "kurt_samp", "entropy")},
     **{name: _paired(name) for name in ("sum_map", "min_map", "max_map")},
     "retention": _retention, "sum_count": _sum_count, "group_concat": _joined, "group_bitmap": _distinct,
-    "any_value": _any,
+    "any_value": _any, "uniq_combined64": _distinct, "uniq_up_to": _up_to, "single_value_or_null": _single,
+    **dict.fromkeys(("array_concat_agg", "group_array_array"), _listed(lambda v, _: call("$array_flatten", v), 0)),
+    "quantile_exact_inclusive": _quantile(), "quantiles_exact_inclusive": _quantiles,
+    **{name: _paired(name) for name in ("bounding_ratio", "delta_sum_timestamp")},
+    **{name: _chained(name) for name in ("sequence_count", "sequence_match", "window_funnel")},
     **{f"p{n}": _quantile(f"0.{n}") for n in _QUANTILES},
     "quantile_exact": _listed(_function("$quantile_exact"), 1),
     "group_array": _listed(_first, 1), "group_array_last": _listed(_last, 1, least=1),
@@ -329,7 +366,8 @@ PARAMETRIC: Final = frozenset({
     "group_array", "group_array_last", "group_array_moving_avg", "group_array_moving_sum", "group_array_sorted",
     "exponential_moving_average", "group_concat", "group_uniq_array", "quantile", "quantile_exact", "quantile_tdigest",
     "quantile_timing", "quantiles", "quantiles_exact", "quantiles_tdigest", "quantiles_timing", "top_k",
-    "top_k_exact", "uniq_combined",
+    "top_k_exact", "uniq_combined", "uniq_combined64", "uniq_up_to", "sequence_count", "sequence_match",
+    "window_funnel", "quantile_exact_inclusive", "quantiles_exact_inclusive",
 })  # fmt: skip
 
 #: The names of aggregate functions, without those of conditions.

@@ -7,6 +7,8 @@ a function of `expressions.lenient`. The names of these begin with `$`, so that 
 
 from __future__ import annotations
 
+import platform
+import re
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import chain
@@ -44,7 +46,37 @@ _RENAMED: Final[dict[str, str]] = {
     "date_format": "$format_datetime", "make_date32": "make_date",
     "levenshtein_distance": "levenshtein",
     "emit_version": "$emit_version", "array_join": "unnest", "to_date": "$to_date", "to_date32": "$to_date",
+    "database": "current_database", "schema": "current_database", "date": "$to_date", "timestamp": "$to_time",
+    "yyyymmdd_to_date32": "$yyyymmdd_to_date",
+    "index_of_assume_sorted": "$index_of", "array_element_or_null": "$element", "map_partial_sort": "$map_sort",
+    "concat_assume_injective": "$concat", "concat_with_separator_assume_injective": "concat_ws",
+    "to_column_type_name": "$to_type_name",
+    "to_ipv4_or_zero": "$to_ipv4_or_default", "to_ipv6_or_zero": "$to_ipv6_or_default",
+    "inet_aton": "$ipv4_string_to_num", "inet_ntoa": "$ipv4_num_to_string", "inet6_aton": "$ipv6_string_to_num",
+    "inet6_ntoa": "$ipv6_num_to_string", "pmod": "$positive_modulo", "scalar_product": "$dot_product",
+    "str_to_date": "$parse_datetime", "from_days": "$from_days_since_year_zero",
+    "str_to_map": "$extract_key_value_pairs", "map_from_string": "$extract_key_value_pairs",
+    **{f"parse_datetime{bits}_best_effort{ending}": f"$parse_datetime_best_effort{ending}"
+       for bits in ("32",) for ending in ("", "_or_null", "_or_zero")},
+    **{f"to_time_or_{ending}": f"$parse_datetime64_best_effort_or_{ending}" for ending in ("null", "zero")},
+    **{f"{name}_{n}": f"${n}_{name}"
+       for name in ("norm", "distance") for n in ("l1", "l2", "l2_squared", "linf", "lp")},
+    **{f"{name}_utf8": f"${name}" for name in (
+        "count_substrings_case_insensitive", "ends_with_case_insensitive", "has_subsequence",
+        "has_subsequence_case_insensitive", "multi_search_all_positions", "multi_search_all_positions_case_insensitive",
+        "multi_search_any", "multi_search_any_case_insensitive", "multi_search_first_index",
+        "multi_search_first_index_case_insensitive", "multi_search_first_position",
+        "multi_search_first_position_case_insensitive", "position_case_insensitive", "starts_with_case_insensitive",
+        "substring_index")},
 }  # fmt: skip
+
+#: The types of functions that return an empty array.
+_ELEMENTS: Final = (
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "date", "datetime",
+    "string",
+)  # fmt: skip
+
+_TYPED_LOOK_UP: Final = re.compile(r"dict_get_(?:u?int\d+|float\d+|string|date|datetime|uuid|ipv[46])(_or_default)?")
 
 #: The functions that cast to the type with the same name.
 _CASTS: Final = (
@@ -257,6 +289,10 @@ _LARGEST: Final = {
 }  # fmt: skip
 
 
+def _letter(code: exp.Expression) -> exp.Expression:
+    return call("chr", exp.Cast(this=call("$truncated", code), to=tree_of("int32")))
+
+
 def _random_value(name: exp.Expression, *arguments: exp.Expression) -> exp.Expression | None:
     """`random_in_type('int', 10, x -> x * 2)`: a random value of a type, below a number, given to a lambda."""
     kind = name.name.lower().partition("(")[0] if name.is_string else ""
@@ -354,8 +390,25 @@ _SPECIAL: Final[dict[str, tuple[Sequence[int] | None, _Build]]] = {
     **{name: (range(2, 100), _json_extract(name)) for name in ("json_extract", "json_extract_keys_and_values")},
     "default_value_of_type_name": ((1,), lambda name: call("$assume_not_null", _typed(name))),
     "random_in_type": ((1, 2, 3), _random_value),
-    "case_with_expression": ((4, 6, 8, 10, 12), _case_of),
+    **dict.fromkeys(("case_with_expression", "case_with_expr"), ((4, 6, 8, 10, 12), _case_of)),
     "array_cast": (range(1, 1000), lambda *values: exp.Array(expressions=list(values))),
+    **dict.fromkeys(("host_name", "hostname", "fqdn", "full_host_name", "display_name"),
+                    ((0,), lambda: _text(platform.node()))),
+    **dict.fromkeys(("timezone", "server_timezone"), ((0,), lambda: _text("UTC"))),
+    "ignore": (range(1000), lambda *_: exp.Literal.number(0)),
+    "curdate": ((0,), lambda: exp.Cast(this=call("localtimestamp"), to=tree_of("date"))),
+    "to_low_cardinality": ((1,), lambda x: exp.Paren(this=x)),
+    "accurate_cast": ((2,), lambda x, name: exp.Cast(this=x, to=tree_of(name.name)) if name.is_string else None),
+    "accurate_cast_or_null": ((2,), lambda x, name: call(f"$to_{name.name.lower()}_or_null", call("$to_string", x))
+                              if name.is_string and f"to_{name.name.lower()}_or_null" in OWN else None),
+    "is_distinct_from": ((2,), _pair(exp.NullSafeNEQ)), "is_not_distinct_from": ((2,), _pair(exp.NullSafeEQ)),
+    **{f"array_partial_{name}": ((2,), lambda _most, a, n=name: call(f"$array_{n}", a))
+       for name in ("sort", "reverse_sort")},
+    "array_flattened_length": ((1,), lambda a: call("$length", call("$array_flatten", a))),
+    "replicate": ((2,), lambda x, a: call("$array_with_constant", call("$length", a), x)),
+    **{f"empty_array_{name}": ((0,), lambda n=name: exp.Cast(this=exp.Array(expressions=[]), to=tree_of(f"array({n})")))
+       for name in _ELEMENTS},
+    "char": (range(1, 100), lambda *codes: call("$concat", _text(""), *map(_letter, codes))),
 }  # fmt: skip
 
 
@@ -504,6 +557,9 @@ def _called(node: exp.Anonymous, name: str) -> exp.Expression | None:
         return NEIGHBORS[name](node)
     if isinstance(node.expressions[0] if node.expressions else None, exp.Lambda) or name == "array_fold":
         return _with_lambda(node, name)
+    if look_up := _TYPED_LOOK_UP.fullmatch(name):
+        node.set("this", f"dict_get{look_up[1] or ''}")
+        return None
     if name in ("json_cast", "json_encode") and all(isinstance(a, exp.Column) for a in node.expressions):
         return call(f"${name}", *(p for a in node.expressions for p in (_text(a.name), a)))
     if name == "date_trunc" and len(node.expressions) == 3:

@@ -277,7 +277,12 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: AnyParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
         NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
-        FUNC_TOKENS: ClassVar[set[TokenType]] = {*Base.Parser.FUNC_TOKENS, TokenType.UNIQUE}
+        FUNC_TOKENS: ClassVar[set[TokenType]] = {
+            *Base.Parser.FUNC_TOKENS,
+            TokenType.DATABASE,
+            TokenType.SCHEMA,
+            TokenType.UNIQUE,
+        }
         AGG_FUNC_MAPPING: ClassVar[dict[str, Any]] = {}
         OPTIONAL_COMMAS: ClassVar[bool] = True
         QUERY_MODIFIER_PARSERS: ClassVar[dict[TokenType, Any]] = {
