@@ -106,7 +106,7 @@ def functions_page() -> str:
         + "".join(f"\n### {title} of Timeplus\n{table(heads, rows)}" for title, rows in own)
         + "\n### Aggregates of Timeplus\nOver the same rows, in the order of their insertion.\n\n"
         + table(heads, own_grouped)
-        + f"\nBy the clock, the kind of change, or of several rows: {own_clocks}.\n"
+        + f"\nBy the clock, the machine, the kind of change, or of several rows: {own_clocks}.\n"
     )
 
 

@@ -42,6 +42,7 @@ from watersmeet.values.types import (
     DOUBLE,
     INTEGER,
     INTERVAL,
+    JSONB,
     MAP_KEYS,
     NUMERIC,
     TIMESTAMP,
@@ -534,10 +535,12 @@ def field_of(value: Value, identifier: exp.Expression, ctx: Context, node: exp.E
     """`(value).identifier`."""
     name = name_of(identifier)
     if value.type.name != "struct":
+        of_json = f"A key of a JSON document is read with :{name} or ->> '{name}', whichever the dialect has."
         raise ctx.error(
             "DATATYPE_MISMATCH",
             f"column notation .{name} applied to type {value.type.sql}, which is not a struct",
             node,
+            hint=of_json if value.type in (JSONB, VARCHAR) else None,
         )
     kind = dict(value.type.fields).get(name)
     if kind is None:
