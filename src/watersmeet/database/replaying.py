@@ -84,7 +84,7 @@ class Replay:
         assert fork.feed is not None
         self._fork, self._log, self._segments = fork, log, segments
         self._feed = fork.feed
-        self._position = self._noted = position
+        self._position = self._marked = self._noted = position
 
     def run(self, last: int) -> None:
         """Replays the commits up to `last`."""
@@ -96,7 +96,7 @@ class Replay:
         if last and not self._log.read(last).follows:
             self._transactions(last)  # without views, tables are shown as they are
         self._fork.flush()
-        if self._position.epoch < last:
+        if self._marked != (self._position.transaction, last):
             self._mark({}, self._position._replace(epoch=last))
         note_replayed(self._fork.layout, *self._position)
 
@@ -133,7 +133,7 @@ class Replay:
         """Commits changes together with the position after them."""
         with self._fork.guard:
             self._fork.commit(changes, captured={MAIN: list(position)})
-        self._position = position
+        self._position = self._marked = position
         if min(position) - min(self._noted) >= _NOTED:
             note_replayed(self._fork.layout, *position)
             self._noted = position
