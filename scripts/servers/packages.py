@@ -1,4 +1,4 @@
-"""Packages of Python that pip fetches once into the user's cache, each set into a folder of its own.
+"""Packages that pip and npm fetch once into the user's cache, each set into a folder of its own.
 
 They are too large for everybody who develops, or ask for other versions than the tests do.
 """
@@ -48,3 +48,33 @@ def fetch_packages(
                     raise ServerUnavailableError(f"pip could not fetch {name}:\n{done.stderr[-2000:].strip()}")
                 shutil.move(f"{work}/found", folder)
     return folder
+
+
+def fetch_modules(name: str, pins: Path, size_mb: int, say: Callable[[str], None] = lambda _: None) -> Path:
+    """The folder `node_modules` with packages of npm, which are fetched if they are not there yet.
+
+    name: of its folder. pins: a folder with package.json and package-lock.json. No scripts of the packages run.
+    Raises ServerUnavailableError without Node.js, or if npm can't fetch them.
+    """
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        raise ServerUnavailableError("no Node.js on this machine")
+    folder = cache_folder() / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_name(f"{name}.lock")):
+        if not folder.exists():
+            say(f"fetching {name} (some {size_mb} MB, once)")
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{name}-") as work:
+                found = Path(work, "found")
+                shutil.copytree(pins, found)
+                command = [npm, "ci", "--no-audit", "--no-fund", "--silent", "--ignore-scripts"]
+                try:
+                    done = subprocess.run(
+                        command, cwd=found, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS
+                    )
+                except subprocess.TimeoutExpired as timeout:
+                    raise ServerUnavailableError(f"npm did not fetch {name} within {FETCH_SECONDS} s") from timeout
+                if done.returncode != 0:
+                    raise ServerUnavailableError(f"npm could not fetch {name}:\n{done.stderr[-2000:].strip()}")
+                shutil.move(found, folder)
+    return folder / "node_modules"

@@ -541,8 +541,7 @@ class Content:
         schema = arrow_schema(stored.columns, positional=False)
         for blob in blobs:
             rows, diff = self._segments.read_change(blob)
-            given = [n for n in rows.column_names if n not in stored.dropped]
-            if given != schema.names[: len(given)]:
+            if not {*rows.column_names} <= {*schema.names, *stored.dropped}:
                 raise error("DATABASE_DAMAGED", f'{blob.file} has other columns than "{table.relation.name}"')
             yield fitted(rows, schema, stored.fills).rename_columns(table.names), diff
 

@@ -58,6 +58,26 @@ def test_parameters_whose_type_the_server_infers(serving):
     asyncio.run(run())
 
 
+def test_parameters_in_on_conflict_and_merge(serving):
+    served = serving("CREATE TABLE u (id int PRIMARY KEY, n int, name varchar); INSERT INTO u VALUES (1, 1, 'a')")
+    upsert = "INSERT INTO u VALUES ($1, $2, 'x') ON CONFLICT (id) DO UPDATE SET n = $3, name = $4 WHERE u.n < $5"
+    merge = (
+        "MERGE INTO u USING (SELECT $1::int AS k) s ON s.k = u.id WHEN MATCHED AND u.n > $2::int THEN UPDATE SET n = $3"
+    )
+
+    async def run():
+        client = await asyncpg.connect(host="127.0.0.1", port=served.server.port, user="u", database="d")
+        assert await client.execute(upsert, 1, 2, 3, "b", 1) == "INSERT 0 0"
+        assert await client.execute(upsert, 1, 2, 3, "b", 2) == "INSERT 0 1"
+        several = "INSERT INTO u VALUES (3, 1), (1, 1), (2, 1) ON CONFLICT (id) DO UPDATE SET n = u.n + $1 RETURNING *"
+        assert [tuple(r) for r in await client.fetch(several, 4)] == [(3, 1, None), (1, 7, "b"), (2, 1, None)]
+        assert await client.execute(merge, 1, 5, 9) == "MERGE 1"
+        assert [tuple(r) for r in await client.fetch("SELECT id, n FROM u ORDER BY id")] == [(1, 9), (2, 1), (3, 1)]
+        await client.close()
+
+    asyncio.run(run())
+
+
 #: Over `VALUES_OF`: what the value of a parameter decides, which is not there yet when the statement is prepared.
 CONSTANTS = {
     "date_trunc($1, ts)": ("hour", dt.datetime(2024, 1, 2, 3)),

@@ -18,6 +18,14 @@ MADE = """
     INSERT INTO c VALUES (1, 1, 'a'), (2, 2, NULL), (3, NULL, 'b')"""
 
 
+def test_a_key_may_have_its_default_name(run, fails):
+    run("CREATE TABLE t (id int, n int, CONSTRAINT t_pkey PRIMARY KEY (id), CONSTRAINT t_n_key UNIQUE (n))")
+    assert fails("ALTER TABLE t ADD CONSTRAINT t_pkey UNIQUE (n)").condition == "DUPLICATE_CONSTRAINT"
+    assert fails("CREATE TABLE u (n int CONSTRAINT a CHECK (n > 0), CONSTRAINT a PRIMARY KEY (n))").condition == (
+        "DUPLICATE_CONSTRAINT"
+    )
+
+
 @pytest.fixture
 def made(run):
     run(MADE)

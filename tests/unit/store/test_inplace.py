@@ -109,6 +109,16 @@ def test_older_changes_have_the_narrower_type_of_a_column(connection, kind):
         assert all(v == Decimal(10_000_000_000 if k < 0 else k) for k, v in rows)
 
 
+def test_older_changes_lack_a_column_whose_values_were_computed_again(connection):
+    filled(connection, "k int, v int", "i, i", commits=1)
+    connection.execute("ALTER TABLE t ALTER COLUMN v TYPE varchar USING 'v' || v")
+    connection.execute("INSERT INTO t VALUES (-1, 'x'); DELETE FROM t WHERE v = 'v7'")
+    for condition, keys in [("v = 'v5'", [5]), ("v IN ('v1', 'v7', 'x')", [-1, 1]), ("k < 2", [-1, 0, 1])]:
+        rows = connection.execute(f"SELECT k, v FROM t WHERE {condition} ORDER BY k").fetchall()
+        assert rows == [(k, "x" if k < 0 else f"v{k}") for k in keys]
+    assert connection.execute("SELECT count(*), count(v) FROM t").fetchall() == [(ROWS, ROWS)]
+
+
 def test_an_open_stream_outlives_its_table(connection):
     filled(connection, "k int PRIMARY KEY, v int", "i, i % 7")
     connection.execute("DELETE FROM t WHERE v = 0")

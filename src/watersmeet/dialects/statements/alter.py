@@ -309,10 +309,12 @@ def _read_altered_column(cursor: Cursor, base: dict[str, Any]) -> Statement | No
         words = cursor.rest
         kind, declared_type = read_declared(cursor)
         text = _text_of(cursor, words)
+        using, is_cast = "", True
         if cursor.at("USING"):
-            _read_using(cursor, base["column"], words[: len(words) - len(cursor.rest)])
+            using, is_cast = _read_using(cursor, base["column"], words[: len(words) - len(cursor.rest)])
         cursor.end()
-        return AlterColumn(**base, clause="TYPE", type=kind, declared_type=declared_type, type_text=text)
+        change = {"type": kind, "declared_type": declared_type, "type_text": text, "using": using, "is_cast": is_cast}
+        return AlterColumn(**base, clause="TYPE", **change)
     if cursor.take("SET", "DEFAULT"):
         words = cursor.rest
         if not words:
@@ -340,22 +342,22 @@ def _read_altered_column(cursor: Cursor, base: dict[str, Any]) -> Statement | No
     return None
 
 
-def _read_using(cursor: Cursor, column: Name, kind: Sequence[Token]) -> None:
-    """Reads `USING column::type`, which is the cast of each value anyway. kind: the tokens of the new type."""
-    using, *written = cursor.rest
+def _read_using(cursor: Cursor, column: Name, kind: Sequence[Token]) -> tuple[str, bool]:
+    """Reads `USING expression` to the end: its text, and whether it is `column::type`. kind: the tokens of the type."""
+    cursor.expect("USING")
+    words = written = cursor.rest
+    if not words:
+        raise cursor.error(detail="An expression was expected here.")
+    cursor.index = len(cursor.tokens)
+    expression_of(cursor, words)
     while len(written) > 1 and (written[0].text, written[-1].text) == ("(", ")"):
         written = written[1:-1]
     if [t.text.upper() for t in written[:2]] == ["CAST", "("] and written[-1].text == ")":
         written = [t if t.text.upper() != "AS" else Token(TokenType.DCOLON, "::") for t in written[2:-1]]
-    texts = [t.text.lower() for t in kind]
-    if (
-        not written
-        or written[0].text.lower() != column.name.lower()
-        or (written[1:] and [t.text.lower() for t in written[1:]] != ["::", *texts])
-    ):
-        hint = "Values are cast to the new type. UPDATE changes them in another way."
-        raise not_supported("ALTER COLUMN … TYPE … USING another expression", cursor.text, span_of([using]), hint=hint)
-    cursor.index = len(cursor.tokens)
+    is_column = bool(written) and written[0].text.lower() == column.name.lower()
+    rest = [t.text.lower() for t in written[1:]]
+    is_cast = is_column and (not rest or rest == ["::", *(t.text.lower() for t in kind)])
+    return _text_of(cursor, words), is_cast
 
 
 def _text_of(cursor: Cursor, words: Sequence[Token]) -> str:

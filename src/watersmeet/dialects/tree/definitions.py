@@ -426,10 +426,11 @@ class DropColumn(Alter):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterColumn(Alter):
-    """`… ALTER [COLUMN] column {[SET DATA] TYPE type | {SET | DROP} {DEFAULT | NOT NULL}}`, `… ADD GENERATED …`,
-    `… DROP IDENTITY [IF EXISTS]`.
+    """`… ALTER [COLUMN] column {[SET DATA] TYPE type [USING …] | {SET | DROP} {DEFAULT | NOT NULL}}`,
+    `… ADD GENERATED …`, `… DROP IDENTITY [IF EXISTS]`.
 
-    clause: the words of the change. type, declared_type: the new type, and type_text as written. declared: the
+    clause: the words of the change. type, declared_type: the new type, and type_text as written. using: the text of the
+    expression of its values; empty: the column itself. is_cast: whether that is a cast of the column. declared: the
     expression of SET DEFAULT, and default_text as written. nullable: for SET and DROP NOT NULL. serial, serial_text:
     the numbers of ADD GENERATED, and the clause as written. if_identity: IF EXISTS.
     """
@@ -439,6 +440,8 @@ class AlterColumn(Alter):
     type: SqlType | None = None
     declared_type: Declared | None = None
     type_text: str = ""
+    using: str = ""
+    is_cast: bool = True
     declared: exp.Expression | None = None
     default_text: str = ""
     nullable: bool | None = None

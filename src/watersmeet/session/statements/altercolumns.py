@@ -1,7 +1,8 @@
 """ALTER TABLE … ALTER COLUMN: its type, its DEFAULT and NOT NULL.
 
-PostgreSQL 17, "ALTER TABLE". Stored rows are not rewritten: a reader casts older values to the new type. So the new
-type must have all values of the old one, and no other object may read the column: its plan has the old type.
+PostgreSQL 17, "ALTER TABLE". Stored rows are not rewritten if the new type has all values of the old one: a reader
+casts older values. Otherwise the values are computed, and stored as those of another column, which takes the place and
+the name. No other object may read the column: its plan has the old type.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from watersmeet.binder.sqlfunctions import with_enums
 from watersmeet.catalog import ARRIVAL, Index, Relation, Serial, Table
 from watersmeet.database.assignment import default_value
 from watersmeet.database.committing import own_transaction
-from watersmeet.database.definitions import alter_indexes, note_names, with_column_altered
+from watersmeet.database.definitions import alter_indexes, note_names, reference_to_column, with_column_altered
 from watersmeet.database.sessions.context import Session, depended_on, error_at, located, undefined_column
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.sequences import default_sequence, with_sequences
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.statements.tables import check_numbering
 from watersmeet.dialects.tree.definitions import AlterColumn
-from watersmeet.dialects.tree.statements import Select
+from watersmeet.dialects.tree.statements import Select, Update
 from watersmeet.dialects.tree.tokens import not_supported, quoted
-from watersmeet.errors import Error
 from watersmeet.session.clauses import add_sequence, remove_sequences
-from watersmeet.session.statements.altering import altered, check_columns_change, readers_of
+from watersmeet.session.statements.altering import altered, check_columns_change, free_name, put_altered, readers_of
+from watersmeet.session.statements.constraints import add_checked, with_checks_bound
+from watersmeet.session.statements.dml import update
 from watersmeet.session.statements.select import select
+from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import Field, SqlType
 
 #: The types to which a type can be changed, because they have all its values.
@@ -41,14 +44,14 @@ def alter_column(session: Session, statement: AlterColumn) -> Result:
     """ALTER TABLE … ALTER COLUMN. In a transaction, others see it after COMMIT.
 
     Raises UNDEFINED_COLUMN; DEPENDENT_OBJECTS if another object reads the column and would have to be planned again;
-    FEATURE_NOT_SUPPORTED for a type that doesn't have all values of the old one; NOT_NULL_VIOLATION.
+    FEATURE_NOT_SUPPORTED for another type of a key; NOT_NULL_VIOLATION; and the errors of casts to a new type.
     """
     session.require_definer("ALTER TABLE")
     relation = altered(session, statement)
     if relation is None:
         return Result("ALTER TABLE")
     clause = f"ALTER COLUMN … {statement.clause}"
-    check_columns_change(session, statement, relation, clause, sources=True)
+    check_columns_change(statement, relation, clause, sources=True)
     assert isinstance(relation, Table)
     name = statement.column.name
     if name not in [c.name for c in relation.columns]:
@@ -60,16 +63,21 @@ def alter_column(session: Session, statement: AlterColumn) -> Result:
         _set_identity(session, statement, relation, column)
         return Result("ALTER TABLE")
     if statement.type is not None:
-        made, sql = _with_type(session, statement, relation, column, statement.type)
-    elif statement.nullable is not None:
+        _set_type(session, statement, relation, column, statement.type)
+        return Result("ALTER TABLE")
+    if statement.nullable is not None:
         made, sql = _with_nulls(session, statement, relation, column, nullable=statement.nullable)
     else:
         made, sql = _with_default(session, statement, relation, column)
+    _put(session, relation, replace(made, sql=sql))
+    return Result("ALTER TABLE")
+
+
+def _put(session: Session, relation: Table, made: Table) -> None:
     with own_transaction(session):
         note_names(session, relation)
-        session.put(replace(made, sql=sql))
-        alter_indexes(session, relation, lambda index: replace(index, columns=made.columns))
-    return Result("ALTER TABLE")
+        put_altered(session, relation, made)
+        alter_indexes(session, relation, lambda index: replace(index, columns=made.columns, stored=made.stored))
 
 
 def _set_identity(session: Session, statement: AlterColumn, relation: Table, column: Field) -> None:
@@ -113,52 +121,87 @@ def _with_column(relation: Table, column: Field) -> Table:
     return replace(relation, columns=tuple(column if c.name == column.name else c for c in relation.columns))
 
 
-def _with_type(
-    session: Session, statement: AlterColumn, relation: Table, column: Field, kind: SqlType
-) -> tuple[Table, str]:
+def _set_type(session: Session, statement: AlterColumn, relation: Table, column: Field, kind: SqlType) -> None:
+    """SET DATA TYPE. It computes the values again if the old ones may not be of the new type."""
     sql = with_column_altered(relation, column.name, statement.type_text, (), "")
+    declared = {n: d for n, d in relation.declared.items() if n != column.name}
+    if statement.declared_type is not None:
+        declared[column.name] = statement.declared_type
     if kind == column.type:
-        return _with_declared(statement, relation, column), sql
-    if statement.declared_type is not None or column.name in relation.declared:
-        raise _not_wider(statement)
-    if kind.sql.partition("(")[0] not in _WIDER.get(column.type.name, ()):
+        made = replace(relation, declared=declared, sql=sql)
+        is_wider = _takes_all(relation.declared.get(column.name), statement.declared_type)
+        with own_transaction(session):
+            _put(session, relation, made)
+            if not (is_wider and statement.is_cast):
+                _compute(session, statement, made, column.name)
+        return
+    is_key = column.name in relation.primary_key or reference_to_column(session, relation, column.name)
+    if is_key or column.name in relation.serials or relation.event_time is not None:
         raise not_supported(
-            f"ALTER COLUMN … TYPE {kind.sql} of a column of type {column.type.sql}",
+            f"ALTER COLUMN … TYPE {statement.type_text} of a column of type {column.type.sql} that "
+            + ("is in a key" if is_key else "has a sequence" if column.name in relation.serials else "has a watermark"),
             statement.text,
             statement.column.span,
-            detail="The new type must have all values of the old one: smallint, integer, bigint and numeric in this "
-            "order; smallint, integer and real to double precision.",
-            hint="ADD COLUMN with the new type, UPDATE, DROP COLUMN and RENAME COLUMN replace a column.",
         )
-    if column.name in relation.primary_key:
-        raise not_supported("ALTER COLUMN … TYPE of a key column", statement.text, statement.column.span)
     _check_unread(session, statement, relation)
     default = relation.defaults.get(column.name)
     defaults = {} if default is None else {column.name: f"CAST({default} AS {kind.duckdb})"}
     made = _with_column(relation, replace(column, type=kind))
-    return replace(made, defaults={**relation.defaults, **defaults}), sql
+    made = replace(made, defaults={**relation.defaults, **defaults}, declared=declared, sql=sql)
+    plain = statement.declared_type is None and column.name not in relation.declared
+    if plain and statement.is_cast and kind.sql.partition("(")[0] in _WIDER.get(column.type.name, ()):
+        _put(session, relation, made)
+        return
+    _replace_column(session, statement, relation, made, column)
 
 
-def _not_wider(statement: AlterColumn) -> Error:
-    return not_supported(
-        f"ALTER COLUMN … TYPE {statement.type_text}, which may not have all values of the column,",
-        statement.text,
-        statement.column.span,
-        hint="ADD COLUMN with the new type, UPDATE, DROP COLUMN and RENAME COLUMN replace a column.",
-    )
+def _replace_column(session: Session, statement: AlterColumn, relation: Table, made: Table, column: Field) -> None:
+    """Computes values of the new type in a column of its own, which then takes the place of the old one."""
+    name, kind = column.name, made.column(column.name).type
+    stored = [*(c.name for c in relation.columns), *(c.name for c in relation.as_stored.columns), *relation.dropped]
+    other = free_name(name, stored)
+    both = replace(relation, columns=(*relation.columns, Field(other, kind, nullable=True)))
+    if name in made.declared:
+        both = replace(both, declared={**both.declared, other: made.declared[name]})
+    read = [g for g, value in relation.generated.items() if name in [r.name for r in value.reads]]
+    if read:
+        raise not_supported(
+            f'ALTER COLUMN … TYPE {statement.type_text} of a column that "{read[0]}" reads',
+            statement.text,
+            statement.column.span,
+            hint="Drop it first, and add it again.",
+        )
+    with own_transaction(session):
+        note_names(session, relation)
+        put_altered(session, relation, both)
+        _compute(session, statement, both, other)
+        made = replace(
+            made,
+            stored={**relation.stored, name: other},
+            dropped=(*relation.dropped, relation.stored.get(name, name)),
+            fills={n: f for n, f in relation.fills.items() if n != name},
+        )
+        add_checked(session, both, with_checks_bound(session, made, name, statement))
 
 
-def _with_declared(statement: AlterColumn, relation: Table, column: Field) -> Table:
-    """The table with another declared type of a column, which takes the same values and perhaps more."""
-    old, new = relation.declared.get(column.name), statement.declared_type
-    wide = new is None or new.name == "text" or (old is not None and old.name == new.name and new.modifier < 0)
-    if new != old and not wide:
-        assert new is not None
-        length = -1 if old is None or old.length is None or old.name != "varchar" else old.length
-        if new.name != "varchar" or new.length is None or not 0 <= length <= new.length:
-            raise _not_wider(statement)
-    others = {n: d for n, d in relation.declared.items() if n != column.name}
-    return replace(relation, declared=others if new is None else {**others, column.name: new})
+def _compute(session: Session, statement: AlterColumn, relation: Table, name: str) -> None:
+    """Assigns the values of USING to a column."""
+    table = ".".join(quoted(n) for n in (relation.schema, relation.name))
+    value = statement.using or quoted(statement.column.name)
+    (changes,) = parse(f"UPDATE {table} SET {quoted(name)} = {value}", session.dialect)
+    assert isinstance(changes, Update)
+    with located(statement, statement.column.span):
+        update(session, changes)
+
+
+def _takes_all(old: Declared | None, new: Declared | None) -> bool:
+    """Whether a declared type takes the values of another one as they are."""
+    if new in (None, old) or new.name == "text":
+        return True
+    if old is not None and old.name == new.name and new.modifier < 0:
+        return True
+    length = -1 if old is None or old.length is None or old.name != "varchar" else old.length
+    return new.name == "varchar" and new.length is not None and 0 <= length <= new.length
 
 
 def _with_nulls(

@@ -80,7 +80,8 @@ from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.clauses import remove_sequences, with_schema_columns
 from watersmeet.session.features.webhooks import check_read_columns, reads_field
 from watersmeet.session.statements.topics import drop_topics
-from watersmeet.values.types import Field, Schema, SqlType
+from watersmeet.store.changes import fitted
+from watersmeet.values.types import Field, Schema, SqlType, arrow_schema
 
 #: The values of an added NOT NULL column in existing rows, by type: the types' defaults, as text.
 _FILLS: Final = {
@@ -221,7 +222,7 @@ def _swap(session: Session, statement: SwapNames, relation: Relation) -> None:
 
 def _drop_column(session: Session, statement: DropColumn, relation: Relation) -> None:
     """Raises DEPENDENT_OBJECTS if a key, a watermark, a generated column, or another object reads the column."""
-    check_columns_change(session, statement, relation, "DROP COLUMN", sources=True)
+    check_columns_change(statement, relation, "DROP COLUMN", sources=True)
     name, span = statement.column.name, statement.column.span
     names = [c.name for c in relation.columns]
     if name not in names:
@@ -257,7 +258,7 @@ def _drop_column(session: Session, statement: DropColumn, relation: Relation) ->
     made = replace(relation.with_names(kept), dropped=(*relation.dropped, stored), sql=sql)
     with located(statement, span):
         check_read_columns(relation, made)
-    session.put(made)
+    put_altered(session, relation, made)
     alter_indexes(session, relation, lambda index: index.with_names(kept))
     for other in list(session.catalog.relations.values()):
         known = other.known.get(relation.id)
@@ -291,7 +292,7 @@ def readers_of(session: Session, relation: Relation, name: str) -> list[Relation
 
 def _add_column(session: Session, statement: AddColumn, relation: Relation) -> None:
     column, span = statement.column, statement.column_span
-    check_columns_change(session, statement, relation, "ADD COLUMN", sources=True)
+    check_columns_change(statement, relation, "ADD COLUMN", sources=True)
     if any(c.name.lower() == column.name.lower() for c in relation.columns):
         if statement.if_not_exists and any(c.name == column.name for c in relation.columns):
             session.notice(f'column "{column.name}" of {relation.title} already exists, skipping')
@@ -334,7 +335,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
         lengths=relation.lengths | ({} if statement.length is None else {column.name: statement.length}),
         fills=relation.fills | ({} if fill is None else {column.name: fill}),
         # In the stored data, a column that was renamed later may still have this name.
-        stored=relation.stored | ({column.name: _free(column.name, stored)} if column.name in stored else {}),
+        stored=relation.stored | ({column.name: free_name(column.name, stored)} if column.name in stored else {}),
         sql=with_column(relation, statement.definition),
     )
     if made.connector:
@@ -342,12 +343,12 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
     with located(statement, span):
         check_read_columns(relation, made)
     note_names(session, relation)
-    session.put(made)
+    put_altered(session, relation, made)
     alter_indexes(session, relation, lambda index: replace(index, columns=made.columns, stored=made.stored))
 
 
 def _rename_column(session: Session, statement: RenameColumn, relation: Relation) -> None:
-    check_columns_change(session, statement, relation, "RENAME COLUMN", sources=False)
+    check_columns_change(statement, relation, "RENAME COLUMN", sources=False)
     old, new = statement.column, statement.new
     names = [c.name for c in relation.columns]
     if old.name not in names:
@@ -384,26 +385,37 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
     if reads_field(relation, old.name):
         session.notice(f'later messages have "{new.name}" instead of "{old.name}"')
     note_names(session, relation)
-    session.put(made)
+    put_altered(session, relation, made)
     alter_indexes(session, relation, lambda index: index.renamed(shown))
 
 
-def check_columns_change(session: Session, statement: Alter, relation: Relation, what: str, *, sources: bool) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for a relation whose query determines its columns; TRANSACTION_STATE for one that
-    the open transaction has written.
-    """
+def check_columns_change(statement: Alter, relation: Relation, what: str, *, sources: bool) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for a relation whose query determines its columns."""
     fed = isinstance(relation, Table) and bool(relation.connector) if sources else isinstance(relation, Source)
     if not relation.can_alter_columns or fed:
         kind = f"{relation.what} with a connector" if relation.connector else relation.what
         raise not_supported(f"{what} of {one(kind)}", statement.text, statement.name.span)
-    if session.transaction is not None and relation.id in session.transaction.changes:
-        raise error_at(
-            statement,
-            statement.name.span,
-            "TRANSACTION_STATE",
-            f"{what} is not possible in the transaction that has written {relation.title}",
-            hint="COMMIT first.",
-        )
+
+
+def put_altered(session: Session, relation: Relation, made: Relation) -> None:
+    """Replaces a relation by its new definition, also for the rows that the open transaction has written to it."""
+    session.put(made)
+    transaction, content = session.transaction, session.database.content
+    changes = transaction.changes.get(relation.id) if transaction is not None else None
+    if transaction is None or not changes:
+        return
+    before, after = relation.as_stored, made.as_stored
+    schema, names = arrow_schema(after.columns, positional=False), [c.name for c in made.columns]
+    fitting = []
+    for change in changes:
+        table = change.table.rename_columns([c.name for c in before.columns])
+        fitting.append(replace(change, table=fitted(table, schema, after.fills).rename_columns(names)))
+    transaction.unknown_keys.add(relation.id)
+    with session.database.guard:
+        content.clear_overlay([relation.id], transaction)
+        transaction.changes[relation.id] = fitting
+        for change in fitting:
+            content.overlay(relation.id, change.table, change.diffs, transaction)
 
 
 def _filled(session: Session, statement: AddColumn, default: str, column: Field) -> str | None:
@@ -428,7 +440,8 @@ def _fill(kind: SqlType) -> str | None:
     return "0" if kind.is_numeric else _FILLS.get(kind.name)
 
 
-def _free(name: str, taken: Sequence[str]) -> str:
+def free_name(name: str, taken: Sequence[str]) -> str:
+    """A name for stored values of a column that is not taken."""
     return next(n for i in range(2, len(taken) + 3) if (n := f"{name}_{i}") not in taken)
 
 

@@ -43,11 +43,15 @@ _ROWS, _STORED = "_wm_rows", "_wm_stored"
 
 @dataclass(frozen=True)
 class Resolved:
-    """The effect of an INSERT with ON CONFLICT: the inserted rows, and the old and new forms of the updated rows."""
+    """The effect of an INSERT with ON CONFLICT: the inserted rows, and the old and new forms of the updated rows.
+
+    shown: the inserted and the new rows, in the order of the statement's rows.
+    """
 
     inserted: pa.Table
     old: pa.Table
     new: pa.Table
+    shown: pa.Table
 
 
 def resolved(session: Session, relation: Relation, rows: pa.Table, statement: Insert) -> Resolved:
@@ -63,7 +67,8 @@ def resolved(session: Session, relation: Relation, rows: pa.Table, statement: In
     keys = _arbiters(relation, rule, statement)
     none = rows.slice(0, 0)
     if rule.assignments is None:
-        return Resolved(_without_conflicts(session, relation, keys, rows), none, none)
+        inserted = _without_conflicts(session, relation, keys, rows)
+        return Resolved(inserted, none, none, inserted)
     session.require("UPDATE", relation, statement.text)
     (key,) = keys
     stored = rows_with_keys(session, keyed(relation, key.columns), rows.select(list(key.columns)))
@@ -78,7 +83,35 @@ def resolved(session: Session, relation: Relation, rows: pa.Table, statement: In
         )
     taken = _taken(session, key, rows, stored)
     old, new = _updated(session, relation, key, stored, rows.filter(pa.array(taken)), rule, statement)
-    return Resolved(rows.filter(pa.array(~taken)), old, new)
+    inserted = rows.filter(pa.array(~taken))
+    places = np.concatenate([np.flatnonzero(~taken), _places(session, key, rows, old)])
+    shown = pa.concat_tables([inserted, new]).take(pa.array(np.argsort(places, kind="stable")))
+    return Resolved(inserted, old, new, shown)
+
+
+def _places(session: Session, key: Unique, rows: pa.Table, old: pa.Table) -> npt.NDArray[np.int64]:
+    """The place among the rows of the INSERT of each row that it updates."""
+    if rows.num_rows == 1 or not old.num_rows:
+        return np.zeros(old.num_rows, np.int64)
+    names = list(key.columns)
+    tables = {
+        _ROWS: rows.select(names).append_column("_n", pa.array(np.arange(rows.num_rows))),
+        _STORED: old.select(names).append_column("_m", pa.array(np.arange(old.num_rows))),
+    }
+    same = " AND ".join(f"r.{quoted(c)} = s.{quoted(c)}" for c in names)
+    sql = f'SELECT r."_n" FROM {_ROWS} r JOIN {_STORED} s ON {same} ORDER BY s."_m"'
+    found: npt.NDArray[np.int64] = rows_read(session, lambda: lending(session, tables), sql, "").column(0).to_numpy()
+    return found
+
+
+def check_rule(session: Session, relation: Relation, statement: Insert) -> None:
+    """Binds the clause ON CONFLICT of an INSERT that does not run, which finds the types of its parameters."""
+    rule = statement.conflict
+    if rule is None or rule.assignments is None or not isinstance(relation, Table):
+        return
+    (key,) = _arbiters(relation, rule, statement)
+    targets = named_targets(relation, tuple(n for n, _ in rule.assignments), statement)
+    _bound(session, relation, key, targets, rule, statement)
 
 
 def _arbiters(relation: Relation, rule: OnConflict, statement: Insert) -> list[Unique]:

@@ -42,7 +42,7 @@ from watersmeet.dialects.tree.statements import Name, Statement, Update
 from watersmeet.dialects.tree.tokens import not_supported, quoted
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.clauses import add_sequence, type_named
-from watersmeet.session.statements.altering import alter, altered, check_columns_change
+from watersmeet.session.statements.altering import alter, altered, check_columns_change, put_altered
 from watersmeet.session.statements.dml import update
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import BOOLEAN, SqlType
@@ -63,7 +63,8 @@ def with_constraints(
     for clause in sorted(clauses, key=lambda c: c.kind == "foreign key"):
         _check_columns(relation, clause.columns, statement)
         columns = tuple(n.name for n in clause.columns)
-        if clause.name and clause.name in names_of(relation):
+        others = {c.name for c in relation.constraints} if clause.kind == "primary key" else names_of(relation)
+        if clause.name and clause.name in others:
             raise error_at(
                 statement,
                 clause.span,
@@ -212,7 +213,7 @@ def _plain_table(session: Session, statement: Alter, what: str) -> Table | None:
     relation = altered(session, statement)
     if relation is None:
         return None
-    check_columns_change(session, statement, relation, what, sources=True)
+    check_columns_change(statement, relation, what, sources=True)
     if type(relation) is not Table:
         raise not_supported(f"{what} of {one(relation.what)}", statement.text, statement.name.span)
     return relation
@@ -263,7 +264,7 @@ def _number(session: Session, relation: Relation, statement: AddColumn, clause: 
     update(session, changes)
     now = session.catalog.relations[relation.id]
     columns = tuple(replace(c, nullable=False) if c.name == name else c for c in now.columns)
-    session.put(replace(now, columns=columns))
+    put_altered(session, now, replace(now, columns=columns))
 
 
 def add_constraint(session: Session, statement: AddConstraint) -> Result:
@@ -287,12 +288,27 @@ def add_checked(session: Session, relation: Table, made: Table) -> None:
     """Replaces a table by the same one with more constraints, which its rows must meet."""
     with own_transaction(session):
         note_names(session, relation)
-        session.put(made)
-        alter_indexes(session, relation, lambda index: replace(index, columns=made.columns))
+        put_altered(session, relation, made)
+        alter_indexes(session, relation, lambda index: replace(index, columns=made.columns, stored=made.stored))
         assert session.transaction is not None
         session.transaction.unchecked_tables.add(relation.id)
         with session.database.guard:
             check_stored(session, made)
+
+
+def with_checks_bound(session: Session, relation: Table, column: str, statement: Statement) -> Table:
+    """The table whose CHECK constraints that read a column are bound to its present type. Raises the errors of ADD
+    CONSTRAINT.
+    """
+    read = [c for c in relation.checks if column in [r.name for r in c.condition.reads]]
+    bound = replace(relation, checks=tuple(c for c in relation.checks if c not in read))
+    for check in read:
+        text = f"ALTER TABLE {quoted(relation.name)} ADD CONSTRAINT {quoted(check.name)} CHECK ({check.text})"
+        (added,) = parse(text, session.dialect)
+        assert isinstance(added, AddConstraint)
+        made = _check(session.catalog, bound, added.constraint, statement)
+        bound = replace(bound, checks=(*bound.checks, replace(made, text=check.text, comment=check.comment)))
+    return bound
 
 
 def _check_new_key(relation: Table, statement: AddConstraint) -> None:

@@ -81,7 +81,7 @@ from watersmeet.dialects.tree.statements import Delete, Insert, Name, Statement,
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import error
 from watersmeet.maintenance.refreshing import refresh_read
-from watersmeet.session.statements.conflicts import resolved
+from watersmeet.session.statements.conflicts import check_rule, resolved
 from watersmeet.session.statements.elsewhere import (
     changed_elsewhere,
     delete_elsewhere,
@@ -289,11 +289,10 @@ def _inserted_or_updated(session: Session, relation: Relation, rows: pa.Table, s
     found = resolved(session, relation, rows, statement)
     assert isinstance(relation, Table)
     strict = replace(relation, rejects_duplicates=bool(relation.primary_key))
-    shown = pa.concat_tables([found.inserted, found.new])
     alias = None if statement.conflict is None else statement.conflict.alias
     asked = returned(session, relation, statement)
     asked = None if asked is None else replace(asked, alias=alias)
-    result = result_of("INSERT", session, relation, statement, asked, shown)
+    result = result_of("INSERT", session, relation, statement, asked, found.shown)
 
     def write() -> None:
         with own_transaction(session) if found.old.num_rows and found.inserted.num_rows else nullcontext():
@@ -513,6 +512,7 @@ def _planned(session: Session, statement: Insert | Update | Delete) -> tuple[Rel
     with session.database.guard:
         if isinstance(statement, Insert):
             made = bound_insert(session, statement)
+            check_rule(session, made.relation, statement)
             return made.relation, made.query, returned(session, made.relation, statement)
         there = changed_elsewhere(session, statement.table)
         changing = not _writes_tombstones(session, statement)
