@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 
-from watersmeet.catalog import Stream
+from watersmeet.catalog import Relation, Stream
 from watersmeet.database.constraints import check_at_commit
 from watersmeet.database.filling import clear_away, install_remaining, undo
 from watersmeet.database.sessions.context import Session
@@ -24,7 +24,9 @@ from watersmeet.database.transaction import (
 )
 from watersmeet.database.writing import in_order_at_commit, write_pending
 from watersmeet.errors import Error, again, error
+from watersmeet.store.changes import fitted
 from watersmeet.store.commits import added
+from watersmeet.values.types import arrow_schema
 
 
 def new_transaction(session: Session, *, read_only: bool = False, isolation: Isolation | None = None) -> Transaction:
@@ -301,6 +303,27 @@ def own_transaction(session: Session) -> Iterator[None]:
         if session.transaction is not None:
             rollback(session)
         raise
+
+
+def put_altered(session: Session, relation: Relation, made: Relation) -> None:
+    """Replaces a relation by its new definition, also for the rows that the open transaction has written to it."""
+    session.put(made)
+    transaction, content = session.transaction, session.database.content
+    changes = transaction.changes.get(relation.id) if transaction is not None else None
+    if transaction is None or not changes:
+        return
+    before, after = relation.as_stored, made.as_stored
+    schema, names = arrow_schema(after.columns, positional=False), [c.name for c in made.columns]
+    fitting = []
+    for change in changes:
+        table = change.table.rename_columns([c.name for c in before.columns])
+        fitting.append(replace(change, table=fitted(table, schema, after.fills).rename_columns(names)))
+    transaction.unknown_keys.add(relation.id)
+    with session.database.guard:
+        content.clear_overlay([relation.id], transaction)
+        transaction.changes[relation.id] = fitting
+        for change in fitting:
+            content.overlay(relation.id, change.table, change.diffs, transaction)
 
 
 def wait_if_wanted(session: Session) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from watersmeet.binder.sqlfunctions import with_enums
 from watersmeet.catalog import ARRIVAL, Index, Relation, Serial, Table
 from watersmeet.database.assignment import default_value
-from watersmeet.database.committing import own_transaction
+from watersmeet.database.committing import own_transaction, put_altered
 from watersmeet.database.definitions import alter_indexes, note_names, reference_to_column, with_column_altered
 from watersmeet.database.sessions.context import Session, depended_on, error_at, located, undefined_column
 from watersmeet.database.sessions.result import Result
@@ -24,7 +24,7 @@ from watersmeet.dialects.tree.definitions import AlterColumn
 from watersmeet.dialects.tree.statements import Select, Update
 from watersmeet.dialects.tree.tokens import not_supported, quoted
 from watersmeet.session.clauses import add_sequence, remove_sequences
-from watersmeet.session.statements.altering import altered, check_columns_change, free_name, put_altered, readers_of
+from watersmeet.session.statements.altering import altered, check_columns_change, free_name, readers_of
 from watersmeet.session.statements.constraints import add_checked, with_checks_bound
 from watersmeet.session.statements.dml import update
 from watersmeet.session.statements.select import select

@@ -31,7 +31,7 @@ from watersmeet.catalog import (
 from watersmeet.connectors.registry import check_connector
 from watersmeet.database.assignment import default_value
 from watersmeet.database.columntypes import check_fed_types, kept
-from watersmeet.database.committing import own_transaction
+from watersmeet.database.committing import own_transaction, put_altered
 from watersmeet.database.definitions import (
     alter_indexes,
     check_folded,
@@ -80,8 +80,7 @@ from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.clauses import remove_sequences, with_schema_columns
 from watersmeet.session.features.webhooks import check_read_columns, reads_field
 from watersmeet.session.statements.topics import drop_topics
-from watersmeet.store.changes import fitted
-from watersmeet.values.types import Field, Schema, SqlType, arrow_schema
+from watersmeet.values.types import Field, Schema, SqlType
 
 #: The values of an added NOT NULL column in existing rows, by type: the types' defaults, as text.
 _FILLS: Final = {
@@ -395,27 +394,6 @@ def check_columns_change(statement: Alter, relation: Relation, what: str, *, sou
     if not relation.can_alter_columns or fed:
         kind = f"{relation.what} with a connector" if relation.connector else relation.what
         raise not_supported(f"{what} of {one(kind)}", statement.text, statement.name.span)
-
-
-def put_altered(session: Session, relation: Relation, made: Relation) -> None:
-    """Replaces a relation by its new definition, also for the rows that the open transaction has written to it."""
-    session.put(made)
-    transaction, content = session.transaction, session.database.content
-    changes = transaction.changes.get(relation.id) if transaction is not None else None
-    if transaction is None or not changes:
-        return
-    before, after = relation.as_stored, made.as_stored
-    schema, names = arrow_schema(after.columns, positional=False), [c.name for c in made.columns]
-    fitting = []
-    for change in changes:
-        table = change.table.rename_columns([c.name for c in before.columns])
-        fitting.append(replace(change, table=fitted(table, schema, after.fills).rename_columns(names)))
-    transaction.unknown_keys.add(relation.id)
-    with session.database.guard:
-        content.clear_overlay([relation.id], transaction)
-        transaction.changes[relation.id] = fitting
-        for change in fitting:
-            content.overlay(relation.id, change.table, change.diffs, transaction)
 
 
 def _filled(session: Session, statement: AddColumn, default: str, column: Field) -> str | None:

@@ -12,7 +12,7 @@ from typing import Final
 from watersmeet.binder.sqlfunctions import with_enums
 from watersmeet.catalog import Catalog, Check, Constraint, ForeignKey, Index, Relation, Stream, Table, Unique, one
 from watersmeet.database.assignment import bound_value, positional
-from watersmeet.database.committing import own_transaction
+from watersmeet.database.committing import own_transaction, put_altered
 from watersmeet.database.constraints import check_at_commit, check_stored, references_to
 from watersmeet.database.definitions import (
     add,
@@ -42,7 +42,7 @@ from watersmeet.dialects.tree.statements import Name, Statement, Update
 from watersmeet.dialects.tree.tokens import not_supported, quoted
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.clauses import add_sequence, type_named
-from watersmeet.session.statements.altering import alter, altered, check_columns_change, put_altered
+from watersmeet.session.statements.altering import alter, altered, check_columns_change
 from watersmeet.session.statements.dml import update
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import BOOLEAN, SqlType
