@@ -6,7 +6,7 @@ RisingWave, "ALTER TABLE", "ALTER SOURCE", "ALTER VIEW", "ALTER MATERIALIZED VIE
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from sqlglot.tokens import Token, TokenType
@@ -313,8 +313,8 @@ def _read_altered_column(cursor: Cursor, base: dict[str, Any]) -> Statement | No
         if cursor.at("USING"):
             using, is_cast = _read_using(cursor, base["column"], words[: len(words) - len(cursor.rest)])
         cursor.end()
-        change = {"type": kind, "declared_type": declared_type, "type_text": text, "using": using, "is_cast": is_cast}
-        return AlterColumn(**base, clause="TYPE", **change)
+        change = AlterColumn(**base, clause="TYPE", type=kind, declared_type=declared_type, type_text=text)
+        return replace(change, using=using, is_cast=is_cast)
     if cursor.take("SET", "DEFAULT"):
         words = cursor.rest
         if not words:
