@@ -266,8 +266,6 @@ STATEMENTS: Final = {
     "CREATE FORK": ("a second database that shares all files", "../OPERATIONS.md#forks"),
     "DROP FORK": ("delete a fork", "../OPERATIONS.md#forks"),
     "REPLAY": ("in a fork: read what its database has read since", "../OPERATIONS.md#forks"),
-    "DIFF": ("the rows that only a fork or only its database has", "../OPERATIONS.md#forks"),
-    "SHOW DIFF": ("which views a fork and its database have alike", "../OPERATIONS.md#forks"),
     "SHOW FORKS": ("forks and their paths", "../OPERATIONS.md#forks"),
     "ALTER SYSTEM": ("retention of history; clock", "../OPERATIONS.md#damage-and-clocks"),
     "ALTER DEFAULT PRIVILEGES": ("accepted with a notice", "../SERVING.md#roles-and-grants"),

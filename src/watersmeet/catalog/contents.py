@@ -215,9 +215,9 @@ class Catalog:
         found = {i: (*self.ran.get(i, ()), *ran.get(i, ())) for i in {**self.ran, **ran} if i in known}
         return replace(self, ran=found)
 
-    def new_id(self, kind: type[Relation]) -> str:
-        """The id of the next relation, whose kind is `kind`."""
-        return f"{kind.family[0]}{self.next_number}"
+    def new_id(self, kind: type[Relation], after: int = 0) -> str:
+        """The id of the next relation, whose kind is `kind`. after: the number of relations that will precede it."""
+        return f"{kind.family[0]}{self.next_number + after}"
 
     def with_relation(self, *relations: Relation) -> Catalog:
         """A catalog with relations, which are added, or replaced if their ids exist."""
@@ -228,6 +228,17 @@ class Catalog:
             since = before.since if before is not None and before.is_there else version
             known[relation.id] = replace(relation, since=since) if relation.is_there else relation
         return replace(self, version=version, next_number=number, relations=known)
+
+    def redefined(self, relations: Iterable[Relation]) -> Catalog:
+        """A catalog in which relations, inputs first, replace those with their ids. They and the relations that depend
+        on them follow all others, so that each relation still follows those that it reads.
+        """
+        moved = {r.id: r for r in relations}
+        for relation_id in list(moved):
+            for reader in self.dependents(relation_id):
+                moved.setdefault(reader.id, reader)
+        known = {i: r for i, r in self.relations.items() if i not in moved}
+        return replace(self, version=self.version + 1, relations={**known, **moved})
 
     def without(self, ids: set[str]) -> Catalog:
         """A catalog without the relations `ids`."""

@@ -87,7 +87,8 @@ class Period:
 class MaterializedView(Relation):
     """A view that the circuit maintains. feeds: the id of the stream or topic into which it writes; period: when it
     does; None: as soon as it changes. signs: whether its deleted rows delete rows of a mutable stream, too. row_key:
-    columns that identify its rows; empty if the planner knows none.
+    columns that identify its rows; empty if the planner knows none. dropped: columns of its earlier queries, which
+    stored rows may still have.
     """
 
     words: ClassVar[Words] = Words(
@@ -108,6 +109,7 @@ class MaterializedView(Relation):
     period: Period | None = field(default=None, kw_only=True)
     signs: bool = field(default=False, kw_only=True)
     row_key: tuple[str, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
+    dropped: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def is_fed_by_circuit(self) -> bool:

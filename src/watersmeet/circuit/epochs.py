@@ -248,13 +248,15 @@ class SplitKeys(Mode):
 
 @dataclass(frozen=True)
 class Refresh(Mode):
-    """Stopped views run again, with the operators and the content of hidden views that were filled for them.
+    """Views run on, with the operators and the content of hidden views that were filled for them.
 
-    Each view's content changes only by the difference. made: the hidden views by view.
+    Each view's content changes only by the difference. made: the hidden views by view. catalog: the name of the stored
+    catalog that becomes the newest in the same commit, with the views' new definitions; empty if they stay.
     """
 
     kind: ClassVar[str] = "refresh"
     made: Mapping[str, str]
+    catalog: str = ""
 
     def runs(self, operator_id: str) -> bool:  # noqa: ARG002
         return False

@@ -30,7 +30,6 @@ from watersmeet.catalog import (
     MaterializedView,
     Relation,
     SinkQuery,
-    StoppedPump,
     Table,
     TopicWriter,
     Unique,
@@ -223,6 +222,20 @@ def check_replaceable(statement: df.Create, existing: Relation) -> None:
     )
 
 
+def is_redefined(session: Session, statement: Statement) -> bool:
+    """Whether CREATE OR REPLACE gives a view another query under objects that are filled through it.
+
+    Inside of transactions it never does.
+    """
+    if not isinstance(statement, CreateView) or not statement.replaces or session.transaction is not None:
+        return False
+    existing = session.catalog.by_name(statement.name, schema_for(session, statement))
+    kind = MaterializedView if type(statement) is df.CreateMaterializedView else View
+    if type(existing) is not kind or type(statement) not in (CreateView, df.CreateMaterializedView):
+        return False
+    return any(r.is_fed_by_circuit or kind is MaterializedView for r in session.catalog.dependents(existing.id))
+
+
 @contextlib.contextmanager
 def keeping_grants(session: Session, statement: df.Create) -> Iterator[None]:
     """Passes grants on the relation that a statement replaces inside the block to the new relation."""
@@ -233,45 +246,6 @@ def keeping_grants(session: Session, statement: df.Create) -> Iterator[None]:
     granted = old is not None and any(old.id in role.grants for role in session.catalog.roles.values())
     if granted and new is not None and old is not None and new.id != old.id:
         session.put_roles([PassGrants(old.id, new.id)])
-
-
-def check_view(session: Session, statement: df.CreateView, old: Relation, new: Relation) -> None:
-    """Checks that a plain view may replace another one.
-
-    Raises DATATYPE_MISMATCH for missing or different columns, DEPENDENT_OBJECTS if a relation has been filled through
-    the old view, INVALID_NAME if the new view would read itself.
-    """
-    catalog = session.catalog
-    if old.id in catalog.upstream(new.depends_on):
-        raise error_at(statement, statement.name_span, "INVALID_NAME", f"{old.title} would read itself")
-    kept = new.columns[: len(old.columns)]
-    for before, now in zip(old.columns, kept, strict=False):
-        if (before.name, before.type) != (now.name, now.type):
-            raise error_at(
-                statement,
-                statement.name_span,
-                "DATATYPE_MISMATCH",
-                f'{old.title} has the column "{before.name}" of type {before.type.sql}, the new one has '
-                f'"{now.name}" of type {now.type.sql} there',
-                hint="Columns can only be added at the end. For other changes, drop the view first.",
-            )
-    if len(kept) < len(old.columns):
-        raise error_at(
-            statement,
-            statement.name_span,
-            "DATATYPE_MISMATCH",
-            f'{old.title} has the column "{old.columns[len(kept)].name}", the new one does not',
-            hint="Columns can only be added at the end. For other changes, drop the view first.",
-        )
-    filled = [r for r in catalog.dependents(old.id) if not isinstance(r, View) or isinstance(r, StoppedPump)]
-    if filled and not is_same(old, new):
-        raise depended_on(
-            statement,
-            statement.name_span,
-            f"replace {old.title}",
-            (f"{r.reader} was filled through it" for r in filled),
-            hint="Drop these first and create them again; do both in one transaction so that nobody misses them.",
-        )
 
 
 def is_same(old: Relation, new: Relation) -> bool:

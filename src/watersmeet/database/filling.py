@@ -48,7 +48,7 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
     """
     relation = replace(relation, ready=False, append_only=operators[-1].append_only)
     if session.joint is None:
-        for what in _fill(session, [relation], {relation.id: operators}).values():
+        for what in fill_at_once(session, [relation], {relation.id: operators}).values():
             session.notice(f"{'the query' if relation.hidden else relation.title} lacks {what}")
         return
     seen: Relation | None = relation
@@ -63,7 +63,7 @@ def fill_together(session: Session, joint: JointFill) -> bool:
     """
     made = list(joint.relations.values())
     try:
-        lost = _fill(session, made, joint.operators)
+        lost = fill_at_once(session, made, joint.operators)
         if lost:
             undo(session, set(joint.relations))
     except Error:
@@ -82,9 +82,13 @@ def forget_joint(session: Session, joint: JointFill) -> None:
         session.transaction.definitions.made.difference_update(joint.relations)
 
 
-def _fill(
+def fill_at_once(
     session: Session, relations: Sequence[Relation], operators: Mapping[str, Sequence[Operator]]
 ) -> Mapping[str, str]:
+    """Creates relations and fills them in one step; on failure none remains. relations: not ready, inputs first.
+
+    Returns what is missing of the history of their inputs, by relation id.
+    """
     database = session.database
     ids = [r.id for r in relations]
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 
 from watersmeet.catalog import Catalog, External, NumberSequence, Relation, Subscription
+from watersmeet.circuit.operators import Operator
 from watersmeet.connectors.base.sources import Feed
 from watersmeet.connectors.base.targets import deliveries
 from watersmeet.database.keyhashes import KeyHashes, KeyRows
@@ -357,11 +358,25 @@ class OpenDatabase:
         self.content.drop(view)
         try:
             self.content.refresh(self._catalog, [view])
-            return not known[view].append_only or (known[hidden].append_only and not self.circuit.deletes(view, hidden))
+            grows = known[hidden].append_only and not self.circuit.deletes(known[view], hidden)
+            return grows or not known[view].append_only
         except Error as damage:
             if damage.condition != "DATABASE_DAMAGED":
                 raise
             return False
+
+    def redefine(
+        self, relations: Sequence[Relation], plans: Mapping[str, Sequence[Operator]], made: Mapping[str, str]
+    ) -> None:
+        """Give relations new definitions, inputs first, and views their new plans in one commit, which changes the
+        content of each view by the difference to the hidden view that was filled for it (`made`, by view).
+        """
+        with self.guard:
+            catalog = self._catalog.redefined(relations)
+            with self._saving(catalog) as name:
+                self.circuit.refresh(plans, made, name)
+            for relation_id in made:
+                self.content.drop(relation_id)
 
     def replace_content(self, made: Mapping[str, str]) -> None:
         """Replace the content of views by that of hidden views (`made`, by view) without a change. Readers load the

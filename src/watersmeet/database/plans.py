@@ -152,6 +152,15 @@ class Plans:
                 pending += operator.inputs
         return found
 
+    def put(self, relation_id: str, operators: Sequence[Operator]) -> None:
+        """Save the plan of a relation, as the newest one: other relations may read it, but it reads no later one."""
+        self.producers.pop(relation_id, None)
+        self.add(relation_id, operators)
+
+    def discard_files(self, relation_ids: Collection[str]) -> None:
+        """Delete the saved plans of relations. Until they are saved again, they are read from the newest circuit."""
+        _discard(writer_files(self._layout.plans), relation_ids, self._log.writer)
+
     def add(self, relation_id: str, operators: Sequence[Operator]) -> None:
         """Save the plan of a new relation."""
         text = f'{{"state_format":{STATE_FORMAT_VERSION},"operators":[{",".join([o.text for o in operators])}]}}'
@@ -344,15 +353,21 @@ class RunningCircuit:
         store_parallelism(database.layout, buckets)
         plans.buckets = buckets
 
-    def deletes(self, view: str, hidden: str) -> bool:
+    def deletes(self, view: Relation, hidden: str) -> bool:
         """Whether replacing the content of a view by that of a hidden view deletes rows."""
         return handover.deletes(self._database, view, hidden)
 
-    def refresh(self, plans: Mapping[str, Sequence[Operator]], made: Mapping[str, str]) -> None:
-        """Run stopped views again, with `plans`, after hidden views were filled for them: `made`, by view."""
-        for relation_id, operators in plans.items():
-            if operators != self._plans.producers[relation_id]:
-                self._plans.add(relation_id, operators)
+    def refresh(self, plans: Mapping[str, Sequence[Operator]], made: Mapping[str, str], catalog: str = "") -> None:
+        """Run views with `plans` from one commit on, after hidden views were filled for them: `made`, by view.
+
+        catalog: as in `Refresh`. Until the plans are saved again, those of the newest circuit count, so that a crash
+        leaves the plans that belong to the newest commit.
+        """
+        changed = {i: operators for i, operators in plans.items() if operators != self._plans.producers.get(i)}
         hidden = set(made.values())
-        producers = [operators for i, operators in self._plans.producers.items() if i not in hidden]
-        self.engine.refresh(planner.assemble(producers, self._plans.buckets), made)
+        producers = {i: ops for i, ops in self._plans.producers.items() if i not in hidden and i not in changed}
+        circuit = planner.assemble([*producers.values(), *changed.values()], self._plans.buckets)
+        self._plans.discard_files(changed)
+        self.engine.refresh(circuit, made, catalog)
+        for relation_id, operators in changed.items():
+            self._plans.put(relation_id, operators)

@@ -19,7 +19,7 @@ from watersmeet.runtime.handover import differences, rescaled_segments, split_se
 from watersmeet.runtime.limits import Verdict, readers, stopped_operators
 from watersmeet.runtime.taskcontract import Intent, Job, Receipt
 from watersmeet.runtime.workers import Workers, merge_bytes
-from watersmeet.store.commits import Commit
+from watersmeet.store.commits import Commit, stored_catalog
 from watersmeet.store.manifests import (
     REBUILT,
     FailedPart,
@@ -108,8 +108,12 @@ def commit_epoch(
     for receipt in receipts:
         for relation_id, change in receipt.relations.items():
             relations[relation_id] = _add(relations.get(relation_id), change)
+    catalog = ""
+    known = db.catalog()
     if isinstance(intent.mode, Refresh):
-        relations = differences(db, intent.epoch, intent.mode.made)
+        catalog = intent.mode.catalog
+        known = stored_catalog(db.layout, catalog) if catalog else known
+        relations = differences(db, intent.epoch, intent.mode.made, known.relations)
     before = db.log.progress()
     verdict = Verdict(db, circuit, intent, receipts, before, segments, failures)
     relations = {i: c for i, c in relations.items() if i not in verdict.failed}
@@ -122,6 +126,8 @@ def commit_epoch(
             frontier=intent.frontier,
             segments=segments,
             circuit=intent.circuit,
+            catalog=catalog,
+            follows=known.follows_epochs,
             progress=_progress(db, circuit, intent, receipts, before, verdict),
             metrics=replace(
                 _metrics(db, circuit, intent, receipts, last.metrics if last else Metrics(), relations),

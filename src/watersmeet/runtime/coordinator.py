@@ -262,10 +262,10 @@ class Coordinator:
         self.circuit = circuit
         return self._intent(circuit, Rescale(distributions), self.inputs.frontier, (), everywhere=False)
 
-    def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> Intent:
-        """The epoch that restarts stopped views, in `circuit`.
+    def refresh(self, circuit: Circuit, made: Mapping[str, str], catalog: str) -> Intent:
+        """The epoch from which views run as hidden views do, in `circuit`.
 
-        made: as in `Refresh`. If operators have no state, plans nothing and raises STATE_MISMATCH.
+        made, catalog: as in `Refresh`. If operators have no state, plans nothing and raises STATE_MISMATCH.
         """
         assert self.is_drained
         assert self.backfill is None
@@ -274,7 +274,9 @@ class Coordinator:
         _check_operators(self._stored, circuit, circuit.by_id)
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
-        return self._intent(circuit, Refresh(made), self.inputs.frontier, (), everywhere=False)
+        self._scan()
+        self._prune = True
+        return self._intent(circuit, Refresh(made, catalog), self.inputs.frontier, (), everywhere=False)
 
     def stop_views(self, stopped: Mapping[str, dict[str, Any]], *, reset_clock: bool) -> Intent:
         """The epoch that stops views; stopped: as in `StopViews`. reset_clock: whether to set the time of epochs to the

@@ -93,10 +93,10 @@ class Engine(Protocol):
         """
         ...
 
-    def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> None:
-        """Run `circuit`, in which stopped views have the operators of hidden views, in one commit.
+    def refresh(self, circuit: Circuit, made: Mapping[str, str], catalog: str = "") -> None:
+        """Run `circuit`, in which views have the operators of hidden views, in one commit.
 
-        made: as in `Refresh`. Raises DATABASE_DAMAGED if the content of a view can't be read.
+        made, catalog: as in `Refresh`. Raises DATABASE_DAMAGED if the content of a view can't be read.
         """
         ...
 

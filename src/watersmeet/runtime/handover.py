@@ -235,14 +235,16 @@ def _where(key: int, given: Roles) -> _Where:
     return "split" if key in given.split else "copied" if key in given.copied else "home"
 
 
-def differences(db: Database, epoch: int, made: Mapping[str, str]) -> dict[str, RelationChange]:
+def differences(
+    db: Database, epoch: int, made: Mapping[str, str], known: Mapping[str, Relation]
+) -> dict[str, RelationChange]:
     """For each view, the change from its content to that of the hidden view filled for it, in a segment of the epoch.
 
-    made: the hidden view of each view. Raises DATABASE_DAMAGED if content can't be read.
+    made: the hidden view of each view. known: the views with the columns that they have from then on. Raises
+    DATABASE_DAMAGED if content can't be read.
     """
     if not made:
         return {}
-    known = db.catalog().relations
     writer = SegmentWriter(db.layout.segments, epoch_prefix(epoch, db.log.writer), durable=db.layout.durable)
     changes = {}
     with closing(Reader(db.layout)) as reader:
@@ -256,11 +258,11 @@ def differences(db: Database, epoch: int, made: Mapping[str, str]) -> dict[str, 
     return {view: change.within(segment) for view, change in changes.items() if change.blobs}
 
 
-def deletes(db: Database, view: str, hidden: str) -> bool:
+def deletes(db: Database, view: Relation, hidden: str) -> bool:
     """Whether the difference between a view and the hidden view filled for it deletes rows."""
     with closing(Reader(db.layout)) as reader:
         reader.pin(0)
-        return any(bool((diff < 0).any()) for _, diff in _difference(db, db.catalog().relations[view], hidden))
+        return any(bool((diff < 0).any()) for _, diff in _difference(db, view, hidden))
 
 
 def _difference(db: Database, view: Relation, hidden: str) -> Iterator[tuple[pa.Table, Diff]]:

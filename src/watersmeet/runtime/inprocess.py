@@ -124,10 +124,10 @@ class InProcessEngine:
             coordinator = self._gathered()
             self._run(coordinator, coordinator.rescale(circuit, distributions))
 
-    def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> None:
+    def refresh(self, circuit: Circuit, made: Mapping[str, str], catalog: str = "") -> None:
         with self._lock:
             coordinator = self._gathered()
-            self._run(coordinator, coordinator.refresh(circuit, made))
+            self._run(coordinator, coordinator.refresh(circuit, made, catalog))
 
     def stop_views(self, stopped: Mapping[str, dict[str, Any]], *, reset_clock: bool = False) -> None:
         with self._lock:

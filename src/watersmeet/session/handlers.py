@@ -46,6 +46,7 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     df.AlterQuery: "altering.alter_query",
     df.AlterWithoutEffect: "altering.alter",
     df.DropColumn: "altering.alter",
+    df.RedefineView: "redefining.redefine_view",
     df.RefreshSchema: "altering.refresh_schema",
     df.AlterPump: "pumps.alter_pump",
     df.CreateMergingPump: "pumps.create_pump",

@@ -163,7 +163,12 @@ class SinkBatches:
         of first rows to omit.
         """
         assert self._changes is not None
+        has_others = rows.num_columns > len(self._names)
         rows = self._named(rows)
+        if has_others and (diff < 0).any():
+            parts = [*_summed(iter([(rows, diff)]), rows.schema)]  # rows that differ in other columns only stay
+            rows = pa.concat_tables([part for part, _ in parts]) if parts else rows[:0]
+            diff = np.concatenate([found for _, found in parts]) if parts else diff[:0]
         keys, most_rows = None, self._most_rows
         if self._delivery.format.rows != "plain":
             if skipped or rows.num_rows > min(_limit(rows), most_rows()):

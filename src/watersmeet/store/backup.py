@@ -23,7 +23,6 @@ files are recorded. A writer that takes over later reads the record before it de
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import time
@@ -274,12 +273,11 @@ def create_fork(layout: Layout, log: CommitLog, name: str) -> Fork:
     return made
 
 
-def note_replayed(layout: Layout, transaction: int, epoch: int) -> None:
-    """Records, in a fork, that it has the inputs of the main database up to these commits, so that the commits up to
-    both can be deleted. Called after the fork has committed them.
+def note_replayed(layout: Layout, number: int) -> None:
+    """Records, in a fork, the commit of the main database up to which it has all inputs, so that earlier ones can be
+    deleted. Called after the fork has committed them.
     """
-    data = json.dumps([transaction, epoch]).encode()
-    storage.replace_file(layout.root / REPLAYED, data, durable=layout.durable)
+    storage.replace_file(layout.root / REPLAYED, str(number).encode(), durable=layout.durable)
 
 
 def drop_fork(layout: Layout, name: str) -> None:
@@ -327,7 +325,7 @@ class _Fork(Copy):
         while head is None:
             head = self._copy_commit()
         self._copy_rest()
-        return Fork(name, head, tuple(sorted(self._shared)), time.time_ns() // 1000)
+        return Fork(name, head, tuple(sorted(self._shared)), time.time_ns() // 1000, head)
 
     def finish(self) -> None:
         """Makes it a database."""

@@ -573,19 +573,26 @@ def catalog_name(log: CommitLog) -> str:
     return ""
 
 
+def stored_catalog(layout: Layout, name: str) -> Catalog:
+    """The stored catalog with a name. Raises FileNotFoundError, and DATABASE_DAMAGED if it can't be read."""
+    path = layout.catalog(name)
+    try:
+        return Catalog.from_json(layout.unseal(path))
+    except (KeyError, TypeError, IndexError, ValueError) as cause:
+        raise error("DATABASE_DAMAGED", f"catalog/{path.name} is not a catalog") from cause
+
+
 def load_catalog(layout: Layout, log: CommitLog) -> tuple[Catalog, str]:
     """The newest catalog and its name; an empty one in a new database. Raises DATABASE_DAMAGED if it can't be read."""
     while name := catalog_name(log):
-        path = layout.catalog(name)
         try:
-            return Catalog.from_json(layout.unseal(path)), name
+            return stored_catalog(layout, name), name
         except FileNotFoundError as cause:
             log.head(anew=True)
             if catalog_name(log) == name:
+                path = layout.catalog(name)
                 raise error("DATABASE_DAMAGED", f"catalog {path.name} is missing from {path.parent}") from cause
             continue  # The writer replaced it meanwhile: try again.
-        except (KeyError, TypeError, IndexError, ValueError) as cause:
-            raise error("DATABASE_DAMAGED", f"catalog/{path.name} is not a catalog") from cause
     return Catalog(), ""
 
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import threading
 from collections.abc import Iterable
@@ -272,7 +271,7 @@ def clear(layout: Layout) -> None:
 @dataclass(frozen=True, slots=True)
 class Fork:
     """A fork of the database. commit: the one with which it began. files: the segment and run files that it shares.
-    time_us: when it was created. replayed: the commit of which it has the content; needs: all later commits are needed.
+    time_us: when it was created. replayed: the commit up to which it has the inputs; it needs all later ones.
     """
 
     name: str
@@ -280,12 +279,11 @@ class Fork:
     files: tuple[str, ...] = ()
     time_us: int = 0
     replayed: int = 0
-    needs: int = 0
 
 
 _FORK: Final = ".json"
 
-#: The file of a fork with the commits up to which it has the transactions and the epochs of the main database.
+#: The file of a fork that names the commit up to which it has the inputs of the main database.
 REPLAYED: Final = "REPLAYED"
 
 
@@ -312,9 +310,8 @@ def read_fork(layout: Layout, name: str) -> Fork | None:
     try:
         text = storage.read_file(layout.forks / name / REPLAYED)
     except FileNotFoundError:
-        return replace(found, replayed=found.commit, needs=found.commit)
-    transaction, epoch = json.loads(text)
-    return replace(found, replayed=epoch, needs=min(transaction, epoch))
+        return replace(found, replayed=found.commit)
+    return replace(found, replayed=int(text))
 
 
 def record_fork(layout: Layout, fork: Fork, *, first: bool) -> None:

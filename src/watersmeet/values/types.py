@@ -257,6 +257,18 @@ JSONB: Final = SqlType("jsonb")
 JSON: Final = SqlType("json")
 UUID: Final = SqlType("uuid")
 
+_WIDER: Final = {
+    "smallint": ("integer", "bigint", "numeric", "double precision"),
+    "integer": ("bigint", "numeric", "double precision"),
+    "bigint": ("numeric",),
+    "real": ("double precision",),
+}
+
+
+def is_wider(kind: SqlType, than: SqlType) -> bool:
+    """Whether a type has all values of another numeric type, so that stored values can be read as values of it."""
+    return kind.sql.partition("(")[0] in _WIDER.get(than.name, ())
+
 
 @dataclass(frozen=True, slots=True)
 class Field:

@@ -24,6 +24,7 @@ from watersmeet.dialects.tree.definitions import (
     AlterSink,
     DropColumn,
     NamedType,
+    RedefineView,
     RefreshSchema,
     RenameColumn,
     RenameRelation,
@@ -271,6 +272,8 @@ def altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, read_column: C
         return DropColumn(**base, column=column, if_column_exists=if_column_exists)
     if cursor.at("ALTER") and kind == "table":
         return _read_altered_column(cursor, base)
+    if kind == "materialized view" and cursor.take("AS"):
+        return read_redefined(cursor, base)
     if cursor.take("SET", "SCHEMA"):
         schema = cursor.name(reserved=True)
         cursor.end()
@@ -297,6 +300,15 @@ def altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, read_column: C
         cursor.end()
         return RefreshSchema(**base)
     return None
+
+
+def read_redefined(cursor: Cursor, base: dict[str, Any]) -> RedefineView:
+    """Reads the new query of a view, up to the end."""
+    words = cursor.rest
+    if not words:
+        raise cursor.error(detail="A query was expected here.")
+    cursor.index = len(cursor.tokens)
+    return RedefineView(**base, query=span_of(words))
 
 
 def _read_altered_column(cursor: Cursor, base: dict[str, Any]) -> Statement | None:

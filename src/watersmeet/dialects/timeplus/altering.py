@@ -77,6 +77,8 @@ def _read_clause(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
             cursor.end()
             dropped = replace(index, name=f"{name.name}.{index.name}", schema=name.schema)
             return Drop(**base, kind="index", names=(dropped,), if_exists=if_exists or index_exists)
+        if cursor.take("MODIFY", "QUERY"):
+            return alter.read_redefined(cursor, {**base, "kind": "any view", "name": name, "if_exists": if_exists})
         for words, hint in _ALTERS_LACKING.items():
             if cursor.at(*words.split()):
                 span = span_of(cursor.tokens[cursor.index : cursor.index + len(words.split())])
@@ -130,7 +132,6 @@ _ALTERS_LACKING: Final = {
     "DROP PARTITION": "DELETE FROM stream WHERE … deletes rows of a keyed stream.",
     "DELETE COLUMN": "Write DROP COLUMN.",
     "MODIFY COLUMN": "Create another stream, and INSERT INTO it SELECT … FROM table(stream).",
-    "MODIFY QUERY": "CREATE OR REPLACE MATERIALIZED VIEW view AS … has another query.",
     "DELETE": "Write DELETE FROM stream WHERE ….",
     "UPDATE": "Write UPDATE stream SET … WHERE ….",
 }

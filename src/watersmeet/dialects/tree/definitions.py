@@ -377,6 +377,18 @@ class Alter(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RedefineView(Alter):
+    """`ALTER MATERIALIZED VIEW name AS query` (RisingWave), `ALTER VIEW name MODIFY QUERY query` (Timeplus).
+
+    query: the span of the query in the text, up to the end of the statement.
+    """
+
+    alone: ClassVar[bool] = True
+
+    query: Span
+
+
+@dataclass(frozen=True, kw_only=True)
 class RenameRelation(Alter):
     """`… RENAME TO new`; `RENAME STREAM name TO new`."""
 

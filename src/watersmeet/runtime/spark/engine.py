@@ -205,10 +205,10 @@ class SparkEngine:
             self._add(coordinator.rescale(circuit, distributions))
             self._drained()
 
-    def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> None:
+    def refresh(self, circuit: Circuit, made: Mapping[str, str], catalog: str = "") -> None:
         with self._planning_held(), self._changed:
             coordinator = self._gathered()
-            self._add(coordinator.refresh(circuit, made))
+            self._add(coordinator.refresh(circuit, made, catalog))
             self._drained()
 
     def stop_views(self, stopped: Mapping[str, dict[str, Any]], *, reset_clock: bool = False) -> None:

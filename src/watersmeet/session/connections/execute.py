@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet.database import committing
-from watersmeet.database.definitions import keeping_grants
+from watersmeet.database.definitions import is_redefined, keeping_grants
 from watersmeet.database.filling import fill_together, forget_joint
 from watersmeet.database.reading import failed_query, runs_on
 from watersmeet.database.sessions.context import FilledAloneError, JointFill, Nested, Session, check_statement
@@ -478,7 +478,8 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
     if replaces and session.joint is not None:
         raise FilledAloneError
     try:
-        with committing.own_transaction(session) if replaces else nullcontext():
+        alone = not replaces or is_redefined(session, statement)
+        with nullcontext() if alone else committing.own_transaction(session):
             if replaces and isinstance(statement, df.Create):
                 with keeping_grants(session, statement):
                     return handler(session, statement)

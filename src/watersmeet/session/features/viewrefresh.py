@@ -16,7 +16,7 @@ its operators, so they are paused and resumed with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -151,8 +151,8 @@ def refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
         for view in stopped.values():
             plans[view.id] = _plan(session, view, plans)
             _check_readers(session, view, plans[view.id])
-            _settle(session, plans[view.id])
-            hidden = _hidden(session, view, made)
+            settle(session, plans[view.id])
+            hidden = hidden_twin(session, view, made)
             *operators, sink = plans[view.id]
             assert isinstance(sink, SinkOperator)
             fill(session, hidden, (*operators, replace(sink, relation_id=hidden.id)))
@@ -161,7 +161,7 @@ def refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
     except BaseException:
         undo(session, set(made.values()))
         raise
-    _end(session, stopped, made)
+    end(session, stopped, made)
 
 
 def run_again(
@@ -172,7 +172,7 @@ def run_again(
 ) -> None:
     """Restarts stopped views with their plans and the content of the hidden views `made`, which it then removes."""
     _switch(session, stopped, plans, made)
-    _end(session, stopped, made)
+    end(session, stopped, made)
 
 
 def _switch(
@@ -189,7 +189,8 @@ def _switch(
     database.circuit.refresh(plans, made)
 
 
-def _end(session: Session, stopped: Mapping[str, MaterializedView], made: Mapping[str, str]) -> None:
+def end(session: Session, stopped: Collection[str], made: Mapping[str, str]) -> None:
+    """Removes hidden views after others took over their content (`made`), and restarts the sinks of those views."""
     database = session.database
     remove(session, set(made.values()))
     running = database.service(SinkWriters)
@@ -241,7 +242,7 @@ def _plan(session: Session, view: MaterializedView, plans: Mapping[str, Sequence
     )
 
 
-def _settle(session: Session, plan: Sequence[Operator]) -> None:
+def settle(session: Session, plan: Sequence[Operator]) -> None:
     """Compacts relations whose order of arrival determines a view, so that their history consists of their current
     rows.
     """
@@ -256,7 +257,7 @@ def _check_readers(session: Session, view: MaterializedView, plan: Sequence[Oper
     """Raises FEATURE_NOT_SUPPORTED if another object has received changes of a view whose rows can't be computed
     again.
     """
-    if readers := _readers(session, view):
+    if readers := receivers(session, view):
         database = session.database
         try:
             check_rebuild(assemble([plan], database.buckets), database.log.progress(), database.catalog.relations)
@@ -273,7 +274,7 @@ def _check_lost(session: Session, view: MaterializedView) -> None:
     """Raises DEPENDENT_OBJECTS if another object has received changes of a view that changes can't bring to its new
     content.
     """
-    if readers := _readers(session, view):
+    if readers := receivers(session, view):
         raise error(
             "DEPENDENT_OBJECTS",
             f"cannot refresh {view.title} because rows that it showed are lost and other objects depend on its changes",
@@ -282,7 +283,7 @@ def _check_lost(session: Session, view: MaterializedView) -> None:
         )
 
 
-def _readers(session: Session, view: MaterializedView) -> list[Relation]:
+def receivers(session: Session, view: MaterializedView) -> list[Relation]:
     """The objects that received the changes of a view: sinks, subscriptions, and the view itself if it writes a
     stream.
     """
@@ -292,11 +293,14 @@ def _readers(session: Session, view: MaterializedView) -> list[Relation]:
     return found or ([view] if view.feeds or isinstance(view, Subscription) else [])
 
 
-def _hidden(session: Session, view: MaterializedView, made: Mapping[str, str]) -> MaterializedView:
+def hidden_twin(session: Session, view: MaterializedView, made: Mapping[str, str], number: int = 0) -> MaterializedView:
+    """The hidden view that is filled in place of a view. made: those for views that it reads; number: of how many
+    relations that are not stored yet it follows.
+    """
     return turned_into(
         MaterializedView,
         view,
-        id=session.catalog.new_id(MaterializedView),
+        id=session.catalog.new_id(MaterializedView, number),
         name=f"?{view.name}",
         hidden=True,
         staged=True,

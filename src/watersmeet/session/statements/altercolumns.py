@@ -8,7 +8,6 @@ the name. No other object may read the column: its plan has the old type.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from watersmeet.binder.sqlfunctions import with_enums
 from watersmeet.catalog import ARRIVAL, Index, Relation, Serial, Table
@@ -29,15 +28,7 @@ from watersmeet.session.statements.constraints import add_checked, with_checks_b
 from watersmeet.session.statements.dml import update
 from watersmeet.session.statements.select import select
 from watersmeet.values.declaredtypes import Declared
-from watersmeet.values.types import Field, SqlType
-
-#: The types to which a type can be changed, because they have all its values.
-_WIDER: Final = {
-    "smallint": ("integer", "bigint", "numeric", "double precision"),
-    "integer": ("bigint", "numeric", "double precision"),
-    "bigint": ("numeric",),
-    "real": ("double precision",),
-}
+from watersmeet.values.types import Field, SqlType, is_wider
 
 
 def alter_column(session: Session, statement: AlterColumn) -> Result:
@@ -129,10 +120,10 @@ def _set_type(session: Session, statement: AlterColumn, relation: Table, column:
         declared[column.name] = statement.declared_type
     if kind == column.type:
         made = replace(relation, declared=declared, sql=sql)
-        is_wider = _takes_all(relation.declared.get(column.name), statement.declared_type)
+        has_all = _takes_all(relation.declared.get(column.name), statement.declared_type)
         with own_transaction(session):
             _put(session, relation, made)
-            if not (is_wider and statement.is_cast):
+            if not (has_all and statement.is_cast):
                 _compute(session, statement, made, column.name)
         return
     is_key = column.name in relation.primary_key or reference_to_column(session, relation, column.name)
@@ -149,7 +140,7 @@ def _set_type(session: Session, statement: AlterColumn, relation: Table, column:
     made = _with_column(relation, replace(column, type=kind))
     made = replace(made, defaults={**relation.defaults, **defaults}, declared=declared, sql=sql)
     plain = statement.declared_type is None and column.name not in relation.declared
-    if plain and statement.is_cast and kind.sql.partition("(")[0] in _WIDER.get(column.type.name, ()):
+    if plain and statement.is_cast and is_wider(kind, column.type):
         _put(session, relation, made)
         return
     _replace_column(session, statement, relation, made, column)

@@ -12,7 +12,8 @@ from watersmeet.database.assignment import Target, check_types
 from watersmeet.database.definitions import (
     add,
     check_columns,
-    check_view,
+    is_redefined,
+    is_same,
     may_create,
     named_columns,
     new_relation,
@@ -30,6 +31,7 @@ from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import NotSupportedError, did_you_mean
 from watersmeet.maintenance.views import bind_view, is_defined, make, make_delivered
 from watersmeet.session.features.viewrefresh import pause
+from watersmeet.session.statements.redefining import check_view, check_view_columns, redefine, replace_view
 from watersmeet.values.types import Schema
 
 
@@ -188,6 +190,11 @@ def create_view(session: Session, statement: CreateView) -> Result:
     check_columns(columns, statement)
     relation = new_relation(session, statement, View, columns, depends_on=depends_on, functions=functions)
     existing = session.catalog.by_name(relation.name, relation.schema)
+    if existing is not None and is_redefined(session, statement):
+        if not is_same(existing, relation):
+            check_view_columns(statement, existing, relation)
+            redefine(session, statement, statement.name_span, existing, relation, None)
+        return Result("CREATE VIEW")
     if existing is not None:
         if not session.semantics.views_change or session.catalog.dependents(existing.id):
             check_view(session, statement, existing, relation)
@@ -210,9 +217,12 @@ def _streamed(session: Session, statement: CreateView) -> tuple[Schema, tuple[st
 
 def create_materialized_view(session: Session, statement: CreateMaterializedView) -> Result:
     """CREATE MATERIALIZED VIEW: binds, compiles and fills the view. When this returns, it reflects its inputs."""
-    if is_defined(session, statement) or not may_create(
-        session, statement, statement.name, statement.name_span, statement.if_not_exists
-    ):
+    if is_defined(session, statement):
+        return Result("CREATE MATERIALIZED VIEW")
+    if is_redefined(session, statement):
+        replace_view(session, statement)
+        return Result("CREATE MATERIALIZED VIEW")
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE MATERIALIZED VIEW")
     if statement.without_data:
         session.notice("WITH NO DATA has no effect: a materialized view always has the rows of its query")
