@@ -89,6 +89,8 @@ def near_relations(catalog: Catalog, name: str, schema: str | None, others: Iter
         return f"Only queries read it: SELECT * FROM {schema}.{name}."
     if system:
         return did_you_mean(f"{schema}.{name}", system) or f"There are {', '.join(sorted(system))}."
+    if schema == "system":
+        return "SHOW STREAMS, SHOW JOBS, SHOW ERRORS and information_schema describe the database."
     if schema is not None and schema_meant(schema, catalog) is None:
         return did_you_mean(schema, [*COMMON_NAMES, *catalog.schemas]) or f'There is no schema "{schema}".'
     return did_you_mean(name, [*others, *[_named(r, catalog) for r in shown]])

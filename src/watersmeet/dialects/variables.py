@@ -100,6 +100,7 @@ _RISINGWAVE: Final = "RisingWave"
 
 #: Session variables of RisingWave that have no effect, with their defaults and descriptions.
 WITHOUT_EFFECT: Final[dict[str, tuple[str, str]]] = {
+    "allow_drop_cascade": ("false", "Whether DROP … CASCADE is allowed."),
     "background_ddl": ("false", "Whether CREATE returns before a new view is filled."),
     "backfill_rate_limit": ("default", "Rows per second while a new view reads its history."),
     "batch_enable_distributed_dml": ("false", "Whether INSERT, UPDATE and DELETE run on several nodes."),

@@ -335,11 +335,26 @@ _PAIRS: Final = (
 )
 
 
+def _extracted_map(c: FunctionCall, kind: SqlType) -> Value:
+    """The keys and values of a JSON object as a map; an empty one for other parts. Other values are NULL."""
+    key, value = kind.entry
+    if key != VARCHAR:
+        raise c.not_supported(f"{c.name} of a map with keys of type {key.sql}", hint="Its keys are strings.")
+    inner = c.over(c.arguments[:-1], c.nodes[:-1])
+    one = "json_extract_string(a0, concat(a1, '.\"', _k, '\"'))" if value == VARCHAR else (
+        f"TRY_CAST(json_extract(a0, concat(a1, '.\"', _k, '\"')) AS {value.duckdb})")  # fmt: skip
+    entries = f"list_transform(json_keys(a0, a1), lambda _k: struct_pack(key := _k, value := {one}))"
+    found = fill(f"coalesce({entries}, [])", _document(inner), _path(inner))
+    return Value(duckdb_cast(found, kind), kind, nullable=False)
+
+
 def _typed(template: str, kind_of: str) -> Builder:
     """A value of the document of the type of the last argument, or the default of that type."""
 
     def build(c: FunctionCall) -> Value:
         kind = c.arguments[-1].type
+        if kind.name == "map" and kind_of == "value":
+            return _extracted_map(c, kind)
         inner = c.over(c.arguments[:-1], c.nodes[:-1])
         entry = SqlType("struct", fields=(("1", VARCHAR), ("2", kind)))
         found = array_of(entry) if kind_of == "pairs" else kind

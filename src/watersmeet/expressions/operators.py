@@ -92,6 +92,8 @@ def no_operator(ctx: Context, node: exp.Expression, sign: str, *types: SqlType) 
     shown = f" {sign} ".join(t.sql for t in types) if len(types) > 1 else f"{sign} {types[0].sql}"
     wanted = _castable(sign, *types) if len(types) == 2 else None
     hint = None if wanted is None else f"Cast one side, for example: (…)::{wanted.sql}."
+    if sign in ("+", "-") and len(types) == 2 and types[0] in (TIMESTAMP, TIMESTAMPTZ) and types[1].is_integer:
+        hint = f"Write the unit: {sign} n * INTERVAL '1 second'."
     return ctx.error("DATATYPE_MISMATCH", f"operator does not exist: {shown}", node, hint=hint)
 
 

@@ -270,12 +270,19 @@ _WITHOUT_EFFECT: Final = (
 )
 
 
+#: Other options of views in RisingWave, with the way round.
+_WAYS_ROUND: Final = {
+    "refresh.interval.sec": "A view always follows its inputs: leave the option out. CREATE TABLE … AS keeps a copy.",
+    "retention_seconds": "WHERE column > now() - INTERVAL '1 day' lets rows go.",
+}
+
+
 def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     """The view that the statement would create. Raises errors of the binder, with their positions."""
     for name in sorted(statement.options.keys() - {JOIN_ROWS_SETTING}):
         if name not in _WITHOUT_EFFECT:
             message = f"option {name} of a materialized view is not supported"
-            hint = "WHERE column > now() - INTERVAL '1 day' lets rows go." if name == "retention_seconds" else None
+            hint = _WAYS_ROUND.get(name)
             raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", message, hint=hint)
         session.notice(f"option {name} of a materialized view has no effect")
     query = _current(session, lambda now: bound_query(statement, readable(session.catalog), session.dialect, now))

@@ -6,7 +6,8 @@ After `unnest` no tree has an `Apply`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import Final
@@ -18,6 +19,7 @@ from watersmeet.algebra.nodes import (
     AggregateCall,
     Apply,
     Column,
+    Filter,
     Join,
     JoinKind,
     Node,
@@ -41,9 +43,9 @@ from watersmeet.algebra.rewrites.lifting import (
     one_row,
     reference,
 )
-from watersmeet.algebra.rewrites.pushdown import push_filters
+from watersmeet.algebra.rewrites.pushdown import is_volatile, push_filters
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.algebra.trees import exactly, filtered, read, with_inputs
+from watersmeet.algebra.trees import exactly, filtered, read, walk, with_inputs
 from watersmeet.errors import error
 from watersmeet.values.types import BIGINT, BOOLEAN
 
@@ -360,11 +362,36 @@ def unnest(tree: Node) -> Node:
     return _unnested(tree, Names(tree))
 
 
+def _below_semi_joins(node: Node, part: Scalar) -> Node:
+    """The node with a condition on columns of the left sides of its semi and anti joins, which may also read outer
+    columns.
+    """
+    if isinstance(node, Project) and not any(is_volatile(e) for e in node.exprs):
+        mapping = {c.id: e.expression for c, e in zip(node.outputs, node.exprs, strict=True)}
+        return replace(node, input=_below_semi_joins(node.input, part.substitute(mapping)))
+    if isinstance(node, Filter):
+        return replace(node, input=_below_semi_joins(node.input, part))
+    if isinstance(node, Join) and node.kind in ("semi", "anti"):
+        return replace(node, left=_below_semi_joins(node.left, part))
+    return filtered(node, [part])
+
+
+def _reads_outside(node: Node, outer: AbstractSet[str]) -> bool:
+    """Whether a join that a condition can't leave reads columns of the left side of a dependent join."""
+    return isinstance(node, Join) and node.kind != "inner" and bool(node.free & outer)
+
+
 def _unnested(node: Node, names: Names) -> Node:
     inputs = [_unnested(i, names) for i in node.inputs]
     node = with_inputs(node, inputs)
     if not isinstance(node, Apply):
         return node
+    if node.kind == "semi" and node.pairs and any(_reads_outside(n, node.left.ids) for n in walk(node.right)):
+        # as conditions of the right side, the equalities also link the inner joins with the distinct outer values
+        right = node.right
+        for pair in node.pairs:
+            right = _below_semi_joins(right, equals(pair.left, pair.right))
+        node = replace(node, right=right, pairs=())
     if node.right.free & node.left.ids:
         # conditions that reject NULLs turn outer joins into inner joins, past which conditions on the domain can move
         node = with_inputs(node, [node.left, push_filters(node.right)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from typing import Protocol
+from typing import Final, Protocol
 
 from sqlglot import exp
 
@@ -17,6 +17,12 @@ from watersmeet.errors import did_you_mean
 from watersmeet.expressions.calls import Inlined
 from watersmeet.expressions.context import Context, RowOrder, Value, columns_of
 from watersmeet.expressions.scalars import bind_value
+
+#: Columns that RisingWave adds to each relation and `*` omits, with the way round.
+_HIDDEN: Final = {
+    "_row_id": "Rows without a primary key have no identity: declare PRIMARY KEY, or a column with DEFAULT nextval(…).",
+    "_rw_timestamp": "Store the time: a column with DEFAULT now(). SHOW COMMITS lists the times of commits.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +189,8 @@ class Scope:
     def _no_column(
         self, shown: str, name: str, tables: Sequence[ScopeTable], node: exp.Column, ctx: Context
     ) -> Exception:
+        if name in _HIDDEN:
+            return ctx.not_supported(f"the hidden column {shown}", node, hint=_HIDDEN[name])
         hint = did_you_mean(name, [c.name for t in tables for c in t.columns])
         return ctx.error("UNDEFINED_COLUMN", f"column {shown} does not exist", node, hint=hint)
 
@@ -190,6 +198,8 @@ class Scope:
         qualifier = node.args.get("table")
         if qualifier is None:
             name = name_of(node.this)
+            if name in _HIDDEN:
+                return ctx.not_supported(f"the hidden column {name}", node, hint=_HIDDEN[name])
             return ctx.error(
                 "UNDEFINED_COLUMN", f'column "{name}" does not exist', node, hint=did_you_mean(name, self._names())
             )

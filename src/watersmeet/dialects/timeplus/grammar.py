@@ -22,7 +22,7 @@ from sqlglot.dialects.clickhouse import ClickHouse as Base
 from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.catalog import TIME_COLUMN
+from watersmeet.catalog import DELTA_COLUMN, TIME_COLUMN
 from watersmeet.dialects.timeplus.aggregates import AGGREGATES, PARAMETRIC, aggregate, base_name
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
 from watersmeet.dialects.timeplus.nodes import EmitClause, PlainUnion, StreamSelect, StreamTable, cut_emit
@@ -549,7 +549,24 @@ def adapted(tree: exp.Expression) -> exp.Expression:
     if any(_is_of_tables(setting) for setting in tree.args.get("settings") or []):
         for node in tables:
             node.set("static", True)
+    _leave_out_inner_signs(tree)
     return with_conditions(with_functions(tree))
+
+
+def _leave_out_inner_signs(tree: exp.Expression) -> None:
+    """Removes `_tp_delta` from the select lists of queries in FROM and WITH: rows keep their signs without it."""
+    for inner in tree.find_all(exp.Subquery, exp.CTE):
+        query = inner.this
+        if not isinstance(query, exp.Select) or not isinstance(inner.parent, (exp.From, exp.Join, exp.With)):
+            continue
+        kept = [item for item in query.expressions if not _is_sign(item)]
+        if kept and len(kept) < len(query.expressions):
+            query.set("expressions", kept)
+
+
+def _is_sign(item: exp.Expression) -> bool:
+    """Whether an item of a select list is the column `_tp_delta` under its own name."""
+    return isinstance(item, exp.Column) and item.name == DELTA_COLUMN and not item.args.get("table")
 
 
 def _array_join(parser: Any) -> tuple[None, Token | None, Token] | None:

@@ -363,6 +363,11 @@ def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[s
         if cursor.take("("):  # RisingWave's `backfill_order = FIXED(a -> b)`
             options[key] += f"({' '.join(t.text for t in cursor.until(')'))})"
             cursor.expect(")")
+        while key == "backfill_order" and cursor.tokens[cursor.index + 1].text == "->":  # the same without parentheses
+            options[key] += f" {' '.join(t.text for t in cursor.tokens[cursor.index : cursor.index + 3])}"
+            cursor.index += 3
+            if cursor.at(",") and cursor.tokens[cursor.index + 2].text == "->":
+                cursor.index += 1
         if spans is not None:
             spans[key] = span_of([*tokens, cursor.tokens[cursor.index - 1]])
         if not cursor.take(","):
