@@ -30,7 +30,7 @@ SELECT k + 1 AS kk, (SELECT count(*) FROM o WHERE o.cid = c.k) FROM c GROUP BY k
 SELECT id FROM c WHERE (id, k) IN (SELECT oid, cid FROM o) OR x = 'a'
 SELECT id FROM c WHERE k IN (SELECT cid FROM o WHERE oid IN (SELECT p.oid FROM o p WHERE p.amount > c.id))
 SELECT id FROM c WHERE k IN (SELECT cid FROM o WHERE EXISTS (SELECT 1 FROM o p WHERE p.oid = o.oid AND p.cid = c.k))
-SELECT id FROM c WHERE k IN (SELECT cid FROM o WHERE NOT EXISTS (SELECT 1 FROM o p WHERE p.oid = o.oid AND p.cid < c.id))
+SELECT id FROM c WHERE k IN (SELECT cid FROM o WHERE NOT EXISTS (SELECT 1 FROM o p WHERE p.oid = o.oid AND p.cid < id))
 SELECT id, (SELECT max(t.x) FROM unnest(c.arr) AS t(x)) AS m FROM c
 SELECT id, q.y FROM c, LATERAL (SELECT t.x + c.k AS y FROM unnest(c.arr) AS t(x)) q
 SELECT id, 3 IN (SELECT cid FROM o) AS a, 3 = ANY (SELECT cid FROM o WHERE cid IS NOT NULL) AS b FROM c
