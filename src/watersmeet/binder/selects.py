@@ -38,9 +38,11 @@ from watersmeet.binder.clauses.subqueries import Subqueries
 from watersmeet.binder.clauses.substreams import FinalOrder, final_groups, final_rows
 from watersmeet.binder.clauses.timewindows import (
     StreamOrder,
+    bind_late_rows,
     bind_window_call,
     check_condition,
     check_join,
+    names_late_rows,
     window_call,
 )
 from watersmeet.binder.context.binding import (
@@ -410,7 +412,8 @@ class Selecting:
 
     def _call(self, node: exp.Expression) -> TableCall | None:
         """The set-returning functions of an item of FROM."""
-        found = None if window_call(node) is not None or gap_fill_call(node) is not None else table_call(node)
+        own = names_late_rows(node) or window_call(node) is not None or gap_fill_call(node) is not None
+        found = None if own else table_call(node)
         return None if found is not None and found.calls[0][0] in self.rules.readers else found
 
     def _check_join(self, node: exp.Join) -> None:
@@ -425,6 +428,8 @@ class Selecting:
         call = self._call(node)
         if call is not None:
             return self._chain_of(call).result()
+        if names_late_rows(node):
+            return bind_late_rows(node, self.env, self.binding)
         windowed = window_call(node)
         if windowed is not None:
             return bind_window_call(windowed, self.env, self.binding, self.bind)

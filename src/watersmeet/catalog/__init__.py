@@ -66,6 +66,7 @@ from watersmeet.catalog.rowless import (
 from watersmeet.catalog.systemcatalogs import SYSTEM_CATALOGS, catalog_rows, qualified
 from watersmeet.catalog.tables import (
     LAKES,
+    LATE_COLUMNS,
     AddressRanges,
     Captured,
     CapturedDatabase,
@@ -74,6 +75,7 @@ from watersmeet.catalog.tables import (
     ExternalTable,
     Index,
     Input,
+    LateRows,
     PushedTable,
     QuerySource,
     ReceivedSource,
@@ -83,6 +85,7 @@ from watersmeet.catalog.tables import (
     Table,
     TopicTable,
     WebhookTable,
+    late_rows_of,
 )
 from watersmeet.catalog.views import (
     CacheFill,
@@ -108,6 +111,7 @@ __all__ = [
     "KINDS",
     "LAKES",
     "LAST_OFFSET",
+    "LATE_COLUMNS",
     "META_COLUMN",
     "MOST_JOIN_ROWS",
     "RECORD_HEADERS",
@@ -151,6 +155,7 @@ __all__ = [
     "Index",
     "Input",
     "Known",
+    "LateRows",
     "MaterializedView",
     "Merging",
     "MessageFormat",
@@ -192,6 +197,7 @@ __all__ = [
     "Words",
     "catalog_rows",
     "is_temporary",
+    "late_rows_of",
     "one",
     "qualified",
     "turned_into",

@@ -30,6 +30,7 @@ from watersmeet.catalog.tables import (
     DictionaryTable,
     ExternalTable,
     Index,
+    LateRows,
     QuerySource,
     ReceivedSource,
     ReceivedTable,
@@ -38,6 +39,7 @@ from watersmeet.catalog.tables import (
     Table,
     TopicTable,
     WebhookTable,
+    late_rows_of,
 )
 from watersmeet.catalog.views import (
     CacheFill,
@@ -66,8 +68,8 @@ class Catalog:
     `first` has the ids of the relations with precedence in name lookup. functions: the SQL functions by id. callable:
     the ids of the functions that the text of the current view or function can call; None: all that are not dropped.
     roles: the roles by name. granted: the ids of the relations that the session may see; None: all. retention_us: the
-    retention of history; None: the default. ran: the digests of script statements that were already run, by the id of
-    the changed relation or "".
+    retention of history; None: the default. late_rows_us: the same for late rows; 0: none are kept.
+    ran: the digests of script statements that were already run, by the id of the changed relation or "".
     """
 
     version: int = 0
@@ -84,6 +86,7 @@ class Catalog:
     roles: dict[str, Role] = field(default_factory=dict)
     granted: frozenset[str] | None = None
     retention_us: int | None = None
+    late_rows_us: int | None = None
     ran: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _forms: dict[str, tuple[Relation, Any]] = field(default_factory=dict, compare=False, repr=False)
     """Relations with their JSON forms by id, of which consecutive catalogs share nearly all."""
@@ -209,6 +212,10 @@ class Catalog:
         """A catalog with another retention of history."""
         return replace(self, version=self.version + 1, retention_us=retention_us)
 
+    def with_late_rows(self, late_rows_us: int | None) -> Catalog:
+        """A catalog that keeps late rows for another time."""
+        return replace(self, version=self.version + 1, late_rows_us=late_rows_us)
+
     def with_ran(self, ran: Mapping[str, Sequence[str]]) -> Catalog:
         """A catalog with more digests of statements that were run, and without those of dropped relations."""
         known = {"", *self.relations, *self.functions}
@@ -220,13 +227,21 @@ class Catalog:
         return f"{kind.family[0]}{self.next_number + after}"
 
     def with_relation(self, *relations: Relation) -> Catalog:
-        """A catalog with relations, which are added, or replaced if their ids exist."""
+        """A catalog with relations, which are added, or replaced if their ids exist. Sources that drop late rows get
+        an entry for these.
+        """
         version, number, known = self.version + 1, self.next_number, dict(self.relations)
         for relation in relations:
             before = known.get(relation.id)
             number += before is None
             since = before.since if before is not None and before.is_there else version
             known[relation.id] = replace(relation, since=since) if relation.is_there else relation
+            late = late_rows_of(relation, f"{LateRows.family[0]}{number}")
+            if late is not None:
+                earlier = next((r for r in known.values() if isinstance(r, LateRows) and r.owner == relation.id), None)
+                number += earlier is None
+                late = late if earlier is None else replace(late, id=earlier.id)
+                known[late.id] = replace(late, since=version if earlier is None else earlier.since)
         return replace(self, version=version, next_number=number, relations=known)
 
     def redefined(self, relations: Iterable[Relation]) -> Catalog:
@@ -280,7 +295,15 @@ class Catalog:
         """A JSON value from which `from_json` restores the catalog as all sessions see it."""
         functions, roles = tuple(self._kept_functions()), tuple(self._kept_roles())
         stored = _Stored(
-            self.version, self.next_number, self.schemas, (), functions, roles, self.retention_us, self.ran
+            self.version,
+            self.next_number,
+            self.schemas,
+            (),
+            functions,
+            roles,
+            self.retention_us,
+            self.ran,
+            self.late_rows_us,
         )
         forms = self._forms
         for relation in self.relations.values():
@@ -303,6 +326,7 @@ class Catalog:
             functions={f.id: f for f in stored.functions},
             roles={r.name: r for r in stored.roles},
             retention_us=stored.retention_us,
+            late_rows_us=stored.late_rows_us,
             ran=stored.ran,
         )
 
@@ -319,6 +343,7 @@ class _Stored:
     roles: tuple[Role, ...] = ()
     retention_us: int | None = None
     ran: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    late_rows_us: int | None = None
 
 
 #: The kinds of relations, each of which is stored under the name of its `entry`.
@@ -335,6 +360,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     ReceivedSource,
     Source,
     QuerySource,
+    LateRows,
     CapturedDatabase,
     View,
     ExternalView,

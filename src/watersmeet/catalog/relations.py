@@ -467,6 +467,11 @@ class Relation:
         return False
 
     @property
+    def has_plan(self) -> bool:
+        """Whether operators of the circuit compute its rows."""
+        return self.is_fed_by_circuit
+
+    @property
     def view_text(self) -> str:
         """For a view of any kind, the CREATE statement whose query defines it."""
         return self.sql

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
 from watersmeet.catalog.parts import (
@@ -25,7 +25,7 @@ from watersmeet.catalog.parts import (
 )
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation, Words
 from watersmeet.values.declaredtypes import Declared
-from watersmeet.values.types import Schema
+from watersmeet.values.types import TIMESTAMP, TIMESTAMPTZ, Field, Schema
 
 LAKES: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}
 
@@ -361,3 +361,63 @@ class CapturedTable(Table):
     can_alter_columns: ClassVar[bool] = False
 
     captured: Captured = field(kw_only=True)
+
+
+#: The stored names of the columns that late rows have in addition.
+LATE_COLUMNS: Final = ("?late_at", "?late_below")
+
+
+@dataclass(frozen=True, slots=True)
+class LateRows(Relation):
+    """The late rows of the source or table `owner`, which epochs write: when a row was dropped, the watermark that it
+    missed, and its columns. Only `late_rows(owner)` reads it, and only the limits of `late_rows` delete rows.
+    """
+
+    words: ClassVar[Words] = Words("late rows")
+    family: ClassVar[str] = "late rows"
+    entry: ClassVar[str] = "late rows"
+    has_rows: ClassVar[bool] = True
+    is_stored: ClassVar[bool] = True
+    can_alter: ClassVar[bool] = False
+
+    owner: str = field(kw_only=True)
+    fills: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
+    dropped: tuple[str, ...] = field(default=(), kw_only=True)
+
+    @property
+    def is_fed_by_circuit(self) -> bool:
+        """Always True."""
+        return True
+
+    @property
+    def has_plan(self) -> bool:
+        """Always False: the readers of its owner write it."""
+        return False
+
+
+def late_rows_of(relation: Relation, relation_id: str) -> LateRows | None:
+    """The entry, with an id, for the late rows of a relation; None if none of its rows is ever dropped as late."""
+    time = relation.event_time
+    if time is None or not relation.time_columns or relation.topic is not None or relation.owner:
+        return None
+    at, below = (_free_name(name[1:], relation) for name in LATE_COLUMNS)
+    own = (Field(at, TIMESTAMPTZ), Field(below, TIMESTAMP))
+    return LateRows(
+        relation_id,
+        f"?late rows of {relation.id}",
+        (*own, *(replace(c, nullable=True) for c in relation.columns)),
+        schema=relation.schema,
+        dialect=relation.dialect,
+        hidden=True,
+        stored={**relation.stored, **dict(zip((at, below), LATE_COLUMNS, strict=True))},
+        fills=relation.fills,
+        dropped=relation.dropped,
+        owner=relation.id,
+    )
+
+
+def _free_name(name: str, relation: Relation) -> str:
+    """A name that no column has: `name`, with underscores before it if needed."""
+    while name in [c.name for c in relation.columns]:
+        name = f"_{name}"
+    return name

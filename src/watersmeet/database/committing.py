@@ -171,7 +171,7 @@ def _carry_out(session: Session, transaction: Transaction) -> None:
         install_remaining(session, definitions.stopped)
         database.follow()
     transaction.ends.close()
-    if any(database.catalog.relations[i].is_fed_by_circuit for i in definitions.made):
+    if any(database.catalog.relations[i].has_plan for i in definitions.made):
         database.flush()  # when COMMIT returns, new views reflect their inputs
 
 

@@ -85,7 +85,7 @@ class Plans:
         self._unsaved: dict[str, Error] = {}
         """The reasons why plans were not read from their files."""
         for relation in catalog.relations.values():
-            if relation.is_fed_by_circuit:
+            if relation.has_plan:
                 self.producers[relation.id] = self._read(paths.get(relation.id), relation, catalog)
 
     def _read(self, path: AnyPath | None, relation: Relation, catalog: Catalog) -> Sequence[Operator]:

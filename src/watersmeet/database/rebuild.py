@@ -118,7 +118,7 @@ def plans_made_anew(catalog: Catalog) -> dict[str, Sequence[Operator]]:
     """The operators of all relations that the circuit feeds, by relation id in order of creation."""
     producers: dict[str, Sequence[Operator]] = {}
     for relation in catalog.relations.values():
-        if relation.is_fed_by_circuit:
+        if relation.has_plan:
             producers[relation.id] = plan_made_anew(relation, producers, catalog)
     return producers
 

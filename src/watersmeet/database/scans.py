@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from watersmeet.algebra.bounded import Past, PastScan, TopicScan
 from watersmeet.binder.clauses.sources import DEAD_LETTERS, SYSTEM_RELATIONS
-from watersmeet.catalog import SYSTEM_CATALOGS, Catalog, Relation, Source, catalog_rows
+from watersmeet.catalog import SYSTEM_CATALOGS, Catalog, LateRows, Relation, Source, catalog_rows
 from watersmeet.catalog.roles import Rights
 from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, stored_dead_letters
 from watersmeet.connectors.base.sources import Unavailable
@@ -75,6 +75,27 @@ def content_hashes(
         moment = pin_past(database.layout, database.log, hold, number)
         check_there(database.log, relations, number)
         return {r.id: database.content.content_hash(r, moment.upto(r)) for r in relations}
+
+
+def late_between(database: OpenDatabase, catalog: Catalog, late: LateRows) -> tuple[int | None, int | None]:
+    """The times of the oldest and the newest kept late row, in microseconds since 1970 (UTC); None without rows."""
+    at = quoted(late.columns[0].name)
+    with database.content.reader(catalog, [late.id]) as (connection, _):
+        row = connection.execute(
+            f"SELECT epoch_us(min({at})), epoch_us(max({at})) FROM {quoted(late.shown)}"
+        ).fetchone()
+    return row or (None, None)
+
+
+def outdated_late_rows(database: OpenDatabase, late: LateRows, before_us: int, most: int) -> pa.Table | None:
+    """The late rows to delete: those older than a time, and the oldest above a number of rows. None without any."""
+    at = quoted(late.columns[0].name)
+    with database.content.reader(database.catalog, [late.id]) as (connection, _):
+        rows = connection.execute(
+            f"SELECT * FROM {quoted(late.shown)} QUALIFY epoch_us({at}) < {before_us} "
+            f"OR row_number() OVER (ORDER BY {at} DESC) > {most}"
+        ).to_arrow_table()
+    return rows if rows.num_rows else None
 
 
 def own_commit(database: OpenDatabase, relation: Relation, number: int, newest: Commit, low_water: int) -> int:

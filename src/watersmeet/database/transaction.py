@@ -19,7 +19,18 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, ForeignKey, Relation, Role, RoleChange, SqlFunction, Subscription, Unique
+from watersmeet.catalog import (
+    Catalog,
+    ForeignKey,
+    LateRows,
+    Relation,
+    Role,
+    RoleChange,
+    SqlFunction,
+    Subscription,
+    Unique,
+    late_rows_of,
+)
 from watersmeet.catalog.roles import Actor, PutRole, changed
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.columns import has_floats, one_form
@@ -117,6 +128,9 @@ class Definitions:
             for i, r in catalog.relations.items()
             if i not in self.dropped
         }
+        for late in [r for r in relations.values() if isinstance(r, LateRows) and r.owner in self.altered]:
+            if (made := late_rows_of(relations[late.owner], late.id)) is not None:
+                relations[late.id] = replace(made, since=late.since)
         kept = tuple(n for n in catalog.schemas if n not in self.schemas_dropped)
         schemas = kept + tuple(n for n in self.schemas_made if n not in kept)
         functions = {**catalog.functions, **self.functions}

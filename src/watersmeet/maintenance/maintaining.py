@@ -25,6 +25,7 @@ from watersmeet.catalog import (
     DELTA_COLUMN,
     CacheFill,
     ExternalTable,
+    LateRows,
     MaterializedView,
     Period,
     Relation,
@@ -33,8 +34,17 @@ from watersmeet.catalog import (
 )
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.database.opened import OpenDatabase, Service
-from watersmeet.database.reading import computed, converted, last_of_each_key, omitted, rows_with_keys, rows_without
+from watersmeet.database.reading import (
+    computed,
+    conformed,
+    converted,
+    last_of_each_key,
+    omitted,
+    rows_with_keys,
+    rows_without,
+)
 from watersmeet.database.rowchecks import check_rows, refused_rows
+from watersmeet.database.scans import outdated_late_rows
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import python_rows
 from watersmeet.database.transaction import Change as Written
@@ -58,10 +68,19 @@ from watersmeet.sinkwriters.changes import Change, Changes, added_up
 from watersmeet.store.changes import quoted
 from watersmeet.store.checkpoints import PastContent
 from watersmeet.system.threads import Worker, lock
+from watersmeet.values.types import arrow_schema
 
 _PAUSE_S: Final = 1.0
 
 _STOP_S: Final = 10.0
+
+#: The time for which late rows are kept unless `late_rows_retention` is set, and their number for each relation.
+LATE_ROWS_US: Final = 7 * 86_400_000_000
+LATE_ROWS: Final = 1_000_000
+
+#: Late rows are deleted when this many are too many, or at these intervals, so that few commits delete them.
+_LATE_SLACK: Final = 10_000
+_LATE_S: Final = 60.0
 
 #: A period after all others.
 _AFTER_ALL: Final = 2**63
@@ -81,6 +100,7 @@ class Maintenance(Service):
         self._following: dict[str, Changes] = {}
         self._lock = lock("maintenance")
         self._wrote = False
+        self._late_us = 0
         self._problems = session.database.unwritten
 
     def start(self) -> None:
@@ -111,8 +131,30 @@ class Maintenance(Service):
         """
         with self._lock:
             self._write_found(ended=ended)
+            self._delete_late_rows()
             wrote, self._wrote = self._wrote, False
             return wrote
+
+    def _delete_late_rows(self) -> None:
+        """Deletes late rows that are too old or too many."""
+        database = self._session.database
+        kept = [r for r in database.catalog.relations.values() if isinstance(r, LateRows)]
+        if not kept:
+            return
+        sizes, now_us = database.sizes.read(), database.clock.now_us()
+        age_us = database.catalog.late_rows_us
+        age_us = LATE_ROWS_US if age_us is None else age_us
+        is_due = now_us - self._late_us >= _LATE_S * 1e6
+        for relation in kept:
+            rows = sizes[relation.id].rows if relation.id in sizes else 0
+            if not rows or not (is_due or rows > LATE_ROWS + _LATE_SLACK):
+                continue
+            if (found := outdated_late_rows(database, relation, now_us - age_us, LATE_ROWS)) is not None:
+                table = conformed(found, arrow_schema(relation.columns, positional=False))
+                change = consolidated(Written(table, np.full(found.num_rows, -1, np.int64)))
+                with database.guard:
+                    database.commit({relation.id: change})
+        self._late_us = now_us if is_due else self._late_us
 
     def _write_found(self, *, ended: bool = False) -> None:
         with self._lock:

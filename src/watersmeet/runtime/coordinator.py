@@ -524,7 +524,7 @@ class Coordinator:
             everywhere,
             specs,
             self._time_us,
-            event_times(circuit, known),
+            event_times(circuit, self._db.catalog()),
             most_rows(self._db, circuit),
         )
 

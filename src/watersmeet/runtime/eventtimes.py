@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.catalog import EventTime, Relation
+from watersmeet.catalog import Catalog, EventTime, LateRows, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import ClockInput
 from watersmeet.circuit.operators import LateRowFilter, Operator, TemporalJoin, TimeFilter
@@ -73,18 +73,28 @@ def observe(
     return ~late if count else None
 
 
-def event_times(circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, TimedInput]:
+def event_times(circuit: Circuit, catalog: Catalog) -> dict[str, TimedInput]:
     """The event times of the relations that the circuit reads, for an intent.
 
     Tables that keep the last row of each key, and topics, drop no late rows.
     """
     found = {}
+    known = catalog.relations
+    kept = {} if catalog.late_rows_us == 0 else {r.owner: r for r in known.values() if isinstance(r, LateRows)}
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
         relation = known.get(relation_id)
         if relation is not None and relation.event_time is not None:
             time = relation.event_time
             drops = bool(relation.time_columns) and relation.topic is None
-            found[relation_id] = TimedInput(relation.column(time.column), time.delay_us, time.ahead_us, drops)
+            late = kept.get(relation_id) if drops else None
+            found[relation_id] = TimedInput(
+                relation.column(time.column),
+                time.delay_us,
+                time.ahead_us,
+                drops,
+                "" if late is None else late.id,
+                () if late is None else relation.as_stored.columns,
+            )
     return found
 
 

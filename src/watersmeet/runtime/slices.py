@@ -33,7 +33,7 @@ from watersmeet.store.manifests import FailedPart
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system.blobs import BlobRef
 from watersmeet.values.slices import ChangeSlice, MessageSlice, Slice, SourceSlice
-from watersmeet.values.types import TIMESTAMP, Field, arrow_schema
+from watersmeet.values.types import TIMESTAMP, TIMESTAMPTZ, Field, arrow_schema
 
 Diff = npt.NDArray[np.int64]
 
@@ -57,9 +57,12 @@ class _Part(NamedTuple):
 
 @dataclass
 class ScanInput:
-    """The changes for each scan id, and the counts of each relation."""
+    """The changes for each scan id, and the counts of each relation. late: the late rows for each relation that keeps
+    them.
+    """
 
     deltas: dict[str, list[Delta]] = field(default_factory=dict)
+    late: dict[str, list[Delta]] = field(default_factory=dict)
     counts: dict[str, SourceCounts] = field(default_factory=dict)
 
 
@@ -92,12 +95,45 @@ def read_slices(
         late_below_us = watermarks.get(piece.relation) if _drops(intent, piece.relation) else None
         clocks = intent.live.clocks.get(piece.relation, {})
         fields |= {f.name: f for clock in clocks.values() for f in clock.reads}
+        late: list[_Part] = []
         with _attributed(piece, readers):
-            for part in _without_late_rows(parts, event_time, late_below_us, intent.time_us, counts):
+            for part in _without_late_rows(parts, event_time, late_below_us, intent.time_us, counts, late):
                 _move_clocks(clocks, part.table, part.diff, intent.time_us, counts)
                 for scan in readers:
                     found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, part))
+            timed = intent.event_times.get(piece.relation)
+            if late and late_below_us is not None and timed is not None and timed.late:
+                rows = _whole(layout, segments, intent, piece, late, timed.columns)
+                found.late.setdefault(timed.late, []).append(_kept(rows, intent.time_us, late_below_us))
     return found
+
+
+def _whole(
+    layout: Layout, segments: SegmentFiles, intent: Intent, piece: Slice, late: list[_Part], columns: Sequence[Field]
+) -> pa.Table:
+    """Late rows of a slice with all columns of their relation; those that no scan reads are read again. They are NULL
+    in rows that can't be read with these columns.
+    """
+    names = [c.name for c in columns]
+    if set(names) <= set(late[0].table.column_names):
+        return pa.concat_tables([part.table.select(names) for part in late])
+    wanted = np.concatenate([part.ordinals for part in late])
+    found, ordinals = [], [np.zeros(0, np.int64)]
+    for part in _read(layout, segments, intent, piece, [*columns], SourceCounts(), again=True):
+        chosen = part.filter(np.isin(part.ordinals, wanted))
+        found.append(chosen.table.select(names))
+        ordinals.append(chosen.ordinals)
+    schema = arrow_schema(tuple(columns), positional=False)
+    lost = [part.filter(~np.isin(part.ordinals, np.concatenate(ordinals))) for part in late]
+    return pa.concat_tables([*found, *(fitted(part.table, schema, {}) for part in lost)])
+
+
+def _kept(rows: pa.Table, time_us: int, below_us: int) -> Delta:
+    """Late rows as a relation keeps them: with the time of the epoch, and the watermark that they missed."""
+    at, below = (pa.scalar(us, pa.timestamp("us")) for us in (time_us, below_us))
+    own = [pa.repeat(value, rows.num_rows) for value in (at.cast(TIMESTAMPTZ.arrow), below)]
+    columns = [*map(pa.chunked_array, ([array] for array in own)), *rows.columns]
+    return Delta(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), ones(rows.num_rows))
 
 
 @contextmanager
@@ -159,15 +195,22 @@ def _drops(intent: Intent, relation_id: str) -> bool:
 
 
 def _without_late_rows(
-    parts: Iterable[_Part], event_time: EventTime | None, late_below_us: int | None, now_us: int, counts: SourceCounts
+    parts: Iterable[_Part],
+    event_time: EventTime | None,
+    late_below_us: int | None,
+    now_us: int,
+    counts: SourceCounts,
+    late: list[_Part],
 ) -> Iterator[_Part]:
-    """The rows that are not late; all are counted."""
+    """The rows that are not late; the others are added to `late`. All are counted."""
     for part in parts:
         counts.rows += len(part.diff)
         timely = None
         if event_time is not None:
             times = part.table.column(event_time.column)
             timely = observe(times, part.diff, event_time, late_below_us, now_us, counts.seen)
+        if timely is not None:
+            late.append(part.filter(~timely))
         yield part if timely is None else part.filter(timely)
 
 
@@ -186,9 +229,16 @@ def _columns(scan: Scan) -> list[Field]:
 
 
 def _read(
-    layout: Layout, segments: SegmentFiles, intent: Intent, piece: Slice, fields: list[Field], counts: SourceCounts
+    layout: Layout,
+    segments: SegmentFiles,
+    intent: Intent,
+    piece: Slice,
+    fields: list[Field],
+    counts: SourceCounts,
+    *,
+    again: bool = False,
 ) -> Iterable[_Part]:
-    """The rows of a slice, in parts."""
+    """The rows of a slice, in parts. again: whether its dead letters already are written."""
     schema = arrow_schema(tuple(fields), positional=False)
     spec = intent.specs.get(piece.relation, InputSpec())
     if isinstance(piece, ChangeSlice):
@@ -199,18 +249,18 @@ def _read(
         ordinals = np.arange(piece.first + start, piece.first + end, dtype=np.int64)
         yield _Part(fitted(table, schema, spec.fills), diff, ordinals)
     elif isinstance(piece, SourceSlice):
-        yield _read_source(layout, intent, piece, fields, counts)
+        yield _read_source(layout, intent, piece, fields, counts, again=again)
     else:
         raise error("INTERNAL_ERROR", f"there is no reader for slices of kind {piece.kind}")
 
 
 def _read_source(
-    layout: Layout, intent: Intent, piece: SourceSlice, fields: list[Field], counts: SourceCounts
+    layout: Layout, intent: Intent, piece: SourceSlice, fields: list[Field], counts: SourceCounts, *, again: bool
 ) -> _Part:
     spec = intent.specs[piece.relation]
     assert spec.source is not None
     # A backfill reads records again. Undecodable ones already are dead letters, and must not be counted twice.
-    again = intent.mode.reads_history
+    again = again or intent.mode.reads_history
     directory = None if again else layout.dead(piece.relation)
     with DeadLetterWriter(directory, intent.epoch, piece.ordinal) as dead:
         arrivals = [f for f in fields if f.name in spec.arrivals]

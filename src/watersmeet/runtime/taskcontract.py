@@ -40,14 +40,16 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class TimedInput:
-    """The event time of a relation. drops: whether late rows are dropped. For the other fields, see
-    `catalog.EventTime`.
+    """The event time of a relation. drops: whether late rows are dropped. late: the id of the relation that keeps
+    them; empty for none. columns: those of the relation, which it keeps. For the other fields, see `catalog.EventTime`.
     """
 
     column: Field
     delay_us: int
     ahead_us: int
     drops: bool
+    late: str = ""
+    columns: tuple[Field, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
+from types import MappingProxyType
 
+from watersmeet.catalog import LATE_COLUMNS
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild
 from watersmeet.circuit.operators import Scan
@@ -110,7 +112,8 @@ def _run_sources(job: Job, task: int, output: TaskOutput) -> list[Frame]:
     seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
     seen |= {name: time_us for c in found.counts.values() for name, time_us in c.clocks.items()}
     numbers = raised(risen(job.watermarks, seen), intent.live.idle, intent.live.overrides)
-    frames = _run(job, circuit, 0, task, sources, found.counts, (), numbers, output, began)
+    late = _late_rows(intent, found.late, output)
+    frames = _run(job, circuit, 0, task, sources, found.counts, (), numbers, output, began, late)
     if circuit.last_stage > 0 and (circuit.is_timed or (intent.everywhere and task == 0)):
         body = json.dumps(seen).encode()
         frames += [Frame(bucket, CONTROL, task, body) for bucket in range(circuit.buckets)]
@@ -145,6 +148,17 @@ def _run_bucket(job: Job, stage: int, frames: Iterable[Frame], output: TaskOutpu
     return passed
 
 
+def _late_rows(intent: Intent, late: Mapping[str, Sequence[Delta]], output: TaskOutput) -> dict[str, RelationChange]:
+    """The changes of the relations that keep late rows."""
+    kept = {t.late: t for t in intent.event_times.values()}
+    found = {}
+    for relation_id, rows in late.items():
+        change = output.add_change(rows, [*LATE_COLUMNS, *(c.name for c in kept[relation_id].columns)])
+        if change is not None:
+            found[relation_id] = change
+    return found
+
+
 def _readers_of_content(circuit: Circuit, intent: Intent) -> dict[str, Scan]:
     """For each operator replaced by the content of a relation, the scan of that content."""
     stored = intent.mode.stored
@@ -168,11 +182,12 @@ def _run(
     numbers: Numbers,
     output: TaskOutput,
     began: Beginning,
+    late: Mapping[str, RelationChange] = MappingProxyType({}),
 ) -> list[Frame]:
     intent = job.intent
     state, before = open_state(job, circuit, stage, bucket, output)
     names = {s.relation_id: [f.name for f in s.schema] for s in circuit.sinks}
-    changes: dict[str, RelationChange] = {}
+    changes: dict[str, RelationChange] = dict(late)
 
     def publish(relation_id: str, pieces: Iterable[Delta]) -> None:
         if isinstance(intent.mode, Rebuild):

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from watersmeet.capture.receiving import Receivers, ReceivingStatus
 from watersmeet.catalog import (
     Catalog,
+    LateRows,
     MaterializedView,
     Relation,
     Sink,
@@ -18,6 +19,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.catalog.parts import RowForm
 from watersmeet.database.filling import producers_of
+from watersmeet.database.scans import late_between
 from watersmeet.database.sessions.context import Session
 from watersmeet.drawing import place, to_dot, to_svg
 from watersmeet.errors import error, error_from_json
@@ -68,6 +70,22 @@ def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
                 detail=now.problem,
             )
         found.append(status)
+    return found
+
+
+def late_rows(session: Session, owner: str | None) -> list[tuple[str, int, int, int, int | None, int | None]]:
+    """For each relation with a watermark, or only for `owner`: its name, the numbers of late rows and of kept ones,
+    their bytes, and the times of the oldest and newest one in microseconds since 1970 (UTC).
+    """
+    known, database = session.catalog.relations, session.database
+    sizes, late = database.sizes.read(), database.log.progress().late
+    found = []
+    for kept in known.values():
+        if isinstance(kept, LateRows) and owner in (None, kept.owner) and session.catalog.shows(known[kept.owner]):
+            size = sizes.get(kept.id, _EMPTY)
+            oldest, newest = late_between(database, session.catalog, kept) if size.rows else (None, None)
+            number = late.get(kept.owner, 0)
+            found.append((known[kept.owner].name, number, size.rows, size.size_bytes, oldest, newest))
     return found
 
 

@@ -49,12 +49,19 @@ from watersmeet.algebra.timewindows import TimeWindow, duration_us
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import time_bounds, watermarks
 from watersmeet.binder.clauses.closing import in_order_of_time
-from watersmeet.binder.clauses.sources import alias_of, bind_derived, bind_table, check_arguments
-from watersmeet.binder.context.binding import Environment, check_alias_list, condition_parts, value_of
+from watersmeet.binder.clauses.sources import (
+    alias_of,
+    bind_derived,
+    bind_table,
+    catalog_relation,
+    check_arguments,
+    scan,
+)
+from watersmeet.binder.context.binding import Environment, check_alias_list, condition_parts, scope_columns, value_of
 from watersmeet.binder.context.emissions import change_kind
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
-from watersmeet.binder.context.scope import Scope, ScopeContext
-from watersmeet.catalog import Input
+from watersmeet.binder.context.scope import Scope, ScopeContext, single
+from watersmeet.catalog import Input, LateRows
 from watersmeet.dialects.tree.nodes import RelationArgument, own_parts
 from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.errors import Error
@@ -64,6 +71,9 @@ from watersmeet.expressions.scalars import bind_value
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.types import BIGINT, BOOLEAN, INTERVAL, TIMESTAMP, SqlType
 from watersmeet.values.watermarks import Idle, Term, Watermark, both, floored, shifted
+
+#: The function in FROM that returns the late rows of a relation.
+_LATE_ROWS: Final = "late_rows"
 
 
 def newest(
@@ -550,3 +560,41 @@ def _check_pair(
             detail=f"One side has windows of {one}; the other of {other}.",
             hint="Both sides of a window join take the same window function and size.",
         )
+
+
+def names_late_rows(node: exp.Expression) -> bool:
+    """Whether an item of FROM is `late_rows(relation)`."""
+    call = node.this if isinstance(node, exp.Table) else None
+    return isinstance(call, exp.Anonymous) and call.name.lower() == _LATE_ROWS
+
+
+def bind_late_rows(node: exp.Expression, env: Environment, binding: Binding) -> Sourced:
+    """The rows of `late_rows(relation)`. Raises FEATURE_NOT_SUPPORTED in a query that does not end,
+    UNDEFINED_RELATION, and WATERMARK_REQUIRED for a relation of which no row is ever late.
+    """
+    named = relation_argument(node)
+    assert isinstance(node, exp.Table)
+    if named is None or len(node.this.expressions) != 1:
+        raise env.error("SYNTAX_ERROR", "the argument of late_rows must be the name of a source, table or stream", node)
+    if not binding.rules.batch:
+        raise env.not_supported(
+            f"late_rows in {binding.rules.query_called}",
+            node,
+            hint="INSERT INTO table SELECT … FROM late_rows(…) writes them into a table that it can read.",
+        )
+    relation = catalog_relation(named, binding.catalog, env.text, env.ctes)
+    binding.depend(relation.id)
+    kept = (r for r in binding.catalog.relations.values() if isinstance(r, LateRows) and r.owner == relation.id)
+    late = next(kept, None)
+    if late is None:
+        raise env.error(
+            "FEATURE_NOT_SUPPORTED",
+            f"{relation.title} has no late rows",
+            named,
+            detail="Rows are only late in sources, append-only tables and streams with WATERMARK FOR.",
+        )
+    alias, names = alias_of(node)
+    tree = scan(late, binding)
+    title = alias or _LATE_ROWS
+    check_alias_list(names, len(tree.outputs), f'table "{title}"', env.text, node_span(node))
+    return tree, single(title, scope_columns(tree.outputs, names))

@@ -21,7 +21,7 @@ from watersmeet.errors import Span
 #: The lists that SHOW accepts besides the kinds of relations.
 _OTHER_LISTS: Final = (
     "internal tables", "relations", "jobs", "databases", "schemas", "functions", "cluster", "processlist",
-    "all", "parameters", "errors", "files", "connections", "secrets", "dead letters", "processors",
+    "all", "parameters", "errors", "files", "connections", "secrets", "dead letters", "late rows", "processors",
     "memory", "queries", "roles", "grants", "connectors", "workers", "users", "cursors", "subscription cursors",
 )  # fmt: skip
 
@@ -67,7 +67,7 @@ def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 def _show(cursor: Cursor, base: dict[str, Any], what: str, name: Name | None = None) -> Statement:
     if name is None and (cursor.take("FROM") or cursor.take("IN")):
-        named = what in ("dead letters", "indexes")
+        named = what in ("dead letters", "late rows", "indexes")
         name = cursor.relation_name() if named else cursor.name(reserved=True)
     like = read_value(cursor) if cursor.take("LIKE") else None
     cursor.end()

@@ -126,6 +126,8 @@ _RETENTION_MS: Final = "time_travel_retention_ms"
 
 _CLOCK: Final = "clock"
 
+_LATE_ROWS: Final = "late_rows_retention"
+
 
 @handles(ShowCommits)
 def show_commits(session: Session, statement: ShowCommits) -> Result:
@@ -162,7 +164,8 @@ def _row(commit: Commit, shown: dict[str, Relation]) -> tuple[Any, ...]:
 
 @handles(AlterSystem)
 def alter_system(session: Session, statement: AlterSystem) -> Result:
-    """ALTER SYSTEM SET retention: how long history is kept. ALTER SYSTEM RESET clock: see `viewrefresh`.
+    """ALTER SYSTEM SET retention, late_rows_retention: how long history and late rows are kept. ALTER SYSTEM RESET
+    clock: see `viewrefresh`.
 
     Raises INVALID_PARAMETER, UNDEFINED_OBJECT.
     """
@@ -170,19 +173,22 @@ def alter_system(session: Session, statement: AlterSystem) -> Result:
     session.require_no_transaction("ALTER SYSTEM")
     if statement.name == _CLOCK:
         return _reset_clock(session, statement)
-    if statement.name not in (RETENTION, _RETENTION_MS):
+    if statement.name not in (RETENTION, _RETENTION_MS, _LATE_ROWS):
         raise error_at(
             statement,
             statement.value_span,
             "UNDEFINED_OBJECT",
             f'there is no setting "{statement.name}" of the database',
-            hint=did_you_mean(statement.name, [RETENTION, _CLOCK])
-            or f"There are two: {RETENTION} and, for RESET only, {_CLOCK}.",
+            hint=did_you_mean(statement.name, [RETENTION, _LATE_ROWS, _CLOCK])
+            or f"There are three: {RETENTION}, {_LATE_ROWS} and, for RESET only, {_CLOCK}.",
         )
     retention_us = None if statement.value is None else _length_us(statement, statement.value)
     database = session.database
     with database.guard:
-        database.change_catalog(database.catalog.with_retention(retention_us))
+        late_rows, catalog = statement.name == _LATE_ROWS, database.catalog
+        database.change_catalog(
+            catalog.with_late_rows(retention_us) if late_rows else catalog.with_retention(retention_us)
+        )
     return Result("ALTER SYSTEM")
 
 
@@ -203,7 +209,7 @@ def _reset_clock(session: Session, statement: AlterSystem) -> Result:
 def _length_us(statement: AlterSystem, value: str) -> int:
     if value.isascii() and value.isdecimal() and (statement.name == _RETENTION_MS or int(value) == 0):
         return int(value) * 1000
-    length = timeout_us(value) if statement.name == RETENTION else None
+    length = timeout_us(value) if statement.name != _RETENTION_MS else None
     if length is None:
         raise error_at(
             statement,
@@ -211,7 +217,7 @@ def _length_us(statement: AlterSystem, value: str) -> int:
             "INVALID_PARAMETER",
             f'{statement.name} can\'t be "{value}"',
             hint="Write a length of time such as '1 day', or 0."
-            if statement.name == RETENTION
+            if statement.name != _RETENTION_MS
             else "Write a number of milliseconds.",
         )
     return length

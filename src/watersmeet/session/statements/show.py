@@ -50,12 +50,21 @@ from watersmeet.session.features.sqlfunctions import like, show_create_function,
 from watersmeet.session.features.subscriptions import show_subscriptions
 from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.session.statements.topics import processors, topics, undelivered
-from watersmeet.session.status import database_status, memory_status, receiving_status, sink_statuses
+from watersmeet.session.status import database_status, late_rows, memory_status, receiving_status, sink_statuses
 from watersmeet.store import retention
 from watersmeet.store.retention import changed_bytes
 from watersmeet.system.threads import running_workers
 from watersmeet.values.times import UTC, length_text
-from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, Schema
+from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, TIMESTAMPTZ, VARCHAR, Field, Schema
+
+_LATE: Final = (
+    Field("relation", VARCHAR),
+    Field("late", BIGINT),
+    Field("kept", BIGINT),
+    Field("bytes", BIGINT),
+    Field("oldest", TIMESTAMPTZ),
+    Field("newest", TIMESTAMPTZ),
+)
 
 #: RisingWave's lists that are always empty in Watersmeet.
 _EMPTY: Final = ("internal tables",)
@@ -391,6 +400,14 @@ def _nulls(count: int, *, is_rest: bool) -> str:
     return f"{count} {more}values are NULL because of errors"
 
 
+def _late_rows(session: Session, statement: Show) -> Result:
+    """For each source, table or stream with a watermark: how many of its rows were late, and which of these are
+    kept.
+    """
+    wanted = None if statement.name is None else session.relation(statement.name, statement).id
+    return typed_result("SHOW", _LATE, [r for r in late_rows(session, wanted) if _is_like(r[0], statement)])
+
+
 def _failed(failure: FailedExpression) -> str:
     """A text like `columns p, q: t.x::Int32 is NULL in 2 rows: Could not convert string 'two' to INT32`."""
     names = ", ".join(failure.columns)
@@ -545,6 +562,7 @@ _OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
     "all": _variables,
     "databases": _databases,
     "dead letters": _dead_letters,
+    "late rows": _late_rows,
     "errors": _errors,
     "connectors": _connectors,
     "cluster": _cluster,
