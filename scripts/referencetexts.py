@@ -43,6 +43,10 @@ SHOWN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "Unreadable records, with their text. FROM: of one source.",
         ("source or table", "file or partition", "line or offset", "why it can't be read", "first bytes of the record"),
     ),
+    "late rows": (
+        "Late rows of sources, tables and streams ([late_rows](../SEMANTICS.md#late-rows)). FROM: of one.",
+        ("source, table or stream", "late rows since creation", "kept rows", "their bytes", "oldest", "newest"),
+    ),
     "sources": (
         "Sources and captured databases ([states](../SOURCES.md#states)).",
         (
@@ -267,7 +271,9 @@ STATEMENTS: Final = {
     "DROP FORK": ("delete a fork", "../OPERATIONS.md#forks"),
     "REPLAY": ("in a fork: read what its database has read since", "../OPERATIONS.md#forks"),
     "SHOW FORKS": ("forks and their paths", "../OPERATIONS.md#forks"),
-    "ALTER SYSTEM": ("retention of history; clock", "../OPERATIONS.md#damage-and-clocks"),
+    "ALTER SYSTEM": ("retention of history and of late rows; clock; verify_rate", "../OPERATIONS.md#damage-and-clocks"),
+    "VERIFY": ("computes views again and compares", "../OPERATIONS.md#proofs"),
+    "SHOW VERIFICATIONS": ("results of VERIFY", "../OPERATIONS.md#proofs"),
     "ALTER DEFAULT PRIVILEGES": ("accepted with a notice", "../SERVING.md#roles-and-grants"),
     "ALTER SECRET": ("another value of a secret", "../SECRETS.md#secrets"),
     "COMMENT ON": ("a text about a relation or column", "../SEMANTICS.md#replacing-and-altering"),

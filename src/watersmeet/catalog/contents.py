@@ -69,6 +69,7 @@ class Catalog:
     the ids of the functions that the text of the current view or function can call; None: all that are not dropped.
     roles: the roles by name. granted: the ids of the relations that the session may see; None: all. retention_us: the
     retention of history; None: the default. late_rows_us: the same for late rows; 0: none are kept.
+    verify_rate: how many views are verified in an hour.
     ran: the digests of script statements that were already run, by the id of the changed relation or "".
     """
 
@@ -87,6 +88,7 @@ class Catalog:
     granted: frozenset[str] | None = None
     retention_us: int | None = None
     late_rows_us: int | None = None
+    verify_rate: int = 0
     ran: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _forms: dict[str, tuple[Relation, Any]] = field(default_factory=dict, compare=False, repr=False)
     """Relations with their JSON forms by id, of which consecutive catalogs share nearly all."""
@@ -216,6 +218,10 @@ class Catalog:
         """A catalog that keeps late rows for another time."""
         return replace(self, version=self.version + 1, late_rows_us=late_rows_us)
 
+    def with_verify_rate(self, verify_rate: int) -> Catalog:
+        """A catalog whose views are verified continuously."""
+        return replace(self, version=self.version + 1, verify_rate=verify_rate)
+
     def with_ran(self, ran: Mapping[str, Sequence[str]]) -> Catalog:
         """A catalog with more digests of statements that were run, and without those of dropped relations."""
         known = {"", *self.relations, *self.functions}
@@ -304,6 +310,7 @@ class Catalog:
             self.retention_us,
             self.ran,
             self.late_rows_us,
+            self.verify_rate,
         )
         forms = self._forms
         for relation in self.relations.values():
@@ -327,6 +334,7 @@ class Catalog:
             roles={r.name: r for r in stored.roles},
             retention_us=stored.retention_us,
             late_rows_us=stored.late_rows_us,
+            verify_rate=stored.verify_rate,
             ran=stored.ran,
         )
 
@@ -344,6 +352,7 @@ class _Stored:
     retention_us: int | None = None
     ran: dict[str, tuple[str, ...]] = field(default_factory=dict)
     late_rows_us: int | None = None
+    verify_rate: int = 0
 
 
 #: The kinds of relations, each of which is stored under the name of its `entry`.

@@ -172,7 +172,10 @@ def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> R
 
 
 def function_named(name: str) -> Callable[..., Any]:
-    """A function by module and name. The module is imported when the function is first needed."""
+    """A function by module and name, of `statements` unless the name begins with another folder. The module is imported
+    when the function is first needed.
+    """
     module, _, function = name.rpartition(".")
-    found: Callable[..., Any] = getattr(importlib.import_module(f"watersmeet.session.statements.{module}"), function)
+    package = "watersmeet.session" if "." in module else "watersmeet.session.statements"
+    found: Callable[..., Any] = getattr(importlib.import_module(f"{package}.{module}"), function)
     return found

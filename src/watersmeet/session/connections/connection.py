@@ -139,6 +139,7 @@ def connect(
                 database.add(writers.SinkWriters(database))
                 for kind in receiving.SERVICES:
                     database.add(kind(Session(database, Variables(dialect))))
+            database.add(function_named("features.verifying.Verifying")(Session(database, Variables(dialect))))
             begin(Session(database, Variables(dialect)))
         except BaseException:
             database.close()

@@ -128,6 +128,8 @@ _CLOCK: Final = "clock"
 
 _LATE_ROWS: Final = "late_rows_retention"
 
+_VERIFY_RATE: Final = "verify_rate"
+
 
 @handles(ShowCommits)
 def show_commits(session: Session, statement: ShowCommits) -> Result:
@@ -173,14 +175,16 @@ def alter_system(session: Session, statement: AlterSystem) -> Result:
     session.require_no_transaction("ALTER SYSTEM")
     if statement.name == _CLOCK:
         return _reset_clock(session, statement)
+    if statement.name == _VERIFY_RATE:
+        return _set_verify_rate(session, statement)
     if statement.name not in (RETENTION, _RETENTION_MS, _LATE_ROWS):
         raise error_at(
             statement,
             statement.value_span,
             "UNDEFINED_OBJECT",
             f'there is no setting "{statement.name}" of the database',
-            hint=did_you_mean(statement.name, [RETENTION, _LATE_ROWS, _CLOCK])
-            or f"There are three: {RETENTION}, {_LATE_ROWS} and, for RESET only, {_CLOCK}.",
+            hint=did_you_mean(statement.name, [RETENTION, _LATE_ROWS, _VERIFY_RATE, _CLOCK])
+            or f"There are {RETENTION}, {_LATE_ROWS}, {_VERIFY_RATE} and, for RESET only, {_CLOCK}.",
         )
     retention_us = None if statement.value is None else _length_us(statement, statement.value)
     database = session.database
@@ -190,6 +194,27 @@ def alter_system(session: Session, statement: AlterSystem) -> Result:
             catalog.with_late_rows(retention_us) if late_rows else catalog.with_retention(retention_us)
         )
     return Result("ALTER SYSTEM")
+
+
+def _set_verify_rate(session: Session, statement: AlterSystem) -> Result:
+    value = statement.value or "0"
+    if not (value.isascii() and value.isdecimal()) or int(value) > _MOST_VERIFIED:
+        raise error_at(
+            statement,
+            statement.value_span,
+            "INVALID_PARAMETER",
+            f'{_VERIFY_RATE} can\'t be "{value}"',
+            hint=f"Write how many views to verify in an hour, at most {_MOST_VERIFIED}; 0 for none.",
+        )
+    database = session.database
+    with database.guard:
+        database.change_catalog(database.catalog.with_verify_rate(int(value)))
+    database.follow()
+    return Result("ALTER SYSTEM")
+
+
+#: The greatest `verify_rate`: ten views a second.
+_MOST_VERIFIED: Final = 36_000
 
 
 def _reset_clock(session: Session, statement: AlterSystem) -> Result:
