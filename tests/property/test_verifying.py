@@ -286,3 +286,17 @@ def test_views_are_verified_continuously(tmp_path: Path) -> None:
         connection.execute("ALTER SYSTEM RESET verify_rate")
     with opened(tmp_path / "db") as connection:
         assert connection.execute("SHOW VERIFICATIONS FROM a").fetchall()
+
+
+def test_a_view_with_another_query_is_proven_from_then_on(tmp_path: Path) -> None:
+    with opened(tmp_path / "db") as connection:
+        connection.execute("CREATE TABLE t (k int PRIMARY KEY, v int); CREATE MATERIALIZED VIEW a AS SELECT k FROM t")
+        connection.execute("CREATE MATERIALIZED VIEW b AS SELECT count(*) AS n FROM a")
+        connection.execute("INSERT INTO t VALUES (1, 1), (2, 5); FLUSH")
+        before = connection._session.database.log.head()
+        assert {row[2] for row in outcomes(connection).values()} == {"proven"}
+        connection.execute("ALTER MATERIALIZED VIEW a AS SELECT k FROM t WHERE v > 2")
+        connection.execute("INSERT INTO t VALUES (3, 7); FLUSH")
+        assert {row[2] for row in outcomes(connection).values()} == {"proven"}
+        assert outcomes(connection, before)["a"][5] == "it had another query at this commit"
+        assert outcomes(connection, before)["b"][2] in ("proven", "not provable")

@@ -258,8 +258,12 @@ class Catalog:
         for relation_id in list(moved):
             for reader in self.dependents(relation_id):
                 moved.setdefault(reader.id, reader)
+        version = self.version + 1
+        for relation in list(moved.values()):
+            if isinstance(relation, MaterializedView):
+                moved[relation.id] = replace(relation, defined=version)
         known = {i: r for i, r in self.relations.items() if i not in moved}
-        return replace(self, version=self.version + 1, relations={**known, **moved})
+        return replace(self, version=version, relations={**known, **moved})
 
     def without(self, ids: set[str]) -> Catalog:
         """A catalog without the relations `ids`."""

@@ -88,7 +88,7 @@ class MaterializedView(Relation):
     """A view that the circuit maintains. feeds: the id of the stream or topic into which it writes; period: when it
     does; None: as soon as it changes. signs: whether its deleted rows delete rows of a mutable stream, too. row_key:
     columns that identify its rows; empty if the planner knows none. dropped: columns of its earlier queries, which
-    stored rows may still have.
+    stored rows may still have. defined: the version of the catalog since which it has its query; 0: always.
     """
 
     words: ClassVar[Words] = Words(
@@ -110,6 +110,7 @@ class MaterializedView(Relation):
     signs: bool = field(default=False, kw_only=True)
     row_key: tuple[str, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
     dropped: tuple[str, ...] = field(default=(), kw_only=True)
+    defined: int = field(default=0, kw_only=True)
 
     @property
     def is_fed_by_circuit(self) -> bool:

@@ -1,10 +1,11 @@
-"""The datagen source, which generates rows at a given rate.
+"""Connectors without another system: `datagen` generates rows at a given rate, `blackhole` discards them.
 
 Each value of a generated column depends only on the column's seed and the row's number.
 
 So the rows of a range are always the same, regardless of slices and repetitions. All computations use NumPy.
 
-`PacedSource` is the base class of sources that generate consecutive events at a given rate.
+`PacedSource` is the base class of sources that generate consecutive events at a given rate. `Blackhole` serves for
+measurements (RisingWave, "Sink to blackhole").
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from watersmeet.connectors.base.sources import (
     save_state,
     saved_state,
 )
+from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Target, connector_for
 from watersmeet.values.slices import EventSlice, Segments, SourceSlice
 from watersmeet.values.times import DAY_US, length_us
 from watersmeet.values.types import Field, Schema, SqlType
@@ -639,3 +641,21 @@ def read_datagen_slice(piece: EventSlice, spec: DatagenSpec, columns: Sequence[F
 SOURCES: Final = {
     "datagen": SourceConnector(DatagenSource, DatagenSpec, (EventSlice,), read_datagen_slice, SOURCE_OPTIONS)
 }
+
+SINK_OPTIONS: Final = OptionSet("blackhole of sinks", ())
+
+
+class Blackhole(Target):
+    """A target that accepts all rows and stores none, nor an offset."""
+
+    def __init__(self, delivery: Delivery, database_id: str) -> None:  # noqa: ARG002 - of the contract
+        SINK_OPTIONS.read(delivery.connector)
+
+    def open(self, generation: int) -> SinkOffset | None:  # noqa: ARG002 - of the contract
+        return None
+
+    def deliver(self, batches: Sequence[SinkBatch]) -> None:
+        pass
+
+
+SINKS: Final = {"blackhole": connector_for(Blackhole, SINK_OPTIONS, remembers=False)}

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from watersmeet.catalog import Input, MessageFormat, Relation
-from watersmeet.connectors import blackhole, datagen, delta, http, jdbc, objects
+from watersmeet.connectors import datagen, delta, http, jdbc, objects
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.sources import (
     DeadLetterSink,
@@ -58,7 +58,7 @@ SOURCES: Final[dict[str, SourceConnector]] = {
     **objects.SOURCES,
 }
 SINKS: Final[dict[str, Connector]] = {
-    **blackhole.SINKS,
+    **datagen.SINKS,
     **clickhouse.SINKS,
     **delta.SINKS,
     **files.SINKS,

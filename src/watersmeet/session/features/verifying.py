@@ -224,6 +224,8 @@ def verified(session: Session, view: MaterializedView, number: int | None = None
             tree = tree_of(view, catalog, 0)
             late = {} if epoch is None else epoch.progress.late
             stopped = epoch is not None and view.id in epoch.progress.failed
+            if view.defined > (log.read(number).catalog_version if number else 0):
+                return replace(made, reason="it had another query at this commit", took_s=_since(began))
             why = "it was stopped or paused before this commit" if stopped else obstacle(tree, catalog, late)
             if why is not None:
                 return replace(made, reason=why, took_s=_since(began))
