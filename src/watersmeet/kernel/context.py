@@ -14,7 +14,6 @@ from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing
 from watersmeet.kernel.runs.matching import Amplification, Arranged, TooManyRowsError
-from watersmeet.kernel.runs.run import Run
 from watersmeet.values.types import Schema
 
 
@@ -73,26 +72,26 @@ def check_output(operator: Operator, output: object) -> None:
     they are made.
     """
     if isinstance(output, Delta):
-        _check_columns(operator, output, len(output.diff))
+        _check_columns(operator, output.columns.schema, output.columns.num_rows, len(output.diff))
     elif isinstance(output, Arranged):
-        _check_columns(operator, output.null_keys, len(output.null_keys.diff))
-        _check_columns(operator, output.change, len(output.change.hash))
+        check_output(operator, output.null_keys)
+        _check_columns(operator, *output.change.shape, len(output.change.hash))
     elif not isinstance(output, Sliced):
         raise error("INTERNAL_ERROR", f"an operator of kind {operator.kind} returned {type(output).__name__}")
 
 
-def _check_columns(operator: Operator, output: Delta | Run, rows: int) -> None:
-    columns, expected = output.columns, Delta.none(operator.schema).columns.schema
-    if columns.schema != expected:
+def _check_columns(operator: Operator, schema: pa.Schema, count: int, rows: int) -> None:
+    expected = Delta.none(operator.schema).columns.schema
+    if schema != expected:
         raise error(
             "INTERNAL_ERROR",
             f"an operator of kind {operator.kind} returned columns of other types",
-            detail=f"Returned: {_shown(columns.schema)}. Expected: {_shown(expected)}.",
+            detail=f"Returned: {_shown(schema)}. Expected: {_shown(expected)}.",
         )
-    if columns.num_columns and columns.num_rows != rows:
+    if len(schema) and count != rows:
         raise error(
             "INTERNAL_ERROR",
-            f"an operator of kind {operator.kind} returned {columns.num_rows} rows with {rows} diffs",
+            f"an operator of kind {operator.kind} returned {count} rows with {rows} diffs",
         )
 
 

@@ -132,7 +132,7 @@ class JoinOutput:
             run, at = (left, left_rows) if is_left else (right, right_rows)
             if run is None or at is None:
                 return [None] * len(positions)
-            return col.gather_all([run.arrays[p] for p in positions], at[part])
+            return run.gather(positions, at[part])
 
         self._add(columns, diff)
 
@@ -239,7 +239,7 @@ def _row_bytes(output: Sequence[InputColumn], left: Arranged, right: Arranged) -
         runs = side.changes or side.old
         rows = sum(r.num_rows for r in runs)
         for i in (o.column for o in output if o.input == number):
-            total += sum(r.columns.column(i).nbytes for r in runs) / max(1, rows)
+            total += sum(r.column_bytes(i) for r in runs) / max(1, rows)
     return total
 
 
@@ -291,8 +291,7 @@ class Residual:
             return np.zeros(0, np.bool_)
         sides = [[(piece[0], piece[1]) for piece in pieces], [(piece[2], piece[3]) for piece in pieces]]
         arrays = [
-            pa.chunked_array([col.gather(run.arrays[i], rows) for run, rows in sides[side]])
-            for side, i, _ in self._columns
+            pa.chunked_array([run.gather([i], rows)[0] for run, rows in sides[side]]) for side, i, _ in self._columns
         ]
         table = pa.Table.from_arrays(arrays, names=[name for _, _, name in self._columns])
         return self._ctx.evaluator.mask(table, self._schema, self._sql, self._ctx.counters, count)

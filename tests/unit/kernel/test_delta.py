@@ -18,6 +18,7 @@ from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_
 
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.runs.delta import Delta, consolidate, without_cancelling
+from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
@@ -151,6 +152,35 @@ def test_equal_compares_every_pair_of_values(kind):
     left, right = (pa.array([None, *(p[i] for p in pairs)], kind.arrow).slice(1) for i in (0, 1))
     expected = [reference.norm(a) == reference.norm(b) for a, b in pairs]
     assert col.equal(left, right).tolist() == expected
+
+
+@pytest.mark.parametrize("read", [(), (0,), (2, 1), (0, 1, 2)])
+def test_a_run_that_is_sorted_when_it_is_read_has_the_same_rows(read):
+    """Whichever columns were read before."""
+    schema = schema_of(INTEGER, VARCHAR, DOUBLE)
+    rows = [(i * 7 % 5, None if i % 4 == 0 else f"t{i % 3}", i / 2) for i in range(40)]
+    delta = delta_of(schema, rows, [1 + i % 2 for i in range(40)])
+
+    def made():
+        run = arrange(delta, (0,))
+        for position in read:
+            assert len(run.arrays[position]) == run.num_rows
+        return run
+
+    whole = consolidate(delta, (0,))
+    assert made().shape == (whole.columns.schema, whole.num_rows)
+    assert made().delta().columns.equals(whole.columns)
+    some = np.array([0, 3, 4, 17])
+    for run in (made(), made().slice(2, 30), made().slice(2, 30).slice(1, 20)):
+        begin = {40: 0, 28: 2, 19: 3}[run.num_rows]
+        assert run.columns.equals(whole.columns.slice(begin, run.num_rows))
+    for run in (made(), made().slice(0, 40)):
+        assert run.take(some).columns.equals(whole.take(some).columns)
+        assert [a.to_pylist() for a in run.gather((2, 0), some[::-1])] == [
+            whole.columns.column(i).take(some[::-1]).to_pylist() for i in (2, 0)
+        ]
+        assert all(run.column_bytes(i) > 0 for i in range(3))
+        assert run.size_bytes == Run(run.hash, whole.columns, whole.diff, (0,), pure=True).size_bytes
 
 
 def test_one_form_reaches_nested_floats():

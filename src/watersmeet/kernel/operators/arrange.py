@@ -42,6 +42,7 @@ def step(op: Arrange, inputs: Sequence[Delta | Sliced], state: State, ctx: StepC
     if op.order:
         Best(op.order, op.depth).take_in(trace, change)
     elif bound is None or op.time is None:
+        _ = change.columns  # all of them are stored
         trace.append(change)
     elif op.newest:
         Newest(op.time, bound, op.depth).take_in(trace, change)

@@ -119,7 +119,7 @@ class Candidates:
         if not len(used):
             return None, np.full(len(found), NONE)
         used = used[np.argsort(self._of_run[used], kind="stable")]
-        arrays = [self._column(i, used) for i in range(self._runs[0].columns.num_columns)]
+        arrays = [self._column(i, used) for i in range(len(self._runs[0].arrays))]
         place = np.full(len(self._rows), NONE)
         place[used] = np.arange(len(used))
         run = Run(np.zeros(len(used), np.uint64), col.positional(arrays), None, (), pure=True)
@@ -176,7 +176,7 @@ class Candidates:
         """The values of column `position` in the rows `some`, which are ordered by run."""
         starts = np.searchsorted(self._of_run[some], np.arange(len(self._runs) + 1))
         found = [
-            col.gather(run.arrays[position], self._rows[some[start:stop]])
+            run.gather([position], self._rows[some[start:stop]])[0]
             for run, start, stop in zip(self._runs, starts, starts[1:], strict=False)
             if start < stop
         ]
@@ -233,7 +233,7 @@ class Candidates:
         best = some[order[starts]]
         if len(alike) > len(starts):
             alike.sort()  # back to the order of runs
-            arrays = [self._column(i, some[alike]) for i in range(self._runs[0].columns.num_columns)]
+            arrays = [self._column(i, some[alike]) for i in range(len(self._runs[0].arrays))]
             kept, _ = canonical_rows(
                 arrays, np.ones(len(alike), np.int64), stretch[alike].astype(np.uint64), whole_row=False
             )
@@ -375,7 +375,7 @@ class _Revised:
             )
             for run, groups, rows in touched:
                 for at in cut(np.arange(len(rows)), self._limit):
-                    values = col.gather(run.arrays[op.left_value], rows[at])
+                    values = run.gather([op.left_value], rows[at])[0]
                     was, is_now = (c.nearest(groups[at], values, op.comparison) for c in (before, now))
                     moved = np.flatnonzero(before.differ(was, now, is_now))
                     if len(moved):
@@ -389,13 +389,14 @@ class _Revised:
         retracts = np.zeros(probe.num_groups, np.bool_)
         if run.has_negative:
             retracts = np.minimum.reduceat(run.diff, probe.starts) < 0
-            run = Run(run.hash, run.columns, None, run.keys, pure=run.pure)
+            run = run.slice(0, run.num_rows)
+            run.weights = None
         inserted = Candidates(probe, [run], op.right_value, None)
         touched = []
         for old in self._left.old:
             found = [(every[:0], every[:0])]
             for groups, rows in probe.rows_of(every, old, self._limit):
-                values = col.gather(old.arrays[op.left_value], rows)
+                values = old.gather([op.left_value], rows)[0]
                 kept = np.flatnonzero(retracts[groups] | (inserted.nearest(groups, values, op.comparison) != NONE))
                 found.append((groups[kept], rows[kept]))
             groups, rows = (np.concatenate(part) for part in zip(*found, strict=True))

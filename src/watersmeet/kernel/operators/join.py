@@ -265,7 +265,7 @@ def _row_bytes(op: MultiJoin, inputs: Sequence[Arranged]) -> float:
     total = 8.0  # the size of the diff
     for c in op.output:
         runs = inputs[c.input].changes or inputs[c.input].old
-        total += sum(r.columns.column(c.column).nbytes for r in runs) / max(1, sum(r.num_rows for r in runs))
+        total += sum(r.column_bytes(c.column) for r in runs) / max(1, sum(r.num_rows for r in runs))
     return total
 
 
@@ -328,7 +328,7 @@ class _Rows:
         return np.cumsum(self.counts) - self.counts
 
     def column(self, index: int) -> pa.Array:
-        arrays = [col.gather(run.arrays[index], rows) for run, rows in self.pieces]
+        arrays = [run.gather([index], rows)[0] for run, rows in self.pieces]
         return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
     @cached_property

@@ -65,10 +65,7 @@ class Probe:
             if len(hit) and not self._exact:
                 mine, theirs = self.starts[hit], low[hit]
                 same = col.rows_equal(
-                    col.gather_all(self.run.key_arrays, mine),
-                    col.gather_all(other.key_arrays, theirs),
-                    len(hit),
-                    as_key=True,
+                    self.run.gather(self.run.keys, mine), other.gather(other.keys, theirs), len(hit), as_key=True
                 )
                 high[hit[~same]] = theirs[~same]
             self._found[id(other)] = (other, low, high)  # keeps `other` alive, so that its id is not reused

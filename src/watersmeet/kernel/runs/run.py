@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -222,9 +222,22 @@ class Run:
         return stretches(self.hash)
 
     @cached_property
-    def arrays(self) -> tuple[pa.Array, ...]:
+    def arrays(self) -> Sequence[pa.Array]:
         """The columns as arrays."""
         return tuple(col.flat(c) for c in self.columns.columns)
+
+    def gather(self, positions: Sequence[int], rows: col.Positions) -> list[pa.Array]:
+        """The values of the columns at `positions` in some rows."""
+        return col.gather_all([self.arrays[i] for i in positions], rows)
+
+    @property
+    def shape(self) -> tuple[pa.Schema, int]:
+        """(the schema of the columns, their number of rows). They are not read for that."""
+        return self.columns.schema, self.columns.num_rows
+
+    def column_bytes(self, position: int) -> int:
+        """The approximate bytes of a column, which is not read for that."""
+        return int(self.columns.column(position).nbytes)
 
     @cached_property
     def parts(self) -> tuple[Run, ...]:
@@ -330,12 +343,108 @@ class Run:
         return run
 
 
+class Ordered(Sequence[pa.Array]):
+    """Columns whose rows are in another order; each is gathered when it is first read as a whole.
+
+    order: for each row, its position in `arrays`.
+    """
+
+    def __init__(self, arrays: Sequence[pa.Array], order: col.Positions) -> None:
+        self.arrays: list[pa.Array | None] = list(arrays)
+        self.order = order
+        self._found: dict[int, pa.Array] = {}
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    @overload
+    def __getitem__(self, position: int) -> pa.Array: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[pa.Array]: ...
+    def __getitem__(self, position: int | slice) -> pa.Array | list[pa.Array]:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        place = range(len(self))[position]
+        if place not in self._found:
+            self._found[place] = col.gather(self.arrays[place], self.order)
+            self.arrays[place] = None  # not needed any more
+        return self._found[place]
+
+    def gather(self, positions: Sequence[int], rows: col.Positions) -> list[pa.Array]:
+        """The values of the columns at `positions` in some rows."""
+        there = rows if all(i in self._found for i in positions) else self.order[rows]
+        return [
+            col.gather(self._found[i], rows) if i in self._found else col.gather(self.arrays[i], there)
+            for i in positions
+        ]
+
+    def column_bytes(self, position: int) -> int:
+        """The approximate bytes of a column."""
+        array = self._found[position] if position in self._found else self.arrays[position]
+        assert array is not None
+        return int(array.nbytes) * len(self.order) // max(1, len(array))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The types of the columns c0, c1, …"""
+        kinds = [(self._found[i] if a is None else a).type for i, a in enumerate(self.arrays)]
+        return pa.schema([(f"c{i}", kind) for i, kind in enumerate(kinds)])
+
+    def part(self, rows: col.Positions | slice) -> Ordered:
+        """The columns of some rows."""
+        if self._found:
+            return Ordered([self[i] for i in range(len(self))], np.arange(len(self.order))[rows])
+        return Ordered([a for a in self.arrays if a is not None], self.order[rows])
+
+
+class Unsorted(Run):
+    """A run whose columns are in another order until they are read: those of rows that are neither stored nor output
+    are never gathered.
+    """
+
+    def __init__(
+        self, hashes: Hashes, columns: Ordered, weights: Diffs | None, keys: tuple[int, ...], *, pure: bool
+    ) -> None:
+        self.hash, self.weights, self.keys, self.pure = hashes, weights, keys, pure
+        self.ref, self.continues, self.note, self.merging = None, False, None, None
+        self.arrays: Ordered = columns
+
+    def __getattr__(self, name: str) -> Any:
+        """Gathers all columns when `columns` is first read."""
+        if name != "columns":
+            raise AttributeError(name)
+        self.columns = col.positional(list(self.arrays))
+        return self.columns
+
+    def gather(self, positions: Sequence[int], rows: col.Positions) -> list[pa.Array]:
+        return self.arrays.gather(positions, rows)
+
+    @property
+    def shape(self) -> tuple[pa.Schema, int]:
+        return self.arrays.schema, len(self.arrays.order)
+
+    def column_bytes(self, position: int) -> int:
+        return self.arrays.column_bytes(position)
+
+    def take(self, rows: col.Positions) -> Run:
+        weights = None if self.weights is None else self.weights[rows]
+        columns = col.positional(self.gather(range(len(self.arrays)), rows))
+        return Run(self.hash[rows], columns, weights, self.keys, pure=self.pure, merging=self.merging)
+
+    def slice(self, start: int, stop: int) -> Run:
+        weights = None if self.weights is None else self.weights[start:stop]
+        some = self.arrays.part(slice(start, stop))
+        return Unsorted(self.hash[start:stop], some, weights, self.keys, pure=self.pure)
+
+
 def arrange(delta: Delta, keys: tuple[int, ...]) -> Run:
     """The consolidated changes, in canonical order by `keys`, as a run."""
     arrays = [col.one_form(c) for c in delta.columns.columns]
     hashes = hash_columns([arrays[i] for i in keys], delta.num_rows)
     rows, diff = canonical_rows(arrays, delta.diff, hashes, whole_row=False)
-    return make_run(hashes[rows], col.gather_all(arrays, rows), diff, keys)
+    hashes = hashes[rows]
+    pure = is_pure(hashes, [arrays[i] for i in keys], rows)
+    return Unsorted(hashes, Ordered(arrays, rows), None if are_ones(diff) else diff, keys, pure=pure)
 
 
 def make_run(hashes: Hashes, arrays: Sequence[pa.Array], diff: Diffs, keys: tuple[int, ...]) -> Run:
@@ -344,8 +453,10 @@ def make_run(hashes: Hashes, arrays: Sequence[pa.Array], diff: Diffs, keys: tupl
     return Run(hashes, col.positional(arrays), weights, keys, pure=is_pure(hashes, [arrays[i] for i in keys]))
 
 
-def is_pure(hashes: Hashes, keys: Sequence[pa.Array]) -> bool:
-    """True if no two different keys have the same hash. hashes: sorted."""
+def is_pure(hashes: Hashes, keys: Sequence[pa.Array], order: col.Positions | None = None) -> bool:
+    """True if no two different keys have the same hash. hashes: sorted. order: for each hash, the position of its key;
+    None if keys are in the order of hashes.
+    """
     if not keys or (len(keys) == 1 and is_bijective(keys[0].type) and keys[0].null_count == 0):
         return True
     starts, _ = stretches(hashes)
@@ -355,9 +466,9 @@ def is_pure(hashes: Hashes, keys: Sequence[pa.Array]) -> bool:
     same = np.ones(len(hashes), np.bool_)
     same[starts] = False
     later = np.flatnonzero(same)
-    return bool(
-        col.rows_equal(col.gather_all(keys, later), col.gather_all(keys, later - 1), len(later), as_key=True).all()
-    )
+    pairs = (later, later - 1) if order is None else (order[later], order[later - 1])
+    one, other = (col.gather_all(keys, rows) for rows in pairs)
+    return bool(col.rows_equal(one, other, len(later), as_key=True).all())
 
 
 def write_streams(sink: Any, batches: Sequence[pa.RecordBatch]) -> None:
