@@ -142,7 +142,7 @@ def check_delta(tree: Node, span: Span | None, text: str) -> None:
             sql=text,
             span=span,
             detail="The query never deletes a row.",
-            hint="With EMIT CHANGELOG every query has the column.",
+            hint=f"EMIT CHANGELOG adds it. A stream's own column is read by {DELTA_COLUMN} + 0 AS {DELTA_COLUMN}.",
         )
 
 

@@ -30,7 +30,7 @@ from watersmeet.dialects.timeplus.streamfunctions import read_relation_function,
 from watersmeet.dialects.timeplus.tablefunctions import read_array_joins, read_table_functions, with_called_values
 from watersmeet.dialects.tree.nodes import SPECIAL_SYNTAX, FirstName, ImpliedAlias, Marking, TuplePath, retyped
 from watersmeet.dialects.tree.queries import depth_checked, node_error
-from watersmeet.dialects.tree.tokens import span_of
+from watersmeet.dialects.tree.tokens import not_supported, span_of
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.times import ABBREVIATED
 
@@ -236,6 +236,7 @@ _BETWEEN_EXPRESSIONS: Final = (
 )
 
 _WORD: Final = re.compile(r"[A-Za-z_]\w*\Z")
+_DIGITS: Final = re.compile(r"[0-9]+$")
 #: A subscript of a JSON path.
 _SUBSCRIPT: Final = re.compile(r"\[(?:\d+|\*)\]")
 _INTERVAL: Final = re.compile(r"(\d+)(ns|us|ms|s|m|h|d|w|M|q|y)\Z")
@@ -412,6 +413,10 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
                     self._advance()
                     path += f'."{self._curr.text}"'
                     self._advance()
+                elif self._at_path(_DIGITS):
+                    number = self._next.text
+                    where = span_of([self._curr, self._next])
+                    raise not_supported(f"a path with :{number}", self.sql, where, hint=f"Write the index: [{number}].")
                 elif found := _SUBSCRIPT.match(self.sql, self._curr.start):
                     path += found[0]
                     self._advance(3)
@@ -431,9 +436,9 @@ class WatersmeetTimeplus(Base):  # type: ignore[misc]
             before, here, after = self._prev, self._curr, self._next
             return bool(before and after and before.end + 1 == here.start and here.end + 1 == after.start)
 
-        def _at_path(self) -> bool:
-            """Whether a colon begins a path and not the second part of `c ? a:b`."""
-            if self._curr.token_type != TokenType.COLON or not self._is_joined() or not _WORD.match(self._next.text):
+        def _at_path(self, part: re.Pattern[str] = _WORD) -> bool:
+            """Whether a colon begins a path and not the second part of `c ? a:b`. part: what follows the colon."""
+            if self._curr.token_type != TokenType.COLON or not self._is_joined() or not part.match(self._next.text):
                 return False
             waiting = _conditions(reversed(self._tokens[: self._index]), TokenType.R_PAREN)
             return waiting <= 0 or _conditions(self._tokens[self._index :], TokenType.L_PAREN) < -waiting
