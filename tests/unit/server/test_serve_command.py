@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 
 import psycopg
 import pytest
@@ -96,6 +96,64 @@ def test_workers_share_a_port_and_requests_to_cancel(tmp_path):
 DATABASES, KILLS = (10, 10) if thorough.THOROUGH else (1, 3)
 
 
+CLIENTS = 20
+
+
+class Acknowledged:
+    """Single statements of clients that a server has acknowledged, while it is killed again and again."""
+
+    def __init__(self) -> None:
+        self.inserted: set[int] = set()
+        self.sent: set[int] = set()
+        #: By key, from 1 on, of each client, and 0 of all.
+        self.updated: Counter[int] = Counter()
+        self.lost: Counter[int] = Counter()
+        self.lock = threading.Lock()
+
+    def write(self, port: int, client_number: int, first: int) -> None:
+        """Writes until the server is gone. Each UPDATE changes two columns, and each second INSERT has two rows."""
+        update = "UPDATE counted SET n = n + 1, m = m - 1 WHERE id = "
+        key, is_update = 0, False
+        try:
+            with psycopg.connect(port=port, host="127.0.0.1", user="u", autocommit=True) as client:
+                for number in range(first, first + 100_000):
+                    key, is_update = number, False
+                    with self.lock:
+                        self.sent.add(number)
+                    client.execute(f"INSERT INTO t VALUES ({number}, 1)")
+                    client.execute(f"INSERT INTO logged VALUES ({number}, 1), ({number}, 2)")
+                    with self.lock:
+                        self.inserted.add(number)
+                    for key in (client_number + 1, 0):
+                        is_update = True
+                        client.execute(f"{update}{key}")
+                        with self.lock:
+                            self.updated[key] += 1
+        except psycopg.Error:
+            if is_update:
+                with self.lock:
+                    self.lost[key] += 1
+
+    @property
+    def count(self) -> int:
+        with self.lock:
+            return self.updated.total()
+
+    def check(self, connection: watersmeet.Connection) -> None:
+        """Everything acknowledged is there, what was not is there as a whole or not at all, and the view shows it."""
+        for table, rows in (("t", 1), ("logged", 2)):
+            found = Counter(row[0] for row in connection.execute(f"SELECT id FROM {table}").fetchall())
+            assert self.inserted <= found.keys() <= self.sent
+            assert set(found.values()) <= {rows}
+        counted = {i: (n, m) for i, n, m in connection.execute("SELECT id, n, m FROM counted").fetchall()}
+        for key, (n, m) in counted.items():
+            assert n == -m
+            assert self.updated[key] <= n <= self.updated[key] + self.lost[key]
+        total = connection.execute("SELECT count(*), sum(id) FROM t").fetchone()
+        assert connection.execute("SELECT n, ids FROM v").fetchone() == total
+        assert connection.execute("SELECT n FROM w").fetchone() == (sum(n for n, _ in counted.values()),)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("database", range(DATABASES))
 def test_nothing_acknowledged_is_lost_by_kills(tmp_path, database):
@@ -103,30 +161,22 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path, database):
     script = tmp_path / "a.sql"
     script.write_text(
         "CREATE TABLE t (id bigint PRIMARY KEY, n int); CREATE TABLE logged (id bigint, n int);"
+        "CREATE TABLE counted (id int PRIMARY KEY, n bigint, m bigint);"
+        f"INSERT INTO counted SELECT i, 0, 0 FROM generate_series(0, {CLIENTS}) AS g (i);"
         "CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n, sum(id) AS ids FROM t;"
+        "CREATE MATERIALIZED VIEW w AS SELECT sum(n) AS n FROM counted;"
     )
-    acknowledged: set[int] = set()
-    lock = threading.Lock()
-
-    def write(port: int, first: int) -> None:
-        with (
-            contextlib.suppress(psycopg.Error),
-            psycopg.connect(port=port, host="127.0.0.1", user="u", autocommit=True) as client,
-        ):
-            for number in range(first, first + 100_000):
-                client.execute(f"INSERT INTO t VALUES ({number}, 1)")
-                client.execute(f"INSERT INTO logged VALUES ({number}, 1)")
-                with lock:
-                    acknowledged.add(number)
-
+    acknowledged = Acknowledged()
     for kill in range(KILLS):
         process, port = started("--path", path, "--runtime", "inprocess", *([] if kill else [str(script)]))
-        firsts = [(kill * 10 + i) * 100_000 for i in range(8)]
-        threads = [threading.Thread(target=write, args=(port, first)) for first in firsts]
-        before = len(acknowledged)
+        before = acknowledged.count
+        threads = [
+            threading.Thread(target=acknowledged.write, args=(port, i, (kill * CLIENTS + i) * 100_000))
+            for i in range(CLIENTS)
+        ]
         for thread in threads:
             thread.start()
-        while len(acknowledged) < before + 40 + 7 * kill + database:
+        while acknowledged.count < before + 40 + 7 * kill + database:
             time.sleep(0.001)
             assert any(t.is_alive() for t in threads)
         process.kill()
@@ -136,12 +186,7 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path, database):
         process.stderr.close()
         with watersmeet.connect(path, runtime="inprocess") as connection:
             connection.execute("FLUSH")
-            for table in ("t", "logged"):
-                found = [row[0] for row in connection.execute(f"SELECT id FROM {table}").fetchall()]
-                assert len(found) == len(set(found))
-                assert acknowledged <= set(found)
-            kept = connection.execute("SELECT count(*), sum(id) FROM t").fetchone()
-            assert connection.execute("SELECT n, ids FROM v").fetchone() == kept
+            acknowledged.check(connection)
 
 
 @pytest.mark.slow
