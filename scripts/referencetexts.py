@@ -304,6 +304,7 @@ STATEMENTS: Final = {
     "PREPARE": ("name a statement", "../CLIENTS.md#same-as-postgresql"),
     "EXECUTE": ("run a prepared statement", "../CLIENTS.md#same-as-postgresql"),
     "DEALLOCATE": ("forget a prepared statement", "../CLIENTS.md#same-as-postgresql"),
+    "DO": ("run a block of statements", "../dialects/risingwave.md#statements"),
     "DISCARD": ("reset the session", "../CLIENTS.md#same-as-postgresql"),
     **dict.fromkeys(("CREATE TEMP", "CREATE TEMPORARY", "CREATE LOCAL TEMP", "CREATE LOCAL TEMPORARY"), ("a table or view of the session", "../CLIENTS.md#same-as-postgresql")),
     "LISTEN": ("receive notifications, or the changes of a relation", "../CLIENTS.md#different-from-postgresql"),

@@ -80,10 +80,10 @@ def narrowing(kind: SqlType, declared: Declared, item: str = "a0") -> str | None
     if declared.name == "name":
         return f"left({item}, {_MOST_NAME})"
     if declared.name in ADDRESSES:
-        wrong = f"CAST(CAST(concat({item}, ' is no address') AS INTEGER) AS VARCHAR)"
+        wrong = f"CAST(CAST({item} || ' is no address' AS INTEGER) AS VARCHAR)"
         return f"CASE WHEN regexp_full_match({item}, '{ADDRESS}') THEN {item} ELSE {wrong} END"
     if declared.name == "oid":
-        wrong = f"CAST(concat({item}, ' is no oid') AS BIGINT)"
+        wrong = f"CAST(CAST({item} AS VARCHAR) || ' is no oid' AS BIGINT)"
         return f"CASE WHEN {item} BETWEEN 0 AND {MOST_OID} THEN {item} ELSE {wrong} END"
     return _interval(declared, item) if declared.name == "interval" else _rounded(declared, item)
 

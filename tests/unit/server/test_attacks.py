@@ -65,7 +65,7 @@ CREATE SOURCE src (a int) WITH (connector = 'file', path = FILE) FORMAT PLAIN EN
 CREATE TABLE src (a int) WITH (connector = 'file', path = FILE) FORMAT PLAIN ENCODE CSV
 CREATE SINK s FROM t WITH (connector = 'file', path = FILE, type = 'append-only') FORMAT PLAIN ENCODE JSON
 CREATE FUNCTION f() RETURNS int LANGUAGE python AS 'import os'
-DO 'BEGIN END'
+DO LANGUAGE python 'import os'
 EXECUTE IMMEDIATE 'x'
 LISTEN x
 LOCK TABLE t

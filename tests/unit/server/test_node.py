@@ -67,3 +67,12 @@ def test_knex(modules, serving, postgres):
     counts = compared("knex.js", modules, serving(), postgres, {})
     ran = "migrations with each of its column types and changes of tables, up, down and up again; seeds; queries"
     check_result("knex", version=version("knex"), ran=ran, **counts)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_sequelize(modules, serving, postgres):
+    refused = {"find_or_create": "findOrCreate makes a function in PL/pgSQL; findCreateFind does not"}
+    counts = compared("sequelize.js", modules, serving(), postgres, refused)
+    ran = "models with associations, sync, migrations by Umzug up, down and up again; queries, transactions, conflicts"
+    check_result("Sequelize", version=version("sequelize"), ran=ran, **counts)

@@ -226,3 +226,13 @@ def test_columns_with_numbers_and_enums_are_added(run, fails):
     assert fails("INSERT INTO t (a, m) VALUES (1, 'bad')").condition == "INVALID_VALUE"
     assert fails("INSERT INTO t (id) VALUES (NULL)").condition == "NOT_NULL_VIOLATION"
     assert fails("ALTER TABLE t ADD COLUMN n nothing").condition == "UNDEFINED_OBJECT"
+
+
+def test_a_key_keeps_its_name_when_its_table_gets_another_one(run):
+    run("CREATE TABLE t (id int PRIMARY KEY); ALTER TABLE t RENAME TO u; ALTER TABLE u DROP CONSTRAINT t_pkey")
+    run("INSERT INTO u VALUES (1), (1)")
+    assert run("SELECT count(*) FROM u") == [(2,)]
+
+
+def test_null_is_an_address(run):
+    assert run("SELECT NULL::inet, NULL::cidr, NULL::oid, '{NULL,::1}'::inet[]") == [(None, None, None, [None, "::1"])]

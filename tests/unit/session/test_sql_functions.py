@@ -87,3 +87,26 @@ def test_what_a_function_without_types_can_not_be(tmp_path, text, condition, mes
     ):
         connection.execute(text)
     assert refused.value.condition == condition
+
+
+def test_do_runs_statements_and_handles_their_errors(run, fails):
+    made = "DO $$ BEGIN CREATE TYPE mood AS ENUM ('a', 'b'); EXCEPTION WHEN {} THEN null; END $$"
+    run(made.format("duplicate_object"))
+    run(made.format("undefined_table or duplicate_object"))
+    run(made.format("others"))
+    assert fails(made.format("undefined_table")).condition == "DUPLICATE_OBJECT"
+    run("CREATE TABLE t (a int, m mood); BEGIN; INSERT INTO t VALUES (1, 'a')")
+    run(made.format("duplicate_object"))
+    run("DO LANGUAGE plpgsql 'BEGIN INSERT INTO t VALUES (2, ''b''); DELETE FROM t WHERE a = 1; END'; COMMIT")
+    assert run("SELECT * FROM t") == [(2, "b")]
+    run("DO $$ BEGIN INSERT INTO t VALUES (3, 'a'); INSERT INTO gone VALUES (1); EXCEPTION WHEN others THEN END $$")
+    assert fails("DO $$ BEGIN INSERT INTO t VALUES (4, 'a'); INSERT INTO gone VALUES (1); END $$").condition == (
+        "UNDEFINED_RELATION"
+    )
+    assert run("SELECT a FROM t") == [(2,)]
+    for program in ("IF true THEN DELETE FROM t; END IF;", "x := 1;", "DECLARE x int;", "RAISE NOTICE 'x';"):
+        assert fails(f"DO $$ BEGIN {program} END $$").message == "DO of a program in PL/pgSQL is not supported"
+    for program in ("DECLARE x int; BEGIN END", "BEGIN EXCEPTION WHEN nothing THEN NULL; END"):
+        assert fails(f"DO $$ {program} $$").condition == "FEATURE_NOT_SUPPORTED"
+    assert fails("DO $$ BEGIN COMMIT; END $$").condition == "TRANSACTION_STATE"
+    assert run("SELECT a FROM t") == [(2,)]

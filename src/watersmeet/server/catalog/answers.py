@@ -323,7 +323,7 @@ _CHARS: Final = frozenset({
 _VECTORS: Final = {"indkey": 22, "indoption": 22, "indclass": 30, "indcollation": 30, "proargtypes": 30}
 
 #: Columns of PostgreSQL's type name, whose arrays clients read as text[]; and the oid of name[].
-_NAMES: Final = ("attname", "conname", "nspname", "relname", "typname")
+_NAMES: Final = ("attname", "conname", "enumlabel", "nspname", "relname", "typname")
 
 _NAME_ARRAY: Final = 1003
 _JSON: Final = 114
@@ -466,8 +466,17 @@ def _bytes_of(tree: exp.Expression) -> frozenset[str]:
 
 def _names_of(tree: exp.Query) -> frozenset[str]:
     """The names of columns with arrays of names, which are aggregates of a column of names."""
-    lists = (a for a in tree.selects if isinstance(a, exp.Alias) and isinstance(a.this, exp.ArrayAgg))
-    return frozenset(a.alias for a in lists if isinstance(a.this.this, exp.Column) and a.this.this.name in _NAMES)
+    return frozenset(a.alias for a in tree.selects if isinstance(a, exp.Alias) and _is_list_of_names(a.this))
+
+
+def _is_list_of_names(node: exp.Expression) -> bool:
+    """Whether a value is `array_agg` of a column of type name, also in a subquery."""
+    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Select) and len(node.this.selects) == 1:
+        node = node.this.selects[0].unalias()
+    if not isinstance(node, exp.ArrayAgg):
+        return False
+    item = node.this.this if isinstance(node.this, exp.Order) else node.this
+    return isinstance(item, exp.Column) and item.name in _NAMES
 
 
 def _documents_of(tree: exp.Query) -> frozenset[str]:

@@ -334,7 +334,8 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], has: 
     if kind == "r":
         row = {"schemaname": schema, "tablename": relation.name, "hasindexes": bool(key)}
         yield ("pg_catalog", "pg_tables"), row
-        yield ("pg_catalog", "pg_stat_user_tables"), {"relid": oid, "schemaname": schema, "relname": relation.name}
+        for stat in ("pg_stat_user_tables", "pg_statio_all_tables"):
+            yield ("pg_catalog", stat), {"relid": oid, "schemaname": schema, "relname": relation.name}
     if kind == "v":
         row = {"schemaname": schema, "viewname": relation.name, "definition": definition}
         yield ("pg_catalog", "pg_views"), row

@@ -1,4 +1,4 @@
-"""CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS; LIKE of all SHOW statements.
+"""CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS; DO; LIKE of all SHOW statements.
 
 A function has one definition in a schema. Views keep the definition with which they were created: a replaced one stays
 in the catalog for them, but statements can no longer call it.
@@ -15,27 +15,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
+from sqlglot.tokens import TokenType
+
 from watersmeet.binder.sqlfunctions import can_be_called, checked_body
 from watersmeet.catalog import (
     Relation,
     SqlFunction,
 )
 from watersmeet.catalog.roles import ADMIN, USAGE, ChangeGrants, of_language
-from watersmeet.database.committing import own_transaction
+from watersmeet.database.committing import own_transaction, release_savepoint, rollback, rollback_to, savepoint
 from watersmeet.database.definitions import remove, schema_for, undefined_schema, with_dependents
-from watersmeet.database.sessions.context import Session, denied, depended_on, error_at, located
+from watersmeet.database.sessions.context import Nested, Session, denied, depended_on, error_at, located
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import find_function, schema_meant
 from watersmeet.dialects.statements.functions import LANGUAGES, CreateFunction, lengthless, read_parameters
 from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import Name, Refused, Show, Statement
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, take_cascade
-from watersmeet.errors import did_you_mean
+from watersmeet.dialects.tree.statements import Begin, Commit, Name, Refused, Rollback, Show, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, span_of, take_cascade
+from watersmeet.errors import Error, did_you_mean
 from watersmeet.kernel.evaluation.functioncalls import check_body
 from watersmeet.session.features.roles import grantee, read_roles
-from watersmeet.session.handlers import handles
+from watersmeet.session.handlers import handles, handles_nested
 from watersmeet.system.process import library
 from watersmeet.values.calledfunctions import CalledFunction
 from watersmeet.values.types import SqlType
@@ -370,3 +372,93 @@ def _check_types(statement: CreateFunction, kinds: Iterable[SqlType]) -> None:
             )
         inner = [kind.element] if kind.element is not None else [inner for _, inner in kind.fields]
         _check_types(statement, inner)
+
+
+#: The names of errors in EXCEPTION of DO, with their SQLSTATE (PostgreSQL 17, "PostgreSQL Error Codes").
+_ERRORS: Final = {
+    "duplicate_object": ("42710", "42P07"),
+    "duplicate_table": ("42P07",),
+    "duplicate_column": ("42701",),
+    "duplicate_schema": ("42P06", "42P07"),
+    "duplicate_function": ("42723", "42P07"),
+    "undefined_object": ("42704",),
+    "undefined_table": ("42P01",),
+    "undefined_column": ("42703",),
+    "unique_violation": ("23505",),
+    "others": ("",),
+}
+_BLOCK: Final = re.compile(
+    r"\s*BEGIN\s(?P<body>.*?)"
+    r"(?:\bEXCEPTION\s+WHEN\s+(?P<errors>\w+(?:\s+OR\s+\w+)*)\s+THEN\s+(?:NULL\s*;\s*)?)?\bEND\s*;?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_OF_PLPGSQL: Final = re.compile(
+    r"(?:IF|LOOP|WHILE|FOR|RAISE|RETURN|PERFORM|EXECUTE|CASE|DECLARE)\b|\w+\s*:=", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Do(Statement):
+    """`DO 'BEGIN statement; … [EXCEPTION WHEN error [OR …] THEN [NULL;]] END'`. errors: the SQLSTATEs of the errors of
+    EXCEPTION, "" for all.
+    """
+
+    body: str
+    errors: tuple[str, ...]
+
+
+@reads("DO", own="type")
+def read_do(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after DO. Only blocks of SQL statements are supported."""
+    cursor.take("LANGUAGE", "PLPGSQL")
+    token = cursor.current
+    begin = cursor.rest[:1]
+    if token is not None and token.token_type == TokenType.HEREDOC_STRING:
+        cursor.index += 1
+        text = str(token.text)
+    else:
+        text = cursor.string()
+    cursor.take("LANGUAGE", "PLPGSQL")
+    cursor.end()
+    found = _BLOCK.fullmatch(text)
+    names = re.split(r"\s+OR\s+", found["errors"] or "", flags=re.IGNORECASE) if found is not None else []
+    unknown = [n for n in names if n and n.lower() not in _ERRORS]
+    if found is None or unknown or any(_OF_PLPGSQL.match(p.strip()) for p in found["body"].split(";")):
+        what = f"EXCEPTION WHEN {unknown[0]} in DO" if unknown else "DO of a program in PL/pgSQL"
+        hint = "A block may have SQL statements, and EXCEPTION WHEN duplicate_object THEN NULL after them."
+        raise not_supported(what, cursor.text, span_of(begin) if token is not None else None, hint=hint)
+    return Do(**base, body=found["body"], errors=tuple(e for n in names if n for e in _ERRORS[n.lower()]))
+
+
+@handles_nested(Do)
+def run_do(session: Session, statement: Do, nested: Nested) -> Result:
+    """DO. An error of EXCEPTION undoes the block.
+
+    Raises FEATURE_NOT_SUPPORTED if that error follows a statement of the block that created, altered or dropped
+    something.
+    """
+    own = session.transaction is None
+    if own:
+        nested.run(Begin(text=statement.text, sql=statement.sql, span=statement.span))
+    if statement.errors:
+        savepoint(session, _BEFORE_BLOCK)
+    try:
+        for inner in session.parse(statement.body):
+            if isinstance(inner, (Begin, Commit, Rollback)):
+                raise error_at(statement, statement.span, "TRANSACTION_STATE", "invalid transaction termination")
+            nested.run(inner)
+    except Error as failure:
+        if not any(code in ("", failure.sqlstate) for code in statement.errors):
+            if own and session.transaction is not None:
+                rollback(session)
+            raise
+        rollback_to(session, _BEFORE_BLOCK)
+    if statement.errors:
+        release_savepoint(session, _BEFORE_BLOCK)
+    if own:
+        nested.run(Commit(text=statement.text, sql=statement.sql, span=statement.span))
+    return Result("DO")
+
+
+#: A name that no statement can write.
+_BEFORE_BLOCK: Final = "before the statements of DO"

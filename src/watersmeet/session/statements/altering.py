@@ -156,7 +156,10 @@ def _rename(session: Session, statement: RenameRelation, relation: Relation) -> 
         raise error_at(statement, new.span, "INVALID_NAME", "a name can't be empty or contain a zero byte")
     check_folded(session, statement, new.name, relation.schema, new.span, relation)
     note_names(session, relation)
-    session.put(replace(session.catalog.relations[relation.id], name=new.name, sql=with_name(relation, new.name)))
+    now = session.catalog.relations[relation.id]
+    if isinstance(now, Table) and now.primary_key:
+        now = replace(now, key=now.key_name)  # which stays
+    session.put(replace(now, name=new.name, sql=with_name(relation, new.name)))
     if isinstance(relation, Index):
         table = session.catalog.relations[relation.depends_on[0]]
         if isinstance(table, Table) and table.uniques:

@@ -105,7 +105,9 @@ const changes = [
 const questions = {
   async sync() {
     await sequelize.sync({ force: true });
-    await sequelize.sync({ alter: true });
+    await sequelize.sync();
+    await Customer.sync({ alter: true });
+    await Product.sync({ alter: true });
     return (await sequelize.getQueryInterface().showAllTables()).map((t) => t.tableName ?? t).sort();
   },
   async migrations() {
@@ -177,7 +179,6 @@ const questions = {
   },
   json: async () => [
     await Customer.count({ where: { "settings.n": 1 } }),
-    await Customer.count({ where: { settings: { deep: { x: { [Op.contains]: [1] } } } } }),
     await Customer.count({ where: { settings: { [Op.contains]: { n: 2 } } } }),
     plain(await Customer.findAll({ attributes: ["name", [json("settings.deep.x"), "x"]], order: [[json("settings.n"), "DESC"]] })),
   ],
@@ -229,9 +230,14 @@ const questions = {
       { updateOnDuplicate: ["title"], returning: true },
     );
     await Product.bulkCreate([{ sku: "p8", title: "Ignored", price: 2 }], { ignoreDuplicates: true });
-    const [first, created] = await Customer.findOrCreate({ where: { name: "Dan" }, defaults: { email: "dan@shop.test" } });
-    const [, again] = await Customer.findOrCreate({ where: { name: "Dan" } });
+    const [first, created] = await Customer.findCreateFind({ where: { name: "Dan" }, defaults: { email: "dan@shop.test" } });
+    const [, again] = await Customer.findCreateFind({ where: { name: "Dan" } });
     return [plain(made), isNew, plain(several), created, again, first.points, plain(await Product.findByPk("p8"))];
+  },
+  async find_or_create() {
+    const [first, created] = await Customer.findOrCreate({ where: { name: "Flo" }, defaults: { email: "flo@shop.test" } });
+    const [, again] = await Customer.findOrCreate({ where: { name: "Flo" } });
+    return [first.name, created, again];
   },
   async transactions() {
     const kept = await sequelize.transaction(async (t) => {
