@@ -134,7 +134,7 @@ class OpenDatabase:
     row of each ordered stream that this process has written, in microseconds, by relation id. key_hashes: those of
     tables that this process has written, by relation id. unwritten: the errors of views with INTO whose rows the
     stream rejects. Only a writer has circuit, plans, and positions and sink_positions, the progress of subscriptions
-    and sinks. feed: in a fork, the input of its sources.
+    and sinks. feed: in a fork, the input of its sources. spark: the given SparkSession.
 
     Services register by `add`, and statements find them by their class.
     """
@@ -164,6 +164,7 @@ class OpenDatabase:
         self.ddl = lock("ddl")
         self.read_only = read_only
         self.runtime = runtime
+        self.spark = spark
         self.files = files
         if not tick_seconds > 0:
             raise error("INVALID_PARAMETER", f"tick_seconds can't be {tick_seconds}", hint="It must be above 0.")
@@ -342,6 +343,21 @@ class OpenDatabase:
         """Create a fork of the newest commit. Raises like `create_fork`."""
         with self._compactor.paused():
             create_fork(self.layout, self.log, name)
+
+    def adopt(self, catalog: Catalog, make: Callable[[], Commit]) -> None:
+        """Append a commit that makes `catalog` the newest. make: makes the commit while no epoch runs and nothing is
+        deleted; the epochs after it continue from it.
+        """
+
+        def commit() -> None:
+            with self._compactor.paused():
+                made = make()
+                with self._saving(catalog) as name:
+                    self.log.append(replace(made, catalog=name, follows=catalog.follows_epochs))
+
+        with self.guard:
+            self.engine.flush()
+            self.engine.replaced(commit)
 
     def settle(self, relations: frozenset[str]) -> None:
         """Reduce the history of tables to their content, so that a new view reads no replaced or deleted row."""

@@ -174,6 +174,10 @@ class Plans:
         for relation_id, operators in producers.items():
             self.add(relation_id, operators)
 
+    def forget(self, relation_ids: Iterable[str]) -> None:
+        """Delete saved plans, which are then those of the circuit of the newest epoch."""
+        _discard(writer_files(self._layout.plans), {*relation_ids}, self._log.writer)
+
     def remove(self, relation_ids: Iterable[str], *, stored: bool = True) -> None:
         """Forget relations that the catalog no longer has. stored: whether the stored catalog also lacks them."""
         dropped = [i for i in relation_ids if i in self.producers]

@@ -1,45 +1,46 @@
 """REPLAY: a fork reads the inputs that its main database has read since.
 
-The commits of the main database are repeated in their order. The changes of a transaction are committed to the fork's
-tables. An epoch gives the fork the same slices of sources, which the fork reads itself, and the same time. So a fork
-that has not been changed has the same content afterwards. Each commit is replayed once, also after a crash: a
-transaction of the fork names the commit in the same step (`Commit.captured`), and slices are known by the position that
-follows them.
+The epochs of the main database are repeated in their order. For each, the transactions that it is the first to reflect
+are committed to the fork's tables; then the fork reads the same slices of sources by itself, at the same time. So a
+fork that has not been changed shows what the main database showed at that commit. Each commit is replayed once, also
+after a crash: a transaction of the fork names the position in the same step (`Commit.captured`), and slices are known
+by the position of their source that follows them.
 """
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Catalog, Query, Relation
+from watersmeet.database.differences import Comparison, Pair, side_of
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Change
 from watersmeet.errors import error
-from watersmeet.store.backup import MAIN, note_replayed
-from watersmeet.store.changes import fitted
+from watersmeet.objectstores import storage
+from watersmeet.runtime.plans import load_circuit, save_circuit
+from watersmeet.store.backup import MAIN, Position, digests_of, fork_named, note_replayed, position_of
+from watersmeet.store.changes import ChangeWriter, fitted
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import RelationChange
-from watersmeet.store.readers import Reader, low_water_number, read_fork
+from watersmeet.store.manifests import Frontier, RelationChange
+from watersmeet.store.readers import Reader, low_water_number
 from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.store.segments import SegmentWriter, epoch_prefix
 from watersmeet.values.types import arrow_schema
+
+#: PROMOTE replays up to so often while the main database continues, until there are few commits left.
+_ROUNDS: Final = 8
+_FEW: Final = 16
 
 #: The files of the main database stay for this many commits after the newest replayed one was noted.
 _NOTED: Final = 64
-
-
-def replayed_commit(layout: Layout, log: CommitLog) -> int:
-    """The commit of the main database up to which a fork has all inputs."""
-    head = log.head()
-    noted = log.read(head).captured.get(MAIN) if head else None
-    if noted is not None:
-        return int(noted)
-    fork = read_fork(Layout(layout.main, create=False, serves=False), layout.root.name)
-    return 0 if fork is None else fork.commit
 
 
 def replay(fork: OpenDatabase, upto: int | None = None) -> int:
@@ -49,66 +50,75 @@ def replay(fork: OpenDatabase, upto: int | None = None) -> int:
     """
     main = Layout(fork.layout.main, create=False, serves=False)
     log = CommitLog(main)
-    done, head = replayed_commit(fork.layout, fork.log), log.head()
+    position, head = position_of(fork.layout, fork.log), log.head()
     last = head if upto is None else upto
-    if not done <= last <= head:
+    if not position.epoch <= last <= head:
         raise error(
             "INVALID_PARAMETER",
             f"commit {last} can't be replayed",
-            detail=f"The fork has the inputs up to commit {done}; the newest commit of the main database is {head}.",
+            detail=f"The fork has the inputs up to commit {position.epoch}; the newest commit of the main database is "
+            f"{head}.",
         )
     with closing(Reader(main)) as reader, closing(SegmentFiles(main.segments)) as segments:
-        if not reader.try_pin(done):
+        if not reader.try_pin(min(position)):
             raise error(
                 "HISTORY_GONE",
-                f"the commits of the main database after {done} are no longer kept",
+                f"the commits of the main database after {min(position)} are no longer kept",
                 detail=f"Those up to {low_water_number(main)} may have been deleted.",
                 hint="DROP FORK, and create another one.",
             )
-        Replay(fork, log, segments).run(done, last)
+        Replay(fork, log, segments, position).run(last)
     return last
 
 
 class Replay:
-    """One replay. log, segments: those of the main database."""
+    """One replay. log, segments: those of the main database. position: where it begins."""
 
-    def __init__(self, fork: OpenDatabase, log: CommitLog, segments: SegmentFiles) -> None:
+    def __init__(self, fork: OpenDatabase, log: CommitLog, segments: SegmentFiles, position: Position) -> None:
         assert fork.feed is not None
         self._fork, self._log, self._segments = fork, log, segments
         self._feed = fork.feed
-        self._marked = self._noted = 0
+        self._position = self._marked = self._noted = position
 
-    def run(self, done: int, last: int) -> None:
-        """Replays the commits after `done` up to `last`."""
-        self._marked = self._noted = done
-        for number in range(done + 1, last + 1):
+    def run(self, last: int) -> None:
+        """Replays the commits up to `last`."""
+        for number in range(self._position.epoch + 1, last + 1):
+            commit = self._log.read(number)
+            if commit.promoted:
+                raise error(
+                    "FEATURE_NOT_SUPPORTED",
+                    f'the main database became fork "{commit.promoted}" at commit {number}, which can\'t be replayed',
+                    hint="DROP FORK, and create another one.",
+                )
+            if commit.kind == "epoch" and commit.frontier is not None:
+                self._transactions(commit.frontier.transaction)
+                self._epoch(commit, commit.frontier)
+        if last and not self._log.read(last).follows:
+            self._transactions(last)  # without views, tables are shown as they are
+        self._fork.flush()
+        if self._marked != (self._position.transaction, last):
+            self._mark({}, self._position._replace(epoch=last))
+        note_replayed(self._fork.layout, *self._position)
+
+    def _transactions(self, last: int) -> None:
+        """Replays the transactions up to `last`."""
+        for number in range(self._position.transaction + 1, last + 1):
             commit = self._log.read(number)
             if commit.kind == "transaction":
-                self._transaction(commit)
-            elif commit.kind == "epoch":
-                self._epoch(commit)
-        self._fork.flush()
-        if self._marked < last:
-            self._mark({}, last)
-        note_replayed(self._fork.layout, last)
+                known = self._fork.catalog.relations
+                changes = {i: c for i, c in commit.relations.items() if i in known and not known[i].is_fed_by_circuit}
+                changed = {i: self._change(known[i], c) for i, c in changes.items()}
+                self._mark(changed, self._position._replace(transaction=number))
 
-    def _transaction(self, commit: Commit) -> None:
-        changes = {}
-        for relation_id, change in commit.relations.items():
-            relation = self._fork.catalog.relations.get(relation_id)
-            if relation is not None and not relation.is_fed_by_circuit:
-                changes[relation_id] = self._change(relation, change)
-        self._mark(changes, commit.number)
-
-    def _epoch(self, commit: Commit) -> None:
-        taken = commit.progress.taken
-        assert commit.frontier is not None
-        known = self._fork.catalog.relations
-        self._feed.give({i: (slices, commit.frontier.sources[i]) for i, slices in taken.items() if i in known})
+    def _epoch(self, commit: Commit, frontier: Frontier) -> None:
+        known, taken = self._fork.catalog.relations, commit.progress.taken
+        self._feed.give({i: (slices, frontier.sources[i]) for i, slices in taken.items() if i in known})
         self._fork.clock.set(max(commit.progress.time_us, self._fork.clock.now_us()))
         self._fork.flush()
         if taken:
-            self._mark({}, commit.number)
+            self._mark({}, self._position._replace(epoch=commit.number))
+        else:
+            self._position = self._position._replace(epoch=commit.number)
 
     def _change(self, relation: Relation, change: RelationChange) -> Change:
         stored = relation.as_stored
@@ -119,10 +129,166 @@ class Replay:
             table.rename_columns([c.name for c in relation.columns]), np.concatenate([diff for _, diff in parts])
         )
 
-    def _mark(self, changes: dict[str, Change], number: int) -> None:
+    def _mark(self, changes: dict[str, Change], position: Position) -> None:
+        """Commits changes together with the position after them."""
         with self._fork.guard:
-            self._fork.commit(changes, captured={MAIN: number})
-        self._marked = number
-        if number - self._noted >= _NOTED:
-            note_replayed(self._fork.layout, number)
-            self._noted = number
+            self._fork.commit(changes, captured={MAIN: list(position)})
+        self._position = self._marked = position
+        if min(position) - min(self._noted) >= _NOTED:
+            note_replayed(self._fork.layout, *position)
+            self._noted = position
+
+
+class Promotion:
+    """PROMOTE: the main database becomes its fork in one commit.
+
+    The commit is an epoch with the fork's state and positions of sources. It changes each view by the difference to the
+    fork, so readers of changes receive only that. All files that it names exist before: the fork's own files of its
+    state get a second path in the main database. A saved plan that changes is deleted before: without a file, the plan
+    is that of the newest epoch's circuit (`database/plans`), which is the old one before the commit and the new one
+    after it.
+    """
+
+    def __init__(self, main: OpenDatabase, fork: OpenDatabase) -> None:
+        """Both are open for writing; the ddl lock of `main` is held."""
+        self._main, self._fork = main, fork
+        self._name = fork.layout.root.name
+
+    def run(self) -> set[str]:
+        """Promotes the fork. Returns the ids of dropped relations.
+
+        Raises FEATURE_NOT_SUPPORTED if definitions of the main database have changed since the fork was created, or
+        rows of tables differ; DEPENDENT_OBJECTS for running queries.
+        """
+        self._check_definitions()
+        behind = self._main.log.head()
+        for _ in range(_ROUNDS):
+            if replay(self._fork) - behind < _FEW:
+                break
+            behind = self._main.log.head()
+        catalog = self._catalog()
+        self._main.adopt(catalog, self._commit)
+        self._take_plans()
+        return {i for i in self._before.relations if i not in catalog.relations}
+
+    def _check_definitions(self) -> None:
+        self._before = main = self._main.catalog
+        record = fork_named(self._main.layout, self._name)
+        now = digests_of(main)
+        changed = sorted(i for i in now.keys() | record.definitions.keys() if now.get(i) != record.definitions.get(i))
+        if changed:
+            names = [main.relations[i].title if i in main.relations else "a dropped relation" for i in changed if i]
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'fork "{self._name}" can\'t be promoted: definitions of the main database have changed since',
+                detail=f"These are {', '.join(names or ['functions or schemas'])}.",
+                hint="DROP FORK, create another one, and repeat its changes.",
+            )
+        for relation in main.relations.values():
+            if isinstance(relation, Query):
+                raise error(
+                    "DEPENDENT_OBJECTS",
+                    f"{relation.reader} would end",
+                    hint="End it with KILL QUERY, or wait for its end.",
+                )
+        stopped = self._fork.log.progress().failed.keys() - self._main.log.progress().failed.keys()
+        for relation in self._fork.catalog.relations.values():
+            if relation.id in stopped or not relation.ready:
+                raise error("FEATURE_NOT_SUPPORTED", f"{relation.title} of the fork is stopped or not filled")
+
+    def _catalog(self) -> Catalog:
+        """The catalog of the fork, as the next one of the main database."""
+        main, fork = self._main.catalog, self._fork.catalog
+        version = main.version + 1
+        relations = {
+            i: replace(r, since=main.relations[i].since if i in main.relations else version)
+            for i, r in fork.relations.items()
+            if not (r.hidden and isinstance(r, Query))
+        }
+        return replace(
+            main,
+            version=version,
+            next_number=max(main.next_number, fork.next_number),
+            relations=relations,
+            schemas=fork.schemas,
+            functions=fork.functions,
+        )
+
+    def _commit(self) -> Commit:
+        """The commit, while the main database does not change."""
+        # In a thread of its own, because this one holds locks of the main database after which it can't take the same
+        # locks of another one. Nothing else uses those of the fork.
+        with ThreadPoolExecutor(1, "watersmeet-replay") as pool:
+            pool.submit(self._stop_fork).result()
+        main, fork = self._main, self._fork
+        head, last, before = main.log.head(), fork.log.last_epoch(), main.log.last_epoch()
+        if last is None or last.frontier is None or last.circuit is None:
+            return Commit("catalog", time_us=time.time_ns() // 1000, promoted=self._name)
+        epoch = max(last.epoch or 0, (before.epoch or 0) if before else 0) + 1
+        changes = self._changes(epoch)
+        state = {f for s, place in last.sections for f in fork.segments.referenced_files(s, place)}
+        for name in sorted(state - fork.layout.shared):
+            source, target = fork.layout.segment(name), main.layout.segment(name)
+            storage.publish_again(source, target, durable=main.layout.durable)
+        save_circuit(main.layout, load_circuit(fork.layout, last.circuit))
+        main.plans.forget(i for i in fork.plans.producers if self._has_other_plan(i))
+        return Commit(
+            "epoch",
+            time_us=time.time_ns() // 1000,
+            relations=changes,
+            epoch=epoch,
+            frontier=Frontier(head + 1, last.frontier.sources),
+            segments=last.segments,
+            circuit=last.circuit,
+            progress=replace(last.progress, taken={}),
+            metrics=last.metrics,
+            promoted=self._name,
+        )
+
+    def _stop_fork(self) -> None:
+        replay(self._fork)
+        self._fork.engine.stop()
+
+    def _changes(self, epoch: int) -> dict[str, RelationChange]:
+        """The change of each relation of the main database to its content in the fork."""
+        main = self._main
+        found = Comparison(side_of(self._name, self._fork), side_of(MAIN, main))
+        writer = SegmentWriter(main.layout.segments, epoch_prefix(epoch, main.log.writer), durable=main.layout.durable)
+        changes = {}
+        for relation in self._fork.catalog.relations.values():
+            if not relation.is_stored or isinstance(relation, Query):
+                continue
+            pair = Pair(relation, main.catalog.relations.get(relation.id))
+            if pair.main is not None and not pair.has_rows_to_compare:
+                raise error("FEATURE_NOT_SUPPORTED", f"{relation.title} has other columns in the fork")
+            written = ChangeWriter(writer, unread=False)
+            for table, diff in found.difference(pair):
+                if not relation.is_fed_by_circuit:
+                    raise error(
+                        "FEATURE_NOT_SUPPORTED",
+                        f"{relation.title} has other rows in the fork",
+                        detail="PROMOTE takes over definitions and views. Rows of tables are those of the main "
+                        "database.",
+                        hint="Change them after PROMOTE.",
+                    )
+                if pair.main is not None and pair.main.append_only and (diff < 0).any():
+                    raise error(
+                        "FEATURE_NOT_SUPPORTED",
+                        f"the fork lacks rows of {relation.title}, whose rows are never deleted",
+                        hint="In a new fork, drop the view and create it again: then it is another view.",
+                    )
+                written.add(table.rename_columns([c.name for c in relation.as_stored.columns]), diff)
+            changes[relation.id] = written.finish()
+        segment = writer.finish()
+        return {i: change.within(segment) for i, change in changes.items() if change.blobs}
+
+    def _has_other_plan(self, relation_id: str) -> bool:
+        return self._main.plans.producers.get(relation_id) != self._fork.plans.producers[relation_id]
+
+    def _take_plans(self) -> None:
+        """Saves the plans of the fork."""
+        plans, made = self._main.plans, self._fork.plans
+        plans.buckets = made.buckets
+        for relation_id in made.producers:
+            if self._has_other_plan(relation_id):
+                plans.add(relation_id, made.producers[relation_id])

@@ -163,6 +163,14 @@ def publish_content(path: AnyPath, pieces: Sequence[Bytes], *, durable: bool, di
         files.publish_content(path, pieces, durable=durable, direct=direct)
 
 
+def publish_again(source: AnyPath, target: AnyPath, *, durable: bool) -> None:
+    """Give an immutable file a second path, in the same file system or object store. It may exist already."""
+    if isinstance(source, Path) and isinstance(target, Path):
+        files.link(source, target)
+    else:
+        publish_content(target, [read_file(source)], durable=durable)
+
+
 class Publisher:
     """`publish_content` for several files, without waiting for each: `finish` returns when all exist.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from watersmeet.circuit.circuit import Circuit
@@ -104,6 +104,10 @@ class Engine(Protocol):
         """Stop views, in one commit. stopped: as in `StopViews`. reset_clock: whether to restart the time of epochs at
         the machine's clock.
         """
+        ...
+
+    def replaced(self, commit: Callable[[], None]) -> None:
+        """Call `commit` while no epoch is planned or runs, and continue from the commit that is then the newest."""
         ...
 
     def stop(self) -> None:

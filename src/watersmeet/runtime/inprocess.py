@@ -134,6 +134,13 @@ class InProcessEngine:
             coordinator = self._gathered()
             self._run(coordinator, coordinator.stop_views(stopped, reset_clock=reset_clock))
 
+    def replaced(self, commit: Callable[[], None]) -> None:
+        with self._lock:
+            self._drain()
+            self.stop()
+            commit()
+            self.start()
+
     def stop(self) -> None:
         with self._lock:
             if self._coordinator is not None:

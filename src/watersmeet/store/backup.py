@@ -23,6 +23,7 @@ files are recorded. A writer that takes over later reads the record before it de
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import time
@@ -30,7 +31,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+import xxhash
 
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error, error
@@ -38,7 +41,7 @@ from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.objectstores.storage import AnyPath
 from watersmeet.store.checkpoints import all_checkpoints, newest_checkpoint
-from watersmeet.store.commits import CommitLog
+from watersmeet.store.commits import CommitLog, load_catalog
 from watersmeet.store.layout import DIRECTORIES, Layout, file_numbers, format_text, has_writer, make_root
 from watersmeet.store.readers import (
     REPLAYED,
@@ -273,11 +276,40 @@ def create_fork(layout: Layout, log: CommitLog, name: str) -> Fork:
     return made
 
 
-def note_replayed(layout: Layout, number: int) -> None:
-    """Records, in a fork, the commit of the main database up to which it has all inputs, so that earlier ones can be
-    deleted. Called after the fork has committed them.
+class Position(NamedTuple):
+    """The inputs that a fork has: the transactions and the epochs of the main database up to these commits."""
+
+    transaction: int
+    epoch: int
+
+
+def position_of(layout: Layout, log: CommitLog) -> Position:
+    """The inputs that a fork has."""
+    head = log.head()
+    noted = log.read(head).captured.get(MAIN) if head else None
+    if noted is not None:
+        return Position(*noted)
+    fork = read_fork(Layout(layout.main, create=False, serves=False), layout.root.name)
+    return Position(0, 0) if fork is None else Position(fork.commit, fork.commit)
+
+
+def digests_of(catalog: Catalog) -> dict[str, str]:
+    """Digests of the definitions in a catalog, by relation id, without hidden relations; "" for functions and
+    schemas.
     """
-    storage.replace_file(layout.root / REPLAYED, str(number).encode(), durable=layout.durable)
+    value = catalog.to_json()
+    known = zip(catalog.relations.values(), value["relations"], strict=True)
+    parts = {relation.id: form for relation, form in known if not relation.hidden}
+    parts[""] = [value.get("functions"), value.get("schemas")]
+    return {i: xxhash.xxh3_64_hexdigest(json.dumps(form, sort_keys=True).encode()) for i, form in parts.items()}
+
+
+def note_replayed(layout: Layout, transaction: int, epoch: int) -> None:
+    """Records, in a fork, that it has the inputs of the main database up to these commits, so that the commits up to
+    both can be deleted. Called after the fork has committed them.
+    """
+    data = json.dumps([transaction, epoch]).encode()
+    storage.replace_file(layout.root / REPLAYED, data, durable=layout.durable)
 
 
 def drop_fork(layout: Layout, name: str) -> None:
@@ -325,7 +357,8 @@ class _Fork(Copy):
         while head is None:
             head = self._copy_commit()
         self._copy_rest()
-        return Fork(name, head, tuple(sorted(self._shared)), time.time_ns() // 1000, head)
+        definitions = digests_of(load_catalog(self._from, self._log)[0])
+        return Fork(name, head, tuple(sorted(self._shared)), time.time_ns() // 1000, definitions=definitions)
 
     def finish(self) -> None:
         """Makes it a database."""

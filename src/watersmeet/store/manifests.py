@@ -220,6 +220,7 @@ class Commit:
     follows: whether tables are shown as the newest epoch reflects them, because there are views; set with a catalog.
     Commits of other kinds get these from the log. writer: the number of its writer: 1 for the first, increased by each
     take-over. token: random, the same in all commits of a writer. The log sets both.
+    promoted: the fork whose state the database has from this epoch on.
     """
 
     kind: CommitKind
@@ -244,6 +245,7 @@ class Commit:
     follows: bool = True
     writer: int = 0
     token: str = ""
+    promoted: str = ""
 
     @property
     def sections(self) -> list[tuple[str, str]]:

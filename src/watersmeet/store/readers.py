@@ -25,10 +25,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
@@ -271,7 +272,8 @@ def clear(layout: Layout) -> None:
 @dataclass(frozen=True, slots=True)
 class Fork:
     """A fork of the database. commit: the one with which it began. files: the segment and run files that it shares.
-    time_us: when it was created. replayed: the commit up to which it has the inputs; it needs all later ones.
+    definitions: digests of the definitions of the database, by relation id; "" for the others.
+    time_us: when it was created. replayed: the commit of which it has the content; needs: all later commits are needed.
     """
 
     name: str
@@ -279,11 +281,13 @@ class Fork:
     files: tuple[str, ...] = ()
     time_us: int = 0
     replayed: int = 0
+    needs: int = 0
+    definitions: dict[str, str] = field(default_factory=dict)
 
 
 _FORK: Final = ".json"
 
-#: The file of a fork that names the commit up to which it has the inputs of the main database.
+#: The file of a fork with the commits up to which it has the transactions and the epochs of the main database.
 REPLAYED: Final = "REPLAYED"
 
 
@@ -304,20 +308,23 @@ def read_fork(layout: Layout, name: str) -> Fork | None:
     except FileNotFoundError:
         return None
     try:
-        found = Fork(name, int(value["commit"]), tuple(map(str, value["files"])), int(value["time_us"]))
+        files, definitions = tuple(map(str, value["files"])), dict(value["definitions"])
+        found = Fork(name, int(value["commit"]), files, int(value["time_us"]), definitions=definitions)
     except (KeyError, TypeError, ValueError) as cause:
         raise error("DATABASE_DAMAGED", f"forks/{path.name} is not a fork") from cause
     try:
         text = storage.read_file(layout.forks / name / REPLAYED)
     except FileNotFoundError:
-        return replace(found, replayed=found.commit)
-    return replace(found, replayed=int(text))
+        return replace(found, replayed=found.commit, needs=found.commit)
+    transaction, epoch = json.loads(text)
+    return replace(found, replayed=epoch, needs=min(transaction, epoch))
 
 
 def record_fork(layout: Layout, fork: Fork, *, first: bool) -> None:
     """Records a fork: from then on, its files stay. first: raises FileExistsError for a recorded name."""
     path = fork_file(layout.forks, fork.name)
-    data = layout.seal(path, {"commit": fork.commit, "files": fork.files, "time_us": fork.time_us})
+    value = {"commit": fork.commit, "files": fork.files, "time_us": fork.time_us, "definitions": fork.definitions}
+    data = layout.seal(path, value)
     write = storage.create_file if first else storage.replace_file
     write(path, data, durable=layout.durable)
     if layout.durable:

@@ -476,7 +476,7 @@ def _forked(layout: Layout) -> set[str]:
 
 def _fork_leases(layout: Layout) -> list[Lease]:
     """The commits that forks must still replay, which are kept like those of a sink."""
-    return [Lease(readers.DELIVERED, fork.replayed) for fork in readers.read_forks(layout)]
+    return [Lease(readers.DELIVERED, fork.needs) for fork in readers.read_forks(layout)]
 
 
 def _granted(layout: Layout, low_water: int) -> int:

@@ -76,6 +76,12 @@ def create_file(path: Path, data: Bytes, *, durable: bool, private: bool = False
     discard(temporary)
 
 
+def link(source: Path, target: Path) -> None:
+    """Gives an immutable file a second path in the same file system, which may exist already."""
+    with _cleaning(source, target), contextlib.suppress(FileExistsError):
+        os.link(source, target)
+
+
 def write_new(path: Path, data: Bytes) -> None:
     """Creates the file `path`, but not atomically: readers may see it unfinished. Raises OSError."""
     _write(path, [data], durable=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from tests.memorystore import MemoryStore, use
@@ -126,10 +127,62 @@ def test_a_replayed_fork_equals_its_database(main, folder, seed):
     with connect(path) as fork:
         fork.execute("REPLAY")
         assert contents(fork) == contents(main)
+        assert diff_of(main, "f") == diff_of(fork, "f") == {view: ("same", 0, 0) for view in VIEWS}
         replayed = next(row[3] for row in main.execute("SHOW FORKS").fetchall())
         assert replayed == main.opened.log.head()
         fork.execute("REPLAY")
         assert contents(fork) == contents(main)
+
+
+def diff_of(connection, fork):
+    found = rows(connection, f"SHOW DIFF BETWEEN {fork} AND main")
+    return {view: tuple(found) for view, _, *found in found}
+
+
+def expected_diff(fork, main, view):
+    ours, theirs = Counter(rows(fork, f"SELECT * FROM {view}")), Counter(rows(main, f"SELECT * FROM {view}"))
+    only = [(*r, "f", n) for r, n in (ours - theirs).items()] + [(*r, "main", n) for r, n in (theirs - ours).items()]
+    return sorted(only, key=repr)
+
+
+@pytest.mark.parametrize("seed", some(range(24)))
+def test_differences_are_those_of_the_contents(main, folder, seed):
+    """After random changes of definitions and rows of a fork, and of its database, before and after compactions."""
+    history = History(main, folder, seed)
+    history.steps(12)
+    main.execute("CREATE FORK f")
+    with connect(path_of(main, "f")) as fork:
+        fork.execute("DROP MATERIALIZED VIEW d; DROP MATERIALIZED VIEW c")
+        join = "s JOIN a ON s.id = a.id + 1"
+        fork.execute(
+            f"CREATE MATERIALIZED VIEW c AS SELECT s.id, count(*) AS n, sum(a.v) AS v FROM {join} GROUP BY s.id"
+        )
+        for _ in range(3):
+            history.steps(10)
+            main.execute("FLUSH")
+            fork.execute("REPLAY")
+            if history.random.random() < 0.5:
+                fork.execute(f"INSERT INTO b VALUES ({history.random.randrange(8)}, 7), (9, 9); FLUSH")
+            if history.random.random() < 0.3:
+                fork.opened._compactor.run()
+            found = diff_of(main, "f")
+            assert found.pop("d") == ("only in main", None, None)
+            for view, (definition, ours, theirs) in found.items():
+                assert definition == ("differs" if view == "c" else "same")
+                expected = expected_diff(fork, main, view)
+                assert rows(main, f"DIFF VIEW {view} BETWEEN f AND main") == expected
+                assert rows(fork, f"DIFF VIEW {view} BETWEEN main AND f") == expected
+                assert (ours, theirs) == tuple(sum(r[-1] for r in expected if r[-2] == s) for s in ("f", "main"))
+                some_rows = main.execute(f"DIFF VIEW {view} LIMIT 1").fetchall()
+                assert len(some_rows) == min(1, len(expected))
+                assert {*some_rows} <= {*expected}
+            history.steps(6)
+            before = contents(main, ("j",))
+            main.execute("FLUSH")
+            if contents(main, ("j",)) != before:
+                (row,) = main.execute("SHOW FORKS").fetchall()
+                notices = main.execute("DIFF VIEW j").notices
+                assert f"main is compared as of commit {row[3]}: f has not replayed" in str(notices)
 
 
 def test_definitions_of_a_fork_are_its_own(main, folder):
@@ -169,6 +222,9 @@ def test_a_fork_delivers_nothing(main, tmp_path):
         ('CREATE FORK "a/b"', "INVALID_NAME", "a fork can't be called 'a/b'"),
         ("DROP FORK g", "UNDEFINED_OBJECT", 'fork "g" does not exist'),
         ("REPLAY", "FEATURE_NOT_SUPPORTED", "the main database replays nothing"),
+        ("DIFF VIEW x", "UNDEFINED_RELATION", 'relation "x" does not exist'),
+        ("DIFF VIEW j BETWEEN g AND main", "UNDEFINED_OBJECT", 'fork "g" does not exist'),
+        ("DIFF VIEW j BETWEEN f AND g", "FEATURE_NOT_SUPPORTED", "DIFF of two forks is not supported"),
         ("BEGIN; CREATE FORK g", "TRANSACTION_STATE", "CREATE FORK is not possible inside a transaction"),
     ],
 )

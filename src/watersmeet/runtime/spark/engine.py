@@ -217,6 +217,13 @@ class SparkEngine:
             self._add(coordinator.stop_views(stopped, reset_clock=reset_clock))
             self._drained()
 
+    def replaced(self, commit: Callable[[], None]) -> None:
+        with self._planning_held():
+            with self._changed:
+                self._drained()
+            commit()
+            self.start()
+
     def stop(self) -> None:
         with self._changed:
             self._stopping = True

@@ -1,11 +1,17 @@
 """Forks of a database: CREATE FORK, SHOW FORKS, DROP FORK; REPLAY in a fork. A fork is the database at
-PATH/forks/NAME.
+PATH/forks/NAME. DIFF and SHOW DIFF compare the two, PROMOTE makes the database its fork.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.catalog import (
     Catalog,
@@ -26,16 +32,21 @@ from watersmeet.catalog import (
     View,
 )
 from watersmeet.catalog.roles import ADMIN
-from watersmeet.database.replaying import replay
-from watersmeet.database.sessions.context import Session, error_at, located
-from watersmeet.database.sessions.result import Result, typed_result
+from watersmeet.database.differences import Comparison, Pair, compared
+from watersmeet.database.filling import clear_away
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.replaying import Promotion, replay
+from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
+from watersmeet.database.sessions.result import Result, rows_result, typed_result
 from watersmeet.dialects.readers import reads
+from watersmeet.dialects.schemas import find_relation
 from watersmeet.dialects.tree.statements import Name, Statement
-from watersmeet.dialects.tree.tokens import Cursor
+from watersmeet.dialects.tree.tokens import Cursor, not_supported
 from watersmeet.errors import error
 from watersmeet.session.handlers import handles
-from watersmeet.store.backup import drop_fork, forks_of, root_of
-from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
+from watersmeet.store.backup import MAIN, drop_fork, fork_named, forks_of, root_of
+from watersmeet.store.changes import Diff
+from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema, arrow_schema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +80,66 @@ class ShowForks(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DiffView(Statement):
+    """`DIFF [MATERIALIZED] VIEW view [BETWEEN fork AND main] [LIMIT limit]`, also of a TABLE. fork: as in
+    `ShowDiff`.
+    """
+
+    takes: ClassVar[str | None] = ADMIN
+    tells: ClassVar[bool] = True
+
+    view: Name
+    fork: Name | None
+    limit: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowDiff(Statement):
+    """`SHOW DIFF [BETWEEN fork AND main]`. fork: None for the fork that is open, or the only one."""
+
+    takes: ClassVar[str | None] = ADMIN
+    tells: ClassVar[bool] = True
+
+    fork: Name | None
+
+
+@reads("DIFF")
+def read_diff(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after DIFF."""
+    if not cursor.take("TABLE"):
+        cursor.take("MATERIALIZED")
+        cursor.expect("VIEW")
+    view = cursor.relation_name()
+    fork = _read_between(cursor)
+    limit = cursor.integer() if cursor.take("LIMIT") else None
+    cursor.end()
+    return DiffView(**base, view=view, fork=fork, limit=limit)
+
+
+@reads("SHOW DIFF")
+def read_show_diff(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after SHOW DIFF."""
+    fork = _read_between(cursor)
+    cursor.end()
+    return ShowDiff(**base, fork=fork)
+
+
+def _read_between(cursor: Cursor) -> Name | None:
+    """BETWEEN fork AND main, in either order."""
+    if not cursor.take("BETWEEN"):
+        return None
+    first = cursor.name()
+    cursor.expect("AND")
+    second = cursor.name()
+    names = [name for name in (first, second) if name.name != MAIN]
+    if len(names) != 1:
+        raise not_supported(
+            "DIFF of two forks", cursor.text, second.span, hint="Write BETWEEN and the name of a fork, AND main."
+        )
+    return names[0]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplayCommits(Statement):
     """`REPLAY [TO COMMIT number]`, in a fork. upto: None for the newest commit of the main database."""
 
@@ -85,6 +156,26 @@ def read_replay(cursor: Cursor, base: dict[str, Any]) -> Statement:
     upto = cursor.integer() if cursor.take("TO", "COMMIT") else None
     cursor.end()
     return ReplayCommits(**base, upto=upto)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promote(Statement):
+    """`PROMOTE name`."""
+
+    takes: ClassVar[str | None] = ADMIN
+    defines: ClassVar[bool] = True
+    alone: ClassVar[bool] = True
+
+    name: Name
+
+
+@reads("PROMOTE")
+def read_promote(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after PROMOTE."""
+    cursor.take("FORK")
+    name = cursor.name()
+    cursor.end()
+    return Promote(**base, name=name)
 
 
 @reads("CREATE FORK")
@@ -151,6 +242,105 @@ def show(session: Session, statement: ShowForks) -> Result:
     return typed_result("SHOW", _FORKS, rows)
 
 
+_DIFF: Final[Schema] = (
+    Field("relation", VARCHAR, nullable=False),
+    Field("kind", VARCHAR, nullable=False),
+    Field("definition", VARCHAR, nullable=False),
+    Field("rows_only_in_fork", BIGINT),
+    Field("rows_only_in_main", BIGINT),
+)
+
+#: The columns of DIFF VIEW after those of the view.
+_ADDED: Final[Schema] = (Field("only_in", VARCHAR, nullable=False), Field("rows", BIGINT, nullable=False))
+
+
+def _fork_of(session: Session, statement: DiffView | ShowDiff) -> str:
+    """The name of the fork that is compared. Raises UNDEFINED_OBJECT, INVALID_PARAMETER."""
+    layout = session.database.layout
+    if statement.fork is not None:
+        return statement.fork.name
+    if layout.is_fork:
+        return layout.root.name
+    names = [fork.name for fork in forks_of(layout)]
+    if len(names) != 1:
+        raise error_at(
+            statement,
+            statement.span,
+            "INVALID_PARAMETER",
+            f"there are {len(names) or 'no'} forks",
+            hint="Name one: BETWEEN fork AND main." if names else "CREATE FORK creates one.",
+        )
+    return names[0]
+
+
+@handles(ShowDiff)
+def show_diff(session: Session, statement: ShowDiff) -> Result:
+    """SHOW DIFF: every view and table. Raises UNDEFINED_OBJECT."""
+    rows: list[tuple[Any, ...]] = []
+    with _compared(session, statement) as found:
+        for pair in found.pairs():
+            counts = found.counts(pair) if pair.has_rows_to_compare else (None, None)
+            rows.append((pair.either.shown, pair.either.what, pair.definition, *counts))
+    return typed_result("SHOW", _DIFF, rows)
+
+
+@handles(DiffView)
+def diff_view(session: Session, statement: DiffView) -> Result:
+    """DIFF VIEW: the rows that only one of the databases has, how often, and which one. Those of a LIMIT are any of
+    them. Raises UNDEFINED_RELATION, DATATYPE_MISMATCH for other columns.
+    """
+    name, span = statement.view, statement.view.span
+    with _compared(session, statement) as found:
+        catalogs = [replace(side.catalog, path=session.catalog.path) for side in (found.fork, found.main)]
+        pair = Pair(*(find_relation(c, name.name, name.schema, folded=name.folded) for c in catalogs))
+        if pair == (None, None):
+            raise undefined_relation(session.catalog, name, statement)
+        if not pair.has_rows_to_compare:
+            raise error_at(
+                statement,
+                span,
+                "DATATYPE_MISMATCH",
+                f"the rows of {pair.either.title} can't be compared",
+                detail=_why(pair, found),
+                hint="SHOW DIFF compares definitions.",
+            )
+        columns = pair.either.columns
+        parts, left = [], statement.limit
+        for table, diff in found.difference(pair):
+            taken = table.num_rows if left is None else min(left, table.num_rows)
+            left = None if left is None else left - taken
+            parts.append(_with_side(table.slice(0, taken), diff[:taken], found.fork.name))
+            if left == 0:
+                break
+    schema = arrow_schema((*columns, *_ADDED), positional=False)
+    table = pa.concat_tables([p.cast(schema) for p in parts]) if parts else schema.empty_table()
+    return rows_result("DIFF", (*columns, *_ADDED), table)
+
+
+def _why(pair: Pair, found: Comparison) -> str:
+    if pair.fork is None or pair.main is None:
+        return f"Only {found.main.name if pair.fork is None else found.fork.name} has it."
+    return "It has other columns." if pair.fork.is_stored else "It has no rows of its own."
+
+
+def _with_side(table: pa.Table, diff: Diff, fork: str) -> pa.Table:
+    sides = pc.if_else(pa.array(diff > 0), pa.scalar(fork), pa.scalar(MAIN))
+    columns = [*table.columns, sides, pa.array(np.abs(diff))]
+    return pa.Table.from_arrays(columns, names=[*table.schema.names, *(c.name for c in _ADDED)])
+
+
+@contextmanager
+def _compared(session: Session, statement: DiffView | ShowDiff) -> Iterator[Comparison]:
+    """The two databases. A notice says if they have other inputs."""
+    name = _fork_of(session, statement)
+    span = statement.span if statement.fork is None else statement.fork.span
+    with located(statement, span), compared(session.database, name) as found:
+        at, newest = found.main.moment.head, found.main.log.head()
+        if at < newest:
+            session.notice(f"{MAIN} is compared as of commit {at}: {name} has not replayed those up to {newest}")
+        yield found
+
+
 #: The kinds of relations of a database that can be forked.
 _FORKED: Final = (
     *(Table, Stream, Source, View, MaterializedView, Index, Sink, SinkQuery),
@@ -182,6 +372,46 @@ def replay_commits(session: Session, statement: ReplayCommits) -> Result:
     with located(statement, statement.span):
         replay(session.database, statement.upto)
     return Result("REPLAY")
+
+
+@handles(Promote)
+def promote(session: Session, statement: Promote) -> Result:
+    """PROMOTE: the database becomes its fork in one commit, after which the fork is dropped. Raises UNDEFINED_OBJECT,
+    DATABASE_IN_USE, and the errors of `Promotion` and `replay`.
+    """
+    session.require_definer("PROMOTE")
+    session.require_no_transaction("PROMOTE")
+    database, name = session.database, statement.name.name
+    if database.layout.is_fork:
+        raise error_at(
+            statement, statement.span, "FEATURE_NOT_SUPPORTED", "a fork has no forks", hint="Use the main database."
+        )
+    with located(statement, statement.name.span):
+        fork_named(database.layout, name)
+        try:
+            with closing(_open(database, name)) as fork:
+                database.layout.serve_secrets()
+                dropped = Promotion(database, fork).run()
+        finally:
+            database.layout.serve_secrets()
+        clear_away(session, dropped)
+        drop_fork(database.layout, name)
+    return Result("PROMOTE")
+
+
+def _open(database: OpenDatabase, name: str) -> OpenDatabase:
+    """A fork, open for writing in this process."""
+    return OpenDatabase(
+        str(root_of(database.layout, name)),
+        read_only=False,
+        parallelism=None,
+        runtime=database.runtime,
+        spark=database.spark,
+        rebuild=False,
+        tick_seconds=database.clock.tick_us / 1e6,
+        permissions="private",
+        files=database.files,
+    )
 
 
 def _require_fork(session: Session, statement: Statement) -> None:
