@@ -9,6 +9,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "docs" / "FIVE-MINUTES.md",
     ROOT / "docs" / "FIRST-HOUR.md",
+    ROOT / "docs" / "FORKS.md",
     ROOT / "docs" / "LINEAGE.md",
     ROOT / "docs" / "SERVING.md",
     *(p for p in sorted((ROOT / "docs" / "for").glob("*.md")) if p.stem not in ("pyspark", "spark")),

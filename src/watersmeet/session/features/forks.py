@@ -32,10 +32,9 @@ from watersmeet.catalog import (
     View,
 )
 from watersmeet.catalog.roles import ADMIN
-from watersmeet.database.differences import Comparison, Pair, compared
 from watersmeet.database.filling import clear_away
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.replaying import Promotion, replay
+from watersmeet.database.replaying import Comparison, Pair, Promotion, compared, replay
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result, rows_result, typed_result
 from watersmeet.dialects.readers import reads

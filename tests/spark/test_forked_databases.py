@@ -1,0 +1,52 @@
+"""Forks of a database on Spark: created, replayed and promoted while epochs run in the background."""
+
+from __future__ import annotations
+
+import pytest
+
+import watersmeet
+
+pytestmark = pytest.mark.spark
+
+SETUP = """
+CREATE TABLE a (id int PRIMARY KEY, v int);
+CREATE TABLE b (id int, w int);
+CREATE MATERIALIZED VIEW j AS SELECT a.id, v + w AS t FROM a JOIN b ON a.id = b.id;
+CREATE MATERIALIZED VIEW k AS SELECT id, count(*) AS n, sum(t) AS t FROM j GROUP BY id;
+INSERT INTO a SELECT x, x FROM generate_series(0, 9) AS t(x);
+INSERT INTO b SELECT x % 10, x FROM generate_series(0, 99) AS t(x);
+"""
+
+
+def rows(connection, sql):
+    return sorted(connection.execute(sql).fetchall())
+
+
+def test_a_fork_on_spark(tmp_path):
+    path = str(tmp_path / "db")
+    with watersmeet.connect(path, parallelism=3) as main:
+        for _ in main.execute_script(SETUP):
+            pass
+        main.execute("FLUSH; CREATE FORK f")
+        with watersmeet.connect(f"{path}/forks/f", runtime="inprocess") as fork:
+            fork.execute(
+                "CREATE OR REPLACE MATERIALIZED VIEW j AS SELECT a.id, v * w AS t FROM a JOIN b ON a.id = b.id"
+            )
+            main.execute("INSERT INTO b VALUES (1, 1000); FLUSH")
+            fork.execute("REPLAY")
+            expected = rows(fork, "SELECT * FROM k")
+        main.execute("INSERT INTO b VALUES (0, 7); FLUSH")
+        follower = main.subscribe("k", snapshot=False)
+        main.execute("PROMOTE f")
+        found = rows(main, "SELECT * FROM k")
+        assert [r for r in found if r[0]] == [r for r in expected if r[0]]
+        assert found == rows(main, "SELECT a.id, count(*), sum(v * w) FROM a JOIN b ON a.id = b.id GROUP BY a.id")
+        (batch,) = next(follower).batches
+        assert {int(d) for d in batch.diffs} == {1, -1}
+        main.execute("INSERT INTO b VALUES (2, 5); DELETE FROM b WHERE w = 1000; FLUSH")
+        assert rows(main, "SELECT * FROM k") == rows(
+            main, "SELECT a.id, count(*), sum(v * w) FROM a JOIN b ON a.id = b.id GROUP BY a.id"
+        )
+    with watersmeet.connect(path, runtime="inprocess") as main:
+        main.execute("INSERT INTO a VALUES (50, 2); INSERT INTO b VALUES (50, 3); FLUSH")
+        assert rows(main, "SELECT * FROM k WHERE id = 50") == [(50, 1, 6)]
