@@ -225,7 +225,8 @@ def check_replaceable(statement: df.Create, existing: Relation) -> None:
 def is_redefined(session: Session, statement: Statement) -> bool:
     """Whether CREATE OR REPLACE gives a view another query under objects that are filled through it.
 
-    Inside of transactions it never does.
+    Inside of transactions it never does. In a fork it does for each materialized view, because PROMOTE gives readers of
+    the main database the difference.
     """
     if not isinstance(statement, CreateView) or not statement.replaces or session.transaction is not None:
         return False
@@ -233,6 +234,8 @@ def is_redefined(session: Session, statement: Statement) -> bool:
     kind = MaterializedView if type(statement) is df.CreateMaterializedView else View
     if type(existing) is not kind or type(statement) not in (CreateView, df.CreateMaterializedView):
         return False
+    if kind is MaterializedView and session.database.layout.is_fork:
+        return True
     return any(r.is_fed_by_circuit or kind is MaterializedView for r in session.catalog.dependents(existing.id))
 
 
