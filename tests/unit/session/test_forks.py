@@ -249,6 +249,7 @@ def test_refused_in_the_main_database(main, statement, condition, message):
             "FEATURE_NOT_SUPPORTED",
             "a source can't be created in a fork",
         ),
+        ("CREATE SEQUENCE q", "FEATURE_NOT_SUPPORTED", "a sequence can't be created in a fork"),
         ("REPLAY TO COMMIT 1", "INVALID_PARAMETER", "commit 1 can't be replayed"),
         ("REPLAY TO COMMIT 99999", "INVALID_PARAMETER", "commit 99999 can't be replayed"),
     ],

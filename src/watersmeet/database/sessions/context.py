@@ -156,15 +156,18 @@ class OwnHandler(Protocol):
 
 
 #: The kinds of relations that can be created in a fork.
-_IN_FORKS: Final = (Table, Stream, View, MaterializedView, Index, NumberSequence, EnumType)
+_IN_FORKS: Final = (Table, Stream, View, MaterializedView, Index, EnumType)
 
-_FORK_HINT: Final = "A fork neither reads nor writes other systems. Create it in the main database after PROMOTE."
+_FORK_HINT: Final = "A fork has tables, views and indexes of its own. Create others in the main database."
 
 
 def _check_in_fork(relations: Iterable[Relation], catalog: Catalog) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for new relations of a fork that read or write other systems."""
+    """Raises FEATURE_NOT_SUPPORTED for new relations of a fork that read or write other systems, or whose numbers
+    PROMOTE would not take over.
+    """
     for relation in relations:
-        if relation.id not in catalog.relations and (relation.connector or relation.feeds):
+        refused = relation.connector or relation.feeds or isinstance(relation, NumberSequence)
+        if refused and relation.id not in catalog.relations:
             raise error("FEATURE_NOT_SUPPORTED", f"{relation.title} can't be created in a fork", hint=_FORK_HINT)
 
 
