@@ -132,9 +132,8 @@ def connect(
     )
     if not read_only:
         try:
-            if (
-                not database.layout.is_fork
-            ):  # a fork writes nothing to other systems, and has the inputs of its database
+            # A fork writes nothing to other systems, and has the inputs of its main database.
+            if not database.layout.is_fork:
                 database.add(maintaining.Maintenance(Session(database, Variables(dialect))))
                 database.add(writers.SinkWriters(database))
                 for kind in receiving.SERVICES:
