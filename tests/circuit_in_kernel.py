@@ -69,9 +69,19 @@ def _read(op: Scan, connection: duckdb.DuckDBPyConnection, moment: str) -> Delta
     return Delta(columns.cast(arrow_schema(op.schema, positional=True)), diff)
 
 
-def published(result: StageResult) -> dict[str, tuple[str, list[int]]]:
-    """What the sinks gave, for comparison."""
-    return {i: (repr(d.columns.to_pydict()), d.diff.tolist()) for i, d in result.published.items()}
+def published(result: StageResult) -> dict[str, tuple[Counter, bool]]:
+    """The published changes by relation: their rows with diffs, whose order may depend on the slices, and whether no
+    row has diffs of both signs.
+    """
+    found: dict[str, tuple[Counter, bool]] = {}
+    for relation, delta in result.published.items():
+        signs: dict[str, set[bool]] = {}
+        sums: Counter = Counter()
+        for row, diff in zip(map(repr, rows_of(delta)), delta.diff.tolist(), strict=True):
+            signs.setdefault(row, set()).add(diff > 0)
+            sums[row] += diff
+        found[relation] = sums, all(len(s) == 1 for s in signs.values())
+    return found
 
 
 class _Runner:
@@ -112,6 +122,7 @@ class _Runner:
             state = stored.load()
             runs.append((run_stage(self._circuit, stage, bucket, sources, frames, state, how), state))
         assert published(runs[0][0]) == published(runs[1][0]), "slices give something else"
+        assert all(netted for _, netted in published(runs[0][0]).values()), "a row has diffs of both signs"
         result, state = self._rng.choice(runs)
         stored.save(state)
         for relation, delta in result.published.items():
