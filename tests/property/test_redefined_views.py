@@ -177,7 +177,7 @@ class History:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_kill_leaves_old_or_new_definitions_with_their_rows(seed, tmp_path):
-    stride = 17
+    stride = 29
     for number in itertools.count():
         path = tmp_path / f"db{number}"
         with watersmeet.connect(path, runtime="inprocess", parallelism=1 + seed) as connection:
