@@ -70,7 +70,7 @@ def functions_page() -> str:
     """SQL functions: an example of each, and its result."""
     with watersmeet.connect(runtime="inprocess") as connection:
         run = connection.execute
-        run("CREATE TABLE t (x int, y varchar)")
+        run("CREATE TABLE t (x int, y varchar); CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')")
         aggregates = examples.AGGREGATES.strip().splitlines()
         items = ", ".join(f"CAST({e} AS varchar) AS c{i}" for i, e in enumerate(aggregates))
         run(f"CREATE MATERIALIZED VIEW v AS SELECT {items} FROM t; INSERT INTO t VALUES {examples.ROWS}; FLUSH")

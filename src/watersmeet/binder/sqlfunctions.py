@@ -16,10 +16,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.catalog import Catalog, EnumType, SqlFunction
+from watersmeet.catalog import Catalog, DomainType, EnumType, SqlFunction
 from watersmeet.catalog.rowless import ANY
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import find_relation, relation_in_from, schema_meant
@@ -52,7 +52,7 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
     Functions of SQL can only be called in their dialect. The given tree is not changed. Raises UNDEFINED_FUNCTION,
     FEATURE_NOT_SUPPORTED.
     """
-    tree = with_enums(tree, catalog)
+    tree = with_created_types(tree, catalog)
     if not any(_is_of(f, dialect) for f in catalog.functions.values()):
         return tree, ()
     if not any(_called(c, catalog, dialect) for c in tree.find_all(exp.Anonymous)):
@@ -84,12 +84,12 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
     return tree, tuple(dict.fromkeys(used))
 
 
-def with_enums(tree: exp.Expression, catalog: Catalog) -> exp.Expression:
-    """The tree with calls of `$enum` instead of casts to enums. The given tree is not changed."""
-    if not any(isinstance(r, EnumType) for r in (catalog.actual or catalog).relations.values()):
+def with_created_types(tree: exp.Expression, catalog: Catalog) -> exp.Expression:
+    """The tree with calls of `$enum` and `$domain` instead of casts to enums and domains; a new tree."""
+    if not any(isinstance(r, EnumType | DomainType) for r in (catalog.actual or catalog).relations.values()):
         return tree
 
-    def found(node: exp.Expression) -> EnumType | None:
+    def found(node: exp.Expression) -> EnumType | DomainType | None:
         kind = node.args.get("to") if isinstance(node, exp.Cast) else None
         while isinstance(kind, exp.DataType) and kind.this == exp.DataType.Type.ARRAY and kind.expressions:
             kind = kind.expressions[0]
@@ -99,7 +99,7 @@ def with_enums(tree: exp.Expression, catalog: Catalog) -> exp.Expression:
         parts = (sql_of(written) if isinstance(written, exp.Expression) else str(written)).split(".")
         schema = parts[0] if len(parts) > 1 else None
         relation = find_relation(catalog, parts[-1].strip('"'), schema, folded='"' not in parts[-1])
-        return relation if isinstance(relation, EnumType) else None
+        return relation if isinstance(relation, EnumType | DomainType) else None
 
     if not any(found(c) for c in tree.find_all(exp.Cast)):
         return tree
@@ -108,6 +108,8 @@ def with_enums(tree: exp.Expression, catalog: Catalog) -> exp.Expression:
         enum = found(node)
         if enum is None:
             return node
+        if isinstance(enum, DomainType):
+            return _domain_of(node, enum, replaced)
         value, kind = node.this, node.args["to"]
         depth = 0
         while kind.this == exp.DataType.Type.ARRAY:
@@ -117,12 +119,32 @@ def with_enums(tree: exp.Expression, catalog: Catalog) -> exp.Expression:
             for _ in range(depth):
                 array = exp.DataType(this=exp.DataType.Type.ARRAY, expressions=[array], nested=True)
             value = exp.Cast(this=value, to=array)
-        arguments = [value, *(exp.Literal.string(text) for text in (enum.shown, *enum.labels))]
+        arguments = [value, *(exp.Literal.string(text) for text in (enum.shown, enum.id, *enum.labels))]
         made = exp.Anonymous(this="$enum", expressions=arguments)
         set_span(made, own_span(node) or node_span(node))
         return made
 
     return tree.copy().transform(replaced, copy=False)
+
+
+def _domain_of(
+    node: exp.Expression, domain: DomainType, replaced: Callable[[exp.Expression], exp.Expression]
+) -> exp.Expression:
+    """The call that casts to a domain. Its arguments are the value in the base type, and the rules of the domain.
+
+    A cast to an array of a domain stays as it is, and its type does not exist.
+    """
+    if node.args["to"].this == exp.DataType.Type.ARRAY:
+        return node
+    grammar = language_named(domain.dialect).grammar
+    base = parse_one(f"CAST(NULL AS {domain.base_text})", dialect=grammar).args["to"]
+    value = replaced(exp.Cast(this=node.this, to=base))
+    rules = domain.rules
+    texts = [rules.name, str(int(rules.nullable)), *(t for c in rules.checks for t in (c.name, c.condition.sql))]
+    made = exp.Anonymous(this="$domain", expressions=[value, *map(exp.Literal.string, texts)])
+    for part in (made, value):
+        set_span(part, own_span(node) or node_span(node))
+    return made
 
 
 def can_be_called(name: str, dialect: str) -> bool:

@@ -31,6 +31,7 @@ from watersmeet.catalog.parts import (
     Conflict,
     Constraint,
     Dictionary,
+    Domain,
     Encoding,
     EventTime,
     External,
@@ -51,6 +52,7 @@ from watersmeet.catalog.relations import DropWord, Relation, Words, one, turned_
 from watersmeet.catalog.roles import Role, RoleChange
 from watersmeet.catalog.rowless import (
     Connection,
+    DomainType,
     EnumType,
     FormatSchema,
     NamedCollection,
@@ -142,6 +144,8 @@ __all__ = [
     "Dictionary",
     "DictionaryTable",
     "DictionaryView",
+    "Domain",
+    "DomainType",
     "DropWord",
     "Encoding",
     "EnumType",

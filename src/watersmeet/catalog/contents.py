@@ -11,6 +11,7 @@ from watersmeet.catalog.relations import Relation
 from watersmeet.catalog.roles import Role, RoleChange, changed, language_of
 from watersmeet.catalog.rowless import (
     Connection,
+    DomainType,
     EnumType,
     FormatSchema,
     NamedCollection,
@@ -280,7 +281,9 @@ class Catalog:
         return [r for r in self.relations.values() if r.id in reached]
 
     def with_enum(self, enum: Relation) -> list[Relation]:
-        """The relations with columns of an enum; empty for other relations."""
+        """The relations with columns of an enum or a domain; empty for other relations."""
+        if isinstance(enum, DomainType):
+            return [r for r in self.relations.values() if any(d.name == enum.shown for d in r.domains.values())]
         if not isinstance(enum, EnumType):
             return []
         return [r for r in self.relations.values() if any(c.type.has_enum(enum.shown) for c in r.columns)]
@@ -398,6 +401,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     NamedSubscription,
     NumberSequence,
     EnumType,
+    DomainType,
 )
 
 kinds(Relation, {c.entry: c for c in KINDS}, by="entry")

@@ -170,6 +170,18 @@ class GeneratedColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Domain:
+    """The rules of a domain. name: as statements show it. default: DuckDB SQL for the value of a column without its own
+    DEFAULT; empty for NULL. checks: their conditions read a column `value`.
+    """
+
+    name: str
+    nullable: bool = True
+    default: str = ""
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Unique:
     """`UNIQUE (columns)`: no two rows have the same values, where NULL differs from NULL.
 

@@ -23,6 +23,7 @@ from watersmeet.catalog.parts import (
     Conflict,
     Constraint,
     Dictionary,
+    Domain,
     EventTime,
     External,
     ForeignKey,
@@ -60,6 +61,7 @@ DropWord = Literal[
     "named collection",
     "subscription",
     "sequence",
+    "domain",
     "type",
 ]
 
@@ -226,6 +228,11 @@ class Relation:
     @property
     def serials(self) -> dict[str, Serial]:
         """The columns whose missing values are numbers in sequence."""
+        return {}
+
+    @property
+    def domains(self) -> dict[str, Domain]:
+        """The rules of columns whose types are domains."""
         return {}
 
     @property

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Final, Literal
 
-from watersmeet.catalog.parts import COMMON_SCHEMA, MessageFormat, Numbering
+from watersmeet.catalog.parts import COMMON_SCHEMA, Domain, MessageFormat, Numbering
 from watersmeet.catalog.relations import Relation, Words
 from watersmeet.catalog.views import MaterializedView
 from watersmeet.values.calledfunctions import CalledFunction
+from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.serialization import to_json
 from watersmeet.values.types import Schema, SqlType
 
@@ -138,6 +139,25 @@ class EnumType(Relation):
     entry: ClassVar[str] = "enum"
 
     labels: tuple[str, ...] = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DomainType(Relation):
+    """A domain: a type with rules. It has no columns and no rows. Tables have a copy of the rules for their columns.
+
+    base: the type of its values. declared: the part of that type that its values don't show. base_text, default_text:
+    the type and DEFAULT as written.
+    """
+
+    words: ClassVar[Words] = Words("domain", show=("domains",), show_create=("domain",), drop=("domain", "type"))
+    family: ClassVar[str] = "type"
+    entry: ClassVar[str] = "domain"
+
+    base: SqlType = field(kw_only=True)
+    declared_base: Declared | None = field(default=None, kw_only=True)
+    base_text: str = field(kw_only=True)
+    default_text: str = field(default="", kw_only=True)
+    rules: Domain = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

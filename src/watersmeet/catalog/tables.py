@@ -13,6 +13,7 @@ from watersmeet.catalog.parts import (
     ComputedPart,
     Conflict,
     Dictionary,
+    Domain,
     EventTime,
     External,
     ForeignKey,
@@ -38,7 +39,8 @@ class Input(Relation):
 
     format: the conversion of a connector's messages to rows. message_parts: the part of a message in each column:
     `key`, `partition`, `offset`, `timestamp`, `payload`, `headers`, `header:<name>`, `topic`, `tombstone` (whether it
-    has no value). choices: the allowed texts of columns that are enums. unlisted: the columns that `*` omits.
+    has no value). choices: the allowed texts of columns that are enums. domains: the rules of columns whose types are
+    domains. unlisted: the columns that `*` omits.
     """
 
     has_rows: ClassVar[bool] = True
@@ -54,6 +56,7 @@ class Input(Relation):
     digits: dict[str, int] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     lengths: dict[str, int] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     declared: dict[str, Declared] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
+    domains: dict[str, Domain] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     serials: dict[str, Serial] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     fills: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     dropped: tuple[str, ...] = field(default=(), kw_only=True)

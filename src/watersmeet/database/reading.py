@@ -70,7 +70,7 @@ def batch_query(session: Session, tree: exp.Expression, text: str, catalog: Cata
     locks = tree.args.get("locks") or ()
     if locks:
         tree = _without_locks(tree, text)
-    tree = with_sequences(session, tree, text)
+    tree = with_sequences(session, session.inlined(tree, text), text)
     query = session.cancellation.computing(
         lambda: to_duckdb(tree, catalog, text, session.dialect, files=session.reads_files)
     )
@@ -501,4 +501,6 @@ def omitted(relation: Relation, column: Field, now_us: int) -> str:
     if default == ARRIVAL:
         # Timeplus' datetime64(3): milliseconds
         return f"CAST(make_timestamp({now_us // 1000 * 1000}) AS {column.type.duckdb})"
+    if default is None and (domain := relation.domains.get(column.name)) is not None:
+        default = domain.default
     return f"CAST({default or 'NULL'} AS {column.type.duckdb})"

@@ -9,10 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.catalog import Check, Relation
+from watersmeet.catalog import Check, Domain, Relation
 from watersmeet.database.sessions.result import python_rows
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.errors import Error, error
+from watersmeet.expressions.context import NO_NULLS
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.kernel.evaluation.expressions import generated_values
 from watersmeet.kernel.metrics import Counters
@@ -37,6 +38,11 @@ def refused_rows(table: Relation, rows: pa.Table) -> npt.NDArray[np.bool_]:
             refused |= _not_chosen(values, table.choices[column.name])
     for check in table.checks:
         refused |= violations(table, check, rows)
+    for name, domain in table.domains.items():
+        values = rows.column(name)
+        refused |= pc.is_null(values).to_numpy() if not domain.nullable else False
+        for check in domain.checks:
+            refused |= violations(table, check, pa.table({"value": values}))
     return refused
 
 
@@ -65,6 +71,9 @@ def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) 
     time of an ordered stream, that is out of range.
     """
     _check_not_null(relation, rows, statement)
+    for name, domain in relation.domains.items():
+        if name in rows.column_names and (broken := broken_rule(relation, domain, rows.column(name))) is not None:
+            raise refused(statement, *broken)
     _check_rowtimes(relation, rows, statement)
     _check_conditions(relation, rows, statement)
     for name, (least, greatest) in relation.ranges.items():
@@ -92,7 +101,18 @@ def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) 
             )
 
 
-def refused(statement: Statement | None, condition: str, message: str, detail: str) -> Error:
+def broken_rule(relation: Relation, domain: Domain, values: pa.ChunkedArray) -> tuple[str, str] | None:
+    """The condition and message of an error for values that break a rule of a domain."""
+    if not domain.nullable and values.null_count:
+        return "NOT_NULL_VIOLATION", f"domain {domain.name}{NO_NULLS}"
+    rows = pa.table({"value": values})
+    for check in domain.checks if rows.num_rows else ():
+        if violations(relation, check, rows).any():
+            return "CHECK_VIOLATION", f'value for domain {domain.name} violates check constraint "{check.name}"'
+    return None
+
+
+def refused(statement: Statement | None, condition: str, message: str, detail: str | None = None) -> Error:
     """The error for rejected rows, with its position if a statement wrote them."""
     if statement is None:
         return error(condition, message, detail=detail)

@@ -59,8 +59,8 @@ class Semantics:
 
 
 RISINGWAVE: Final = Semantics(
-    own_objects=("secret", "connection", "function", "subscription", "comment", "sequence", "type"),
-    own_words=("connection", "subscription", "sequence", "type"),
+    own_objects=("secret", "connection", "function", "subscription", "comment", "sequence", "type", "domain"),
+    own_words=("connection", "subscription", "sequence", "type", "domain"),
     session_zones=True,
 )
 

@@ -15,7 +15,7 @@ from watersmeet.dialects.tree.nodes import AnyRow
 from watersmeet.errors import Error
 from watersmeet.expressions.calls import FunctionCall, by_duckdb, constant_of
 from watersmeet.expressions.casts import cast, coerce, text_of
-from watersmeet.expressions.context import Context, Value
+from watersmeet.expressions.context import Context, Value, ranked
 from watersmeet.expressions.functions import is_aggregate
 from watersmeet.expressions.jsonfunctions import made_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
@@ -33,7 +33,7 @@ from watersmeet.values.types import (
 
 _SAME: Final = {
     "every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp", "approx_count_distinct": "count",
-    "approx_percentile": "percentile_disc",
+    "approx_percentile": "percentile_disc", "json_agg": "jsonb_agg", "json_object_agg": "jsonb_object_agg",
 }  # fmt: skip
 _APPROXIMATE: Final = "approx_percentile"
 _DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
@@ -310,9 +310,11 @@ class _Binder:
         for node in self.call.order:
             value = bind_value(node.this, self.ctx)
             value = cast(value, VARCHAR, self.ctx, node) if value.unknown else value
-            if value.type.name in UNORDERED:
+            if value.type.name in UNORDERED and value.type != JSONB:
                 raise self.ctx.not_supported(f"ORDER BY of {value.type.sql} in an aggregate", node)
-            items.append(SortKey(value.finish(), bool(node.args.get("desc")), bool(node.args.get("nulls_first"))))
+            items.append(
+                SortKey(ranked(value).finish(), bool(node.args.get("desc")), bool(node.args.get("nulls_first")))
+            )
         return tuple(items)
 
     def _in_arrival_order(self, value: Scalar) -> tuple[SortKey, ...]:

@@ -29,6 +29,7 @@ from watersmeet.values.times import UTC
 from watersmeet.values.types import (
     BIGINT,
     BOOLEAN,
+    BYTEA,
     DATE,
     DEFAULT_SCALE,
     DOUBLE,
@@ -508,6 +509,10 @@ def _parsed(template: str) -> exp.Expression:
     return parse_one(template, dialect=_Templates)
 
 
+#: The end of the message about NULL in a domain without it.
+NO_NULLS: Final = " does not allow null values"
+
+
 def checked_enum(item: str, kind: SqlType, depth: int = 0) -> str:
     """DuckDB SQL for a text, or an array of texts, which raises an error for a text that the enum does not contain."""
     if kind.element is not None:
@@ -520,11 +525,21 @@ def checked_enum(item: str, kind: SqlType, depth: int = 0) -> str:
 
 
 def ranked(value: Value) -> Value:
-    """The place of an enum's value in its order, from 1; other values as they are."""
+    """The place of an enum's value in its order, from 1; for a jsonb document bytes in the order of documents; other
+    values as they are.
+    """
+    if value.type == JSONB:
+        return native("jsonb_order", [replace(value, expression=value.finish().expression)], BYTEA)
     if not value.type.labels:
         return value
     labels = ", ".join(string(label).sql(dialect="duckdb") for label in value.type.labels)
     return Value(fill(f"list_position([{labels}], a0)", value.finish().expression), INTEGER, value.nullable)
+
+
+def of_rank(place: Value, enum: SqlType) -> Value:
+    """The value of an enum at a place of its order, from 1."""
+    labels = ", ".join(string(label).sql(dialect="duckdb") for label in enum.labels)
+    return Value(fill(f"list_extract([{labels}], a0)", place.finish().expression), enum, place.nullable)
 
 
 def labelled(made: Value, written: Value, kind: SqlType, ctx: Context, node: exp.Expression | None) -> Value:

@@ -29,9 +29,9 @@ from watersmeet.expressions.calls import (
 from watersmeet.expressions.casts import cast, coerce, unify
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill, number, string
 from watersmeet.expressions.jsonfunctions import made_of
-from watersmeet.expressions.jsonpaths import matches
 from watersmeet.expressions.nestedfunctions import ENTRY_FUNCTIONS, MAP_FUNCTIONS, map_literal, map_of_arrays
 from watersmeet.expressions.regexpatterns import checked, groups
+from watersmeet.expressions.sqljsonpaths import matches
 from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, JSONB, VARCHAR, SqlType, map_of
 
 _TEXTS: Final = SqlType("array", element=VARCHAR)

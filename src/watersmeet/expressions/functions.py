@@ -33,13 +33,14 @@ from watersmeet.expressions.context import (
     blank_padded,
     boolean,
     call,
-    checked_enum,
     duckdb_cast,
     fill,
     string,
     wrap,
 )
 from watersmeet.expressions.conversions import CONVERSIONS
+from watersmeet.expressions.createdtypes import ENUM_FUNCTIONS
+from watersmeet.expressions.createdtypes import INSERTED as INSERTED_CASTS
 from watersmeet.expressions.datefunctions import DATE_FUNCTIONS
 from watersmeet.expressions.documents import DOCUMENT_FUNCTIONS
 from watersmeet.expressions.jsonfunctions import (
@@ -58,10 +59,9 @@ from watersmeet.expressions.operators import no_operator, quantified
 from watersmeet.expressions.recordfunctions import RECORD_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
 from watersmeet.expressions.sqljsonpaths import PATH_FUNCTIONS
-from watersmeet.expressions.textfunctions import IN_PYTHON, REGEX_FUNCTIONS, TEXT_FUNCTIONS
+from watersmeet.expressions.textfunctions import IN_PYTHON, REGEX_FUNCTIONS, TEXT_FUNCTIONS, VERSION
 from watersmeet.expressions.timetexts import TIME_FUNCTIONS
 from watersmeet.expressions.webfunctions import DIGESTS, WEB_FUNCTIONS
-from watersmeet.values import POSTGRES_VERSION
 from watersmeet.values.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, JSON, JSONB, VARCHAR, SqlType
 
 #: The functions of DuckDB that must not be callable.
@@ -98,26 +98,6 @@ def _sequence(c: FunctionCall) -> Value:
     return Value(call(f"watersmeet_{c.name}", *given), BIGINT)
 
 
-def _enum(c: FunctionCall) -> Value:
-    """`value::enum`. The other arguments are the name of the enum and its labels. Raises INVALID_VALUE for another
-    constant.
-    """
-    value = c.arguments[0]
-    name, *labels = (str(a.expression.name) for a in c.arguments[1:])
-    kind = SqlType("varchar", enum=name, labels=tuple(labels))
-    if value.is_null or value.unknown:
-        return cast(value, kind, c.ctx, c.node)
-    for _ in range(_depth(value.type)):
-        kind = SqlType("array", element=kind)
-    if value.type.leaf.enum == name:
-        return replace(value, type=kind)
-    return Value(fill(checked_enum("a0", kind), c.cast(0, kind).expression), kind, value.nullable)
-
-
-def _depth(kind: SqlType) -> int:
-    return 0 if kind.element is None else 1 + _depth(kind.element)
-
-
 #: Functions that grammars insert.
 _INSERTED: Final = {
     **inserted({**LIST_FUNCTIONS, **WEB_FUNCTIONS, **DOCUMENT_FUNCTIONS, **CONVERSIONS}),
@@ -125,7 +105,7 @@ _INSERTED: Final = {
     **LOG_FUNCTIONS,
     **RECORD_FUNCTIONS,
     **TIME_FUNCTIONS,
-    **inserted({"nextval": _sequence, "currval": _sequence, "setval": _sequence, "lastval": _sequence, "enum": _enum}),
+    **inserted({**dict.fromkeys(("nextval", "currval", "setval", "lastval"), _sequence), **INSERTED_CASTS}),
 }
 
 _FILLING: Final = "Write it in FROM: GAP_FILL(relation, time, INTERVAL '1 minute', LOCF(column), INTERPOLATE(column))."
@@ -279,8 +259,8 @@ _LACKING_STARTS: Final = {start: hint for hint, starts in _LACKING_FAMILIES.item
 
 #: The aggregate functions that have another name in DuckDB, and those for which DuckDB need not be asked.
 _AGGREGATES: Final = frozenset({
-    "approx_percentile", "avg", "count", "every", "first_value", "jsonb_agg", "jsonb_object_agg", "last_value", "max",
-    "min", "percentile_cont", "percentile_disc", "sum",
+    "approx_percentile", "avg", "count", "every", "first_value", "json_agg", "json_object_agg", "jsonb_agg",
+    "jsonb_object_agg", "last_value", "max", "min", "percentile_cont", "percentile_disc", "sum",
 })  # fmt: skip
 
 
@@ -360,13 +340,6 @@ def _coalesce(c: FunctionCall) -> Value:
     return Value(exp.Coalesce(this=first, expressions=others), kind, all(v.nullable for v in values))
 
 
-def _extreme(c: FunctionCall) -> Value:
-    if any(a.type.labels for a in c.arguments):
-        raise c.not_supported(f"{c.name} of an enum", hint="Compare them: CASE WHEN a < b THEN a ELSE b END.")
-    values, kind = unify(c.arguments, c.nodes, c.ctx, c.name.upper())
-    return Value(call(c.name, *[v.expression for v in values]), kind, all(v.nullable for v in values))
-
-
 def _resized(arguments: Sequence[Value]) -> Sequence[Value]:
     """The arguments of a function that returns an array with the length of its second argument.
 
@@ -429,9 +402,6 @@ def _role(c: FunctionCall) -> Value:
     return Value(duckdb_cast(call("getvariable", string(_ROLES[c.name])), VARCHAR), VARCHAR, nullable=False)
 
 
-_VERSION: Final = string(f"PostgreSQL {POSTGRES_VERSION} (Watersmeet)")
-
-
 #: Quoted texts and names, and what `_role` writes.
 _READ_ROLE: Final = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|getvariable\('(current|session) role'\)""", re.IGNORECASE
@@ -476,10 +446,10 @@ def variadic(name: str, node: exp.Expression, ctx: Context, bind: Callable[[exp.
 
 _SPECIAL: Final[dict[str, Builder]] = {
     **dict.fromkeys(_ROLES, counted(_role, 0)),
-    "version": counted(lambda _: Value(_VERSION.copy(), VARCHAR, nullable=False), 0),
+    "version": counted(lambda _: Value(VERSION.copy(), VARCHAR, nullable=False), 0),
     **DATE_FUNCTIONS, **MATH_FUNCTIONS, **TEXT_FUNCTIONS, **REGEX_FUNCTIONS, **IN_PYTHON,
     **ARRAY_FUNCTIONS, **MAP_FUNCTIONS, **JSON_FUNCTIONS, **PATH_FUNCTIONS, **DIGESTS,
-    "coalesce": at_least(_coalesce, 1), "greatest": at_least(_extreme, 1), "least": at_least(_extreme, 1),
+    "coalesce": at_least(_coalesce, 1), **ENUM_FUNCTIONS,
     "nullif": counted(_nullif, 2), "jsonb_populate_map": counted(_populate_map, 2),
     "pg_typeof": counted(_typeof, 1), "num_nonnulls": at_least(_nulls, 1), "num_nulls": at_least(_nulls, 1),
 }  # fmt: skip

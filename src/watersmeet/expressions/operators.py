@@ -101,7 +101,7 @@ def _castable(sign: str, left: SqlType, right: SqlType) -> SqlType | None:
     """The type of one side to which the other side can be cast and which has the operator for two of its values."""
     for kind, other in ((left, right), (right, left)):
         if sign in _COMPARISONS:
-            fits = kind.name != "jsonb" or sign in ("=", "<>")
+            fits = True
         elif sign in _OF_NUMBERS:
             fits = kind.is_numeric
         else:
@@ -117,6 +117,8 @@ def compare(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Va
     if isinstance(node, (exp.LT, exp.LTE, exp.GT, exp.GTE)) and (left.type.labels or right.type.labels):
         if left.type.enum != right.type.enum:
             raise no_operator(ctx, node, SIGNS[type(node)], left.type, right.type)
+        left, right = ranked(left), ranked(right)
+    elif isinstance(node, (exp.LT, exp.LTE, exp.GT, exp.GTE)) and left.type == JSONB:
         left, right = ranked(left), ranked(right)
     expression = type(node)(this=wrap(left.expression), expression=wrap(right.expression))
     if isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):
@@ -137,14 +139,11 @@ def comparable(node: exp.Expression, left: Value, right: Value, ctx: Context) ->
         kind = VARCHAR  # unlike in PostgreSQL: ids may be columns of texts, and drivers send them as uuid
     if kind is not None:
         refuse_maps([kind], f"the operator {SIGNS.get(type(node), '=')} of", ctx.text, node_span(node))
-    if kind is None or kind == JSON or (kind.name == "jsonb" and not isinstance(node, _EQUALITIES)):
+    if kind is None or kind == JSON:
         raise no_operator(ctx, node, SIGNS.get(type(node), "="), left.type, right.type)
     if left.type.is_integer and right.type.is_integer:
         return left, right  # DuckDB compares integers of different widths
     return coerce(left, kind, ctx, node), coerce(right, kind, ctx, node)
-
-
-_EQUALITIES: Final = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In)
 
 
 def quantified(array: Value, each: exp.Expression, *, every: bool) -> Value:

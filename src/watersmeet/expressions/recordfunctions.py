@@ -30,8 +30,8 @@ from watersmeet.expressions.casts import cast
 from watersmeet.expressions.clock import at_time_zone
 from watersmeet.expressions.context import Value, call, duckdb_cast, fill
 from watersmeet.expressions.jsonfunctions import made_of
-from watersmeet.expressions.jsonpaths import matches
 from watersmeet.expressions.regexpatterns import checked, groups
+from watersmeet.expressions.sqljsonpaths import matches
 from watersmeet.expressions.timetexts import java_format
 from watersmeet.values.types import BIGINT, DATE, DOUBLE, INTEGER, REAL, TIME, TIMESTAMP, VARCHAR, SqlType
 

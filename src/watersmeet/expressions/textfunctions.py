@@ -23,6 +23,7 @@ from watersmeet.expressions.calls import (
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, number, string
 from watersmeet.expressions.regexpatterns import groups, options, regex, replacement
+from watersmeet.values import POSTGRES_VERSION
 from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, INTEGER, VARCHAR, SqlType
 
 _WORDS: Final = ", ".join(f"'{w}'" for w in sorted(RESERVED))
@@ -292,6 +293,9 @@ def _in_encoding(c: FunctionCall) -> Value:
         raise c.not_supported(f"the encoding {encoding} in {c.name}", hint="Texts are in UTF8.")
     return _BY_SIGNATURE[c.name](c)
 
+
+#: The value of version().
+VERSION: Final = string(f"PostgreSQL {POSTGRES_VERSION} (Watersmeet)")
 
 TEXT_FUNCTIONS: Final[dict[str, Builder]] = {
     **_BY_SIGNATURE, "array_join": counted(_array_to_string, 2, 3), "array_to_string": counted(_array_to_string, 2, 3),

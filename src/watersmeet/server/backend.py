@@ -69,7 +69,9 @@ class Backend(ClientState):
         session.reader = self._read
         self._lock = lock("connection")
         streams = CopyStreams(session)
-        session.handlers = {CatalogQuery: CatalogAnswers(self, tables), CopyIn: streams, CopyOut: streams}
+        answers = CatalogAnswers(self, tables)
+        session.handlers = {CatalogQuery: answers, CopyIn: streams, CopyOut: streams}
+        session.inlined = answers.inlined
         self._reported: dict[str, str] = {}
 
     def begin_with(self, name: str, value: str) -> None:

@@ -128,6 +128,23 @@ _ARRAYS: Final[dict[int, int]] = {
 _ANY: Final = PgType(2276, "any", 4, 0, "P")
 
 
+_FIRST_RELATION: Final = 16_384
+#: The number of oids reserved for a relation: for itself, its row type or type of arrays, its key's index, its key's
+#: constraint, and its rule.
+_NUMBERS_OF_ONE: Final = 8
+
+
+def created_oid(relation_id: str, part: int = 0) -> int:
+    """The oid of a relation or a created type by its id, or of one of its parts."""
+    number = int(relation_id.lstrip("abcdefghijklmnopqrstuvwxyz"))
+    return _FIRST_RELATION + number * _NUMBERS_OF_ONE + part
+
+
+def is_created(oid: int) -> bool:
+    """Whether it is the oid of a type that a user has created."""
+    return _FIRST_RELATION <= oid < 1 << 28
+
+
 def pg_type(kind: SqlType) -> PgType:
     """The type, or that of an array's elements at any depth."""
     while kind.name == "array" and kind.element is not None:
@@ -138,6 +155,8 @@ def pg_type(kind: SqlType) -> PgType:
         return _ANY
     if kind.padding:
         return DECLARED["bpchar"]
+    if kind.enum_id:
+        return PgType(created_oid(kind.enum_id), kind.enum, 4, created_oid(kind.enum_id, 1), "E")
     return TYPES[kind.name]
 
 
@@ -181,4 +200,6 @@ def sql_type(oid: int) -> SqlType | None:
         return _BY_OID[oid]
     if oid in _ARRAYS:
         return SqlType("array", element=_BY_OID[_ARRAYS[oid]])
+    if is_created(oid):  # an enum: its place in the statement tells which
+        return SqlType("array", element=VARCHAR) if oid % _NUMBERS_OF_ONE == 1 else None
     raise error("FEATURE_NOT_SUPPORTED", f"a parameter of the type with number {oid} is not supported")

@@ -26,7 +26,7 @@ from watersmeet.dialects.tree.queries import literal_of
 from watersmeet.errors import Error, error
 from watersmeet.formats.valuetexts import local_times, spaced
 from watersmeet.server.messages import Body, decoded
-from watersmeet.server.oids import TEXT, oid_of, sql_type
+from watersmeet.server.oids import TEXT, is_created, oid_of, sql_type
 from watersmeet.session.statements.preparing import literal
 from watersmeet.session.statements.small import assign_to
 from watersmeet.values.packing import offsets
@@ -689,7 +689,7 @@ def _moment(microseconds: int, *, zoned: bool) -> dt.datetime | str:
 
 def _array(body: Body) -> list[object]:
     dimensions, _, oid = body.number(4), body.number(4), body.number(4)
-    element = sql_type(oid)
+    element = VARCHAR if is_created(oid) else sql_type(oid)
     if element is None or dimensions not in (0, 1):
         raise ValueError("arrays have one dimension and a type of their elements")
     if dimensions == 0:

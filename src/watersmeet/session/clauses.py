@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from sqlglot import exp
 
 from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, has_months, timeout_us
-from watersmeet.binder.sqlfunctions import with_enums
+from watersmeet.binder.sqlfunctions import with_created_types
 from watersmeet.catalog import (
     ARRIVAL,
     COMMON_SCHEMA,
     Connection,
+    Domain,
+    DomainType,
     EnumType,
     EventTime,
     Input,
@@ -30,6 +32,8 @@ from watersmeet.connectors.registry import SOURCES, check_connector, check_optio
 from watersmeet.database.assignment import default_values, generated_columns
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, remove, written
+from watersmeet.database.reading import batch_query, fetch, table_tree
+from watersmeet.database.rowchecks import broken_rule
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.sequences import default_sequence, owned_by, with_sequences
 from watersmeet.dialects.schemas import relation_written
@@ -42,9 +46,11 @@ from watersmeet.dialects.tree.definitions import (
     Watermark,
 )
 from watersmeet.dialects.tree.queries import name_of, node_span
+from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.decoders import registered_schema, schema_columns, taken_schema
+from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import Field, Schema, SqlType
 
@@ -94,6 +100,7 @@ def limit_fields(statement: CreateRelation) -> dict[str, Any]:
         "ranges": dict(statement.ranges),
         "lengths": dict(statement.lengths),
         "declared": dict(statement.declared_types),
+        "domains": dict(statement.domains),
     }
 
 
@@ -384,24 +391,53 @@ def refuse_named_types(statement: CreateRelation) -> None:
 
 def with_named_types(session: Session, statement: D) -> D:
     """A definition with the enums of its columns, and of casts in its DEFAULTs. Raises UNDEFINED_OBJECT."""
-    declared = {name: with_enums(tree, session.catalog) for name, tree in statement.declared.items()}
+    declared = {name: with_created_types(tree, session.catalog) for name, tree in statement.declared.items()}
     statement = replace(statement, declared=declared)
     if not statement.named_types:
         return statement
-    kinds = {column: type_named(session, named) for column, named in statement.named_types.items()}
-    columns = tuple(replace(c, type=kinds.get(c.name, c.type)) for c in statement.columns)
-    return replace(statement, columns=columns, named_types={})
+    found = {column: type_named(session, named) for column, named in statement.named_types.items()}
+    columns = tuple(replace(c, type=found[c.name].kind if c.name in found else c.type) for c in statement.columns)
+    domains = {column: named.domain for column, named in found.items() if named.domain is not None}
+    lengths = {column: named.declared for column, named in found.items() if named.declared is not None}
+    types = {**statement.declared_types, **lengths}
+    return replace(statement, columns=columns, named_types={}, domains=domains, declared_types=types)
 
 
-def type_named(session: Session, named: NamedType) -> SqlType:
-    """An enum, or an array of an enum, by its name. Raises UNDEFINED_OBJECT."""
+@dataclass(frozen=True)
+class CreatedType:
+    """A type that a user has created. declared: see `Declared`. domain: the rules of a domain."""
+
+    kind: SqlType
+    declared: Declared | None = None
+    domain: Domain | None = None
+
+
+def type_named(session: Session, named: NamedType) -> CreatedType:
+    """A domain, an enum, or an array of an enum, by its name. Raises UNDEFINED_OBJECT."""
     found = session.find(named.name)
+    if isinstance(found, DomainType):
+        if named.depth:
+            raise not_supported("an array of a domain", named.error.sql or "", named.name.span)
+        return CreatedType(found.base, found.declared_base, found.rules)
     if not isinstance(found, EnumType):
         raise named.error
-    kind = SqlType("varchar", enum=found.shown, labels=found.labels)
+    kind = SqlType("varchar", enum=found.shown, enum_id=found.id, labels=found.labels)
     for _ in range(named.depth):
         kind = SqlType("array", element=kind)
-    return kind
+    return CreatedType(kind)
+
+
+def check_domain(session: Session, relation: Relation, column: str, domain: Domain, statement: Statement) -> None:
+    """Raises NOT_NULL_VIOLATION, CHECK_VIOLATION if a row of a table breaks a rule of a domain."""
+    name = exp.column(exp.to_identifier(column, quoted=True))
+    tree = exp.select(name).distinct().from_(table_tree(relation, None), copy=False)
+    with session.database.guard:
+        rows = fetch(session, batch_query(session, tree, statement.text), newest=True)
+    broken = broken_rule(relation, domain, rows.column(0))
+    if broken is not None:
+        what = "null values" if broken[0] == "NOT_NULL_VIOLATION" else "values that violate the new constraint"
+        message = f'column "{column}" of table "{relation.name}" contains {what}'
+        raise error_at(statement, statement.span, broken[0], message)
 
 
 def with_default_sequences(session: Session, statement: D) -> tuple[D, dict[str, NumberSequence]]:

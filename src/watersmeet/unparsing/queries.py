@@ -22,7 +22,7 @@ from watersmeet.connectors.base.sources import Pushdown
 from watersmeet.dialects.tree.queries import depth_checked
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import NO_INTEGER
-from watersmeet.expressions.context import FAILURES, first_line
+from watersmeet.expressions.context import FAILURES, NO_NULLS, first_line
 from watersmeet.store.inplace import Needed
 from watersmeet.unparsing.pushdown import ValueLookup, looked_up, pushed_down, stored_reads, value_lookup
 from watersmeet.unparsing.relations import Writer
@@ -194,6 +194,12 @@ _TYPES: Final = {
 }  # fmt: skip
 
 
+#: The message about a value that breaks a rule of a domain, in a cast that fails.
+_DOMAIN: Final = re.compile(
+    rf"(?:value for )?domain [^'\"]+?(?P<check> violates check constraint \"[^\"]+\")|domain [^'\"]+?{NO_NULLS}"
+)
+
+
 def map_duckdb_error(exc: duckdb.Error, text: str, span: Span | None = None) -> Error:
     """The Watersmeet error for an error of DuckDB in a translated query.
 
@@ -208,6 +214,9 @@ def map_duckdb_error(exc: duckdb.Error, text: str, span: Span | None = None) -> 
             sql=text,
             span=span,
         )
+    if (domain := _DOMAIN.search(message)) is not None:
+        condition = "CHECK_VIOLATION" if domain["check"] else "NOT_NULL_VIOLATION"
+        return error(condition, domain[0], sql=text, span=span)
     if (zone := _UNKNOWN_ZONE.search(message)) is not None:
         return error("INVALID_PARAMETER", f'time zone "{zone["name"]}" not recognized', sql=text, span=span)
     if isinstance(exc, duckdb.CatalogException) and any(True for _ in called_in(str(exc))):

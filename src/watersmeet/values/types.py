@@ -73,7 +73,7 @@ class SqlType:
     values are arrays of entries, structs of `key` and `value`, which is its `element`.
 
     Values of type uuid are texts in lower case with hyphens, whose order is that of the numbers; values of json are
-    texts as written. Values of an enum are texts: it is varchar with the name of the enum and its `labels` in order,
+    texts as written. Values of an enum are texts: it is varchar with name and id of the enum and its `labels` in order,
     which decide how values are ordered, but not whether types are equal. Values of `char(n)` are texts without trailing
     blanks: it is varchar with a `padding` of n, to which results are filled with blanks.
     """
@@ -84,6 +84,7 @@ class SqlType:
     element: SqlType | None = None
     fields: tuple[tuple[str, SqlType], ...] = ()
     enum: str = field(default="", compare=False)
+    enum_id: str = field(default="", compare=False)
     labels: tuple[str, ...] = field(default=(), compare=False)
     padding: int = field(default=0, compare=False)
 
@@ -194,7 +195,7 @@ class SqlType:
             return ["struct", [[name, kind.to_json()] for name, kind in self.fields]]
         if self.padding:
             return ["char", self.padding]
-        return ["enum", self.enum, list(self.labels)] if self.enum else self.name
+        return ["enum", self.enum, list(self.labels), self.enum_id] if self.enum else self.name
 
     @staticmethod
     def from_json(value: Any) -> SqlType:
@@ -206,7 +207,7 @@ class SqlType:
         if value[0] == "char":
             return SqlType("varchar", padding=value[1])
         if value[0] == "enum":
-            return SqlType("varchar", enum=value[1], labels=tuple(value[2]))
+            return SqlType("varchar", enum=value[1], labels=tuple(value[2]), enum_id="".join(value[3:]))
         if value[0] in ("array", "map"):
             return SqlType(value[0], element=SqlType.from_json(value[1]))
         return SqlType("struct", fields=tuple((name, SqlType.from_json(kind)) for name, kind in value[1]))

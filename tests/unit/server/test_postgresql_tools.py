@@ -96,3 +96,73 @@ def test_errors_name_their_constraint(serving):
             pytest.fail("the row was inserted")
         client.execute("INSERT INTO p VALUES (9, 9)")
         assert client.execute("SELECT count(*) FROM p").fetchone() == (5,)
+
+
+_OBJECTS = """
+    CREATE TABLE people (id int PRIMARY KEY, name varchar(20), n int CHECK (n > 0));
+    CREATE VIEW named AS SELECT id, name FROM people;
+    CREATE TYPE mood AS ENUM ('sad', 'ok');
+    CREATE DOMAIN posint AS int CHECK (VALUE > 0);
+    CREATE SEQUENCE numbers;
+    CREATE FUNCTION twice(a int) RETURNS int LANGUAGE sql AS 'SELECT a * 2';
+    COMMENT ON TABLE people IS 'everybody';
+    CREATE USER eve;
+    GRANT SELECT ON people TO eve;
+    INSERT INTO people VALUES (1, 'people', 1), (2, 'named', 2);
+"""
+#: Commands of psql, and a part of what they show.
+_COMMANDS = {
+    r"\sv named": "SELECT id, name FROM people", r"\sf twice": "SELECT a * 2", r"\sf+ twice": "twice",
+    r"\dO": "collations", r"\dconfig": "configuration parameters", r"\dconfig *timeout*": "statement_timeout",
+    r"\dT+": "mood", r"\dD": "CHECK ((VALUE > 0))", r"\dD+": "posint", r"\dn+": "public schema", r"\l+": "UTF8",
+    r"\du+": "eve", r"\dp": "eve=r/watersmeet", r"\ddp": "Default", r"\dx": "extensions", r"\df+": "SELECT a * 2",
+    r"\d+ people": "people_n_check", r"\d+ named": "View definition", r"\dt+": "everybody", r"\ds+": "numbers",
+    r"\di+": "people_pkey", r"\db+": "pg_default", r"\dC": "casts", r"\dd": "descriptions",
+    r"\dF": "text search", r"\dL+": "languages", r"\dP": "partitioned", r"\da": "aggregate", r"\do": "operators",
+    r"\z": "eve=r/watersmeet", r"\drds": "", r"\dy": "event triggers", r"\dRp": "publications",
+}  # fmt: skip
+
+
+def test_commands_of_psql(serving):
+    served = serving(_OBJECTS)
+    for command, shown in _COMMANDS.items():
+        assert shown in told(served, "psql", "-X", "-c", command), command
+
+
+#: Functions of the catalog in queries of tables, without FROM, and beside tables of the catalog.
+_CATALOG_QUERIES = """
+SELECT to_regclass('people') IS NOT NULL, to_regclass('nobody'), count(*) FROM people
+SELECT id, format_type(23, NULL), format_type(1043, 14) FROM people ORDER BY id
+SELECT obj_description('people'::regclass, 'pg_class'), col_description('people'::regclass, 1), max(id) FROM people
+SELECT id FROM people WHERE pg_table_is_visible('people'::regclass) AND has_table_privilege('people', 'select') ORDER BY id
+SELECT pg_size_pretty(10::bigint), pg_size_pretty(20480::bigint), pg_size_pretty(123456789::bigint), pg_size_pretty(-123456789012::bigint)
+SELECT pg_size_pretty(10239::bigint), pg_size_pretty(10240::bigint), pg_size_pretty(20971519::bigint), pg_size_pretty(9007199254740992::bigint)
+SELECT 'people'::regclass::text, 'integer'::regtype::text, id FROM people ORDER BY id
+SELECT c.relname, p.id FROM people AS p JOIN pg_class AS c ON c.relname = p.name ORDER BY 2
+SELECT id, (SELECT relkind FROM pg_class WHERE relname = people.name) FROM people ORDER BY id
+SELECT current_setting('search_path') IS NOT NULL, has_schema_privilege('public', 'usage'), id FROM people ORDER BY id
+SELECT row_to_json(q) FROM (SELECT id, name FROM people ORDER BY id) AS q
+SELECT people.id, row_to_json(people)->>'name', (SELECT to_json(people)->>'id') FROM people ORDER BY id
+SELECT (p).name FROM (SELECT people AS p FROM people) AS q ORDER BY 1
+SELECT last_value FROM pg_sequences
+SELECT nextval('numbers'), nextval('numbers')
+SELECT last_value FROM pg_sequences WHERE sequencename = 'numbers'
+SELECT getdatabaseencoding()
+"""  # noqa: E501
+
+
+@pytest.mark.postgres
+def test_functions_of_the_catalog_anywhere(serving, postgres):
+    script = _OBJECTS.replace("CREATE USER eve;", "").replace("GRANT SELECT ON people TO eve;", "")
+    postgres.execute(script)
+    with serving(script).connect(autocommit=True) as client, postgres.connect() as other:
+        client.execute("SET rw_implicit_flush = true")
+        for sql in filter(None, _CATALOG_QUERIES.splitlines()):
+            assert client.execute(sql).fetchall() == other.execute(sql).fetchall(), sql
+        refused = "SELECT to_regclass(name) FROM people"
+        with pytest.raises(Exception, match="to_regclass"):
+            client.execute(refused)
+        client.execute("PREPARE later AS SELECT to_regclass('later') IS NULL, id FROM people WHERE id = 1")
+        assert client.execute("EXECUTE later").fetchall() == [(True, 1)]
+        client.execute("CREATE TABLE later (a int)")
+        assert client.execute("EXECUTE later").fetchall() == [(False, 1)]

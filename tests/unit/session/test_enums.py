@@ -59,9 +59,30 @@ def test_order(run, fails):
         (2, 3),
         (4, 4),
     ]
-    for call in ("max(m)", "greatest(m, m)", "least(m, 'ok'::mood)"):
-        assert fails(f"SELECT {call} FROM t").condition == "FEATURE_NOT_SUPPORTED"
-    assert fails("CREATE MATERIALIZED VIEW v AS SELECT min(m) FROM t").condition == "FEATURE_NOT_SUPPORTED"
+    assert run("SELECT min(m), max(m) FILTER (WHERE id > 1), count(DISTINCT m) FROM t") == [("sad", "ok", 3)]
+    assert run("SELECT greatest(m, 'ok'), least(m, 'ok'::mood, NULL) FROM t ORDER BY id") == [
+        ("happy", "ok"),
+        ("ok", "sad"),
+        ("ok", "ok"),
+        ("ok", "ok"),
+    ]
+    assert run("SELECT array_agg(m ORDER BY m) FROM t") == [(["sad", "ok", "happy", None],)]
+    assert fails("SELECT max(m) OVER (ORDER BY id) FROM t").condition == "FEATURE_NOT_SUPPORTED"
+    run("CREATE TYPE other AS ENUM ('ok')")
+    assert fails("SELECT greatest('ok'::mood, 'ok'::other)").condition == "DATATYPE_MISMATCH"
+
+
+@pytest.mark.usefixtures("moods")
+def test_functions(run, fails):
+    """PostgreSQL 17, 9.10 "Enum Support Functions"."""
+    assert run("SELECT enum_first(NULL::mood), enum_last('ok'::mood)") == [("sad", "calm")]
+    assert run("SELECT enum_range(NULL::mood)") == [(["sad", "ok", "happy", "calm"],)]
+    assert run("SELECT enum_range('ok'::mood, NULL), enum_range(NULL, 'ok'::mood), enum_range('ok'::mood, 'sad')") == [
+        (["ok", "happy", "calm"], ["sad", "ok"], [])
+    ]
+    assert run("SELECT id FROM t WHERE m = ANY (enum_range('ok'::mood, NULL)) ORDER BY id") == [(1,), (3,)]
+    assert fails("SELECT enum_first(1)").condition == "DATATYPE_MISMATCH"
+    assert fails("CREATE TYPE timestamp AS ENUM ('a')").condition == "INVALID_NAME"
 
 
 @pytest.mark.usefixtures("moods")
@@ -111,6 +132,7 @@ def test_views_follow_the_order(run, seed):
         "SELECT id, m FROM t WHERE m >= 'ok'",
         "SELECT id, m FROM t ORDER BY m DESC, id LIMIT 3",
         "SELECT m, count(*) AS c FROM t GROUP BY m",
+        "SELECT id % 2 AS k, min(m) AS least, max(m) AS greatest FROM t GROUP BY id % 2",
         "SELECT a.id, b.id AS other FROM t a JOIN t b ON a.id = b.id + 1 AND a.m < b.m",
         "SELECT id, row_number() OVER (PARTITION BY id % 2 ORDER BY m, id) AS r FROM t",
     )

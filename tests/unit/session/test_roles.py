@@ -128,8 +128,9 @@ def test_every_statement_has_a_role_that_may_run_it():
     writers = {kind.__name__ for kind in HANDLERS if kind.takes == WRITER}
     assert writers == {
         "AddConstraint", "DropConstraint", "RenameConstraint",
-        "AddColumn", "AlterColumn", "AlterEnum", "AlterPump", "AlterQuery", "AlterRetention", "AlterSequence",
-        "AlterWithoutEffect", "CreateEnum", "CreateFunction",
+        "AddColumn", "AlterColumn", "AlterDomain", "AlterEnum", "AlterPump", "AlterQuery", "AlterRetention",
+        "AlterSequence",
+        "AlterWithoutEffect", "CreateDomain", "CreateEnum", "CreateFunction",
         "Comment", "CreateIndex",
         "CreateMaterializedView",
         "CreateMergingPump", "CreateProcessor", "CreatePump", "CreateRandomStream", "CreateReceivedSource",

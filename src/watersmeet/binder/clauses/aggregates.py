@@ -33,7 +33,7 @@ from watersmeet.errors import Error
 from watersmeet.expressions.aggregatecalls import Written, aggregate_name, bind_call, written
 from watersmeet.expressions.context import UNORDERED, Context, RowOrder, Value, duckdb_cast, number, refuse_maps
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, INTERVAL
+from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, INTERVAL, SqlType
 
 Item = TypeVar("Item")
 _MOST: Final = 256
@@ -138,6 +138,17 @@ def _of_all(call: Written, function: str) -> exp.Expression:
     if call.filter is not None:
         made = exp.Filter(this=made, expression=exp.Where(this=call.filter.copy()))
     return exp.Anonymous(this=function, expressions=[made])
+
+
+def _of_rank(node: exp.Expression, enum: SqlType) -> exp.Expression:
+    """The call over the places of an enum's values in their order, and the value at the place that it returns."""
+    node = node.copy()
+    call = written(node)
+    assert call is not None
+    argument = call.arguments[0]
+    argument.replace(exp.Anonymous(this="$rank", expressions=[argument.copy()]))
+    texts = map(exp.Literal.string, (enum.enum, enum.enum_id, *enum.labels))
+    return exp.Anonymous(this="$label", expressions=[node, *texts])
 
 
 def bare(expression: exp.Expression) -> exp.Expression:
@@ -289,6 +300,8 @@ class Grouping(Context):
         assert call is not None
         if call.name == "sum" and len(call.arguments) == 1 and self._is_interval(call.arguments[0]):
             return bind_value(_of_all(call, "array_sum"), self)
+        if call.name in ("min", "max") and (enum := self._enum_of(call)) is not None:
+            return bind_value(_of_rank(node, enum), self)
         bound = bind_call(call, self._inside)
         read = frozenset[str]().union(*(s.columns for s in bound.scalars))
         if read and read <= self.below.scope.ids_around:
@@ -305,6 +318,13 @@ class Grouping(Context):
             return False
         value = bind_value(node, self._inside("the argument of an aggregate function"))
         return value.type == INTERVAL and not value.unknown
+
+    def _enum_of(self, call: Written) -> SqlType | None:
+        """The type of the only argument of a call if it is an enum."""
+        if len(call.arguments) != 1 or isinstance(call.arguments[0], exp.Star):
+            return None
+        kind = bind_value(call.arguments[0], self._inside("the argument of an aggregate function")).type
+        return kind if kind.labels else None
 
     def _may_have_none(self, call: AggregateCall) -> bool:
         """True if a group may have too few values for a call (deviations need two values)."""

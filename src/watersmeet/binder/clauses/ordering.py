@@ -40,7 +40,7 @@ from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, INTERVAL, TIMESTAMPTZ, VARCHAR
 
 _NO_EFFECT: Final = "ORDER BY without LIMIT has no effect in a view; order the rows when you read it"
-_UNORDERED: Final = ("jsonb", "array", "struct", "map")
+_UNORDERED: Final = ("array", "struct", "map")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from watersmeet.errors import did_you_mean
 from watersmeet.expressions.calls import Inlined
 from watersmeet.expressions.context import Context, RowOrder, Value, columns_of
 from watersmeet.expressions.scalars import bind_value
+from watersmeet.values.types import SqlType
 
 #: Columns that RisingWave adds to each relation and `*` omits, with the way round.
 _HIDDEN: Final = {
@@ -123,9 +124,33 @@ class Scope:
         found = self._find(node, ctx)
         if found is None and isinstance(node, ColumnPath):
             found = self._nested(node, ctx)
+        if found is None and node.args.get("table") is None and not isinstance(node, ColumnPath):
+            found = self._whole_row(node, ctx)
         if found is not None:
             return found
         raise self._unknown(node, ctx)
+
+    def _whole_row(self, node: exp.Column, ctx: Context) -> Value | None:
+        """The row of an item of FROM whose name is used like that of a column, as a struct."""
+        around: Scope | None = self
+        while around is not None:
+            table = next((t for t in around.tables if t.alias is not None and named_by(t.alias, node.this)), None)
+            if table is not None:
+                break
+            around = around.outer
+        else:
+            return None
+        assert table is not None
+        alias = exp.to_identifier(table.alias, quoted=True)
+        names = [c.name for c in table.columns if not c.unlisted]
+        values = [bind_value(exp.column(exp.to_identifier(n, quoted=True), alias.copy()), ctx) for n in names]
+        scalars = [v.finish() for v in values]
+        pairs = [
+            exp.PropertyEQ(this=exp.to_identifier(n, quoted=True), expression=s.expression)
+            for n, s in zip(names, scalars, strict=True)
+        ]
+        fields = tuple((n, s.type) for n, s in zip(names, scalars, strict=True))
+        return Value(exp.Struct(expressions=pairs), SqlType("struct", fields=fields), nullable=False)
 
     def _nested(self, node: exp.Column, ctx: Context) -> Value | None:
         """The value of `source.field.field` or `field.field` in grammars with this notation; None for other
@@ -261,6 +286,12 @@ def named(columns: Sequence[ScopeColumn], identifier: exp.Expression) -> list[Sc
     if not found and is_folded(identifier):
         found = [c for c in columns if c.name.lower() == name.lower()]
     return found
+
+
+def named_by(name: str, identifier: exp.Expression) -> bool:
+    """Whether an identifier is a name, in any case if it is unquoted."""
+    written = name_of(identifier)
+    return written == name or (is_folded(identifier) and written.lower() == name.lower())
 
 
 class SubqueryValues(Protocol):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
 import pyarrow as pa
+from sqlglot import exp
 
 from watersmeet.binder.clauses.sources import files_refused
 from watersmeet.catalog import (
@@ -196,6 +197,7 @@ class Session:
     reader: parses texts. handlers: the handlers of statements that only this connection has. joint: collects the views
     of consecutive statements. temporaries: its temporary relations. inbox: None if it can't receive
     notifications. beside: relations of the running statement that have no stored rows, with their rows, by id.
+    inlined: replaces calls in a query, with its text, that only this kind of connection has.
     """
 
     database: OpenDatabase
@@ -227,6 +229,7 @@ class Session:
     temporaries: Temporaries = field(default_factory=Temporaries)
     inbox: Inbox | None = None
     beside: dict[str, tuple[Relation, pa.Table]] = field(default_factory=dict)
+    inlined: Callable[[exp.Expression, str], exp.Expression] = lambda tree, _: tree
     _rights: tuple[Mapping[str, Role], Actor, Rights] | None = None
     _thread: threading.local = field(default_factory=threading.local)
 

@@ -99,6 +99,7 @@ _KINDS: Final[dict[str, DropWord]] = {
     "SUBSCRIPTION": "subscription",
     "SEQUENCE": "sequence",
     "TYPE": "type",
+    "DOMAIN": "domain",
 }
 
 _PARALLELISM: Final = "ALTER DATABASE SET parallelism sets that of all views"

@@ -57,6 +57,7 @@ _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
     ("CONNECTION",): "connection",
     ("SEQUENCE",): "sequence",
     ("TYPE",): "type",
+    ("DOMAIN",): "domain",
 }
 
 #: The statement that changes options, for the kinds that no connector reads.
@@ -134,6 +135,7 @@ def read_plain_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
 #: The first words of the kinds of relations in RisingWave.
 _OF_DIALECT: Final = (
     "TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX", "SUBSCRIPTION", "SINK", "CONNECTION", "SEQUENCE", "TYPE",
+    "DOMAIN",
 )  # fmt: skip
 
 

@@ -404,5 +404,6 @@ DROPS: Final[Mapping[str, DropWord | Reader]] = {
     "SUBSCRIPTION": "subscription",
     "SEQUENCE": "sequence",
     "TYPE": "type",
+    "DOMAIN": "domain",
     "SCHEMA": read_drop_schema,
 }

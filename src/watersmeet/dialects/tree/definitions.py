@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from watersmeet.catalog import (
     Conflict,
+    Domain,
     DropWord,
     Index,
     MaterializedView,
@@ -137,6 +138,7 @@ class CreateRelation(Create):
     lengths: Mapping[str, int] = field(default_factory=dict)
     declared_types: Mapping[str, Declared] = field(default_factory=dict)
     named_types: Mapping[str, NamedType] = field(default_factory=dict)
+    domains: Mapping[str, Domain] = field(default_factory=dict)
     serials: Mapping[str, SerialClause] = field(default_factory=dict)
     value_texts: Mapping[str, str] = field(default_factory=dict)
 

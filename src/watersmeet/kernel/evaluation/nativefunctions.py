@@ -6,8 +6,10 @@ value is NULL.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial, reduce
 from typing import Any, Final
 
@@ -201,6 +203,54 @@ def _documents(column: pa.Array) -> tuple[pa.Array, Failures]:
     return made, [(int(i), "invalid input syntax for type jsonb") for i in wrong]
 
 
+#: The first byte of values by their types, in the order of the types (PostgreSQL 17, 8.14.4 "jsonb Indexing").
+_NULL, _STRING, _NUMBER, _BOOLEAN, _ARRAY, _OBJECT = b"\x01", b"\x02", b"\x03", b"\x04", b"\x10", b"\x11"
+_COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
+
+
+def _json_order(column: pa.Array) -> pa.Array:
+    """Bytes whose order is that of jsonb documents, each of which is computed once."""
+    found = column.cast(pa.string()).dictionary_encode()
+    keys = pa.array([_document_key(text) for text in found.dictionary.to_pylist()], pa.binary())
+    return keys.take(found.indices)
+
+
+def _document_key(text: str) -> bytes:
+    value = json.loads(text, parse_float=Decimal)
+    if isinstance(value, dict):
+        return _value_key(value)
+    # A document that is no object counts as an array of one element; an array is greater if the numbers are equal.
+    members = value if isinstance(value, list) else [value]
+    return _ARRAY + len(members).to_bytes(4) + bytes([isinstance(value, list)]) + b"".join(map(_value_key, members))
+
+
+def _value_key(value: Any) -> bytes:
+    if value is None:
+        return _NULL
+    if isinstance(value, str):
+        return _STRING + value.encode() + b"\0"
+    if isinstance(value, bool):
+        return _BOOLEAN + bytes([value])
+    if isinstance(value, list):
+        return _ARRAY + len(value).to_bytes(4) + b"".join(map(_value_key, value))
+    if isinstance(value, dict):
+        pairs = sorted((len(key.encode()), key.encode(), member) for key, member in value.items())
+        return _OBJECT + len(pairs).to_bytes(4) + b"".join(key + b"\0" + _value_key(member) for _, key, member in pairs)
+    return _NUMBER + _number_key(Decimal(value))
+
+
+def _number_key(value: Decimal) -> bytes:
+    """Bytes in the order of numbers: the sign, the exponent of the first digit, and the digits."""
+    sign, digits, _ = value.as_tuple()
+    if not any(digits):
+        return b"\x80"
+    made = (value.adjusted() + (1 << 31)).to_bytes(4) + bytes(digits).rstrip(b"\0").translate(_DIGIT_BYTES) + b"\0"
+    return b"\xc0" + made if not sign else b"\x40" + made.translate(_COMPLEMENT)
+
+
+#: Digits as bytes above the one that ends a number.
+_DIGIT_BYTES: Final = bytes(min(byte + 1, 255) for byte in range(256))
+
 _FUNCTIONS: Final[dict[str, Callable[[Sequence[pa.Array]], tuple[pa.Array, Failures]]]] = {
     **{name: partial(_hashed, family) for name, family in _HASHES.items()},
     "base58_decode": lambda columns: _base58(columns[0], decode=True),
@@ -209,6 +259,7 @@ _FUNCTIONS: Final[dict[str, Callable[[Sequence[pa.Array]], tuple[pa.Array, Failu
     "int_hash32": _plain(lambda c: pa.array(_of_integer(h.int32, c).astype(np.int64))),
     "int_hash64": _plain(lambda c: _unsigned(_of_integer(h.int64, c))),
     "jsonb": lambda columns: _documents(columns[0]),
+    "jsonb_order": _plain(_json_order),
     "java_hash": _plain(lambda c: pa.array(_java(c))),
     "md4": _plain(lambda c: _bytes(h.md4(Texts.of(c)))),
     **{f"sha{bits}": _plain(partial(_sha2, bits)) for bits in (224, 384, 512)},

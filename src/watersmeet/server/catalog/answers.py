@@ -17,17 +17,18 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.catalog import Catalog, Role
+from watersmeet.catalog import Catalog, NumberSequence, Role
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.database.sessions.context import Nested
 from watersmeet.database.sessions.result import Result
+from watersmeet.database.sessions.sequences import count_of
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.server.catalog.definitions import qualified_default, qualified_expression, qualified_view
 from watersmeet.server.catalog.functions import definitions
-from watersmeet.server.catalog.queries import CatalogQuery, duckdb_sql, infer_types
-from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES
+from watersmeet.server.catalog.queries import CatalogQuery, duckdb_sql, infer_types, with_values
+from watersmeet.server.catalog.shapes import DEFAULTS, OF_CLIENTS, SHAPES
 from watersmeet.server.catalog.tables import (
     DATABASE_OID,
     TRUSTED_OID,
@@ -37,6 +38,7 @@ from watersmeet.server.catalog.tables import (
     relation_oid,
     role_oid,
     rows_of_tables,
+    sequence_row,
 )
 from watersmeet.server.clients import Activity, ClientState
 from watersmeet.server.messages import Column
@@ -357,6 +359,16 @@ class CatalogAnswers:
         infer_types(statement.tree)
         return self._answer(statement.tree, statement.text, describes=True)
 
+    def inlined(self, tree: exp.Expression, text: str) -> exp.Expression:
+        """A query of the session with values instead of calls of the catalog's functions with constants."""
+
+        def value(query: exp.Query) -> tuple[object, SqlType]:
+            found = self._answer(query, text, describes=False)
+            assert found.table is not None
+            return found.table.column(0)[0].as_py(), found.columns[0].type
+
+        return with_values(tree, value)
+
     def _answer(self, tree: exp.Query, text: str, *, describes: bool) -> CatalogResult:
         cancellation = self._client.session.cancellation
         sql = cancellation.computing(duckdb_sql, tree.limit(0) if describes else tree, text)
@@ -408,6 +420,11 @@ class CatalogAnswers:
             shown = {name.lower(): client.settings.get(name) for name, _, _ in client.settings.listed()}
             connection.execute("SET VARIABLE settings = ?", [list(shown)])
             connection.execute("SET VARIABLE shown = ?", [list(shown.values())])
+        if "pg_sequences" in asked:
+            sequences = [r for r in session.catalog.shown if isinstance(r, NumberSequence)]
+            counts = [(r, count_of(session, r)) for r in sequences]
+            rows = [{**sequence_row(r), "last_value": c.last if c.called else None} for r, c in counts]
+            put(connection, "pg_sequences", [{**DEFAULTS["pg_catalog", "pg_sequences"], **row} for row in rows])
         if "pg_settings" in asked:
             put(connection, "pg_settings", [_setting(*row) for row in client.settings.listed()])
         if "pg_stat_activity" in asked:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.tokens import TokenType
 
 from watersmeet.binder.clauses.sources import view_statement
-from watersmeet.catalog import COMMON_SCHEMA, Catalog, EnumType, Relation
+from watersmeet.catalog import COMMON_SCHEMA, Catalog, DomainType, EnumType, Relation
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import find_relation, relation_in_from
@@ -167,7 +167,7 @@ def _names(query: exp.Expression, catalog: Catalog) -> Iterator[tuple[Span, str]
             continue
         found = find_relation(catalog, name.strip('"'), None, folded='"' not in name)
         span = node_span(kind)
-        if isinstance(found, EnumType) and span is not None:
+        if isinstance(found, EnumType | DomainType) and span is not None:
             yield span, f"{quoted(found.schema)}.{quoted(found.name)}"
     for call in query.find_all(exp.Anonymous):
         function = catalog.function(str(call.this))

@@ -14,6 +14,17 @@ from watersmeet.values import POSTGRES_VERSION
 
 _NUMBERS: Final = " ".join(f"WHEN '{name}' THEN {number}" for name, number in NUMBERS.items())
 
+#: A size in the units of PostgreSQL's pg_size_pretty: halves are rounded away from 0.
+_PRETTY_SIZE: Final = (
+    "CASE WHEN abs(CAST(n AS HUGEINT)) < 10240 THEN CAST(n AS VARCHAR) || ' bytes' "
+    + " ".join(
+        f"WHEN abs(CAST(n AS HUGEINT) // {1 << bits}) < 20479 THEN "
+        f"CAST((CAST(n AS HUGEINT) // {1 << bits} + CASE WHEN n < 0 THEN -1 ELSE 1 END) // 2 AS VARCHAR) || ' {unit}'"
+        for bits, unit in ((9, "kB"), (19, "MB"), (29, "GB"), (39, "TB"))
+    )
+    + f" ELSE CAST((CAST(n AS HUGEINT) // {1 << 49} + CASE WHEN n < 0 THEN -1 ELSE 1 END) // 2 AS VARCHAR) || ' PB' END"
+)
+
 #: Macros over the tables: the expression of each head (name and parameters).
 _MACROS: Final = {
     "pg_current_database()": "getvariable('database')",
@@ -138,7 +149,13 @@ _MACROS: Final = {
     "pg_table_size(o)": "CAST(0 AS BIGINT)",
     "pg_indexes_size(o)": "CAST(0 AS BIGINT)",
     "pg_database_size(o)": "CAST(0 AS BIGINT)",
-    "pg_size_pretty(n)": "n || ' bytes'",
+    "pg_size_pretty(n)": _PRETTY_SIZE,
+    "pg_tablespace_size(o)": "CAST(0 AS BIGINT)",
+    "getdatabaseencoding()": "'UTF8'",
+    **{
+        f"pg_{what}_is_visible(o)": "true"
+        for what in ("conversion", "opfamily", "ts_config", "ts_dict", "ts_parser", "ts_template")
+    },
     "pg_tablespace_location(o)": "''",
     "pg_stat_get_numscans(o)": "CAST(0 AS BIGINT)",
     "obj_description(o, c := '')": "col_description(o, 0)",
@@ -254,7 +271,20 @@ _FIRST: Final = (
 SESSION_FUNCTIONS: Final = frozenset({
     "version", "current_setting", "set_config", "current_schemas", "to_regclass", "to_regtype", "format_type",
     "quote_ident", "quote_literal", "inet_server_addr", "inet_client_addr", "inet_server_port", "obj_description",
-    "col_description", "shobj_description", "txid_current", "to_regnamespace", "to_regproc",
+    "col_description", "shobj_description", "txid_current", "to_regnamespace", "to_regproc", "getdatabaseencoding",
+})  # fmt: skip
+
+
+#: Functions that queries of users may call with constants, also next to their tables.
+INLINED: Final = frozenset({
+    *SESSION_FUNCTIONS - {"quote_ident", "quote_literal"}, "pg_backend_pid", "pg_char_to_encoding",
+    "pg_client_encoding", "pg_conf_load_time", "pg_database_size", "pg_encoding_to_char", "pg_function_is_visible",
+    "pg_get_constraintdef", "pg_get_expr", "pg_get_function_arguments", "pg_get_function_identity_arguments",
+    "pg_get_function_result", "pg_get_functiondef", "pg_get_indexdef", "pg_get_userbyid", "pg_get_viewdef",
+    "pg_has_role", "pg_indexes_size", "pg_is_in_recovery", "pg_my_temp_schema", "pg_postmaster_start_time",
+    "pg_relation_size", "pg_size_pretty", "pg_table_is_visible", "pg_table_size", "pg_tablespace_size",
+    "pg_total_relation_size", "pg_type_is_visible", "to_regrole",
+    *(f"has_{what}_privilege" for what in ("table", "column", "any_column", *_OTHERS)),
 })  # fmt: skip
 
 
@@ -306,11 +336,12 @@ _OF_BOTH: Final = frozenset({
     "array_to_string", "bit_length", "bool_and", "bool_or", "btrim", "cardinality", "ceiling", "char_length", "chr",
     "clock_timestamp", "concat", "concat_ws", "date_part", "decode", "encode", "every", "generate_series",
     "generate_subscripts", "initcap", "json_agg", "json_array_length", "json_build_array", "json_object",
-    "json_object_agg", "jsonb_build_object", "json_build_object", "length", "ltrim", "make_date", "now", "nullif",
+    "json_object_agg", "jsonb_build_object", "json_build_object", "length", "lower", "ltrim", "make_date", "now",
+    "nullif",
     "octet_length", "overlay", "parse_ident", "pg_typeof", "regexp_matches", "regexp_match", "regexp_replace",
     "regexp_split_to_array", "repeat", "replace", "reverse", "row", "row_to_json", "rtrim", "split_part",
     "starts_with", "statement_timestamp", "string_to_array", "strpos", "substr", "to_char", "to_hex", "to_json",
-    "to_jsonb", "transaction_timestamp", "translate", "trunc", "unnest",
+    "to_jsonb", "transaction_timestamp", "translate", "trunc", "unnest", "upper",
 })  # fmt: skip
 
 

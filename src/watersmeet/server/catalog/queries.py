@@ -7,18 +7,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token
 
-from watersmeet.dialects.tree.nodes import infer_open
-from watersmeet.dialects.tree.queries import numbered
+from watersmeet.binder.context.scope import item_name
+from watersmeet.dialects.statements.preparing import Parameter
+from watersmeet.dialects.tree.nodes import ImpliedAlias, infer_open
+from watersmeet.dialects.tree.queries import node_span, numbered
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Parameters, span_of
 from watersmeet.errors import Error, error
-from watersmeet.server.catalog.functions import CALLED, CALLED_IN_FROM, SESSION_FUNCTIONS, is_catalog_table
+from watersmeet.server.catalog.functions import CALLED, CALLED_IN_FROM, INLINED, SESSION_FUNCTIONS, is_catalog_table
 from watersmeet.server.catalog.shapes import NUMBERS, OF_CLIENTS, SHAPES
+from watersmeet.session.statements.preparing import literal
+from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, SqlType
 
 _SCHEMAS: Final = {"pg_catalog": "pg_catalog_", "information_schema": "information_schema_"}
@@ -64,6 +68,10 @@ _WORDS: Final = frozenset({
     *SESSION_FUNCTIONS, *_REGISTERED, "current_catalog", "current_database", "current_role", "current_schema",
     "current_user", "session_user", "user",
 })  # fmt: skip
+
+
+#: Functions of queries whose names look like those of the catalog.
+_OF_QUERIES: Final = ("pg_typeof", "pg_sleep", "pg_sleep_for")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,10 +194,55 @@ def _asks_session(tree: exp.Query) -> bool:
     bare = {c.name.lower() for c in tree.find_all(exp.Column) if not c.table}
     return bool(
         names & SESSION_FUNCTIONS
-        or any(n.startswith(("pg_", "has_")) and n != "pg_typeof" for n in names)
+        or any(n.startswith(("pg_", "has_")) and n not in _OF_QUERIES for n in names)
         or bare & {"user", "session_user", "current_user", "current_catalog", "current_role", "current_database"}
         or "current_database" in names
     )
+
+
+def with_values(tree: exp.Expression, ask: Callable[[exp.Query], tuple[object, SqlType]]) -> exp.Expression:
+    """A query with values instead of its constant calls of functions of the catalog. ask: returns value and type of a
+    query of the catalog.
+    """
+    if not _constant_calls(tree):
+        return tree
+    tree = tree.copy()
+    for call in _constant_calls(tree):
+        value, kind = ask(_query_of(call))
+        made = literal(value, Parameter(kind))
+        item = call.parent if isinstance(call.parent, ImpliedAlias) else call
+        if isinstance(item.parent, exp.Select) and item.arg_key == "expressions":
+            made = exp.alias_(made, item_name(call) or "?column?", quoted=True)
+        set_span(made, own_span(call) or node_span(call))
+        item.replace(made)
+    return tree
+
+
+def _constant_calls(tree: exp.Expression) -> list[exp.Expression]:
+    """The outermost calls of functions of the catalog, and casts to types such as regclass, that read no columns."""
+    found: list[exp.Expression] = []
+
+    def look(node: exp.Expression) -> None:
+        asks = _called(node) in INLINED if isinstance(node, exp.Anonymous) else isinstance(node, exp.CurrentVersion)
+        if isinstance(node, exp.Cast):
+            asks = _type_name(node.to)[0] in _REGISTERED or any(
+                _type_name(cast.to)[0] in _REGISTERED for cast in node.this.find_all(exp.Cast)
+            )
+        if asks and next(node.find_all(exp.Column, exp.Query, exp.Placeholder, exp.Parameter), None) is None:
+            found.append(node)
+            return
+        for child in node.iter_expressions():
+            look(child)
+
+    look(tree)
+    return found
+
+
+def _query_of(node: exp.Expression) -> exp.Query:
+    """The query of the catalog that returns the value of a call."""
+    tree = parse_one(f"SELECT {node.sql(dialect='postgres')}", dialect=_POSTGRES)
+    assert isinstance(tree, exp.Select)
+    return tree
 
 
 def _called(call: exp.Expression) -> str:

@@ -1,16 +1,19 @@
-"""The columns of the tables of pg_catalog and information_schema, with their defaults.
+"""The columns of the tables of pg_catalog and information_schema, with their defaults, and the built-in types.
 
 PostgreSQL 15, "System Catalogs" and "The Information Schema".
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
 
+from watersmeet.server.oids import DECLARED, TYPES
+
 #: Tables of pg_catalog that are separate for each client.
-OF_CLIENTS: Final = ("pg_settings", "pg_stat_activity")
+OF_CLIENTS: Final = ("pg_sequences", "pg_settings", "pg_stat_activity")
 
 #: The oids of the system tables that clients name: `'pg_class'::regclass`.
 NUMBERS: Final[dict[str, int]] = {
@@ -203,6 +206,11 @@ _INFORMATION: Final[dict[str, str]] = {
     "sequences": "sequence_catalog sequence_schema sequence_name data_type numeric_precision:int4 "
     "numeric_precision_radix:int4=2 numeric_scale:int4=0 start_value minimum_value maximum_value increment "
     "cycle_option",
+    "domains": "domain_catalog domain_schema domain_name data_type character_maximum_length:int4 "
+    "numeric_precision:int4 numeric_scale:int4 datetime_precision:int4 domain_default udt_catalog "
+    "udt_schema=pg_catalog udt_name",
+    "domain_constraints": "constraint_catalog constraint_schema constraint_name domain_catalog domain_schema "
+    "domain_name is_deferrable=NO initially_deferred=NO",
     "triggers": "trigger_catalog trigger_schema trigger_name event_manipulation event_object_schema event_object_table",
     "character_sets": "character_set_name",
     "enabled_roles": "role_name",
@@ -233,3 +241,43 @@ SHAPES: Final = {table: {name: kind for name, kind, _ in columns} for table, col
 DEFAULTS: Final[dict[tuple[str, str], dict[str, object]]] = {
     table: {name: value for name, _, value in columns if value is not None} for table, columns in _COLUMNS.items()
 }
+
+#: Types whose functions have no underscore in their names: `varcharin`, but `date_in`.
+_JOINED: Final = (
+    "bool", "bytea", "char", "name", "text", "oid", "bpchar", "varchar", "regclass", "regtype", "int2vector",
+    "oidvector", "unknown",
+)  # fmt: skip
+#: The oids of types of text.
+_TEXTS: Final = (18, 19, 25, 1042, 1043)
+_TYPE_FUNCTIONS: Final = {"input": "in", "output": "out", "receive": "recv", "send": "send"}
+
+
+def types() -> Iterator[tuple[tuple[str, str], Mapping[str, object]]]:
+    """The rows of the types that each database has."""
+    extra = {"char": (18, 1002, "Z", 1), "regclass": (2205, 2210, "N", 4), "unknown": (705, 0, "X", -2)}
+    extra |= {"int2vector": (22, 1006, "A", -1), "oidvector": (30, 1013, "A", -1), "regtype": (2206, 2211, "N", 4)}
+    extra |= {t.name: (t.oid, t.array, t.category, t.length) for t in (*DECLARED.values(), *TYPES.values())}
+    for name, (oid, array, category, length) in extra.items():
+        yield ("pg_catalog", "pg_type"), type_row(oid, name, length, category, array=array)
+        if array:
+            yield ("pg_catalog", "pg_type"), type_row(array, f"_{name}", -1, "A", element=oid)
+
+
+def type_row(oid: int, name: str, length: int, category: str, *, array: int = 0, element: int = 0) -> dict[str, object]:
+    """The row of a type in pg_type."""
+    stem = "array_" if element else name if name in _JOINED or name[-1].isdigit() else f"{name}_"
+    return {
+        "oid": oid,
+        "typname": name,
+        "typlen": length,
+        "typbyval": 0 < length <= 8,
+        "typtype": "p" if category in "PX" else "b",
+        "typcategory": category,
+        "typispreferred": name in ("bool", "float8", "oid", "text", "timestamptz", "interval"),
+        "typelem": element,
+        "typarray": array,
+        **{f"typ{use}": f"{stem}{end}" for use, end in _TYPE_FUNCTIONS.items()},
+        "typalign": "d" if length == 8 else "i",
+        "typstorage": "x" if length < 0 else "p",
+        "typcollation": 100 if category == "S" or element in _TEXTS else 0,
+    }

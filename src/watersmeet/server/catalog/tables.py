@@ -18,6 +18,7 @@ from watersmeet.catalog import (
     Catalog,
     Check,
     Constraint,
+    DomainType,
     EnumType,
     ExternalTable,
     ForeignKey,
@@ -35,8 +36,8 @@ from watersmeet.catalog import (
 )
 from watersmeet.catalog.roles import ADMIN, FIXED, OWNER, PUBLIC, Rights, all_of, rights_of
 from watersmeet.server.catalog.definitions import default_text, in_parentheses, quoted, view_query, written_values
-from watersmeet.server.catalog.shapes import DEFAULTS, NUMBERS, SHAPES
-from watersmeet.server.oids import DECLARED, TYPES, declared_type, modifier_of, oid_of
+from watersmeet.server.catalog.shapes import DEFAULTS, NUMBERS, SHAPES, type_row, types
+from watersmeet.server.oids import TYPES, created_oid, declared_type, modifier_of, oid_of
 from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import Field
 
@@ -55,18 +56,6 @@ _OF_COMMON: Final = {
     "nspowner": _COMMON_OWNER[1],
     "nspacl": [f"{_COMMON_OWNER[0]}=UC/{_COMMON_OWNER[0]}", f"=U/{_COMMON_OWNER[0]}"],
 }
-_FIRST_RELATION: Final = 16_384
-#: The number of oids reserved for a relation: for itself, its row type, its key's index, its key's constraint, and its
-#: rule.
-_NUMBERS_OF_ONE: Final = 8
-
-#: Types whose functions have no underscore in their names: `varcharin`, but `date_in`.
-_JOINED: Final = (
-    "bool", "bytea", "char", "name", "text", "oid", "bpchar", "varchar", "regclass", "regtype", "int2vector",
-    "oidvector", "unknown",
-)  # fmt: skip
-#: The oids of types of text.
-_TEXTS: Final = (18, 19, 25, 1042, 1043)
 _KIND_NAMES: Final = {"r": "BASE TABLE", "f": "FOREIGN", "v": "VIEW", "m": "MATERIALIZED VIEW"}
 #: The names of types in information_schema.
 _DATA_TYPES: Final = {
@@ -109,8 +98,7 @@ def kind_of(relation: Relation) -> str | None:
 
 def relation_oid(relation: Relation, part: int = 0) -> int:
     """The oid of a relation, or of one of its parts."""
-    number = int(relation.id.lstrip("abcdefghijklmnopqrstuvwxyz"))
-    return _FIRST_RELATION + number * _NUMBERS_OF_ONE + part
+    return created_oid(relation.id, part)
 
 
 def relation_oids(catalog: Catalog) -> dict[str, int]:
@@ -156,7 +144,7 @@ def _rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
         yield ("information_schema", "schemata"), {"schema_name": name}
     own = {"objoid": COMMON_OID, "classoid": NUMBERS["pg_namespace"], "objsubid": 0}
     yield ("pg_catalog", "pg_description"), {**own, "description": "standard public schema"}
-    yield from _types()
+    yield from types()
     yield ("pg_catalog", "pg_database"), {}
     yield ("pg_catalog", "pg_am"), {"oid": 2, "amname": "heap", "amtype": "t"}
     yield ("pg_catalog", "pg_am"), {"oid": 403, "amname": "btree", "amtype": "i"}
@@ -181,6 +169,8 @@ def _rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
     for relation in catalog.shown:
         if isinstance(relation, EnumType) and not relation.hidden:
             yield from _enum(relation)
+        if isinstance(relation, DomainType) and not relation.hidden:
+            yield from _domain(relation)
         if not relation.hidden and kind_of(relation) is not None:
             has = {"relhastriggers": relation.id in with_triggers, "relhasindex": relation.id in with_indexes}
             yield from _relation(relation, catalog, roles, {name: True for name, holds in has.items() if holds})
@@ -191,48 +181,44 @@ def _with_triggers(catalog: Catalog) -> set[str]:
     return {i for r in catalog.relations.values() for k in r.foreign_keys for i in (r.id, k.table)}
 
 
-def _types() -> _Rows:
-    extra = {"char": (18, 1002, "Z", 1), "regclass": (2205, 2210, "N", 4), "unknown": (705, 0, "X", -2)}
-    extra |= {"int2vector": (22, 1006, "A", -1), "oidvector": (30, 1013, "A", -1), "regtype": (2206, 2211, "N", 4)}
-    extra |= {t.name: (t.oid, t.array, t.category, t.length) for t in (*DECLARED.values(), *TYPES.values())}
-    for name, (oid, array, category, length) in extra.items():
-        yield ("pg_catalog", "pg_type"), _type(oid, name, length, category, array=array)
-        if array:
-            yield ("pg_catalog", "pg_type"), _type(array, f"_{name}", -1, "A", element=oid)
-
-
-def _type(oid: int, name: str, length: int, category: str, *, array: int = 0, element: int = 0) -> dict[str, object]:
-    stem = "array_" if element else name if name in _JOINED or name[-1].isdigit() else f"{name}_"
-    return {
-        "oid": oid,
-        "typname": name,
-        "typlen": length,
-        "typbyval": 0 < length <= 8,
-        "typtype": "p" if category in "PX" else "b",
-        "typcategory": category,
-        "typispreferred": name in ("bool", "float8", "oid", "text", "timestamptz", "interval"),
-        "typelem": element,
-        "typarray": array,
-        **{f"typ{use}": f"{stem}{end}" for use, end in _TYPE_FUNCTIONS.items()},
-        "typalign": "d" if length == 8 else "i",
-        "typstorage": "x" if length < 0 else "p",
-        "typcollation": 100 if category == "S" or element in _TEXTS else 0,
-    }
-
-
 def _enum(enum: EnumType) -> _Rows:
     """The rows for an enum: its type, the type of its arrays, and its labels."""
     oid, array = relation_oid(enum), relation_oid(enum, 1)
     own = {"typnamespace": schema_oid(enum.schema), "typtype": "e"}
-    yield ("pg_catalog", "pg_type"), {**_type(oid, enum.name, 4, "E", array=array), **own}
+    yield ("pg_catalog", "pg_type"), {**type_row(oid, enum.name, 4, "E", array=array), **own}
     more = {"typnamespace": schema_oid(enum.schema)}
-    yield ("pg_catalog", "pg_type"), {**_type(array, f"_{enum.name}", -1, "A", element=oid), **more}
+    yield ("pg_catalog", "pg_type"), {**type_row(array, f"_{enum.name}", -1, "A", element=oid), **more}
     for number, label in enumerate(enum.labels, 1):
         row = {"oid": oid << 8 | number, "enumtypid": oid, "enumsortorder": float(number), "enumlabel": label}
         yield ("pg_catalog", "pg_enum"), row
 
 
-_TYPE_FUNCTIONS: Final = {"input": "in", "output": "out", "receive": "recv", "send": "send"}
+def _domain(domain: DomainType) -> _Rows:
+    """The rows for a domain: its type and its constraints."""
+    oid, rules = relation_oid(domain), domain.rules
+    column = _attribute(oid, 1, Field("value", domain.base), domain.declared_base)
+    kind, schema = declared_type(domain.base, domain.declared_base), schema_oid(domain.schema)
+    row = type_row(oid, domain.name, int(str(column["attlen"])), "A" if domain.base.element else kind.category)
+    row |= {"typnamespace": schema, "typtype": "d", "typbasetype": column["atttypid"], "typnotnull": not rules.nullable}
+    row |= {"typtypmod": column["atttypmod"], "typcollation": column["attcollation"], "typinput": "domain_in"}
+    yield ("pg_catalog", "pg_type"), {**row, "typdefault": domain.default_text or None, "typreceive": "domain_recv"}
+    if domain.comment:
+        found = {"objoid": oid, "classoid": NUMBERS["pg_type"], "objsubid": 0, "description": domain.comment}
+        yield ("pg_catalog", "pg_description"), found
+    own = {"domain_schema": domain.schema, "domain_name": domain.name}
+    named = _DATA_TYPES.get(kind.name, "USER-DEFINED") + "[]" * (domain.base.element is not None)
+    length = None if domain.declared_base is None else domain.declared_base.length
+    udt = f"_{kind.name}" if domain.base.element else kind.name
+    listed = {**own, "data_type": named, "character_maximum_length": length, "udt_name": udt}
+    yield ("information_schema", "domains"), {**listed, "domain_default": domain.default_text or None}
+    for check in rules.checks:
+        text = in_parentheses(check.text)
+        made = {"oid": _constraint_oid(domain, check.name), "conname": check.name, "connamespace": schema}
+        made |= {"contype": "c", "conrelid": 0, "contypid": oid, "conbin": f"CHECK ({text})", "connoinherit": False}
+        yield ("pg_catalog", "pg_constraint"), made
+        called = {"constraint_schema": domain.schema, "constraint_name": check.name}
+        yield ("information_schema", "domain_constraints"), {**called, **own}
+        yield ("information_schema", "check_constraints"), {**called, "check_clause": f"({text})"}
 
 
 def functions_by_oid(catalog: Catalog) -> Iterator[tuple[int, SqlFunction]]:
@@ -293,10 +279,8 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], has: 
         return
     for number, column in enumerate(columns, 1):
         row = _attribute(oid, number, column, relation.declared.get(column.name))
-        enum = relation_named(column.type.leaf.enum, catalog) if column.type.leaf.enum else None
-        if enum is not None:
-            row |= {"atttypid": relation_oid(enum, int(column.type.element is not None)), "attcollation": 0}
-            row |= {} if column.type.element is not None else {"attlen": 4, "attbyval": True, "attstorage": "p"}
+        if (rules := relation.domains.get(column.name)) and (domain := relation_named(rules.name, catalog)):
+            row["atttypid"] = relation_oid(domain)
         default = default_text(relation, column, catalog, qualified=True)
         if column.name in relation.generated:
             default = in_parentheses(written_values(relation.sql, relation.dialect)[column.name])
@@ -413,6 +397,14 @@ def relation_named(shown: str, catalog: Catalog) -> Relation | None:
     return next((r for r in catalog.relations.values() if r.shown == shown and not r.hidden), None)
 
 
+def sequence_row(sequence: NumberSequence) -> dict[str, object]:
+    """The row of a sequence in pg_sequences, without its last value."""
+    numbers, (least, greatest) = sequence.numbers, sequence.numbers.bounds
+    shown: dict[str, object] = {"schemaname": sequence.schema, "sequencename": sequence.name, "data_type": numbers.type}
+    shown |= {"start_value": numbers.first, "min_value": least, "max_value": greatest, "increment_by": numbers.step}
+    return {**shown, "cycle": numbers.cycles}
+
+
 def _sequence(sequence: NumberSequence, catalog: Catalog) -> _Rows:
     """The rows for a sequence: its numbers, and the column that owns it."""
     oid, numbers, kind = relation_oid(sequence), sequence.numbers, TYPES[sequence.numbers.type]
@@ -420,9 +412,6 @@ def _sequence(sequence: NumberSequence, catalog: Catalog) -> _Rows:
     own = {"seqrelid": oid, "seqtypid": kind.oid, "seqstart": numbers.first, "seqincrement": numbers.step}
     own |= {"seqmax": greatest, "seqmin": least, "seqcache": 1, "seqcycle": numbers.cycles}
     yield ("pg_catalog", "pg_sequence"), own
-    shown: dict[str, object] = {"schemaname": sequence.schema, "sequencename": sequence.name, "data_type": numbers.type}
-    shown |= {"start_value": numbers.first, "min_value": least, "max_value": greatest, "increment_by": numbers.step}
-    yield ("pg_catalog", "pg_sequences"), {**shown, "cycle": numbers.cycles}
     row: dict[str, object] = {
         "sequence_schema": sequence.schema,
         "sequence_name": sequence.name,
@@ -453,7 +442,11 @@ def _column(relation: Relation, number: int, column: Field, catalog: Catalog, *,
         "column_name": column.name,
         "ordinal_position": number,
         "is_nullable": "YES" if column.nullable else "NO",
-        "data_type": "ARRAY" if kind.name == "array" else "record" if kind.fields else _DATA_TYPES[named],
+        "data_type": "ARRAY"
+        if kind.name == "array"
+        else "record"
+        if kind.fields
+        else _DATA_TYPES.get(named, "USER-DEFINED"),
         "udt_name": f"_{named}" if kind.name == "array" else named,
         "dtd_identifier": str(number),
         "is_generated": "ALWAYS" if column.name in relation.always_generated else "NEVER",
@@ -477,6 +470,8 @@ def _column(relation: Relation, number: int, column: Field, catalog: Catalog, *,
         found |= {"identity_cycle": "YES" if numbers.cycles else "NO"}
     if declared is not None and kind.element is None:
         found["character_maximum_length"] = declared.length
+    if (rules := relation.domains.get(column.name)) and (domain := relation_named(rules.name, catalog)):
+        found |= {"domain_schema": domain.schema, "domain_name": domain.name}
     return found
 
 

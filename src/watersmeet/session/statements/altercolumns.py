@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watersmeet.binder.sqlfunctions import with_enums
+from watersmeet.binder.sqlfunctions import with_created_types
 from watersmeet.catalog import ARRIVAL, Index, Relation, Serial, Table
 from watersmeet.database.assignment import default_value
 from watersmeet.database.committing import own_transaction, put_altered
@@ -221,7 +221,7 @@ def _with_default(session: Session, statement: AlterColumn, relation: Table, col
         message = f'column "{column.name}" of relation "{relation.name}" is an identity column'
         raise error_at(statement, statement.column.span, "SYNTAX_ERROR", message)
     if statement.declared is not None:
-        given = with_enums(statement.declared, session.catalog)
+        given = with_created_types(statement.declared, session.catalog)
         sequence = default_sequence(session, given, statement.text) if column.type.is_integer else None
         if sequence is not None:
             serials[column.name] = Serial(sequence.id)

@@ -9,8 +9,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.binder.sqlfunctions import with_enums
-from watersmeet.catalog import Catalog, Check, Constraint, ForeignKey, Index, Relation, Stream, Table, Unique, one
+from watersmeet.binder.sqlfunctions import with_created_types
+from watersmeet.catalog import (
+    Catalog,
+    Check,
+    Constraint,
+    Domain,
+    ForeignKey,
+    Index,
+    Input,
+    Relation,
+    Stream,
+    Table,
+    Unique,
+    one,
+)
 from watersmeet.database.assignment import bound_value, positional
 from watersmeet.database.committing import own_transaction, put_altered
 from watersmeet.database.constraints import check_at_commit, check_stored, references_to
@@ -41,7 +54,7 @@ from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.statements import Name, Statement, Update
 from watersmeet.dialects.tree.tokens import not_supported, quoted
 from watersmeet.errors import Error, did_you_mean
-from watersmeet.session.clauses import add_sequence, type_named
+from watersmeet.session.clauses import add_sequence, check_domain, type_named
 from watersmeet.session.statements.altering import alter, altered, check_columns_change
 from watersmeet.session.statements.dml import update
 from watersmeet.values import DEFAULT_DIALECT
@@ -143,7 +156,7 @@ def _check_columns(relation: Relation, columns: Sequence[Name], statement: State
 def _check(catalog: Catalog, relation: Table, clause: ConstraintClause, statement: Statement) -> Check:
     tree = clause.condition
     assert tree is not None
-    tree = with_enums(tree, catalog)
+    tree = with_created_types(tree, catalog)
     value = bound_value(tree, relation.columns, relation.name, statement.text, "a CHECK constraint")
     if value.type != BOOLEAN:
         raise error_at(
@@ -225,11 +238,12 @@ def add_column(session: Session, statement: AddColumn) -> Result:
     """
     found = session.find(statement.name)
     is_there = found is not None and statement.column.name in [c.name for c in found.columns]
-    if statement.named_type is not None:
-        kind = type_named(session, statement.named_type)
-        statement = replace(statement, column=replace(statement.column, type=kind), named_type=None)
+    named = None if statement.named_type is None else type_named(session, statement.named_type)
+    if named is not None:
+        column = replace(statement.column, type=named.kind)
+        statement = replace(statement, column=column, named_type=None, declared_type=named.declared)
     if statement.declared is not None:
-        statement = replace(statement, declared=with_enums(statement.declared, session.catalog))
+        statement = replace(statement, declared=with_created_types(statement.declared, session.catalog))
     with own_transaction(session):
         if statement.serial is not None and not is_there:
             statement = replace(statement, column=replace(statement.column, nullable=True))
@@ -238,11 +252,27 @@ def add_column(session: Session, statement: AddColumn) -> Result:
             return result
         if statement.serial is not None:
             _number(session, session.catalog.relations[found.id], statement, statement.serial)
+        if named is not None and named.domain is not None:
+            _add_domain(session, session.catalog.relations[found.id], statement, named.domain)
         if statement.constraints:
             relation = session.catalog.relations[found.id]
             assert isinstance(relation, Table)
             add_checked(session, relation, with_constraints(session, relation, statement.constraints, statement))
     return result
+
+
+def _add_domain(session: Session, relation: Relation, statement: AddColumn, domain: Domain) -> None:
+    """Gives a new column the rules of its domain, which existing rows must meet."""
+    if not isinstance(relation, Input) or relation.connector:
+        what = f"a domain as the type of a column of {relation.title}, which a connector fills,"
+        raise not_supported(what, statement.text, statement.column_span)
+    if domain.default and statement.declared is None:
+        hint = "Write the DEFAULT of the column."
+        what = "ADD COLUMN of a domain with a DEFAULT"
+        raise not_supported(what, statement.text, statement.column_span, hint=hint)
+    made = replace(relation, domains={**relation.domains, statement.column.name: domain})
+    session.put(made)
+    check_domain(session, made, statement.column.name, domain, statement)
 
 
 def _number(session: Session, relation: Relation, statement: AddColumn, clause: SerialClause) -> None:

@@ -196,6 +196,9 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
     if relation.connector:
         refuse_serials(statement)
         check_fed_types(relation, relation.columns, statement.declared_types, statement, statement.name_span)
+        if statement.domains:
+            what = f"a domain as the type of a column of {relation.title}, which a connector fills,"
+            raise not_supported(what, statement.text, statement.name_span)
         with located(statement, statement.name_span):
             session.require_files(relation.connector)
             if relation.format is not None:
