@@ -76,6 +76,7 @@ SHOWN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "sequences": ("Sequences, also those of serial and identity columns.", ("sequence",)),
     "types": ("Enums.", ("type",)),
+    "domains": ("Domains.", ("domain",)),
     "subscriptions": (
         "Subscriptions with stored history ([statements](../SUBSCRIPTIONS.md#risingwaves-subscriptions)).",
         (
