@@ -85,7 +85,7 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
 
 
 def with_created_types(tree: exp.Expression, catalog: Catalog) -> exp.Expression:
-    """The tree with calls of `$enum` and `$domain` instead of casts to enums and domains; a new tree."""
+    """The tree with calls of `$enum` and `$of_domain` instead of casts to enums and domains; a new tree."""
     if not any(isinstance(r, EnumType | DomainType) for r in (catalog.actual or catalog).relations.values()):
         return tree
 
@@ -141,7 +141,7 @@ def _domain_of(
     value = replaced(exp.Cast(this=node.this, to=base))
     rules = domain.rules
     texts = [rules.name, str(int(rules.nullable)), *(t for c in rules.checks for t in (c.name, c.condition.sql))]
-    made = exp.Anonymous(this="$domain", expressions=[value, *map(exp.Literal.string, texts)])
+    made = exp.Anonymous(this="$of_domain", expressions=[value, *map(exp.Literal.string, texts)])
     for part in (made, value):
         set_span(part, own_span(node) or node_span(node))
     return made

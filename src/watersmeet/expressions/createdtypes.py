@@ -112,7 +112,7 @@ def _enum_labels(c: FunctionCall) -> Value:
 
 
 #: The calls that rewrites insert, and the functions of enums by their names.
-INSERTED: Final[Mapping[str, Builder]] = {"enum": _enum, "domain": _domain, "rank": _rank, "label": _label}
+INSERTED: Final[Mapping[str, Builder]] = {"enum": _enum, "of_domain": _domain, "rank": _rank, "label": _label}
 ENUM_FUNCTIONS: Final[Mapping[str, Builder]] = {
     **dict.fromkeys(("enum_first", "enum_last", "enum_range"), at_least(_enum_labels, 1)),
     **dict.fromkeys(("greatest", "least"), at_least(_extreme, 1)),

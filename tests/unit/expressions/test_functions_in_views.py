@@ -10,6 +10,8 @@ from watersmeet.session.connections.connection import Connection
 
 #: Entries over several rows, whose SELECT is not that of a view.
 _OTHER = ("DISTINCT", "array_join", "ORDER BY", "JOIN", "rand", "uuid", "now", "today", "LIMIT")
+#: Views refuse functions whose value depends on the session.
+_OF_SESSION = ("database()",)
 
 
 def _select(entry: Entry) -> str | None:
@@ -17,7 +19,7 @@ def _select(entry: Entry) -> str | None:
     if entry.refused or entry.result is None or entry.kind not in ("function", "aggregate"):
         return None
     if entry.expression:
-        return f"{entry.expression} AS x"
+        return None if any(w in entry.expression for w in _OF_SESSION) else f"{entry.expression} AS x"
     words = entry.sql.removeprefix("SELECT ")
     return None if words == entry.sql or any(w.lower() in words.lower() for w in _OTHER) else words
 

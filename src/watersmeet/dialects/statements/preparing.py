@@ -15,8 +15,8 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.tree.queries import bind_parameters, is_holder
 from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import MergeAction, NamedChange, OnConflict, Statement
-from watersmeet.dialects.tree.tokens import Cursor, span_of
+from watersmeet.dialects.tree.statements import MergeAction, NamedChange, OnConflict, Refused, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import Span
 from watersmeet.values.types import SqlType
 
@@ -129,6 +129,8 @@ def marked(text: str) -> tuple[str, tuple[int, ...]]:
 
 def read_prepare(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Reads PREPARE; the cursor stands after PREPARE."""
+    if cursor.at("TRANSACTION"):
+        return two_phase(cursor, base)
     name = cursor.name().name
     parameters = []
     if cursor.take("("):
@@ -140,6 +142,13 @@ def read_prepare(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if cursor.done:
         raise cursor.error()
     return Prepare(**base, name=name, parameters=tuple(parameters), body=span_of(cursor.rest))
+
+
+def two_phase(cursor: Cursor, base: dict[str, Any]) -> Refused:
+    """Refuses a statement of two-phase commit; the cursor stands at its second word."""
+    hint = "COMMIT makes all changes of a transaction durable in one step."
+    words = " ".join(t.text.upper() for t in cursor.tokens[: cursor.index + 1])
+    return Refused(**base, error=not_supported(f"{words}, two-phase commit,", cursor.text, base["span"], hint=hint))
 
 
 def read_execute(cursor: Cursor, base: dict[str, Any]) -> Statement:

@@ -32,6 +32,7 @@ from watersmeet.database.transaction import ISOLATIONS, Isolation, set_modes
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import listed, schema_meant
+from watersmeet.dialects.statements.preparing import two_phase
 from watersmeet.dialects.tree.statements import (
     Accepted,
     Begin,
@@ -158,6 +159,8 @@ def _modes(cursor: Cursor) -> _Modes:
 @reads("END")
 def read_commit(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """COMMIT or END."""
+    if cursor.at("PREPARED"):
+        return two_phase(cursor, base)
     if not cursor.take("TRANSACTION"):
         cursor.take("WORK")
     cursor.end()
@@ -250,6 +253,8 @@ def read_release(cursor: Cursor, base: dict[str, Any]) -> Statement:
 @reads("ABORT")
 def read_rollback(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """ROLLBACK, ABORT, ROLLBACK TO."""
+    if cursor.at("PREPARED"):
+        return two_phase(cursor, base)
     if not cursor.take("TRANSACTION"):
         cursor.take("WORK")
     if cursor.take("TO"):
