@@ -28,6 +28,7 @@ RELATIONS = [
     c.ReceivedSource("s18", "rs", COLUMNS, options={"connector": "mqtt"}),
     c.Source("s1", "o", COLUMNS, append_only=True, connector={"connector": "file"}),
     c.QuerySource("s3", "o", COLUMNS, hidden=True, owner="m1", of="s1", start="earliest", shards="0,2"),
+    c.LateRows("l19", "?late", COLUMNS, owner="s1", hidden=True, dropped=("b",)),
     c.CapturedDatabase("s5", "cd", (), connector={"hostname": "h"}, start="0/7"),
     c.View("v1", "v", COLUMNS, sql="CREATE VIEW v", path=("s", "public")),
     c.ExternalView("v2", "ev", COLUMNS, external=OUTSIDE, query="CREATE VIEW content"),
@@ -43,6 +44,7 @@ RELATIONS = [
     c.Index("i1", "i", COLUMNS, index_columns=("a",), included=("at",), depends_on=("t1",)),
     c.Sink("s2", "k", COLUMNS, delivers="m1", connector={"connector": "kafka"}, target_id="s1", generation=2),
     c.SinkQuery("m7", "?k", COLUMNS, owner="s2", hidden=True),
+    c.SinkConflicts("m9", "?k.conflicts", COLUMNS, owner="s2", hidden=True),
     c.PausedQuery("m8", "?m", COLUMNS, owner="m1", hidden=True),
     c.Server("s5", "sv", (), adapter="KAFKA10", options={"TOPIC": "t"}),
     c.Connection("s6", "co", (), type="kafka", options={"properties.bootstrap.server": "h:1"}),
@@ -51,6 +53,7 @@ RELATIONS = [
     c.NamedSubscription("s9", "su", (), depends_on=("t1",), retention_us=1_000_000, begun=4),
     c.NumberSequence("s10", "nu", (), numbers=c.Numbering("integer", 5, -1, greatest=7), owned=("t1", "a")),
     c.EnumType("t11", "mo", (), labels=("sad", "ok")),
+    c.DomainType("t12", "po", (), base=INTEGER, base_text="int", rules=c.Domain("po", nullable=False)),
 ]
 
 

@@ -21,8 +21,8 @@ _COMMON = {"CREATE", "ALTER", "DROP", "SHOW", "SET", "WITH", "SETTINGS"}
 
 #: Words of statements that a transaction can undo.
 _UNDONE = ("CREATE", "ALTER", "DROP")
-#: Objects that a transaction does not contain.
-_KEPT = ("SECRET", "ROLE", "USER", "FLUSH")
+#: Words of objects and changes that a transaction does not contain.
+_KEPT = ("SECRET", "ROLE", "USER", "FLUSH", "QUERY")
 
 
 class Databases:
