@@ -377,7 +377,7 @@ class LateRows(Relation):
     """
 
     words: ClassVar[Words] = Words("late rows")
-    family: ClassVar[str] = "late rows"
+    family: ClassVar[str] = "table"
     entry: ClassVar[str] = "late rows"
     has_rows: ClassVar[bool] = True
     is_stored: ClassVar[bool] = True

@@ -26,7 +26,7 @@ from watersmeet.session.features.sequences import CreateSequence
 from watersmeet.session.features.sharedoptions import CreateConnection, CreateFormatSchema, CreateNamedCollection
 from watersmeet.session.features.sqlfunctions import CreateFunction
 from watersmeet.session.features.subscriptions import CreateSubscription
-from watersmeet.session.features.types import CreateEnum
+from watersmeet.session.features.types import CreateDomain, CreateEnum
 from watersmeet.values import DIALECTS
 from watersmeet.values.types import INTEGER, Field
 
@@ -43,7 +43,8 @@ CREATE SINK "Sink" FROM "Table" WITH (connector = 'blackhole');
 CREATE CONNECTION "Connection" WITH (type = 'schema_registry', schema.registry = 'http://h:1');
 CREATE SUBSCRIPTION "NamedSubscription" FROM "Table" WITH (retention = '1D');
 CREATE SEQUENCE "NumberSequence";
-CREATE TYPE "EnumType" AS ENUM ('a')""",
+CREATE TYPE "EnumType" AS ENUM ('a');
+CREATE DOMAIN "DomainType" AS int CHECK (VALUE > 0)""",
     "timeplus": """
 CREATE STREAM Stream (a int);
 CREATE MUTABLE STREAM below (a int, b string) PRIMARY KEY a;
@@ -78,6 +79,7 @@ REPLACING = {
         CreateConnection: "CONNECTION name WITH (type = 'kafka', properties.bootstrap.server = 'h:1')",
         CreateSequence: "SEQUENCE name START 3",
         CreateEnum: "TYPE name AS ENUM ('b')",
+        CreateDomain: "DOMAIN name AS varchar",
         CreateSubscription: "SUBSCRIPTION name FROM \"Table\" WITH (retention = '2D')",
     },
     "timeplus": {
@@ -196,11 +198,13 @@ def test_a_hidden_kind_has_no_words_of_statements():
     assert [k.__name__ for k in c.KINDS if k not in NAMED] == [
         "AddressRanges",
         "QuerySource",
+        "LateRows",
         "TopicWriter",
         "Query",
         "Subscription",
         "CacheFill",
         "SinkQuery",
+        "SinkConflicts",
         "PausedQuery",
     ]
     assert not any(k.words.show_create or k.words.drop for k in c.KINDS if k not in NAMED)
