@@ -42,7 +42,7 @@ BLOCK, QUICK, BLOCKS = 250, 12, 80
 def known(dialect: str) -> tuple[re.Pattern[str], set[str]]:
     """(a pattern of the statements of all dialects, those that only other dialects have)"""
     own = statements_of(dialect)
-    verbs = {*(words.split()[0] for words in own), "EXISTS", "RENAME"}  # also a condition, and a clause of ALTER
+    verbs = {*(words.split()[0] for words in own), "EXISTS", "RENAME", "SYSTEM"}  # also words of clauses
     every = set().union(*(statements_of(other) for other in OWN))
     longest_first = sorted(every, key=len, reverse=True)
     return re.compile(r"\b(?:" + "|".join(longest_first) + r")\b"), every - own - verbs
