@@ -20,12 +20,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from watersmeet.catalog import Input, Relation, Sink, SqlFunction, View
 from watersmeet.database.definitions import check_replaceable, schema_for, with_dependents
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.rebuild import plans_made_anew
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.variables import DIALECT
 from watersmeet.dialects.parsing import without_secrets
@@ -41,6 +40,12 @@ from watersmeet.session.clauses import without_connector
 from watersmeet.session.features.roles import AlterRole, CreateRole
 from watersmeet.session.features.sharedoptions import CreateSecret
 from watersmeet.store.positions import create_secret, secret_names
+from watersmeet.system.process import lazy_import
+
+if TYPE_CHECKING:
+    from watersmeet.database import rebuild
+else:
+    rebuild = lazy_import("watersmeet.database.rebuild")
 
 #: The fields of a statement that hold its spelling, not its meaning.
 _WRITTEN: Final = ("text", "sql", "query_text", "if_not_exists", "replaces")
@@ -394,7 +399,7 @@ def _copy_objects(existing: OpenDatabase, database: OpenDatabase) -> None:
     catalog = existing.catalog.without(left_out)
     relations = {i: _unconnected(r) for i, r in catalog.relations.items()}
     database.change_catalog(replace(catalog, relations=relations))
-    database.plans.replace_all(plans_made_anew(database.catalog), database.buckets)
+    database.plans.replace_all(rebuild.plans_made_anew(database.catalog), database.buckets)
     database.circuit.reinstall()
     for name in secret_names(existing.layout):
         create_secret(database.layout, name, "")
