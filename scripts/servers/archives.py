@@ -90,6 +90,21 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def fetched_once(folder: Path, what: str, say: Callable[[str], None]) -> Iterator[Path | None]:
+    """A folder to fetch into, whose content the caller moves to `folder`; None if that exists. Processes wait for each
+    other.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_name(f"{folder.name}.lock")):
+        if folder.exists():
+            yield None
+            return
+        say(f"fetching {what}")
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-") as work:
+            yield Path(work)
+
+
 def _fetch_into(work: Path, bundle: Bundle, say: Callable[[str], None]) -> Path:
     request = work / "request.xml"
     request.write_text(_request(bundle))

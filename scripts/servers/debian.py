@@ -9,11 +9,10 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from scripts.servers.archives import FETCH_SECONDS, ServerUnavailableError, cache_folder, locked
+from scripts.servers.archives import FETCH_SECONDS, ServerUnavailableError, cache_folder, fetched_once
 
 _NAMED = re.compile(r"^'\S+' ([^_\s]+)_\S+\.deb ", re.MULTILINE)
 
@@ -41,23 +40,20 @@ def _fetched(package: str, say: Callable[[str], None]) -> Path:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise ServerUnavailableError(f"{package} is not installed, and this is not Debian")
     folder = cache_folder() / f"debian-{package}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.with_name(f"{folder.name}.lock")):
-        if not folder.exists():
-            say(f"fetching Debian's package {package} (once)")
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-") as work:
-                wanted = ["apt-get", "-o", "Debug::NoLocking=1", "--print-uris", "-y", "--no-install-recommends"]
-                listed = _NAMED.findall(_run([*wanted, "install", package], work))
-                if not listed:
-                    raise ServerUnavailableError(f"apt-get knows no package {package}")
-                _run(["apt-get", "download", *listed], work)
-                for archive in Path(work).glob("*.deb"):
-                    _run(["dpkg-deb", "-x", str(archive), f"{work}/found"], work)
-                shutil.move(f"{work}/found", folder)
+    with fetched_once(folder, f"Debian's package {package} (once)", say) as work:
+        if work is not None:
+            wanted = ["apt-get", "-o", "Debug::NoLocking=1", "--print-uris", "-y", "--no-install-recommends"]
+            listed = _NAMED.findall(_run([*wanted, "install", package], work))
+            if not listed:
+                raise ServerUnavailableError(f"apt-get knows no package {package}")
+            _run(["apt-get", "download", *listed], work)
+            for archive in work.glob("*.deb"):
+                _run(["dpkg-deb", "-x", str(archive), f"{work}/found"], work)
+            shutil.move(work / "found", folder)
     return folder
 
 
-def _run(command: list[str], folder: str) -> str:
+def _run(command: list[str], folder: Path) -> str:
     try:
         done = subprocess.run(
             command,

@@ -8,11 +8,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from scripts.servers.archives import FETCH_SECONDS, ServerUnavailableError, cache_folder, locked
+from scripts.servers.archives import FETCH_SECONDS, ServerUnavailableError, cache_folder, fetched_once
 
 
 def fetch_packages(
@@ -30,16 +29,13 @@ def fetch_packages(
     Raises ServerUnavailableError if they can't be fetched.
     """
     folder = cache_folder() / name
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.with_name(f"{name}.lock")):
-        if not folder.exists():
-            say(f"fetching {name} (some {size_mb} MB, once)")
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{name}-") as work:
-                wanted = Path(work, "wanted.txt")
-                wanted.write_text(pins)
-                options = [] if built else ["--only-binary=:all:"]
-                _pip(name, ["install", "--no-compile", "--target", f"{work}/found", "-r", str(wanted), *options])
-                shutil.move(f"{work}/found", folder)
+    with fetched_once(folder, f"{name} (some {size_mb} MB, once)", say) as work:
+        if work is not None:
+            wanted = work / "wanted.txt"
+            wanted.write_text(pins)
+            options = [] if built else ["--only-binary=:all:"]
+            _pip(name, ["install", "--no-compile", "--target", f"{work}/found", "-r", str(wanted), *options])
+            shutil.move(work / "found", folder)
     return folder
 
 
@@ -49,18 +45,15 @@ def fetch_source(name: str, pin: str, size_mb: int, say: Callable[[str], None] =
     name, pin: as of `fetch_packages`, of one package. Raises ServerUnavailableError if it can't be fetched.
     """
     folder = cache_folder() / f"{name}-source"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.with_name(f"{folder.name}.lock")):
-        if not folder.exists():
-            say(f"fetching the source of {name} (some {size_mb} MB, once)")
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{name}-") as work:
-                wanted = Path(work, "wanted.txt")
-                wanted.write_text(pin)
-                _pip(name, ["download", "--no-binary=:all:", "--dest", f"{work}/found", "-r", str(wanted)])
-                (archive,) = Path(work, "found").iterdir()
-                shutil.unpack_archive(archive, f"{work}/unpacked", filter="data")
-                (made,) = Path(work, "unpacked").iterdir()
-                shutil.move(made, folder)
+    with fetched_once(folder, f"the source of {name} (some {size_mb} MB, once)", say) as work:
+        if work is not None:
+            wanted = work / "wanted.txt"
+            wanted.write_text(pin)
+            _pip(name, ["download", "--no-binary=:all:", "--dest", f"{work}/found", "-r", str(wanted)])
+            (archive,) = (work / "found").iterdir()
+            shutil.unpack_archive(archive, work / "unpacked", filter="data")
+            (made,) = (work / "unpacked").iterdir()
+            shutil.move(made, folder)
     return folder
 
 
@@ -85,21 +78,18 @@ def fetch_modules(name: str, pins: Path, size_mb: int, say: Callable[[str], None
     if npm is None or shutil.which("node") is None:
         raise ServerUnavailableError("no Node.js on this machine")
     folder = cache_folder() / name
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.with_name(f"{name}.lock")):
-        if not folder.exists():
-            say(f"fetching {name} (some {size_mb} MB, once)")
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{name}-") as work:
-                found = Path(work, "found")
-                shutil.copytree(pins, found)
-                command = [npm, "ci", "--no-audit", "--no-fund", "--silent", "--ignore-scripts"]
-                try:
-                    done = subprocess.run(
-                        command, cwd=found, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS
-                    )
-                except subprocess.TimeoutExpired as timeout:
-                    raise ServerUnavailableError(f"npm did not fetch {name} within {FETCH_SECONDS} s") from timeout
-                if done.returncode != 0:
-                    raise ServerUnavailableError(f"npm could not fetch {name}:\n{done.stderr[-2000:].strip()}")
-                shutil.move(found, folder)
+    with fetched_once(folder, f"{name} (some {size_mb} MB, once)", say) as work:
+        if work is not None:
+            found = work / "found"
+            shutil.copytree(pins, found)
+            command = [npm, "ci", "--no-audit", "--no-fund", "--silent", "--ignore-scripts"]
+            try:
+                done = subprocess.run(
+                    command, cwd=found, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS
+                )
+            except subprocess.TimeoutExpired as timeout:
+                raise ServerUnavailableError(f"npm did not fetch {name} within {FETCH_SECONDS} s") from timeout
+            if done.returncode != 0:
+                raise ServerUnavailableError(f"npm could not fetch {name}:\n{done.stderr[-2000:].strip()}")
+            shutil.move(found, folder)
     return folder / "node_modules"

@@ -256,9 +256,8 @@ class Catalog:
         on them follow all others, so that each relation still follows those that it reads.
         """
         moved = {r.id: r for r in relations}
-        for relation_id in list(moved):
-            for reader in self.dependents(relation_id):
-                moved.setdefault(reader.id, reader)
+        for reader in self.dependents(*moved):
+            moved.setdefault(reader.id, reader)
         version = self.version + 1
         for relation in list(moved.values()):
             if isinstance(relation, MaterializedView):
@@ -271,10 +270,10 @@ class Catalog:
         kept = {i: r for i, r in self.relations.items() if i not in ids}
         return replace(self, version=self.version + 1, relations=kept)
 
-    def dependents(self, relation_id: str) -> list[Relation]:
-        """The relations that read `relation_id`, directly or indirectly, in order of creation."""
+    def dependents(self, *relation_ids: str) -> list[Relation]:
+        """The relations that read one of `relation_ids`, directly or indirectly, in order of creation."""
         reached: set[str] = set()
-        nearest = {relation_id}
+        nearest = {*relation_ids}
         while nearest:  # a replaced view may read relations created later
             nearest = {r.id for r in self.relations.values() if nearest & set(r.depends_on)} - reached
             reached |= nearest

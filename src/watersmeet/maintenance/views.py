@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from watersmeet.algebra.nodes import Arrivals, Cut, Reopened
+from watersmeet.algebra.nodes import Arrivals, Cut, Node, Reopened
 from watersmeet.algebra.trees import exactly, walk
 from watersmeet.binder import BoundQuery
 from watersmeet.binder.context.binding import Fill
@@ -95,13 +95,16 @@ def with_conflicts(session: Session, sink: Sink, relation: Relation) -> Sink:
     return sink
 
 
+def begins(tree: Node) -> bool:
+    """Whether the rows of a query depend on the moment at which it begins."""
+    return any(isinstance(n, (Arrivals, Cut, Reopened)) for n in walk(tree))
+
+
 def make(session: Session, bound: Bound) -> None:
     """Compiles and fills a view. Raises the error of a stopped view that it reads; FilledAloneError within `JointFill`
     for a view that depends on the moment at which it is created, or that is more than one relation.
     """
-    if session.joint is not None and (
-        bound.fills or any(isinstance(n, (Arrivals, Cut, Reopened)) for n in walk(bound.tree))
-    ):
+    if session.joint is not None and (bound.fills or begins(bound.tree)):
         raise FilledAloneError
     check_running(session, bound.relation.depends_on, live=True)
     bound, own = with_own_sources(session, bound)

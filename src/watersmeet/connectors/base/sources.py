@@ -373,20 +373,42 @@ class Allowance:
         return 0 if self._allowed >= 1 else int((1 - self._allowed) * SECOND_US / self._rate) + 1
 
 
-class LimitedSource:
+class WrappedSource:
+    """A source that does all but polling like another one."""
+
+    def __init__(self, source: Source) -> None:
+        self.relation_id = source.relation_id
+        self._source = source
+
+    def spec(self) -> SourceSpec:
+        return self._source.spec()
+
+    def listen(self, notification: Notification) -> None:
+        self._source.listen(notification)
+
+    def accept(self, slices: Iterable[SourceSlice]) -> None:
+        self._source.accept(slices)
+
+    def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
+        return self._source.history(cursor, budget_rows, budget_bytes)
+
+    def save(self, path: Path) -> None:
+        self._source.save(path)
+
+    def load(self, path: Path) -> None:
+        self._source.load(path)
+
+
+class LimitedSource(WrappedSource):
     """A wrapper that slows down a source. `poll` counts the estimated rows of slices; reading history does not count.
 
     A slice with more rows than allowed is returned, and the next polls return nothing for correspondingly longer.
     """
 
     def __init__(self, source: Source, rows_per_second: int) -> None:
-        self.relation_id = source.relation_id
-        self._source = source
+        super().__init__(source)
         self._rate = rows_per_second
         self._allowance = Allowance(rows_per_second)
-
-    def spec(self) -> SourceSpec:
-        return self._source.spec()
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
         if not self._rate:
@@ -405,21 +427,6 @@ class LimitedSource:
             next_us=now_us + self._allowance.wait_us,
             finished=found.finished,
         )
-
-    def listen(self, notification: Notification) -> None:
-        self._source.listen(notification)
-
-    def accept(self, slices: Iterable[SourceSlice]) -> None:
-        self._source.accept(slices)
-
-    def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
-        return self._source.history(cursor, budget_rows, budget_bytes)
-
-    def save(self, path: Path) -> None:
-        self._source.save(path)
-
-    def load(self, path: Path) -> None:
-        self._source.load(path)
 
     def status(self) -> dict[str, Any]:
         state = {} if self._rate else {"state": "paused"}
@@ -445,15 +452,12 @@ class Feed:
         return Poll((), position) if position == after else Poll(slices, after)
 
 
-class FedSource:
+class FedSource(WrappedSource):
     """A source that reads new input from a feed, and history like the source that it wraps."""
 
     def __init__(self, source: Source, feed: Feed) -> None:
-        self.relation_id = source.relation_id
-        self._source, self._feed = source, feed
-
-    def spec(self) -> SourceSpec:
-        return self._source.spec()
+        super().__init__(source)
+        self._feed = feed
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
         del budget_rows, budget_bytes, now_us, fresh
@@ -461,18 +465,6 @@ class FedSource:
 
     def listen(self, notification: Notification) -> None:
         pass
-
-    def accept(self, slices: Iterable[SourceSlice]) -> None:
-        self._source.accept(slices)
-
-    def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
-        return self._source.history(cursor, budget_rows, budget_bytes)
-
-    def save(self, path: Path) -> None:
-        self._source.save(path)
-
-    def load(self, path: Path) -> None:
-        self._source.load(path)
 
     def status(self) -> dict[str, Any]:
         return {**self._source.status(), "state": "fed by the main database"}

@@ -49,23 +49,24 @@ from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema,
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateFork(Statement):
-    """`CREATE FORK name`."""
+class ChangingForks(Statement):
+    """A statement that creates, feeds, promotes or drops a fork."""
 
     takes: ClassVar[str | None] = ADMIN
     defines: ClassVar[bool] = True
     alone: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateFork(ChangingForks):
+    """`CREATE FORK name`."""
 
     name: Name
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropFork(Statement):
+class DropFork(ChangingForks):
     """`DROP FORK name`."""
-
-    takes: ClassVar[str | None] = ADMIN
-    defines: ClassVar[bool] = True
-    alone: ClassVar[bool] = True
 
     name: Name
 
@@ -139,12 +140,8 @@ def _read_between(cursor: Cursor) -> Name | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayCommits(Statement):
+class ReplayCommits(ChangingForks):
     """`REPLAY [TO COMMIT number]`, in a fork. upto: None for the newest commit of the main database."""
-
-    takes: ClassVar[str | None] = ADMIN
-    defines: ClassVar[bool] = True
-    alone: ClassVar[bool] = True
 
     upto: int | None
 
@@ -158,12 +155,8 @@ def read_replay(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promote(Statement):
+class Promote(ChangingForks):
     """`PROMOTE name`."""
-
-    takes: ClassVar[str | None] = ADMIN
-    defines: ClassVar[bool] = True
-    alone: ClassVar[bool] = True
 
     name: Name
 
@@ -172,25 +165,25 @@ class Promote(Statement):
 def read_promote(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor stands after PROMOTE."""
     cursor.take("FORK")
+    return Promote(**base, name=_last_name(cursor))
+
+
+def _last_name(cursor: Cursor) -> Name:
     name = cursor.name()
     cursor.end()
-    return Promote(**base, name=name)
+    return name
 
 
 @reads("CREATE FORK")
 def read_create_fork(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor stands after CREATE FORK."""
-    name = cursor.name()
-    cursor.end()
-    return CreateFork(**base, name=name)
+    return CreateFork(**base, name=_last_name(cursor))
 
 
 @reads("DROP FORK")
 def read_drop_fork(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor stands after DROP FORK."""
-    name = cursor.name()
-    cursor.end()
-    return DropFork(**base, name=name)
+    return DropFork(**base, name=_last_name(cursor))
 
 
 @reads("SHOW FORKS")

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.algebra.nodes import Arrivals, Cut, Node, Reopened
-from watersmeet.algebra.trees import exactly, walk
+from watersmeet.algebra.nodes import Node
+from watersmeet.algebra.trees import exactly
 from watersmeet.binder import BoundQuery, bind_query
 from watersmeet.catalog import (
     Catalog,
@@ -45,7 +45,7 @@ from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateV
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, NotSupportedError, Span
-from watersmeet.maintenance.views import bind_view, moment, rows_left_out
+from watersmeet.maintenance.views import begins, bind_view, moment, rows_left_out
 from watersmeet.planner import assemble, compile_view
 from watersmeet.runtime.backfill import check_rebuild
 from watersmeet.session.features.viewrefresh import end, hidden_twin, receivers, settle
@@ -109,17 +109,14 @@ def replace_view(session: Session, statement: CreateMaterializedView) -> None:
 def _redefine_materialized(
     session: Session, statement: Statement, span: Span, view: MaterializedView, bound: Bound
 ) -> None:
-    what = (
-        "that writes a stream"
-        if view.feeds
-        else "that fills the cache of a dictionary"
-        if bound.fills
-        else "whose rows depend on the moment at which its query begins"
-        if _begins(bound.tree)
-        else "that is paused"
-        if any(isinstance(r, PausedQuery) and r.owner == view.id for r in session.catalog.relations.values())
-        else ""
-    )
+    relations = session.catalog.relations.values()
+    reasons = {
+        "that writes a stream": bool(view.feeds),
+        "that fills the cache of a dictionary": bool(bound.fills),
+        "whose rows depend on the moment at which its query begins": begins(bound.tree),
+        "that is paused": any(isinstance(r, PausedQuery) and r.owner == view.id for r in relations),
+    }
+    what = next((reason for reason, holds in reasons.items() if holds), None)
     if what:
         raise error_at(
             statement,
@@ -247,11 +244,6 @@ def _check_columns(statement: Statement, span: Span, view: MaterializedView, now
                 detail=f"It has type {kind.sql}, and would get {column.type.sql}, which doesn't have all its values.",
                 hint="Give the new column another name, or drop the view and create it again.",
             )
-
-
-def _begins(tree: Node) -> bool:
-    """Whether the rows of a query depend on the moment at which it begins."""
-    return any(isinstance(n, (Arrivals, Cut, Reopened)) for n in walk(tree))
 
 
 class _Following:
@@ -430,7 +422,7 @@ class _Following:
         except Error as err:
             return _fails(err)
         assert found is not None, f"{view.title} has a query"
-        if found.fills or _begins(found.tree):
+        if found.fills or begins(found.tree):
             return "has rows that depend on the moment at which its query began"
         columns = _kept(view.columns, found.columns)
         if isinstance(columns, str):
