@@ -241,6 +241,12 @@ class ChangeIndex:
         """The memory of all arrays."""
         return len(self.ends) * 8 * (3 + 2 * len(self.bounds))
 
+    def whole_bounds(self, name: str) -> tuple[int, int]:
+        """(the least, the greatest value) of a column with bounds in all pieces; (1, 0) if all values are NULL."""
+        low, high = self.bounds[name]
+        some = low <= high
+        return (int(low[some].min()), int(high[some].max())) if some.any() else (1, 0)
+
     def filter_span(self, name: str) -> tuple[int, int]:
         """The bytes [begin, end) of the blob with the filters of a column."""
         begin, width = self.filters[name]

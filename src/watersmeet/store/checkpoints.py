@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import xxhash
 
@@ -204,15 +205,27 @@ class Named(NamedTuple):
     files: tuple[int, ...]
 
 
+class BlobBounds(NamedTuple):
+    """The least and the greatest value of a column, as numbers, in each blob of a level; the least is greater if all
+    values are NULL. kind: the type of the column, as text.
+    """
+
+    kind: str
+    lows: tuple[int, ...]
+    highs: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Level:
     """A part of a relation's content: blobs of rows with diffs (`changes`); n equal rows may be stored as one.
 
-    insert_only: no diff is negative. Otherwise, no two rows are equal.
+    insert_only: no diff is negative. Otherwise, no two rows are equal. bounds: by the names of columns, for several
+    blobs, so that a look-up opens only some of them.
     """
 
     blobs: tuple[BlobRef, ...]
     insert_only: bool
+    bounds: dict[str, BlobBounds] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -315,13 +328,20 @@ def _parsed(layout: Layout, number: int, data: bytes) -> Checkpoint:
         raise error("DATABASE_DAMAGED", f"snapshots/{path.name} is not a checkpoint") from cause
 
 
+#: The checkpoint that was last read for each open log, because it takes a millisecond for 50 million rows.
+_LAST_READ: Final[WeakKeyDictionary[CommitLog, Checkpoint]] = WeakKeyDictionary()
+
+
 def newest_checkpoint(layout: Layout, log: CommitLog) -> Checkpoint:
     """The checkpoint that the newest commit names; an empty one if there is none. Raises DATABASE_DAMAGED."""
     while True:
         head = log.head()
         try:
             number = log.read(head).checkpoint if head else 0
-            return load_checkpoint(layout, number) if number else Checkpoint()
+            known = _LAST_READ.get(log, Checkpoint())
+            if number == known.moment.head:
+                return known
+            found = _LAST_READ[log] = load_checkpoint(layout, number) if number else Checkpoint()
         except FileNotFoundError as cause:
             if log.head(anew=True) == head:
                 raise error(
@@ -332,6 +352,8 @@ def newest_checkpoint(layout: Layout, log: CommitLog) -> Checkpoint:
         except Error:
             if log.head(anew=True) == head:  # otherwise the clean-up deleted it meanwhile
                 raise
+        else:
+            return found
 
 
 def checkpoints_from(layout: Layout, newest: Checkpoint) -> Iterator[Checkpoint]:

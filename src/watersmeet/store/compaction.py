@@ -16,8 +16,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from types import MappingProxyType
 from typing import Final
@@ -29,8 +29,9 @@ from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import error
 from watersmeet.kernel.arrays.columns import gather_table
 from watersmeet.kernel.runs.delta import RowSet
-from watersmeet.store.changes import ChangeWriter, Diff, RelationChange, fitted, merged
+from watersmeet.store.changes import INDEX_END_BYTES, ChangeWriter, Diff, RelationChange, fitted, merged
 from watersmeet.store.checkpoints import (
+    BlobBounds,
     Checkpoint,
     Level,
     Moment,
@@ -243,7 +244,7 @@ class Compactor:
                 writer, relation, moment, before, changes[source], whole=relation.id in whole
             )
         segment = writer.finish()
-        found = {i: snapshot.within(segment) for i, snapshot in found.items()}
+        found = {i: self._bounded(snapshot.within(segment)) for i, snapshot in found.items()}
         return Checkpoint(moment, found, catalog.next_number, last.moment.head, time.time_ns() // 1000, tuple(named))
 
     def _changes(
@@ -299,6 +300,32 @@ class Compactor:
             raise error("DATABASE_DAMAGED", f'the changes of "{relation.name}" delete rows that are not there')
         levels = (*kept, Level(made.blobs, inserts or not kept)) if made.blobs else tuple(kept)
         return Snapshot(upto, rows, levels)
+
+    def _bounded(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with the bounds of new levels of several blobs."""
+        levels = snapshot.levels
+        if all(level.bounds or len(level.blobs) < 2 for level in levels):
+            return snapshot
+        return replace(
+            snapshot,
+            levels=tuple(
+                level if level.bounds or len(level.blobs) < 2 else replace(level, bounds=self._bounds(level.blobs))
+                for level in levels
+            ),
+        )
+
+    def _bounds(self, blobs: Sequence[BlobRef]) -> dict[str, BlobBounds]:
+        """The bounds of the columns that have bounds and the same type in all blobs."""
+        self._segments.fetch([(b, max(0, b.length_bytes - INDEX_END_BYTES), b.length_bytes) for b in blobs])
+        indexes = [self._segments.index(blob) for blob in blobs]
+        first, found = indexes[0], {}
+        for name in first.bounds:
+            if all(name in i.bounds and i.kinds[name] == first.kinds[name] for i in indexes):
+                bounds = [i.whole_bounds(name) for i in indexes]
+                found[name] = BlobBounds(
+                    first.kinds[name], tuple(low for low, _ in bounds), tuple(high for _, high in bounds)
+                )
+        return found
 
     def _appended(self, writer: SegmentWriter, relation: Relation, blobs: list[BlobRef]) -> RelationChange:
         """Insert-only rows, in their order. Neighboring small blobs become one, large ones are kept."""

@@ -29,6 +29,7 @@ from watersmeet.store.checkpoints import (
 from watersmeet.store.commits import CommitLog, RelationChange
 from watersmeet.store.inplace import ContentHash, Needed, PinnedFiles, StoredRows, pin_changes
 from watersmeet.store.layout import Layout
+from watersmeet.store.manifests import Commit
 from watersmeet.store.readers import READING, Reader, low_water_number
 from watersmeet.store.segmentfiles import KEPT_COMMITS, SegmentFiles
 from watersmeet.store.tables import MOMENT, NEWEST, ContentTable, Overlay, Settings, connect, copied_bytes, give_back
@@ -36,6 +37,7 @@ from watersmeet.system import duckdbs
 from watersmeet.system.blobs import BlobRef
 from watersmeet.system.duckdbs import arrival_view
 from watersmeet.system.process import make_folder, remove_folder
+from watersmeet.values.serialization import prepare
 from watersmeet.values.types import arrow_schema
 
 #: A loaded relation that no query reads is updated when it is this many commits old.
@@ -82,6 +84,7 @@ class Content:
         threads: int = 2,
         memory_limit: str = "2GB",
     ) -> None:
+        prepare(read=(Checkpoint, Commit))
         self._layout = layout
         self._log = log
         self._segments = segments
@@ -92,7 +95,7 @@ class Content:
         self._connection = connect(str(self._directory), self._settings)
         self._refreshes = 0
         self._path = ""
-        self._idle: list[duckdb.DuckDBPyConnection] = []
+        self._idle = [duckdbs.another(self._connection)]
         self._reading = 0
         self._moving = threading.Lock()
         self._movable: list[duckdb.DuckDBPyConnection] = []

@@ -13,9 +13,10 @@ equal row satisfy the same conditions, so this also holds with deletions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -155,6 +156,7 @@ class StoredRows:
         self._parts = parts
         self._count = count
         self._needed = needed
+        self._tests = _tests(needed.conditions)
         stored = relation.as_stored
         names = self.names = [c.name for c in stored.columns]
         self._places = [i for i, n in enumerate(names) if needed.columns is None or n in needed.columns]
@@ -318,48 +320,27 @@ class StoredRows:
         while some := parts[first : first + number]:
             refs = [p.source for p in some if isinstance(p.source, BlobRef)]
             self.segments.fetch([(r, max(0, r.length_bytes - INDEX_END_BYTES), r.length_bytes) for r in refs])
-            chosen = [self._within_bounds(ref) for ref in refs]
-            filtered = [(at, c) for at, ref in enumerate(refs) if len(chosen[at]) for c in self._filtered(ref)]
-            self.segments.fetch(
-                [(refs[at], *self.segments.index(refs[at]).filter_span(c.column.name)) for at, c in filtered]
-            )
-            for at, condition in filtered:
-                chosen[at] = self._passed(refs[at], condition, chosen[at])
-            places_of = iter(chosen)
+            indexes = [self.segments.index(ref) for ref in refs]
+            chosen = [_within_all(self._tests, len(i.ends), i.kinds, i.bounds) for i in indexes]
+            filtered = [
+                (at, t) for at, i in enumerate(indexes) if len(chosen[at]) for t in self._tests if t.filtered(i)
+            ]
+            self.segments.fetch([(refs[at], *indexes[at].filter_span(t.name)) for at, t in filtered])
+            for at, test in filtered:
+                chosen[at] = self._passed(refs[at], test, chosen[at])
+            found = zip(indexes, chosen, strict=True)
             for part in some:
                 if not isinstance(part.source, BlobRef):
                     yield part
                     continue
-                index = self.segments.index(part.source)
-                for place in next(places_of).tolist():
+                index, places = next(found)
+                for place in places.tolist():
                     yield part._replace(begin=int(index.begins[place]), end=int(index.ends[place]))
             first, number = first + number, min(2 * number, _INDEXES)
 
-    def _within_bounds(self, ref: BlobRef) -> col.Positions:
-        """The pieces of a change whose bounds do not exclude the conditions."""
-        index = self.segments.index(ref)
-        found = np.ones(len(index.ends), np.bool_)
-        for condition in self._needed.conditions:
-            found &= _within_bounds(index, condition)
-        return np.flatnonzero(found)
-
-    def _filtered(self, ref: BlobRef) -> list[Condition]:
-        """The conditions that filters of a change may exclude."""
-        index = self.segments.index(ref)
-        return [
-            c
-            for c in self._needed.conditions
-            if c.operator in ("=", "IN")
-            and c.column.name in index.filters
-            and index.kinds[c.column.name] == str(c.column.type.arrow)
-            and _values(c, c.column.type.arrow) is not None
-        ]
-
-    def _passed(self, ref: BlobRef, condition: Condition, places: col.Positions) -> col.Positions:
+    def _passed(self, ref: BlobRef, test: _Test, places: col.Positions) -> col.Positions:
         """Those of the pieces at `places` whose filter has a value of a condition."""
-        values = _values(condition, condition.column.type.arrow)
-        hashes = hash_columns([values])
-        filters = self.segments.filters(ref, condition.column.name)
+        filters, hashes = self.segments.filters(ref, test.name), test.hashes
         had = may_have(filters, np.repeat(places, len(hashes)), np.tile(hashes, len(places)))
         return places[had.reshape(len(places), len(hashes)).any(axis=1)]
 
@@ -419,7 +400,13 @@ class PinnedFiles:
     ) -> StoredRows:
         """The rows of a relation at commit `upto`, with the changes of an open transaction."""
         snapshot = self._snapshot(relation)
-        parts = [Part(blob, not level.insert_only) for level in snapshot.levels for blob in level.blobs]
+        tests = _tests(needed.conditions)
+        parts = []
+        for level in snapshot.levels:
+            kinds = {name: b.kind for name, b in level.bounds.items() if tests}
+            bounds = {n: (np.array(level.bounds[n].lows), np.array(level.bounds[n].highs)) for n in kinds}
+            places = _within_all(tests, len(level.blobs), kinds, bounds).tolist()
+            parts += [Part(level.blobs[place], not level.insert_only) for place in places]
         low, high = sorted((snapshot.upto, upto))
         changes = self._changes({relation.id: (low, high)}, fetch=False).get(relation.id, [])
         count = sum(c.inserted_rows - c.deleted_rows for c in changes)
@@ -518,26 +505,71 @@ class _HashSet:
         return found
 
 
-def _within_bounds(index: ChangeIndex, condition: Condition) -> npt.NDArray[np.bool_]:
-    """For each piece of a change, False if its bounds show that no row satisfies a condition."""
-    name, kind = condition.column.name, condition.column.type.arrow
-    every = np.ones(len(index.ends), np.bool_)
-    if name not in index.bounds or condition.operator not in _COMPARED:
-        return every
-    stored, values = index.kinds[name], _values(condition, kind)
-    # bounds of a column whose type was a narrower integer are still comparable
-    if values is None or not (stored == str(kind) or (stored.startswith("int") and pa.types.is_integer(kind))):
-        return every
-    numbers, operator = col.words(values), condition.operator
-    low, high = (bound[:, None] for bound in index.bounds[name])
-    if operator in ("=", "IN"):
-        found = (low <= numbers) & (numbers <= high)
-    elif operator in ("<", "<="):
-        found = low < numbers if operator == "<" else low <= numbers
-    else:
-        found = high > numbers if operator == ">" else high >= numbers
-    within: npt.NDArray[np.bool_] = np.any(found & (low <= high), axis=1)
-    return within
+@dataclass(frozen=True)
+class _Test:
+    """A comparison that bounds or filters may exclude. kind: the type of the column. values: the constants in it."""
+
+    name: str
+    kind: pa.DataType
+    shown_kind: str
+    operator: str
+    values: pa.Array
+
+    @cached_property
+    def numbers(self) -> npt.NDArray[Any]:
+        """The values as bounds have them."""
+        return col.words(self.values)
+
+    @cached_property
+    def hashes(self) -> Hashes:
+        """The values as filters have them."""
+        return hash_columns([self.values])
+
+    def filtered(self, index: ChangeIndex) -> bool:
+        """Whether the filters of a change may exclude it."""
+        return self.operator in ("=", "IN") and self.name in index.filters and index.kinds[self.name] == self.shown_kind
+
+    def within(self, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """For each pair of bounds, False if they exclude it."""
+        numbers, operator = self.numbers, self.operator
+        if len(numbers) != 1:
+            low, high = low[:, None], high[:, None]
+        if operator in ("=", "IN"):
+            found = (low <= numbers) & (numbers <= high)
+        elif operator in ("<", "<="):
+            found = low < numbers if operator == "<" else low <= numbers
+        else:
+            found = high > numbers if operator == ">" else high >= numbers
+        within: npt.NDArray[np.bool_] = found & (low <= high)
+        return within if len(numbers) == 1 else np.asarray(np.any(within, axis=1))
+
+
+def _tests(conditions: Sequence[Condition]) -> list[_Test]:
+    found = []
+    for condition in conditions:
+        kind = condition.column.type.arrow
+        values = _values(condition, kind) if condition.operator in _COMPARED else None
+        if values is not None:
+            found.append(_Test(condition.column.name, kind, str(kind), condition.operator, values))
+    return found
+
+
+def _within_all(
+    tests: Sequence[_Test],
+    count: int,
+    kinds: Mapping[str, str],
+    bounds: Mapping[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
+) -> col.Positions:
+    """Those of `count` pieces or blobs whose bounds do not exclude the conditions. kinds, bounds: as in an index."""
+    found = np.ones(count, np.bool_)
+    for test in tests:
+        stored = kinds.get(test.name, "")
+        # bounds of a column whose type was a narrower integer are still comparable
+        if test.name in bounds and (
+            stored == test.shown_kind or (stored.startswith("int") and pa.types.is_integer(test.kind))
+        ):
+            found &= test.within(*bounds[test.name])
+    return np.flatnonzero(found)
 
 
 def _values(condition: Condition, kind: pa.DataType) -> pa.Array | None:

@@ -189,6 +189,8 @@ def _is_tuple(cls: Any) -> bool:
 def _tuple_reader(cls: Any) -> Any:
     kind = _parts_of(cls)
     read = _CONVERTER.get_structure_hook(kind)
+    if kind in _PLAIN:  # long ones, of values that need no conversion
+        return lambda value, _: tuple(value if {*map(type, value)} == {kind} else [read(part, kind) for part in value])
     return lambda value, _: tuple([read(part, kind) for part in value])
 
 

@@ -16,7 +16,7 @@ import watersmeet
 from watersmeet.database import reading
 from watersmeet.database.scans import content_hashes
 from watersmeet.errors import Error
-from watersmeet.store import changes, content, inplace
+from watersmeet.store import changes, compaction, content, inplace
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.unparsing import pushdown
 
@@ -198,6 +198,71 @@ def test_filters_exclude_pieces_for_keys_of_several_columns(connection, decoded,
         rows = connection.execute(f"SELECT v FROM t WHERE {condition}").fetchall()
         assert len(rows) == count, condition
         assert len([columns for columns in decoded if columns is not None and "v" in columns]) <= count
+
+
+def test_a_look_up_opens_only_blobs_whose_bounds_in_the_checkpoint_contain_its_key(connection, monkeypatch):
+    monkeypatch.setattr(changes, "BLOB_ROWS", 1_000)
+    filled(connection, "k int, v bigint, name varchar", "i, -i, 'name ' || i")
+    connection.flush()
+    connection.opened._compactor.run()
+    (snapshot,) = connection.opened._compactor.last.relations.values()
+    assert [len(level.blobs) for level in snapshot.levels] == [3 * ROWS // 1_000]
+    assert snapshot.levels[0].bounds["k"].lows == tuple(range(0, 3 * ROWS, 1_000))
+    opened: list[object] = []
+    index = SegmentFiles.index
+    monkeypatch.setattr(SegmentFiles, "index", lambda self, ref: (opened.append(ref), index(self, ref))[1])
+    where = [("k = 4567", 1, 1), ("k IN (5, 4567)", 2, 2), ("v < -11500", 499, 1), ("k > 2998 AND v > -3001", 2, 2)]
+    for condition, expected, most in [*where, ("k = 99999999", 0, 0)]:
+        del opened[:]
+        rows = connection.execute(f"SELECT count(*) FROM t WHERE {condition}").fetchall()
+        assert rows == [(expected,)], condition
+        assert len({*opened}) <= most, condition
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_conditions_on_compacted_relations_have_the_rows_of_a_loaded_copy(connection, monkeypatch, seed):
+    monkeypatch.setattr(changes, "BLOB_ROWS", 300)
+    monkeypatch.setattr(changes, "_COMPRESSED_BYTES", 1_000)
+    monkeypatch.setattr(changes, "_PIECE_ROWS", 100)
+    monkeypatch.setattr(changes, "_LEAST_PIECE_ROWS", 50)
+    monkeypatch.setattr(compaction, "SMALL_ROWS", 100)
+    random = Random(seed)
+    connection.execute("CREATE TABLE t (k int PRIMARY KEY, v int, at timestamp)")
+    columns, steps = ["k", "v"], ["insert", "insert", "insert", "delete", "update", "compact", "widen", "add"]
+    for _ in range(14):
+        step = random.choice(steps)
+        first, count = random.randrange(3_000), random.randrange(1, 900)
+        if step == "insert":
+            connection.execute(
+                f"INSERT INTO t (k, v, at) SELECT i, nullif(i % {random.randrange(1, 900)}, 0), "
+                f"timestamp '2026-01-01' + i * interval '1 minute' FROM generate_series({first}, {first + count}) g(i)"
+            )
+        elif step == "delete":
+            connection.execute(f"DELETE FROM t WHERE k >= {first} AND k < {first + count}")
+        elif step == "update":
+            connection.execute(f"UPDATE t SET v = v + {count} WHERE k < {first}")
+        elif step == "compact":
+            connection.flush()
+            connection.opened._compactor.run()
+        elif step == "widen":
+            connection.execute("ALTER TABLE t ALTER COLUMN v TYPE bigint")
+            steps.remove("widen")
+        else:
+            connection.execute("ALTER TABLE t ADD COLUMN late int DEFAULT 7")
+            columns.append("late")
+            steps.remove("add")
+    queries = [f"SELECT * FROM t WHERE at < '2026-01-01 {random.randrange(10, 24)}:00:00' ORDER BY k"]
+    for column in columns:
+        for operator in ("=", "<", "<=", ">", ">=", "IN"):
+            values = [random.choice([-1, 0, 7, random.randrange(4_000)]) for _ in range(2)]
+            value = f"({values[0]}, {values[1]})" if operator == "IN" else str(values[0])
+            queries.append(f"SELECT * FROM t WHERE {column} {operator} {value} ORDER BY k")
+    found = {query: connection.execute(query).fetchall() for query in queries}
+    assert not connection.opened.content._tables
+    monkeypatch.setattr(content, "_LOADED_ROWS", 1 << 20)
+    loaded = {query: connection.execute(query).fetchall() for query in queries}
+    assert connection.opened.content._tables
+    assert found == loaded
 
 
 def test_a_damaged_piece_is_an_error_that_names_its_file(connection):

@@ -42,6 +42,9 @@ from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, INTERVAL, TIMESTAMP
 _NO_EFFECT: Final = "ORDER BY without LIMIT has no effect in a view; order the rows when you read it"
 _UNORDERED: Final = ("array", "struct", "map")
 
+#: Every number with fewer digits is a bigint.
+_DIGITS: Final = 19
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -75,6 +78,8 @@ def limits_of(node: exp.Expression, ctx: Context) -> Limits | None:
 
 def _count(node: exp.Expression, where: str, ctx: Context) -> int | None:
     """The number in LIMIT or OFFSET; None for NULL."""
+    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdecimal() and len(node.name) < _DIGITS:
+        return int(node.name)  # needs no evaluation, and so no further DuckDB
     place = Context(ctx.text, where, batch=ctx.batch)
     value = bind_value(node, place)
     if value.unknown:
