@@ -25,7 +25,7 @@ from watersmeet.database import opened
 from watersmeet.errors import Error
 from watersmeet.runtime import inprocess
 from watersmeet.runtime.coordinator import Coordinator
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.workers import Budget
 from watersmeet.session.connections.connection import Connection
 from watersmeet.store import changes, commits, compaction, readers, segments

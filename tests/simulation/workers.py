@@ -10,7 +10,7 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import Error, error
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.committer import job_of
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.taskcontract import RECEIPT, Intent, Receipt
 from watersmeet.runtime.tasks import run_bucket, run_sources, run_whole
 from watersmeet.runtime.workers import workers_elsewhere

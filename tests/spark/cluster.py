@@ -21,6 +21,7 @@ import pyspark
 from tests.waiting import until
 
 HOME = Path(pyspark.__file__).parent
+_SOURCE = Path(__file__).resolve().parents[2] / "src"
 #: What Java compiles well pays off after minutes, and a cluster has many Javas that end before.
 JAVA_OPTIONS = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
@@ -130,12 +131,14 @@ sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in repr(f)]
 
 
 @contextmanager
-def connect_server(folder: Path, **more: str) -> Iterator[str]:
-    """A server of Spark Connect on a free port of this machine, whose workers don't have the package; its URL.
+def connect_server(folder: Path, *, has_package: bool = False, **more: str) -> Iterator[str]:
+    """A server of Spark Connect on a free port of this machine; its URL.
 
-    more: further settings, with an underscore for each dot, and two for an underscore.
+    has_package: whether its workers have Watersmeet. more: further settings, with an underscore for each dot, and two
+    for an underscore.
     """
-    (folder / "sitecustomize.py").write_text(_WITHOUT_PACKAGE, encoding="utf-8")
+    if not has_package:
+        (folder / "sitecustomize.py").write_text(_WITHOUT_PACKAGE, encoding="utf-8")
     port = free_port()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -156,7 +159,7 @@ def connect_server(folder: Path, **more: str) -> Iterator[str]:
                 *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
                 "spark-internal",
             ],
-            env={**os.environ, "PYTHONPATH": str(folder), "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, "PYTHONPATH": str(_SOURCE if has_package else folder), "PYSPARK_PYTHON": sys.executable},
             cwd=folder,
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 import watersmeet
 from watersmeet.runtime.spark import session
+from watersmeet.server.service import BackgroundServer, Endpoint
 
 pytestmark = pytest.mark.spark
 PAGE = Path(__file__).parents[2] / "docs" / "SPARK-SOURCE.md"
@@ -153,8 +154,14 @@ def test_the_examples_of_the_page(spark, database, tmp_path):
     )
     database.execute("INSERT INTO orders VALUES (1, 'a'), (2, 'a'), (3, 'b')")
     database.execute("FLUSH")
-    names = {"spark": spark, "folder": str(tmp_path)}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(block, str(PAGE), "exec"), names)
+    names = {"spark": spark, "folder": str(tmp_path), "password": ""}
+    spark.createDataFrame([(4, "d")], "id int, customer string").write.parquet(str(tmp_path / "new_orders"))
+    spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
+    with BackgroundServer(database.opened, Endpoint(port=0)) as server:
+        names["address"] = f"127.0.0.1:{server.port}"
+        for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+            exec(compile(block, str(PAGE), "exec"), names)
+    database.execute("FLUSH")
+    assert sorted(database.execute("SELECT * FROM orders").fetchall()) == [(1, "c"), (2, "a"), (3, "b"), (4, "d")]
     assert spark.sql("SELECT sum(orders) FROM by_customer").collect()[0][0] == 3
     assert spark.read.parquet(str(tmp_path / "changes")).count() == 2

@@ -29,8 +29,7 @@ from watersmeet.database.plans import (
 from watersmeet.database.transaction import Change
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.columns import microseconds
-from watersmeet.runtime.database import Database
-from watersmeet.runtime.engine import Engine
+from watersmeet.runtime.engine import Database, Engine
 from watersmeet.runtime.memory import Meter, give_back
 from watersmeet.store.backup import create_fork, remove_unfinished
 from watersmeet.store.commits import (

@@ -20,8 +20,7 @@ from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
 from watersmeet.runtime import handover
-from watersmeet.runtime.database import Database
-from watersmeet.runtime.engine import Engine
+from watersmeet.runtime.engine import Database, Engine
 from watersmeet.runtime.plans import (
     begin_parallelism,
     check_parallelism,

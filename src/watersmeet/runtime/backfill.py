@@ -49,7 +49,7 @@ from watersmeet.circuit.operators import (
 )
 from watersmeet.connectors.base.sources import Source
 from watersmeet.errors import Error, OperationalError, error
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.inputs import blob_slice, commit_slices
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
 from watersmeet.store.layout import Layout

@@ -13,7 +13,7 @@ from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, SplitKeys
 from watersmeet.errors import Error, error
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, raised, risen, waiting
 from watersmeet.runtime.handover import differences, rescaled_segments, split_segments
 from watersmeet.runtime.limits import Verdict, readers, stopped_operators

@@ -41,7 +41,7 @@ from watersmeet.runtime.backfill import (
     present_contents,
     reach,
 )
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.epochstatus import state_sizes
 from watersmeet.runtime.eventtimes import Idleness, clocked, clocks, event_times, is_due, raised
 from watersmeet.runtime.inputs import Inputs

@@ -17,7 +17,7 @@ from watersmeet.errors import Error
 from watersmeet.kernel.arrays.hashing import bucket_of_one
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.state import StateManifest
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.eventtimes import inputs_of_views
 from watersmeet.runtime.inputs import read_source_status
 from watersmeet.runtime.output import held_bytes, stored_state

@@ -24,7 +24,7 @@ from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.shares import HASHES, HashRange, RunRef
 from watersmeet.kernel.runs.state import StateManifest
 from watersmeet.kernel.runs.trace import level
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.output import section_of, stored_state
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.store.changes import ChangeWriter, Diff, RelationChange, fitted, merged

@@ -17,7 +17,7 @@ from watersmeet.errors import Error
 from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.runtime.committer import commit_epoch, job_of
 from watersmeet.runtime.coordinator import Coordinator, Flush
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.failures import report_committed, report_failed, run_without_failing, view_failed
 from watersmeet.runtime.inputs import Backoffs

@@ -21,7 +21,7 @@ from watersmeet.connectors.registry import open_source
 from watersmeet.errors import Error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.store.commits import Commit
 from watersmeet.store.layout import WriterFile, writer_file, writer_files
 from watersmeet.store.manifests import Frontier

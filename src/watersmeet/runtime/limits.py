@@ -28,7 +28,7 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, SplitKeys, StopViews
 from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN, Versions
 from watersmeet.errors import Error, error
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.epochstatus import state_bytes
 from watersmeet.runtime.taskcontract import Intent, Receipt
 from watersmeet.store.manifests import Commit, Progress

@@ -15,7 +15,7 @@ from watersmeet.circuit.operators import Arrange, Exchange
 from watersmeet.kernel.arrays.hashing import bucket_of_one
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.state import StateManifest
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.output import stored_state
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Metrics, OperatorCounts

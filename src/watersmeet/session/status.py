@@ -27,7 +27,7 @@ from watersmeet.expressions.casts import NO_INTEGER
 from watersmeet.planner import Producers
 from watersmeet.planner.explain import Failures, generated_text
 from watersmeet.planner.topology import topology
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.status import FailedExpression, MemoryStatus, SinkStatus, Status, TableStatus, ViewStatus
 from watersmeet.sinkwriters.writers import SinkWriters

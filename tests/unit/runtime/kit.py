@@ -11,7 +11,7 @@ from tests.unit.runtime import trees
 
 from watersmeet.catalog import Catalog, MaterializedView, Table
 from watersmeet.planner import assemble, compile_view
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.inprocess import InProcessEngine
 from watersmeet.store.commits import CommitLog, write_transaction
 from watersmeet.store.content import Content

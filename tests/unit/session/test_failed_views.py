@@ -13,7 +13,7 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import error
 from watersmeet.runtime import inprocess
 from watersmeet.runtime.committer import commit_epoch
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.spark import engine
 from watersmeet.runtime.taskcontract import Intent
 from watersmeet.store.commits import Commit

@@ -219,23 +219,10 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         return failure(cause, self._where.server, self._where.name, RIGHTS)
 
     def _lines(self, rows: pa.Table, columns: Schema) -> pa.BinaryArray:
-        """The rows as CSV, with arrays in PostgreSQL's form."""
-        written = list(columns)
-        for i, column in enumerate(columns):
-            if column.name in self._arrays:
-                texts = evaluate_text([rows.column(i)], self._arrays[column.name]).cast(pa.string())
-                rows = rows.set_column(i, column.name, texts)
-                written[i] = Field(column.name, VARCHAR)
-        lines = csv_writer(tuple(written)).write(rows)
-        if len(written) == 1:  # a line with only this text would end the data
-            lines = pc.if_else(pc.equal(lines, b"\\."), b'"\\."', lines)
-        return concatenated([lines, b"\n"])
+        return lines(rows, columns, self._arrays)
 
-    def _copy(self, table: str, lines: pa.BinaryArray, names: str) -> None:
-        received = value_bytes(lines)
-        with self._connection.cursor().copy(f"COPY {table} ({names}) FROM STDIN (FORMAT csv)", []) as copy:
-            for begin in range(0, len(received), _WRITTEN_BYTES):
-                copy.write(received[begin : begin + _WRITTEN_BYTES])
+    def _copy(self, table: str, rows: pa.BinaryArray, names: str) -> None:
+        copy_lines(self._connection, table, rows, names)
 
     def _insert(self, lines: pa.BinaryArray) -> None:
         """Adds rows with the effect of INSERT with the clause, sequentially for rows of one key."""
@@ -297,6 +284,30 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         """The clause by which an existing row takes columns of the written row. key: the list of the key's columns."""
         changes = ", ".join(f"{name} = excluded.{name}" for name in map(self._quoted, updated))
         return f"ON CONFLICT ({key}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
+
+
+def lines(rows: pa.Table, columns: Schema, arrays: Mapping[str, str]) -> pa.BinaryArray:
+    """The rows as CSV. arrays: the SQL of the text of columns that are written in PostgreSQL's form, see
+    `array_literal`.
+    """
+    written = list(columns)
+    for i, column in enumerate(columns):
+        if column.name in arrays:
+            texts = evaluate_text([rows.column(i)], arrays[column.name]).cast(pa.string())
+            rows = rows.set_column(i, column.name, texts)
+            written[i] = Field(column.name, VARCHAR)
+    found = csv_writer(tuple(written)).write(rows)
+    if len(written) == 1:  # a line with only this text would end the data
+        found = pc.if_else(pc.equal(found, b"\\."), b'"\\."', found)
+    return concatenated([found, b"\n"])
+
+
+def copy_lines(connection: Any, table: str, rows: pa.BinaryArray, names: str) -> None:
+    """Sends lines of CSV to a table. names: its columns, in SQL."""
+    received = value_bytes(rows)
+    with connection.cursor().copy(f"COPY {table} ({names}) FROM STDIN (FORMAT csv)", []) as copy:
+        for begin in range(0, len(received), _WRITTEN_BYTES):
+            copy.write(received[begin : begin + _WRITTEN_BYTES])
 
 
 #: The systems by connector.

@@ -22,7 +22,7 @@ from watersmeet.connectors.base.sources import Notification
 from watersmeet.errors import Error, again, error
 from watersmeet.runtime.committer import commit_epoch
 from watersmeet.runtime.coordinator import Coordinator, Flush
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.failures import report_committed, report_failed, run_without_failing, view_failed
 from watersmeet.runtime.inputs import Backoffs

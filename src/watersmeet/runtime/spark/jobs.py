@@ -33,7 +33,7 @@ from watersmeet.errors import CONDITIONS, Error, error, error_from_json
 from watersmeet.kernel.context import mark_failing
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.committer import Locality, job_of
-from watersmeet.runtime.database import Database
+from watersmeet.runtime.engine import Database
 from watersmeet.runtime.failures import TaskFailedError, view_failed
 from watersmeet.runtime.spark.session import has_spare_slot, is_local
 from watersmeet.runtime.spark.shipping import in_buckets

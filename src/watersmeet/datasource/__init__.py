@@ -1,4 +1,5 @@
-"""Spark's data source `watersmeet`: the content of a table or materialized view, and the stream of its changes.
+"""Spark's data source `watersmeet`: the content of a table or materialized view, the stream of its changes, and writes
+to a table (`writing`).
 
 `watersmeet.register(spark)` makes it known to a session, classic or Spark Connect. Tasks read the files of the database
 themselves, read-only, while another process may write it; nothing passes through the driver. docs/SPARK-SOURCE.md has
@@ -19,6 +20,7 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from watersmeet.datasource.writing import BatchWriter, StreamWriter, Target, checked_options
 from watersmeet.errors import error
 from watersmeet.frames.shapes import spark_type
 from watersmeet.session.connections.connection import Connection, connect
@@ -45,6 +47,8 @@ OPTIONS: Final[Mapping[str, str]] = {
     "startingcommit": "the commit after which a stream begins; by default with the content",
 }
 
+_EXAMPLE: Final = 'spark.read.format("watersmeet").option("database", "s3://bucket/shop").load("orders_by_day")'
+
 _ROWS_PER_BATCH: Final = 1 << 16
 
 #: The offset before the content.
@@ -69,21 +73,7 @@ class _Asked:
     @staticmethod
     def of(options: Mapping[str, str]) -> _Asked:
         """Raises INVALID_PARAMETER for a missing or unknown option, or a wrong value."""
-        given = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(given.keys() - OPTIONS.keys())
-        if unknown:
-            raise error(
-                "INVALID_PARAMETER",
-                f'the data source watersmeet has no option "{unknown[0]}"',
-                hint="Options: " + "; ".join(f"{name}: {meaning}" for name, meaning in OPTIONS.items()) + ".",
-            )
-        for name in ("database", "path"):
-            if not given.get(name):
-                raise error(
-                    "INVALID_PARAMETER",
-                    f"the option {name} is missing: {OPTIONS[name]}",
-                    hint='spark.read.format("watersmeet").option("database", "s3://bucket/shop").load("orders_by_day")',
-                )
+        given = checked_options(options, OPTIONS, ("database", "path"), _EXAMPLE)
         return _Asked(
             given["database"],
             given["path"],
@@ -144,6 +134,12 @@ class WatersmeetSource(spark.DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802 - Spark's name
         return _StreamReader(_Asked.of(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
+        return BatchWriter(Target.of(self.options), schema, overwrites=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> spark.DataSourceStreamWriter:  # noqa: N802
+        return StreamWriter(Target.of(self.options), schema, overwrites=overwrite)
 
 
 class _Reader(spark.DataSourceReader):  # type: ignore[misc]
