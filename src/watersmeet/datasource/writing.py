@@ -2,8 +2,8 @@
 
 Tasks return their rows in commit messages, so a failed or repeated task leaves nothing behind. The driver sends all
 rows to temporary tables, and then runs one transaction, which writes the number of the micro-batch to the table
-`watersmeet_spark` and changes the target. If the table has the number, the micro-batch is skipped. The statements are the same for a server and for
-a database that this process opens.
+`watersmeet_spark` and changes the target. If the table has the number, the micro-batch is skipped. The statements are
+the same for a server and for a database that this process opens.
 """
 
 from __future__ import annotations
