@@ -246,6 +246,7 @@ STATEMENTS: Final = {
         ("the right to create functions in a language", f"{_FUNCTIONS}#rights"),
     ),
     "CREATE SEQUENCE": ("numbers, each returned once", _RW),
+    **dict.fromkeys(("CREATE CAST", "DROP CAST"), ("accepted with a notice for an enum and varchar", f"{_RW}#enums")),
     "CREATE TYPE": ("an enum", _RW), "CREATE DOMAIN": ("a type with rules", f"{_RW}#domains"),
     "CREATE SUBSCRIPTION": ("stored history", "../SUBSCRIPTIONS.md#risingwaves-subscriptions"),
     "CREATE DICTIONARY": ("a look-up table with a source", f"{_TP}#outside-of-the-database"),

@@ -95,7 +95,8 @@ def list_sql(text: str) -> str:
 
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_DATE: Final = re.compile(DATE_FORM)
+#: A date may have a zone, which has no effect. PostgreSQL's driver for Java writes one.
+_DATE: Final = re.compile(rf"{DATE_FORM}( [+-]\d{{2}}(:?\d{{2}}){{0,2}}\s*)?")
 _TIME: Final = re.compile(TIME_FORM)
 
 #: The texts that DuckDB would round to an integer.

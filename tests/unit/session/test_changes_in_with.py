@@ -174,3 +174,25 @@ def test_same_as_postgresql(run, postgres, seed):
             assert sorted(run(sql), key=str) == sorted(wanted, key=str), sql
             everything = "SELECT id, n FROM t ORDER BY id"
             assert run(everything) == other.execute(everything).fetchall(), sql
+
+
+def test_a_query_that_another_run_may_answer_otherwise_runs_once(run, rows, fails):
+    run("CREATE SEQUENCE numbers")
+    numbered = run(
+        "WITH q AS (SELECT nextval('numbers') AS x, id FROM t), a AS (INSERT INTO log SELECT x, 'a' FROM q), "
+        "b AS (INSERT INTO log SELECT x, 'b' FROM q) SELECT x FROM q ORDER BY x"
+    )
+    assert numbered == [(1,), (2,), (3,)]
+    assert run("SELECT what, array_agg(id ORDER BY id) FROM log GROUP BY what ORDER BY what") == [
+        ("a", [1, 2, 3]),
+        ("b", [1, 2, 3]),
+    ]
+    moved = run(
+        "WITH q AS (SELECT id FROM t LIMIT 1), d AS (DELETE FROM t USING q WHERE t.id = q.id RETURNING t.id) "
+        "SELECT q.id = d.id FROM q, d"
+    )
+    assert moved == [(True,)]
+    drawn = "WITH q AS MATERIALIZED (SELECT random() AS x), i AS (INSERT INTO log SELECT 9 FROM q WHERE x = 2) "
+    assert run(drawn + "SELECT a.x = b.x FROM q a, q b") == [(True,)]
+    twice = "WITH q AS (SELECT t.id, t.id FROM t), d AS (DELETE FROM t USING q) SELECT 1 FROM q"
+    assert fails(twice).message == 'two columns "id" of "q" in WITH is not supported'

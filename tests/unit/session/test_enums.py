@@ -162,3 +162,17 @@ def test_the_type_survives_a_restart(tmp_path):
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         connection.execute("FLUSH")
         assert connection.execute("SELECT m FROM v ORDER BY m").fetchall() == [("sad",), ("ok",)]
+
+
+@pytest.mark.usefixtures("moods")
+def test_casts_between_enums_and_texts_exist(run, fails):
+    """PostgreSQL 17, "CREATE CAST", which Hibernate sends for each enum."""
+    run("CREATE CAST (varchar AS mood) WITH INOUT AS IMPLICIT; CREATE CAST (mood AS varchar) WITH INOUT AS ASSIGNMENT")
+    run("CREATE TABLE texts (m varchar)")
+    run("INSERT INTO texts SELECT m FROM t WHERE id = 3")
+    assert run("INSERT INTO t (id, m) SELECT 9, m FROM texts RETURNING m = 'ok'::varchar") == [(True,)]
+    run("DROP CAST IF EXISTS (varchar AS mood) RESTRICT")
+    assert fails("CREATE CAST (varchar AS int) WITH INOUT").condition == "FEATURE_NOT_SUPPORTED"
+    assert fails("CREATE CAST (mood AS varchar) WITH FUNCTION f(mood)").condition == "FEATURE_NOT_SUPPORTED"
+    assert fails("CREATE CAST (mood AS varchar) WITH INOUT AS A").condition == "SYNTAX_ERROR"
+    assert fails("CREATE CAST (nosuch AS varchar) WITH INOUT").condition == "UNDEFINED_OBJECT"

@@ -252,14 +252,15 @@ def _change(tree: exp.DML, base: dict[str, Any]) -> Insert | Update | Delete | M
 
 
 def _with_changes(tree: exp.Expression, clause: exp.With, base: dict[str, Any]) -> WithChanges:
-    """A statement with changes in WITH. Each part keeps the queries of WITH before it.
+    """A statement with changes in WITH. Each part keeps the queries of WITH before it, unless they run once.
 
     Raises DUPLICATE_OBJECT, and FEATURE_NOT_SUPPORTED for a change without RETURNING that is read.
     """
     changes: dict[str, NamedChange] = {}
     queries: list[exp.Expression] = []
     known: set[str] = set()
-    for part in clause.expressions:
+    tree.set("with_", None)
+    for number, part in enumerate(clause.expressions):
         name = plain_name(part.args["alias"].this, node_span(part.args["alias"]) or base["span"])
         if name.name in known:
             message = f'WITH query name "{name.name}" specified more than once'
@@ -267,17 +268,35 @@ def _with_changes(tree: exp.Expression, clause: exp.With, base: dict[str, Any]) 
         known.add(name.name)
         node = part.this
         _read_changes(node, changes, base)
-        if not isinstance(node, exp.DML):
+        later = [*(one.this for one in clause.expressions[number + 1 :]), tree]
+        if not isinstance(node, exp.DML) and not _runs_once(part, name.name, later):
             queries.append(part)
             continue
         _add_queries(node, queries, recursive=clause.args.get("recursive"))
         columns = tuple(name_of(column) for column in part.args["alias"].args.get("columns") or ())
-        changes[name.name] = NamedChange(name=name, columns=columns, statement=_change(node, base))
-    tree.set("with_", None)
+        made = _change(node, base) if isinstance(node, exp.DML) else Select(**base, query=node)
+        changes[name.name] = NamedChange(name=name, columns=columns, statement=made)
     _read_changes(tree, changes, base)
     _add_queries(tree, queries, recursive=clause.args.get("recursive"))
     main = _change(tree, base) if isinstance(tree, exp.DML) else Select(**base, query=tree)
     return WithChanges(**base, changes=tuple(changes.values()), main=main)
+
+
+def _runs_once(part: exp.CTE, name: str, later: Sequence[exp.Expression]) -> bool:
+    """Whether a query of WITH runs once for all its readers, because another run could return other rows.
+
+    later: the parts after it, which may read it.
+    """
+    if any(True for _ in _tables_named(part.this, [name])):
+        return False  # it is recursive
+    if any(isinstance(c, (exp.Rand, exp.Uuid)) or _is_nextval(c) for c in part.this.find_all(exp.Func)):
+        return True
+    reads = sum(1 for one in later for _ in _tables_named(one, [name]))
+    return bool(part.args.get("materialized")) or (reads > 1 and part.args.get("materialized") is None)
+
+
+def _is_nextval(call: exp.Expression) -> bool:
+    return isinstance(call, exp.Anonymous) and str(call.this).lower() in ("nextval", "setval")
 
 
 def _add_queries(tree: exp.Expression, queries: Sequence[exp.Expression], *, recursive: bool | None) -> None:
@@ -292,7 +311,8 @@ def _add_queries(tree: exp.Expression, queries: Sequence[exp.Expression], *, rec
 def _read_changes(tree: exp.Expression, changes: Mapping[str, NamedChange], base: dict[str, Any]) -> None:
     """Makes names of changes in WITH those of relations."""
     for table, name in _tables_named(tree, changes):
-        if changes[name].statement.returning is None:
+        change = changes[name].statement
+        if not isinstance(change, Select) and change.returning is None:
             message = f'WITH query "{name}" does not have a RETURNING clause'
             span = node_span(table) or base["span"]
             raise error("FEATURE_NOT_SUPPORTED", message, sql=base["text"], span=span)

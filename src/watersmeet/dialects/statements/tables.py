@@ -45,7 +45,7 @@ from watersmeet.dialects.statements.sourceclauses import (
 )
 from watersmeet.dialects.tree.definitions import ConstraintClause, NamedType, SerialClause, Watermark
 from watersmeet.dialects.tree.queries import expression_of
-from watersmeet.dialects.tree.sqltypes import read_declared
+from watersmeet.dialects.tree.sqltypes import read_declared, read_depth
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
 from watersmeet.errors import Error, Span, did_you_mean, error
@@ -132,7 +132,7 @@ def read_known_type(cursor: Cursor) -> tuple[SqlType, Declared | None] | NamedTy
         if err.condition != "UNDEFINED_OBJECT":
             raise
         cursor.index = start
-        return NamedType(cursor.relation_name(), _read_depth(cursor), err)
+        return NamedType(cursor.relation_name(), read_depth(cursor), err)
 
 
 def read_numbering(cursor: Cursor) -> dict[str, Any] | None:
@@ -184,17 +184,6 @@ def check_numbering(numbers: Numbering, text: str, span: Span) -> None:
     message = next((m for m, is_wrong in wrong.items() if is_wrong), None)
     if message is not None:
         raise error("INVALID_PARAMETER", message, sql=text, span=span)
-
-
-def _read_depth(cursor: Cursor) -> int:
-    """Reads `[]`, as often as it is there."""
-    depth = 0
-    while cursor.take("["):
-        if not cursor.at("]"):
-            cursor.integer()
-        cursor.expect("]")
-        depth += 1
-    return depth
 
 
 class Definition:

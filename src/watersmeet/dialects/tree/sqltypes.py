@@ -174,12 +174,21 @@ def read_type(cursor: Cursor) -> SqlType:
 def read_declared(cursor: Cursor) -> Written:
     """Reads the type of a column at the cursor."""
     kind, declared = _read_element(cursor)
+    for _ in range(read_depth(cursor)):
+        kind = SqlType("array", element=kind)
+    return kind, declared
+
+
+def read_depth(cursor: Cursor) -> int:
+    """Reads `[]`, as often as it is there, or `ARRAY` or `ARRAY[n]`."""
+    word = cursor.take("ARRAY")
+    depth = 0
     while cursor.take("["):
         if not cursor.at("]"):
             cursor.integer()
         cursor.expect("]")
-        kind = SqlType("array", element=kind)
-    return kind, declared
+        depth += 1
+    return max(depth, int(word))
 
 
 def checked_map(key: SqlType, value: SqlType, text: str, span: Span) -> SqlType:

@@ -221,11 +221,11 @@ class MergeInto(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class NamedChange:
-    """A change in WITH. Later parts read what it returns as the relation `id`, with `columns`."""
+    """A change in WITH, or a query that runs once. Later parts read its rows as the relation `id`, with `columns`."""
 
     name: Name
     columns: tuple[str, ...]
-    statement: Insert | Update | Delete | MergeInto
+    statement: Insert | Update | Delete | MergeInto | Select
 
     @property
     def id(self) -> str:

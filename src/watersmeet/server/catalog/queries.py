@@ -360,6 +360,8 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         if isinstance(node.this, exp.Anonymous) and str(node.this.this).lower() not in CALLED_IN_FROM:
             raise _undefined(str(node.this.this), text)
         node.set("db", None)
+        if _called(node.this) == "_pg_expandarray":
+            return _numbered_elements(node)
         return _selected(node, node.alias) if isinstance(node.this, _SELECTED) and node.alias else _with_column(node)
     if isinstance(node, exp.Bracket) and isinstance(node.this, exp.Column) and node.this.name.lower() == "typname":
         # The bytes of a name are numbered from 0, and sqlglot subtracts 1.
@@ -454,6 +456,20 @@ def _selected(node: exp.Table, name: str) -> exp.Expression:
     alias = node.args.get("alias")
     column = alias.columns[0].name if alias is not None and alias.columns else node.alias or name
     return exp.select(exp.alias_(call, column, quoted=True)).subquery(node.alias or name)
+
+
+def _numbered_elements(node: exp.Table) -> exp.Expression:
+    """`_pg_expandarray` in FROM, whose rows are the elements of an array and their numbers."""
+    alias = node.args.get("alias")
+    names = [*(c.name for c in alias.columns), *("x", "n")[len(alias.columns) :]] if alias is not None else ["x", "n"]
+    array = node.this.expressions[0]
+    places = exp.Anonymous(this="generate_subscripts", expressions=[array.copy(), exp.Literal.number(1)])
+    items = (exp.Anonymous(this="unnest", expressions=[array.copy()]), places)
+    named = [exp.alias_(item, name, quoted=True) for item, name in zip(items, names, strict=True)]
+    return exp.Lateral(
+        this=exp.select(*named).subquery(),
+        alias=exp.TableAlias(this=exp.to_identifier(node.alias or "_pg_expandarray")),
+    )
 
 
 def _zipped(node: exp.Unnest) -> exp.Expression:

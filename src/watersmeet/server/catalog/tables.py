@@ -279,6 +279,7 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], has: 
         return
     for number, column in enumerate(columns, 1):
         row = _attribute(oid, number, column, relation.declared.get(column.name))
+        row["attnotnull"] = not column.nullable and kind not in "mv"
         if (rules := relation.domains.get(column.name)) and (domain := relation_named(rules.name, catalog)):
             row["atttypid"] = relation_oid(domain)
         default = default_text(relation, column, catalog, qualified=True)
@@ -299,7 +300,7 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role], has: 
             row = {"oid": oid << 8 | number, "adrelid": oid, "adnum": number, "adbin": default}
             yield ("pg_catalog", "pg_attrdef"), row
             yield from _depends_of_default(oid, number, None if serial is None else catalog.relations[serial.sequence])
-        shown = _column(relation, number, column, catalog, updatable=kind == "r")
+        shown = _column(relation, number, column, catalog, kind)
         default = default_text(relation, column, catalog, qualified=False)
         yield ("information_schema", "columns"), {**shown, "column_default": default}
     own = {"table_schema": schema, "table_name": relation.name}
@@ -420,20 +421,21 @@ def _sequence(sequence: NumberSequence, catalog: Catalog) -> _Rows:
     row |= {"numeric_precision": {"smallint": 16, "integer": 32, "bigint": 64}[numbers.type]}
     row |= {"start_value": str(numbers.first), "minimum_value": str(least), "maximum_value": str(greatest)}
     row |= {"increment": str(numbers.step), "cycle_option": "YES" if numbers.cycles else "NO"}
-    yield ("information_schema", "sequences"), row
-    if not sequence.owned:
+    table = catalog.relations[sequence.owned[0]] if sequence.owned else None
+    serials = {} if table is None else table.serials
+    inside = any(s.sequence == sequence.id and s.identity for s in serials.values())
+    if not inside:
+        yield ("information_schema", "sequences"), row
+    if table is None:
         return
-    table = catalog.relations[sequence.owned[0]]
     for number, column in enumerate((c for c in table.columns if c.name not in table.unlisted), 1):
         if table.stored.get(column.name, column.name) == sequence.owned[1]:
-            serial = table.serials.get(column.name)
-            inside = serial is not None and serial.sequence == sequence.id and serial.identity
             depends = {"classid": NUMBERS["pg_class"], "objid": oid, "objsubid": 0, "deptype": "i" if inside else "a"}
             on = {"refclassid": NUMBERS["pg_class"], "refobjid": relation_oid(table), "refobjsubid": number}
             yield ("pg_catalog", "pg_depend"), {**depends, **on}
 
 
-def _column(relation: Relation, number: int, column: Field, catalog: Catalog, *, updatable: bool) -> dict[str, object]:
+def _column(relation: Relation, number: int, column: Field, catalog: Catalog, relkind: str) -> dict[str, object]:
     kind, declared = column.type, relation.declared.get(column.name)
     named = declared_type(kind, declared).name
     found: dict[str, object] = {
@@ -441,7 +443,7 @@ def _column(relation: Relation, number: int, column: Field, catalog: Catalog, *,
         "table_name": relation.name,
         "column_name": column.name,
         "ordinal_position": number,
-        "is_nullable": "YES" if column.nullable else "NO",
+        "is_nullable": "YES" if column.nullable or relkind in "mv" else "NO",
         "data_type": "ARRAY"
         if kind.name == "array"
         else "record"
@@ -450,7 +452,7 @@ def _column(relation: Relation, number: int, column: Field, catalog: Catalog, *,
         "udt_name": f"_{named}" if kind.name == "array" else named,
         "dtd_identifier": str(number),
         "is_generated": "ALWAYS" if column.name in relation.always_generated else "NEVER",
-        "is_updatable": "YES" if updatable else "NO",
+        "is_updatable": "YES" if relkind == "r" else "NO",
     }
     if kind.is_numeric:
         bits = {"smallint": 16, "integer": 32, "bigint": 64, "real": 24, "double precision": 53}
@@ -509,6 +511,7 @@ def _unique(
 def _constraint(relation: Relation, found: Constraint, row: dict[str, object], words: str) -> _Rows:
     """The rows of a constraint of any kind."""
     own: dict[str, object] = {"conname": found.name, "connamespace": schema_oid(relation.schema)}
+    own |= dict.fromkeys(("confupdtype", "confdeltype", "confmatchtype"), " ")  # those of a foreign key are in `row`
     listed = {**_table_and_constraint(relation, found.name), "constraint_type": words}
     if not isinstance(found, Check):
         own |= {"condeferrable": found.deferrable, "condeferred": found.deferred}

@@ -1,5 +1,5 @@
-"""CREATE TYPE … AS ENUM, CREATE DOMAIN, and ALTER of both. Columns have the labels of an enum in their types
-(`values.types.SqlType`), and tables the rules of domains.
+"""CREATE TYPE … AS ENUM, CREATE DOMAIN, and ALTER of both; CREATE CAST between enums and texts. Columns have the labels
+of an enum in their types (`values.types.SqlType`), and tables the rules of domains.
 
 PostgreSQL 17, "CREATE TYPE", "ALTER TYPE", "CREATE DOMAIN", "ALTER DOMAIN". Views are planned with the order of labels,
 so that a type that one of them reads gets no more labels.
@@ -182,6 +182,62 @@ def alter_enum(session: Session, statement: AlterEnum) -> Result:
             columns = tuple(replace(c, type=with_labels(c.type, relation.shown, tuple(labels))) for c in user.columns)
             session.put(replace(user, columns=columns))
     return Result("ALTER TYPE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CastBetween(Statement):
+    """`CREATE CAST (source AS target) WITH INOUT [AS ASSIGNMENT | AS IMPLICIT]`, `DROP CAST [IF EXISTS] (…)`.
+
+    kinds: the built-in types among both; named: the others. with_function: whether values are converted in another way
+    than by their texts.
+    """
+
+    command: str
+    kinds: tuple[SqlType, ...]
+    named: tuple[NamedType, ...]
+    with_function: bool = False
+
+
+def _read_cast(cursor: Cursor, base: dict[str, Any], command: str) -> CastBetween:
+    cursor.expect("(")
+    both = [read_known_type(cursor)]
+    cursor.expect("AS")
+    both.append(read_known_type(cursor))
+    cursor.expect(")")
+    with_function = False
+    if command == "DROP CAST":
+        cursor.take("CASCADE") or cursor.take("RESTRICT")
+    elif not cursor.take("WITH", "INOUT"):
+        with_function = bool(cursor.until(";"))
+    elif cursor.take("AS") and not (cursor.take("ASSIGNMENT") or cursor.take("IMPLICIT")):
+        raise cursor.error()
+    named = tuple(one for one in both if isinstance(one, NamedType))
+    kinds = tuple(one[0] for one in both if not isinstance(one, NamedType))
+    return CastBetween(**base, command=command, kinds=kinds, named=named, with_function=with_function)
+
+
+@reads("CREATE CAST", own="type")
+def read_create_cast(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after CAST."""
+    return _read_cast(cursor, base, "CREATE CAST")
+
+
+@reads("DROP CAST", own="type")
+def read_drop_cast(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands after CAST."""
+    cursor.take("IF", "EXISTS")
+    return _read_cast(cursor, base, "DROP CAST")
+
+
+@handles(CastBetween)
+def cast_between(session: Session, statement: CastBetween) -> Result:
+    """CREATE CAST and DROP CAST. Raises FEATURE_NOT_SUPPORTED except for an enum and varchar, which need no cast."""
+    session.require_definer(statement.command)
+    enums = [named for named in statement.named if type_named(session, named).kind.enum]
+    if statement.with_function or statement.kinds != (VARCHAR,) or len(enums) != 1:
+        raise not_supported(f"{statement.command} except of an enum and varchar", statement.text, statement.span)
+    session.notice(f"{statement.command} has no effect: enums and texts are converted without it")
+    return Result(statement.command)
 
 
 @dataclass(frozen=True, kw_only=True)

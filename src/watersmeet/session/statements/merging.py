@@ -296,19 +296,25 @@ def with_changes(session: Session, statement: WithChanges) -> Result:
     Raises CARDINALITY_VIOLATION if two parts change the same row; PostgreSQL then runs one of them.
     """
     with _described(session, statement) as (_, ids):
-        external = _external(session, statement.main)
+        parts = [c.statement for c in statement.changes]
+        external = {id(part): _external(session, part) for part in (*parts, statement.main)}
     refresh_read(session, ids)  # not under the guard, as for INSERT
     with session.database.guard:
         staged = []
         with _names(session):
             for change in statement.changes:
+                if isinstance(change.statement, Select):
+                    query, rows = _selected(session, change.statement, external[id(change.statement)])
+                    _name(session, change, *described(rows, query.columns))
+                    continue
                 made = _staged(session, change.statement)
                 staged.append(made)
                 if change.statement.returning is not None:
                     assert made.result.table is not None
                     _name(session, change, made.result.columns, made.result.table)
             if isinstance(statement.main, Select):
-                result = _selected(session, statement.main, external)
+                query, rows = _selected(session, statement.main, external[id(statement.main)])
+                result = rows_result("SELECT", *described(padded(rows, query.columns), query.columns), query.origins)
             else:
                 staged.append(_staged(session, statement.main))
                 result = staged[-1].result
@@ -353,12 +359,17 @@ def _names(session: Session) -> Iterator[None]:
 
 
 def _name(session: Session, change: NamedChange, columns: Schema, rows: pa.Table | None) -> None:
-    """Adds the rows that a change returns. Raises INVALID_COLUMN_REFERENCE if it has more names than columns."""
+    """Adds the rows that a change returns. Raises INVALID_COLUMN_REFERENCE if it has more names than columns, and
+    FEATURE_NOT_SUPPORTED for two columns of one name.
+    """
     if len(change.columns) > len(columns):
         has = f'WITH query "{change.name.name}" has {len(columns)} columns available'
         message = f"{has} but {len(change.columns)} columns specified"
         raise error_at(change.statement, change.name.span, "INVALID_COLUMN_REFERENCE", message)
     names = (*change.columns, *(c.name for c in columns[len(change.columns) :]))
+    if (twice := next((n for n in names if names.count(n) > 1), None)) is not None:
+        what, hint = f'two columns "{twice}" of "{change.name.name}" in WITH', "Give them different names."
+        raise not_supported(what, change.statement.text, change.name.span, hint=hint)
     made = tuple(replace(c, name=n) for c, n in zip(columns, names, strict=True))
     relation = Table(change.id, change.id, made)
     schema = arrow_schema(made, positional=False)
@@ -402,14 +413,14 @@ def _external(session: Session, statement: Statement) -> dict[str, pa.Table]:
     return dict(needed_rows(session, batch_query(session, statement.query, statement.text).pushdowns))
 
 
-def _selected(session: Session, statement: Select, external: dict[str, pa.Table]) -> Result:
-    """The rows of the query after changes in WITH, which reads the moment before them."""
+def _selected(session: Session, statement: Select, external: dict[str, pa.Table]) -> tuple[BatchQuery, pa.Table]:
+    """A query after changes in WITH or among them, which reads the moment before them, with its rows."""
     query = batch_query(session, statement.query, statement.text)
-    table = rows_read(
+    rows = rows_read(
         session,
         lambda: reading(session, query, newest=True, external=external),
         query.sql,
         statement.text,
         session.result_bytes,
     )
-    return rows_result("SELECT", *described(padded(table, query.columns), query.columns), query.origins)
+    return query, rows
