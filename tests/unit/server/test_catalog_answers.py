@@ -50,8 +50,8 @@ def test_psql(serving):
     footers = 'Indexes:\n    "t_pkey" PRIMARY KEY, btree (id, k)\n    "i" btree (name)'
     assert footers in psql(served, "\\d t", form="-XA")
     assert psql(served, "\\d v", "\\d+ w").splitlines()[:2] == [
-        "name|character varying||not null|",
-        "n|bigint||not null|",
+        "name|character varying|||",
+        "n|bigint|||",
     ]
     assert psql(served, "\\l").startswith("shop|watersmeet|UTF8|")
     assert psql(served, "\\du").splitlines() == [

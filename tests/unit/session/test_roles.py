@@ -130,7 +130,7 @@ def test_every_statement_has_a_role_that_may_run_it():
         "AddConstraint", "DropConstraint", "RenameConstraint",
         "AddColumn", "AlterColumn", "AlterDomain", "AlterEnum", "AlterPump", "AlterQuery", "AlterRetention",
         "AlterSequence",
-        "AlterWithoutEffect", "CreateDomain", "CreateEnum", "CreateFunction",
+        "AlterWithoutEffect", "CastBetween", "CreateDomain", "CreateEnum", "CreateFunction",
         "Comment", "CreateIndex",
         "CreateMaterializedView",
         "CreateMergingPump", "CreateProcessor", "CreatePump", "CreateRandomStream", "CreateReceivedSource",

@@ -235,7 +235,8 @@ def cast_between(session: Session, statement: CastBetween) -> Result:
     session.require_definer(statement.command)
     enums = [named for named in statement.named if type_named(session, named).kind.enum]
     if statement.with_function or statement.kinds != (VARCHAR,) or len(enums) != 1:
-        raise not_supported(f"{statement.command} except of an enum and varchar", statement.text, statement.span)
+        what, hint = f"{statement.command} except of an enum and varchar", "Call a function instead."
+        raise not_supported(what, statement.text, statement.span, hint=hint)
     session.notice(f"{statement.command} has no effect: enums and texts are converted without it")
     return Result(statement.command)
 
