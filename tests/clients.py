@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from scripts.servers.archives import ServerUnavailableError
@@ -51,3 +54,30 @@ def ran(folder: Path, *arguments: str, path: Path, environment: Mapping[str, str
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1800, env=variables, cwd=folder)
     assert may_fail or done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def outcomes_of(arguments: Sequence[str], folder: Path, report: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """What became of each test, as `class::test`, of a run of pytest: passed, failed or skipped.
+
+    report: the file that the run writes. environment: variables on top of those of this process.
+    """
+    faulthandler.cancel_dump_traceback_later()  # a suite may take longer than a test may
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml", str(report), *arguments]
+    variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    variables.pop("PYTEST_ADDOPTS", None)
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert report.exists(), done.stdout + done.stderr
+    found: dict[str, str] = {}
+    for case in ET.parse(report).iter("testcase"):
+        name = f"{case.get('classname', '').rpartition('.')[2].partition('_postgresql+')[0]}::{case.get('name')}"
+        kinds = {child.tag for child in case}
+        if kinds & {"failure", "error"}:
+            found[name] = "failed"
+        else:
+            found.setdefault(name, "skipped" if "skipped" in kinds else "passed")
+    return found
+
+
+def reason_of(name: str, known: Mapping[str, Sequence[str]]) -> str | None:
+    """Why a test is known to fail. known: by reason, patterns of `class::test`."""
+    return next((r for r, patterns in known.items() if any(fnmatchcase(name, p) for p in patterns)), None)

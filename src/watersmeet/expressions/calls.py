@@ -439,17 +439,15 @@ def _called(node: Any, ctx: Context, bind: Bind) -> Value:
     return ctx.rows_of(function.name, lambda: value, node)
 
 
-def in_python(body: str, parameters: str, result: str, *, volatile: bool = False) -> Builder:
+def in_python(body: str, parameters: str, result: str) -> Builder:
     """A function that neither DuckDB nor Arrow has: a body in Python, which defines `f`, called for each row without
     NULL. It runs like a user's functions, in a process of its own.
     """
     kinds = tuple(_TYPES[p] for p in parameters.split())
 
     def build(c: FunctionCall) -> Value:
-        if volatile:
-            refuse_volatile(c)
         arguments = [c.cast(i, kind).finish().expression for i, kind in enumerate(kinds)]
-        function = CalledFunction(c.name, "python", "f", body, kinds, _TYPES[result], strict=True, volatile=volatile)
+        function = CalledFunction(c.name, "python", "f", body, kinds, _TYPES[result], strict=True)
         return Value(call(function.encoded, *arguments), _TYPES[result])
 
     return counted(build, len(kinds))

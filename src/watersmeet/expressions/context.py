@@ -612,9 +612,9 @@ def in_session_zone(expression: exp.Expression, source: SqlType, target: SqlType
     return None
 
 
-def native(name: str, values: Sequence[Value], kind: SqlType) -> Value:
+def native(name: str, values: Sequence[Value], kind: SqlType, *, volatile: bool = False) -> Value:
     """A call of a function of `kernel.evaluation.nativefunctions`."""
-    made = CalledFunction(name, NATIVE, name, "", tuple(v.type for v in values), kind)
+    made = CalledFunction(name, NATIVE, name, "", tuple(v.type for v in values), kind, volatile=volatile)
     return Value(call(made.encoded, *[duckdb_cast(v.expression, v.type) for v in values]), kind)
 
 

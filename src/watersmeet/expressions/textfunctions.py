@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
@@ -18,13 +19,15 @@ from watersmeet.expressions.calls import (
     counted,
     in_python,
     limited,
+    refuse_volatile,
     signature,
 )
 from watersmeet.expressions.casts import cast, text_of
-from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, number, string
+from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, native, number, string
 from watersmeet.expressions.regexpatterns import groups, options, regex, replacement
 from watersmeet.values import POSTGRES_VERSION
-from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, INTEGER, VARCHAR, SqlType
+from watersmeet.values.calledfunctions import SLEEP
+from watersmeet.values.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, INTEGER, INTERVAL, VARCHAR, SqlType
 
 _WORDS: Final = ", ".join(f"'{w}'" for w in sorted(RESERVED))
 
@@ -335,20 +338,18 @@ _DECRYPT: Final = (
     return unpadder.update(data) + unpadder.finalize() if padded else data
 """
 )
-_SLEEP: Final = """
-import time
 
-def f(seconds):
-    time.sleep(max(seconds, 0))
-    return ""
-"""
+
+def _sleep(c: FunctionCall, seconds: Value) -> Value:
+    refuse_volatile(c)
+    return native(SLEEP, [replace(seconds, expression=seconds.finish().expression)], VARCHAR, volatile=True)
+
 
 IN_PYTHON: Final[dict[str, Builder]] = {
     "encrypt": in_python(_ENCRYPT, "bytea bytea text", "bytea"),
     "decrypt": in_python(_DECRYPT, "bytea bytea text", "bytea"),
-    "pg_sleep": in_python(_SLEEP, "double", "text", volatile=True),
-    "pg_sleep_for": in_python(_SLEEP.replace("max(seconds, 0)", "(seconds.months * 30 + seconds.days) * 86400 + "
-                              "seconds.nanoseconds / 1e9"), "interval", "text", volatile=True),
+    "pg_sleep": counted(lambda c: _sleep(c, c.cast(0, DOUBLE)), 1),
+    "pg_sleep_for": counted(lambda c: _sleep(c, Value(call("epoch", c.cast(0, INTERVAL).expression), DOUBLE)), 1),
 }  # fmt: skip
 
 

@@ -26,6 +26,8 @@ Form = Literal["rows", "arrow", "lists", "pandas"]
 Shape = Literal["scalar", "table", "aggregate"]
 #: The language of functions of `kernel.evaluation.nativefunctions`, which have no body.
 NATIVE: Final = "native"
+#: The native function that waits for the seconds of its rows.
+SLEEP: Final = "sleep"
 
 #: The beginning of DuckDB's message about the exception of a body.
 RAISED: Final = "Python exception occurred while executing the UDF: Raised: "

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
-from fnmatch import fnmatchcase
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 from scripts.servers.archives import ServerUnavailableError
 from scripts.servers.packages import fetch_source
-from tests.clients import REQUIREMENTS, check_result, packages
+from tests.clients import REQUIREMENTS, check_result, outcomes_of, packages, reason_of
 
 #: The failures that are known, by reason: patterns of `class::test`. Others fail the test.
 KNOWN = {
@@ -72,23 +67,8 @@ KNOWN = {
 
 def outcomes(folder: Path, modules: Path, report: Path, variables: dict[str, str]) -> dict[str, str]:
     """What became of each test. variables: where the server is."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml", str(report), "tests"]
-    command += ["-k", "not test_suite and not TestExecuteBatch and not TestExecuteValues and not test_pgconn_ptr"]
-    environment = {**os.environ, **variables, "PYTHONPATH": str(modules), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment.pop("PYTEST_ADDOPTS", None)
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert report.exists(), done.stdout + done.stderr
-    found = {}
-    for case in ET.parse(report).iter("testcase"):
-        kinds = {child.tag for child in case}
-        name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
-        found[name] = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-    return found
-
-
-def reason_of(name: str) -> str | None:
-    """Why a test is known to fail."""
-    return next((r for r, patterns in KNOWN.items() if any(fnmatchcase(name, p) for p in patterns)), None)
+    chosen = "not test_suite and not TestExecuteBatch and not TestExecuteValues and not test_pgconn_ptr"
+    return outcomes_of(["tests", "-k", chosen], folder, report, {**variables, "PYTHONPATH": str(modules)})
 
 
 @pytest.mark.slow
@@ -110,7 +90,7 @@ def test_the_suite(serving, postgres, tmp_path):
     found = outcomes(folder, modules, tmp_path / "here.xml", {**here, "PGOPTIONS": "-c primary_key_conflict=error"})
     base = {name for name, what in wanted.items() if what == "passed"}
     failed = {name for name, what in found.items() if what == "failed" and name in base}
-    assert {name for name in failed if reason_of(name) is None} == set()
+    assert {name for name in failed if reason_of(name, KNOWN) is None} == set()
     check_result(
         "psycopg2's own tests",
         at_least=True,
@@ -118,5 +98,5 @@ def test_the_suite(serving, postgres, tmp_path):
         ran="the tests of its source that pass on PostgreSQL, without batches of thousands of statements",
         passed=sum(found.get(name) == "passed" for name in base),
         of=len(base),
-        refused=dict(sorted(Counter(reason_of(name) for name in failed).items())),
+        refused=dict(sorted(Counter(reason_of(name, KNOWN) for name in failed).items())),
     )

@@ -51,6 +51,43 @@ def test_a_timeout_ends_each_phase(served, phase):
         assert client.execute("SELECT count(*) FROM t").fetchone() == (3000,)
 
 
+#: Queries that wait within a call of a function, until they are canceled.
+WAITING = {
+    "pg_sleep": "SELECT pg_sleep(600)",
+    "pg_sleep_for": "SELECT a, pg_sleep_for('10 minutes') FROM t",
+    "INSERT": "INSERT INTO t SELECT 1, length(pg_sleep(600))",
+    "Python": "SELECT waits(a) FROM t",
+    "a process of its own": "SELECT waits(1), repeat('x', a) FROM t",
+}
+
+
+@pytest.mark.parametrize("query", WAITING)
+@pytest.mark.parametrize("by", ["request", "timeout"])
+def test_a_call_of_a_function_is_canceled(monkeypatch, served, query, by):
+    monkeypatch.setenv("WATERSMEET_FUNCTION_SECONDS", "600")
+    body = "import time\ndef waits(a):\n    time.sleep(600)\n    return a"
+    served.python.execute(f"CREATE FUNCTION waits(int) RETURNS int LANGUAGE python AS $${body}$$")
+    with served.connect(autocommit=True) as client, served.connect(autocommit=True) as other:
+        if by == "timeout":
+            client.execute("SET statement_timeout = '200ms'")
+            with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+                client.execute(WAITING[query])
+            client.execute("RESET statement_timeout")
+        else:
+
+            def cancel() -> None:
+                asked = "SELECT state FROM pg_stat_activity WHERE pid = %s"
+                until(lambda: other.execute(asked, (client.info.backend_pid,)).fetchone() == ("active",))
+                client.cancel_safe()
+
+            canceling = threading.Thread(target=cancel)
+            canceling.start()
+            with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):
+                client.execute(WAITING[query])
+            canceling.join()
+        assert client.execute("SELECT count(*), pg_sleep(0.001) FROM t").fetchone() == (3000, "")
+
+
 @pytest.mark.parametrize("phase", ["read", "one value"])
 def test_cancel_and_terminate_end_it(served, phase):
     failures: list[BaseException] = []

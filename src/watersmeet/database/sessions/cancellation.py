@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Final, TypeVar
 
 import duckdb
 
 from watersmeet.errors import Error, error
+from watersmeet.kernel.evaluation.functioncalls import interrupt
 
 T = TypeVar("T")
 
@@ -68,7 +70,7 @@ class Cancellation:
         """Makes queries of the connection inside the block cancelable. Raises QUERY_CANCELED if the statement is
         already canceled.
         """
-        return self.within(connection.interrupt)
+        return self.within(partial(interrupt, connection))
 
     @contextmanager
     def within(self, ends: Callable[[], object]) -> Iterator[None]:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import Error, error
-from watersmeet.kernel.evaluation.functioncalls import functions_of, registered, stopped_in
+from watersmeet.kernel.evaluation.functioncalls import functions_of, interrupt, registered, stopped_in
 from watersmeet.system import duckdbs
 from watersmeet.system.process import cores, memory_bytes
 from watersmeet.values.types import SqlType
@@ -84,7 +84,7 @@ def rows_of(connection: duckdb.DuckDBPyConnection, sql: str, most_bytes: int = 0
     except BaseException:
         given_up.set()  # a thread that only starts now does nothing
         while begun.is_set() and not ended.is_set():
-            connection.interrupt()  # repeatedly, because a query that is about to start resets the interruption
+            interrupt(connection)  # repeatedly, because a query that is about to start resets the interruption
             ended.wait(_INTERRUPT_S)
         raise
     if failures:

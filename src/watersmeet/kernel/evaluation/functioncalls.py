@@ -15,7 +15,7 @@ import re
 import select
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -55,6 +55,40 @@ class Stopped(Exception):  # noqa: N818
     """The end of a function that was stopped."""
 
 
+class Calls:
+    """The calls of functions by one query, which another thread can end."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self._lock = threading.Lock()
+        self._ends: list[Callable[[], object]] = []
+        """The actions that end the running calls."""
+
+    def end(self) -> None:
+        """Ends the running calls, and later ones as they begin. May be called again."""
+        with self._lock:
+            self.ended.set()
+            for end in self._ends:
+                end()
+
+    def check(self) -> None:
+        """Raises Raised if the calls were ended."""
+        if self.ended.is_set():
+            raise Raised("the query was interrupted")
+
+    @contextmanager
+    def ended_by(self, end: Callable[[], object]) -> Iterator[None]:
+        """Inside the block, `end` ends a call, from any thread. Raises Raised if the calls were ended."""
+        with self._lock:
+            self.check()
+            self._ends.append(end)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ends.remove(end)
+
+
 class Functions:
     """The functions that one connection of DuckDB calls.
 
@@ -75,7 +109,7 @@ class Functions:
             for name, function in called_in(text):
                 if name in self._known:
                     continue
-                _create(self._connection, name, function, self)
+                _create(self._connection, name, function, Calls(), self)
                 self._known.add(name)
 
     def check(self) -> None:
@@ -83,6 +117,18 @@ class Functions:
         found, self.stopped = self.stopped, None
         if found is not None:
             raise found
+
+
+#: The calls of the query that a connection runs.
+_running: Final[weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Calls]] = weakref.WeakKeyDictionary()
+
+
+def interrupt(connection: duckdb.DuckDBPyConnection) -> None:
+    """Interrupts the query of a connection, also within a call of a function. Any thread may call this."""
+    connection.interrupt()
+    calls = _running.get(connection)
+    if calls is not None:
+        calls.end()
 
 
 #: Names that a connection can't use again, because a failed transaction has created them.
@@ -93,19 +139,28 @@ _lost: Final[weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, set[str]]] = w
 def registered(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
     """A context with the SQL of a query, in which DuckDB knows the functions of other languages that it calls.
 
-    The functions are created and dropped within the transaction of the connection.
+    The functions are created and dropped within the transaction of the connection. Raises duckdb.InterruptException if
+    `interrupt` ended a call.
     """
     made: list[str] = []
     lost = _lost.setdefault(connection, set())
+    calls = Calls()
     try:
         for name, function in list(called_in(sql)):
             stem = re.sub(r"\W", "_", function.name.lower())  # plans show it
             free = next(n for i in itertools.count() if (n := f"{stem}__{i}") not in lost and n not in made)
-            _create(connection, free, function, None)
+            _create(connection, free, function, calls, None)
             made.append(free)
             sql = re.sub(rf"\b{name}\b", free, sql, flags=re.IGNORECASE)
+        if made:
+            _running[connection] = calls
         yield sql
+    except duckdb.Error as cause:
+        if calls.ended.is_set():
+            raise duckdb.InterruptException("INTERRUPT Error: Interrupted!") from cause
+        raise
     finally:
+        _running.pop(connection, None)
         for free in made:
             try:
                 connection.remove_function(free)
@@ -120,14 +175,18 @@ def stopped_in(cause: duckdb.Error) -> Error | None:
 
 
 def _create(
-    connection: duckdb.DuckDBPyConnection, name: str, function: CalledFunction, functions: Functions | None
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    function: CalledFunction,
+    calls: Calls,
+    functions: Functions | None,
 ) -> None:
     def call(*columns: pa.ChunkedArray) -> pa.Array:
         if functions is not None and functions.stopped is not None:
             raise Raised(functions.stopped.message)
         given = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
         try:
-            values, failures = called(function.encoded, function, given)
+            values, failures = called(function.encoded, function, given, calls)
         except Error as cause:
             if functions is not None:
                 functions.stopped = cause
@@ -164,7 +223,7 @@ def functions_of(connection: duckdb.DuckDBPyConnection) -> Functions:
 def check_body(function: CalledFunction) -> str | None:
     """Loads a body. Returns the reason why it is not suitable, or None. Raises FUNCTION_STOPPED."""
     empty = [pa.array([], type=wired(kind).arrow) for kind in function.arguments]
-    found = _asked(function.encoded, function, empty, check=True)
+    found = _asked(function.encoded, function, empty, Calls(), check=True)
     return found if isinstance(found, str) else None
 
 
@@ -173,39 +232,52 @@ def called_in_batches(
 ) -> tuple[pa.ChunkedArray, list[tuple[int, str]]]:
     """Like `called`, for any number of rows."""
     whole = [c.combine_chunks() for c in columns]
+    calls = Calls()
     pieces: list[pa.Array] = []
     failures: list[tuple[int, str]] = []
     for start in range(0, count, _BATCH_ROWS):
-        values, failed = called(name, function, [c.slice(start, _BATCH_ROWS) for c in whole])
+        values, failed = called(name, function, [c.slice(start, _BATCH_ROWS) for c in whole], calls)
         pieces.append(values)
         failures += [(start + i, reason) for i, reason in failed]
     return pa.chunked_array(pieces, wired(function.value).arrow), failures
 
 
-def called(name: str, function: CalledFunction, columns: Sequence[pa.Array]) -> tuple[pa.Array, list[tuple[int, str]]]:
-    """The values for a batch of rows, and the numbers and reasons of those that failed. Raises FUNCTION_STOPPED."""
+def called(
+    name: str, function: CalledFunction, columns: Sequence[pa.Array], calls: Calls
+) -> tuple[pa.Array, list[tuple[int, str]]]:
+    """The values for a batch of rows, and the numbers and reasons of those that failed. Raises FUNCTION_STOPPED, and
+    Raised if the calls were ended.
+    """
     if function.language == NATIVE:
-        return native(function.entry, columns)
-    found = _asked(name, function, columns, check=False)
+        made = native(function.entry, columns, calls.ended.wait)
+        calls.check()
+        return made
+    found = _asked(name, function, columns, calls, check=False)
     if isinstance(found, str):
         raise _stopped(function, found)
     return found
 
 
 def _asked(
-    name: str, function: CalledFunction, columns: Sequence[pa.Array], *, check: bool
+    name: str, function: CalledFunction, columns: Sequence[pa.Array], calls: Calls, *, check: bool
 ) -> tuple[pa.Array, list[tuple[int, str]]] | str:
     seconds = seconds_of(SECONDS) or _DEFAULT_S
     limit = max(_LEAST_MEMORY_BYTES, int(memory_bytes() * _MEMORY_SHARE / cores()))
     batch = pa.record_batch(list(columns), [f"a{i}" for i in range(len(columns))])
     with _host() as host:
         try:
-            head, values = host.ask({"function": name, "memory_bytes": limit, "check": check}, batch, seconds)
+            with calls.ended_by(host.kill):
+                head, values = host.ask({"function": name, "memory_bytes": limit, "check": check}, batch, seconds)
+            calls.check()
+        except Raised:  # the process has ended, or will
+            host.end()
+            raise
         except TimeoutError:
             host.end()
             raise _stopped(function, f"it did not return within {seconds:g} seconds") from None
         except (OSError, pa.ArrowException, ValueError):
             host.end()
+            calls.check()
             raise _stopped(function, "it ended its process") from None
         if "stopped" in head:
             host.end()

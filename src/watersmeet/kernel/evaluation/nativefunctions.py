@@ -7,6 +7,7 @@ value is NULL.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,17 +22,28 @@ import pyarrow.compute as pc
 from watersmeet.formats.jsonscan import canonical, is_valid
 from watersmeet.kernel.arrays import bytehashes as h
 from watersmeet.kernel.arrays.bytehashes import Texts, Words
+from watersmeet.values.calledfunctions import SLEEP
 
 Failures = list[tuple[int, str]]
 Hash = tuple[Words, ...]
 
 
-def native(name: str, columns: Sequence[pa.Array]) -> tuple[pa.Array, Failures]:
-    """The values of a function, and the rows that failed with the reason. name: the function's name in ClickHouse."""
+def native(name: str, columns: Sequence[pa.Array], wait: Callable[[float], object]) -> tuple[pa.Array, Failures]:
+    """The values of a function, and the rows that failed with the reason. name: the function's name in ClickHouse, or
+    SLEEP. wait: waits for that many seconds, unless the query ends earlier.
+    """
     missing = reduce(pc.or_, [c.is_null() for c in columns])
-    values, failures = _FUNCTIONS[name](columns)
+    values, failures = _sleep(columns[0], wait) if name == SLEEP else _FUNCTIONS[name](columns)
     values = pc.if_else(missing, pa.scalar(None, values.type), values)
     return values, [(i, reason) for i, reason in failures if not missing[i].as_py()]
+
+
+def _sleep(seconds: pa.Array, wait: Callable[[float], object]) -> tuple[pa.Array, Failures]:
+    """Empty texts, after the sum of the seconds of all rows."""
+    total = float(np.maximum(pc.drop_null(seconds).to_numpy(), 0).sum())
+    if total > 0:
+        wait(min(total, threading.TIMEOUT_MAX))
+    return pa.array([""] * len(seconds)), []
 
 
 @dataclass(frozen=True)
