@@ -20,6 +20,7 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.cursors import Flow, Prepared
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.variables import LIMITS, RESULT_SIZE
+from watersmeet.database.writing import write_pending
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.schemas import relation_written, schema_meant
 from watersmeet.dialects.statements.dml import CopyIn, CopyOut
@@ -30,7 +31,16 @@ from watersmeet.server.catalog.answers import CatalogAnswers, CatalogTables
 from watersmeet.server.catalog.queries import CatalogQuery, read_catalog_query
 from watersmeet.server.clients import Clients, ClientState, Limits, kind_of
 from watersmeet.server.copying import CopyResult, CopyStreams
-from watersmeet.server.grouped import ChangeWaiting, InsertWaiting, SmallWaiting, changes, inserts, lookups, waiting
+from watersmeet.server.grouped import (
+    ChangeWaiting,
+    InsertWaiting,
+    SmallWaiting,
+    changes,
+    inserts,
+    inserts_in,
+    lookups,
+    waiting,
+)
 from watersmeet.server.results import Columns, Portal, columns_of, has_rows, portal_of
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
@@ -38,7 +48,9 @@ from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_o
 from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement, together
 from watersmeet.session.features.settings import RollbackTo, end_session
 from watersmeet.session.statements import preparing
+from watersmeet.session.statements.small import Plan
 from watersmeet.system.threads import lock
+from watersmeet.values import DEFAULT_DIALECT
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -107,11 +119,10 @@ class Backend(ClientState):
         """
         try:
             self.session.cursors.drop([""])
-            try:
-                statements = self.session.parse(text)
-            except Error as err:
-                self.clients.traffic.ended(kind_of(""), err.sqlstate)
-                raise
+            if inserts := self._inserts(text):
+                yield from self._insert_all(text, inserts)
+                return
+            statements = self._parsed(text)
             if not statements:
                 yield Result("")
             alone = len(statements) == 1 or any(isinstance(s, CONTROL) for s in statements)
@@ -127,6 +138,50 @@ class Backend(ClientState):
             raise
         finally:
             self.sync()
+
+    def _parsed(self, text: str) -> list[st.Statement]:
+        try:
+            return self.session.parse(text)
+        except Error as err:
+            self.clients.traffic.ended(kind_of(""), err.sqlstate)
+            raise
+
+    def _inserts(self, text: str) -> list[tuple[int, str]]:
+        """The statements of a text that consists of INSERTs that may be written together."""
+        together = self.session.dialect == DEFAULT_DIALECT and not self.session.variables.is_on("continue_after_errors")
+        return inserts_in(text) if together else []
+
+    def _insert_all(self, text: str, inserts: Sequence[tuple[int, str]]) -> Iterator[Result]:
+        """Runs the INSERTs of a text in the open transaction, or as one. Those with a plan are not parsed, and their
+        rows are written together, before the next statement without one, or at the end.
+        """
+        own = self.session.transaction is None
+        try:
+            for start, insert in inserts:
+                if own and self.session.transaction is None:
+                    self.session.transaction = committing.new_transaction(self.session)
+                if self._adds(insert):
+                    yield Result("INSERT", rowcount=1)
+                    continue
+                for statement in self._parsed(re.sub(r"[^\n]", " ", text[:start]) + insert):
+                    yield self.run(statement)
+                    self.clients.plans.note_text(self.session, insert, statement)
+            with self._lock:
+                write_pending(self.session)
+            if own:
+                commit_whole(self.session, self._lock)
+        finally:
+            if own:
+                self._roll_back()
+
+    def _adds(self, insert: str) -> bool:
+        """Adds the row of an INSERT to the open transaction, if there is a plan for it."""
+        found = self.clients.plans.of_text(self.session, insert)
+        given = None if found is None else found[0].given(found[1])
+        if found is None or given is None or not self._add(found[0], given, checks_later=True):
+            return False
+        self.clients.traffic.ended("insert")
+        return True
 
     def small_text(self, text: str) -> SmallWaiting | None:
         """A simple query that consists of a small statement, to run with those of other clients; else None."""
@@ -148,16 +203,20 @@ class Backend(ClientState):
 
     def adds_row(self, portal: Portal) -> bool:
         """Adds the row of a small INSERT to the open transaction. False if the statement must run the usual way."""
-        transaction, plan = self.session.transaction, portal.plan
-        if transaction is None or transaction.failed or portal.result is not None or transaction.definitions:
-            return False
-        if transaction.reads_snapshot and transaction.snapshot is None:
-            return False
-        if transaction.read_only or plan is None or not plan.add(self.session, transaction, portal.given):
+        if portal.result is not None or portal.plan is None or not self._add(portal.plan, portal.given):
             return False
         portal.result = Result("INSERT", rowcount=1)
         self.clients.traffic.ended("insert")
         return True
+
+    def _add(self, plan: Plan, given: object, *, checks_later: bool = False) -> bool:
+        """Adds a row to the open transaction. False if the statement must run the usual way."""
+        transaction = self.session.transaction
+        if transaction is None or transaction.failed or transaction.definitions or transaction.read_only:
+            return False
+        if transaction.reads_snapshot and transaction.snapshot is None:
+            return False
+        return plan.add(self.session, transaction, given, checks_later=checks_later)
 
     def bind_small(
         self, name: str, statement: str, forms: Sequence[int], values: Sequence[bytes | None], results: Sequence[int]

@@ -7,6 +7,7 @@ While a group runs, the next one collects. A client waits in the event loop, so 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,24 @@ from watersmeet.session.statements import small
 #: The largest number of statements in a group.
 _MOST: Final = 1_000
 
+#: A pattern: an INSERT up to a semicolon or the end, without comments and other forms of quoting.
+_INSERT: Final = re.compile(
+    r"""\s*+(insert\s(?:[^;'"$\\/-]++|[/-](?![*-])|"[^"]*+"|'(?:[^'\\]++|'')*+')*+)(;|\Z)""", re.IGNORECASE
+)
+
 W = TypeVar("W", bound="Waiting")
+
+
+def inserts_in(text: str) -> list[tuple[int, str]]:
+    """The INSERT statements of a text, with their positions. Empty for a text with other statements or comments, and
+    for a single statement.
+    """
+    found: list[tuple[int, str]] = []
+    end = 0
+    while match := _INSERT.match(text, end):
+        found.append((match.start(1), match[1].rstrip()))
+        end = match.end()
+    return found if len(found) > 1 and not text[end:].strip() else []
 
 
 @dataclass(eq=False)

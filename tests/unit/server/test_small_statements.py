@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from watersmeet.database.grouping import RowInsert, commit_rows, takes_rows
+from watersmeet.server.grouped import inserts_in
 from watersmeet.session.statements import small
 
 TYPES = """
@@ -278,6 +279,48 @@ def test_inserts_that_are_sent_in_one_go_share_a_commit(serving):
                 client.execute(text, (number, "c"))
             client.execute("SELECT missing FROM items")
         assert client.execute("SELECT count(*) FROM items WHERE id >= 840").fetchone() == (10,)
+
+
+def test_inserts_of_one_text_are_written_together(serving, monkeypatch):
+    served = serving(SHOP + "CREATE TABLE strict (id int PRIMARY KEY, name varchar UNIQUE) ON CONFLICT ERROR;")
+    text = "; ".join(f"INSERT INTO items VALUES ({i}, 'a;b', 1)" for i in range(800, 1000))
+    with served.connect(autocommit=True) as client, planned(monkeypatch) as counts:
+        assert [r.rowcount for r in client.execute(text).results()] == [1] * 200
+        assert counts["insert"] > 190
+        asked = "SELECT count(*), min(name) FROM items WHERE id >= 800"
+        assert client.execute(asked).fetchone() == (200, "a;b")
+        rows = "; ".join(f"INSERT INTO strict VALUES ({i}, 'n{i}')" for i in range(20))
+        client.execute(rows)
+        for fault, state in [("7, 'x'", "23505"), ("99, 'n7'", "23505"), ("'x', 'x'", "22P02"), ("1, x", "42703")]:
+            failing = "".join(f"INSERT INTO strict VALUES ({i}, 'n{i}');\n" for i in range(30, 50))
+            assert tried(client, f"{failing}INSERT INTO strict VALUES ({fault});\n{failing}") == state
+            assert client.execute("SELECT count(*) FROM strict").fetchone() == (20,)
+        with pytest.raises(psycopg.errors.UndefinedColumn, match="LINE 3:"):
+            client.execute("INSERT INTO strict VALUES (60, 'a');\nINSERT INTO strict\nVALUES (61, b)")
+        client.execute("BEGIN")
+        client.execute(rows.replace("(", "(10").replace("'n", "'m"))
+        assert tried(client, rows) == "23505"
+        assert tried(client, rows) == "25P02"
+        client.execute("ROLLBACK")
+        assert client.execute("SELECT count(*) FROM strict").fetchone() == (20,)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("INSERT INTO t VALUES (1); insert into t values ('a;b')", 2),
+        (' INSERT INTO t VALUES (1);\n INSERT INTO "a;b" VALUES (-1);\n', 2),
+        ("INSERT INTO t VALUES (1);", 0),
+        ("INSERT INTO t VALUES (1); SELECT 1", 0),
+        ("INSERT INTO t VALUES (1); BEGIN; INSERT INTO t VALUES (1)", 0),
+        ("INSERT INTO t VALUES (1) -- ;\n; INSERT INTO t VALUES (2)", 0),
+        ("INSERT INTO t VALUES (1); /* INSERT */ INSERT INTO t VALUES (2)", 0),
+        ("INSERT INTO t VALUES ($$a;b$$); INSERT INTO t VALUES (2)", 0),
+        ("INSERT INTO t VALUES ('a); INSERT INTO t VALUES (2)", 0),
+    ],
+)
+def test_texts_of_inserts(text, count):
+    assert len(inserts_in(text)) == count
 
 
 def test_a_right_that_was_revoked_ends_a_plan(serving):

@@ -235,9 +235,12 @@ class InsertPlan:
         except NotSmall:
             return None
 
-    def add(self, session: Session, transaction: Transaction, row: Any) -> bool:
-        """Adds a row to the open transaction. False if the plan is outdated, or the key must be checked at once."""
-        if self.catalog is not session.database.catalog or keys_of(self.relation):
+    def add(self, session: Session, transaction: Transaction, row: Any, *, checks_later: bool = False) -> bool:
+        """Adds a row to the open transaction. False if the plan is outdated, or the key must be checked at once.
+
+        checks_later: whether a later statement may report that the key exists.
+        """
+        if self.catalog is not session.database.catalog or (keys_of(self.relation) and not checks_later):
             return False
         if (row := with_numbers(session, row, self.numbered)) is not None:
             add_row(session, transaction, self.relation, row)
@@ -245,9 +248,9 @@ class InsertPlan:
 
 
 class _AddsNothing:
-    def add(self, session: Session, transaction: Transaction, row: Any) -> bool:
+    def add(self, session: Session, transaction: Transaction, row: Any, *, checks_later: bool = False) -> bool:
         """As in InsertPlan: it adds no row."""
-        del session, transaction, row
+        del session, transaction, row, checks_later
         return False
 
 
