@@ -120,7 +120,8 @@ class Conflict:
 @dataclass(frozen=True, slots=True)
 class Numbering:
     """The numbers of a sequence, from `start` in steps of `step`, within `least` and `greatest`. None: PostgreSQL's
-    default for the type (smallint, integer or bigint). cycles: whether it begins again after its last number.
+    default for the type (smallint, integer or bigint). cycles: whether it begins again after its last number. cache:
+    the number of CACHE, which only the catalog shows.
     """
 
     type: str = "bigint"
@@ -129,6 +130,7 @@ class Numbering:
     least: int | None = None
     greatest: int | None = None
     cycles: bool = False
+    cache: int = 1
 
     @property
     def bounds(self) -> tuple[int, int]:

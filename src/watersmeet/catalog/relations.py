@@ -417,6 +417,11 @@ class Relation:
         return f'{self.what} "{self.shown}"'
 
     @property
+    def duplicate(self) -> str:
+        """The condition of an error about another relation of the same name."""
+        return "DUPLICATE_TYPE" if self.family == "type" else "DUPLICATE_OBJECT"
+
+    @property
     def reader(self) -> str:
         """The kind of reader and the name for messages."""
         return f'{self.role} "{self.shown}"'

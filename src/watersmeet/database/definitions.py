@@ -287,7 +287,7 @@ def new_relation(session: Session, statement: Create, kind: type[R], columns: Sc
 def may_create(session: Session, statement: Create, name: str, span: Span, if_not_exists: bool) -> bool:
     """Whether to create the relation: False if it exists and the statement has IF NOT EXISTS.
 
-    Raises DUPLICATE_OBJECT, INVALID_NAME, UNDEFINED_OBJECT.
+    Raises DUPLICATE_OBJECT or DUPLICATE_TYPE, INVALID_NAME, UNDEFINED_OBJECT.
     """
     session.require_creator(statement, span)
     if not name:
@@ -301,7 +301,7 @@ def may_create(session: Session, statement: Create, name: str, span: Span, if_no
         if if_not_exists:
             session.notice(f'relation "{existing.shown}" already exists, skipping')
             return False
-        raise error_at(statement, span, "DUPLICATE_OBJECT", f"{existing.title} already exists")
+        raise error_at(statement, span, existing.duplicate, f"{existing.title} already exists")
     check_folded(session, statement, name, schema, span)
     return True
 
@@ -309,7 +309,9 @@ def may_create(session: Session, statement: Create, name: str, span: Span, if_no
 def check_folded(
     session: Session, statement: Statement, name: str, schema: str, span: Span, own: Relation | None = None
 ) -> None:
-    """Raises DUPLICATE_OBJECT for a name that DuckDB can't distinguish from that of a relation other than `own`."""
+    """Raises DUPLICATE_OBJECT or DUPLICATE_TYPE for a name that DuckDB can't distinguish from that of a relation other
+    than `own`.
+    """
     shown = Table("", name, (), schema=schema).shown.lower()
     same = (r for r in session.catalog.relations.values() if r.shown.lower() == shown and r.is_named and r is not own)
     folded = next(same, None)
@@ -318,7 +320,7 @@ def check_folded(
         raise error_at(
             statement,
             span,
-            "DUPLICATE_OBJECT",
+            folded.duplicate,
             f"{folded.title} already exists",
             detail=f"Two relations can't have names that differ only in {detail}.",
         )

@@ -427,19 +427,19 @@ def _check_names(definitions: Definitions, catalog: Catalog, seen: Catalog) -> N
             if not isinstance(change, PutRole) or not change.makes or change.name in before:
                 continue
             if change.name in catalog.roles:
-                raise _taken(f'role "{change.name}"')
+                raise _taken("DUPLICATE_OBJECT", f'role "{change.name}"')
     touched = definitions.made | definitions.altered.keys()
     named = {i: r for i, r in seen.relations.items() if r.is_named}
     others = {r.shown.lower(): r for i, r in named.items() if i not in touched}
     for relation_id in touched & named.keys():
         other = others.get(named[relation_id].shown.lower())
         if other is not None:
-            raise _taken(other.title)
+            raise _taken(other.duplicate, other.title)
 
 
-def _taken(what: str) -> Error:
+def _taken(condition: str, what: str) -> Error:
     return error(
-        "DUPLICATE_OBJECT",
+        condition,
         f"{what} already exists",
         detail="It was made since the transaction chose that name. Nothing of the transaction was done.",
     )

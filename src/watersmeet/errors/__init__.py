@@ -62,6 +62,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "DUPLICATE_CURSOR": Condition("42P03"),
     "DUPLICATE_OBJECT": Condition("42P07"),
     "DUPLICATE_PREPARED_STATEMENT": Condition("42P05"),
+    "DUPLICATE_TYPE": Condition("42710"),
     "EMIT_NOT_POSSIBLE": Condition("0A000", "NotSupportedError"),
     "EXPRESSION_WITHOUT_NAME": Condition("42P16"),
     "FAILED_TRANSACTION": Condition("25P02", "OperationalError"),

@@ -45,6 +45,7 @@ from watersmeet.expressions.operators import (
     power,
     quantified,
 )
+from watersmeet.values.declaredtypes import BYTE_COLLATIONS
 from watersmeet.values.types import BOOLEAN, VARCHAR, SqlType
 
 #: SQL's names of the parts of a query, an item of FROM, a join or an expression.
@@ -485,7 +486,7 @@ def _refused(what: str) -> Callable[[Any, Context], Value]:
 
 def _collate(node: Any, ctx: Context) -> Value:
     """COLLATE, which only supports the order of the UTF-8 bytes."""
-    if node.expression.name.lower() not in _COLLATIONS:
+    if node.expression.name.lower() not in BYTE_COLLATIONS:
         raise ctx.not_supported(f"the collation {node.expression.name}", node, hint='Only "C" is supported.')
     return bind_value(node.this, ctx)
 
@@ -530,7 +531,6 @@ _OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
     exp.Substring: ("start", "length"), exp.Trim: ("position",), exp.DPipe: ("safe",), exp.Is: ("negate",),
 }  # fmt: skip
 
-_COLLATIONS: Final = ("c", "default", "pg_c_utf8", "posix", "ucs_basic")
 
 #: Nodes that are always rejected, so their parts are not checked.
 _UNREAD: Final = (exp.Window, exp.IgnoreNulls, exp.RespectNulls, exp.Filter, exp.Subquery, exp.Select, exp.Exists)

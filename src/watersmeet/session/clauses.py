@@ -371,6 +371,7 @@ def sequence_text(sequence: NumberSequence) -> str:
     parts += [] if numbers.step == 1 else [f"INCREMENT BY {numbers.step}"]
     parts += [] if numbers.least is None else [f"MINVALUE {numbers.least}"]
     parts += [] if numbers.greatest is None else [f"MAXVALUE {numbers.greatest}"]
+    parts += [] if numbers.cache == 1 else [f"CACHE {numbers.cache}"]
     parts += ["CYCLE"] if numbers.cycles else []
     return " ".join(parts)
 

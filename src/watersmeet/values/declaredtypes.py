@@ -13,6 +13,8 @@ from typing import Final
 
 from watersmeet.values.types import SqlType
 
+#: The names of collations by which texts have the order of their UTF-8 bytes.
+BYTE_COLLATIONS: Final = ("c", "default", "pg_c_utf8", "posix", "ucs_basic")
 ADDRESSES: Final = ("inet", "cidr")
 _MOST_NAME: Final = 63
 MOST_OID: Final = 2**32 - 1

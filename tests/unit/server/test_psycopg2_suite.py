@@ -12,7 +12,6 @@ from tests.clients import REQUIREMENTS, check_result, outcomes_of, packages, rea
 
 #: The failures that are known, by reason: patterns of `class::test`. Others fail the test.
 KNOWN = {
-    "pg_sleep": ("*CancelTests::test_*cancel", "QueryCancellationTests::test_statement_timeout"),
     "large objects": ("LargeObject*::*",),
     "composite types": ("AdaptTypeTestCase::*",),
     "ranges": ("RangeCasterTestCase::*",),

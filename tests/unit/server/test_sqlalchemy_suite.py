@@ -12,10 +12,9 @@ from tests.clients import check_result, outcomes_of, reason_of
 SUITE = Path(__file__).with_name("sqlalchemysuite")
 #: The failures that are known, by reason: patterns of `class::test`. Others fail the test.
 KNOWN = {
-    "generated columns as GENERATED ALWAYS AS": ("ComputedColumnTest::*", "ComputedReflectionTest::*"),
     "the text of a DEFAULT differs": ("ComponentReflectionTestExtra::test_server_defaults*",),
     "indexes of expressions": ("ComponentReflectionTestExtra::test_reflect_expression_based_indexes",),
-    "COLLATE on a column": ("ComponentReflectionTest::test_column_collation_reflection",),
+    "collations of columns in the catalog": ("ComponentReflectionTest::test_column_collation_reflection",),
     "tables without columns": ("TableNoColumnsTest::*",),
     "a column twice in a foreign key": ("RepeatedColumnForeignKeyTest::*",),
     "make_interval with names of arguments": ("*IntervalTest::test_literal",),

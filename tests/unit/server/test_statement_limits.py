@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import duckdb
@@ -86,6 +87,23 @@ def test_a_call_of_a_function_is_canceled(monkeypatch, served, query, by):
                 client.execute(WAITING[query])
             canceling.join()
         assert client.execute("SELECT count(*), pg_sleep(0.001) FROM t").fetchone() == (3000, "")
+
+
+def test_clients_call_a_function_at_the_same_time(served):
+    with served.connect(autocommit=True) as client, served.connect(autocommit=True) as other:
+        waiting = threading.Thread(target=tried, args=(client, "SELECT pg_sleep(600)"))
+        waiting.start()
+        asked = "SELECT state FROM pg_stat_activity WHERE pid = %s"
+        until(lambda: other.execute(asked, (client.info.backend_pid,)).fetchone() == ("active",))
+        for _ in range(20):
+            assert other.execute("SELECT pg_sleep(0)").fetchone() == ("",)
+        client.cancel_safe()
+        waiting.join()
+
+
+def tried(client: psycopg.Connection, query: str) -> None:
+    with contextlib.suppress(psycopg.errors.QueryCanceled):
+        client.execute(query)
 
 
 @pytest.mark.parametrize("phase", ["read", "one value"])

@@ -53,6 +53,16 @@ def test_blanks_at_the_end_of_char_have_no_meaning(connection):
     assert connection.execute("SELECT c, c = 'a', length(c), c || '!' FROM t").fetchall() == [("a   ", True, 1, "a!")]
 
 
+def test_collations_of_columns_order_by_bytes(connection):
+    connection.execute(
+        'CREATE TABLE t (a varchar COLLATE "C" PRIMARY KEY, b text COLLATE pg_catalog."default" NOT NULL)'
+    )
+    connection.execute("INSERT INTO t VALUES ('é', 'x'), ('z', 'x'), ('B', 'x'), ('a', 'x')")
+    assert [a for (a,) in connection.execute("SELECT a FROM t ORDER BY a").fetchall()] == ["B", "a", "z", "é"]
+    found = refused(connection, 'CREATE TABLE u (a text COLLATE "de-x-icu")')
+    assert found == ("FEATURE_NOT_SUPPORTED", 'collation "de-x-icu" is not supported')
+
+
 def rounded(us, digits):
     unit = 10 ** (6 - digits)
     whole = (abs(us) + unit // 2) // unit * unit

@@ -124,7 +124,7 @@ def test_views_read_columns_of_domains(run):
         ("ALTER DOMAIN posint RENAME TO other", "FEATURE_NOT_SUPPORTED"),
         ("ALTER DOMAIN t DROP DEFAULT", "CATALOG_TYPE_MISMATCH"),
         ("ALTER DOMAIN posint ADD PRIMARY KEY (id)", "SYNTAX_ERROR"),
-        ("CREATE DOMAIN posint AS int", "DUPLICATE_OBJECT"),
+        ("CREATE DOMAIN posint AS int", "DUPLICATE_TYPE"),
         ("CREATE DOMAIN short AS int", "INVALID_NAME"),
         ("CREATE TABLE x (a posint) WITH (connector = 'datagen')", "FEATURE_NOT_SUPPORTED"),
         ("DROP DOMAIN posint CASCADE", "DEPENDENT_OBJECTS"),

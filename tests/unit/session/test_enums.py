@@ -93,8 +93,8 @@ def test_types(run, fails):
     assert run("INSERT INTO k DEFAULT VALUES RETURNING *") == [("ok", None)]
     assert fails("SELECT m < o FROM k").condition == "DATATYPE_MISMATCH"
     assert fails("CREATE TABLE u (x nosuch)").condition == "UNDEFINED_OBJECT"
-    assert fails("CREATE TYPE mood AS ENUM ('a')").condition == "DUPLICATE_OBJECT"
-    assert fails("CREATE TYPE x AS ENUM ('a', 'a')").condition == "DUPLICATE_OBJECT"
+    assert fails("CREATE TYPE mood AS ENUM ('a')").condition == "DUPLICATE_TYPE"
+    assert fails("CREATE TYPE x AS ENUM ('a', 'a')").condition == "DUPLICATE_TYPE"
     assert fails("CREATE TYPE x AS (a int)").condition == "FEATURE_NOT_SUPPORTED"
     assert fails("DROP TYPE mood CASCADE").condition == "DEPENDENT_OBJECTS"
     run("DROP TABLE t; DROP TABLE k; DROP TYPE mood, other")
@@ -110,7 +110,7 @@ def test_alter(run, fails):
     run("INSERT INTO t VALUES (6, 'first', NULL)")
     assert run("SELECT m FROM plain WHERE m < 'meh' ORDER BY m") == [("first",), ("sad",)]
     for sql, condition in {
-        "ALTER TYPE mood ADD VALUE 'meh'": "DUPLICATE_OBJECT",
+        "ALTER TYPE mood ADD VALUE 'meh'": "DUPLICATE_TYPE",
         "ALTER TYPE mood ADD VALUE 'x' AFTER 'none'": "INVALID_PARAMETER",
         "ALTER TYPE mood RENAME VALUE 'meh' TO 'x'": "FEATURE_NOT_SUPPORTED",
         "ALTER TYPE mood RENAME TO x": "FEATURE_NOT_SUPPORTED",

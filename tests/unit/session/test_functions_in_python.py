@@ -307,6 +307,6 @@ def test_plans_show_names_and_lineage_refuses_calls(run, fails):
     run(f"{GCD}; CREATE TABLE t (a int); CREATE MATERIALIZED VIEW m AS SELECT gcd(a, 6) AS g FROM t")
     run("INSERT INTO t VALUES (4); FLUSH")
     plan = "\n".join(line for (line,) in run("EXPLAIN SELECT gcd(a, 6) AS g FROM t WHERE gcd(a, 6) > 1"))
-    assert "gcd__0" in plan
+    assert "gcd__" in plan
     assert "watersmeet_calls" not in plan
     assert "functions of other languages" in fails("EXPLAIN ROW SELECT * FROM m").message

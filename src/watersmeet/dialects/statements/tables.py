@@ -51,7 +51,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options,
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.system.secretvalues import reference
 from watersmeet.values import ConflictAction
-from watersmeet.values.declaredtypes import Declared
+from watersmeet.values.declaredtypes import BYTE_COLLATIONS, Declared
 from watersmeet.values.types import (
     BIGINT,
     INTEGER,
@@ -153,8 +153,7 @@ def read_numbering(cursor: Cursor) -> dict[str, Any] | None:
         if cursor.take("NO", bound):
             return {field: None}
     if cursor.take("CACHE"):
-        cursor.integer()
-        return {}
+        return {"cache": cursor.integer()}
     if cursor.take("CYCLE"):
         return {"cycles": True}
     return {"cycles": False} if cursor.take("NO", "CYCLE") else None
@@ -333,6 +332,8 @@ class Definition:
                 cursor.until(",", ")")
                 span = span_of(cursor.tokens[start : cursor.index])
                 self.refuse("GENERATED … AS", span, f"Write {name.name} {kind.sql} AS (expression).")
+            elif self.read_type is None and cursor.take("COLLATE"):
+                self._check_collation()
             elif any(cursor.at(word) for word in ("UNIQUE", "CHECK", "REFERENCES", "CONSTRAINT", "COLLATE")):
                 word = cursor.tokens[start].text.upper()
                 cursor.until(",", ")")
@@ -342,6 +343,12 @@ class Definition:
         if name.name in self.generated and not nullable:
             self.refuse("NOT NULL on a generated column", name.span)
         self.columns.append(Field(name.name, kind, nullable and name.name not in self.serials))
+
+    def _check_collation(self) -> None:
+        """Reads the name of a collation. Texts have the order of their bytes, so others are refused."""
+        name = self.cursor.relation_name()
+        if name.name.lower() not in BYTE_COLLATIONS:
+            self.refuse(f'collation "{name.name}"', name.span, 'Only "C", "POSIX" and "default" are supported.')
 
     def _add_constraint(self, constraint: ConstraintClause) -> None:
         if constraint.kind == "primary key":

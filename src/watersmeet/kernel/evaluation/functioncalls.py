@@ -16,7 +16,7 @@ import select
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import duckdb
@@ -131,8 +131,8 @@ def interrupt(connection: duckdb.DuckDBPyConnection) -> None:
         calls.end()
 
 
-#: Names that a connection can't use again, because a failed transaction has created them.
-_lost: Final[weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, set[str]]] = weakref.WeakKeyDictionary()
+#: Each name is used once: transactions that create the same one conflict, and a failed one keeps it.
+_numbers: Final = itertools.count()
 
 
 @contextmanager
@@ -143,12 +143,11 @@ def registered(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]
     `interrupt` ended a call.
     """
     made: list[str] = []
-    lost = _lost.setdefault(connection, set())
     calls = Calls()
     try:
         for name, function in list(called_in(sql)):
             stem = re.sub(r"\W", "_", function.name.lower())  # plans show it
-            free = next(n for i in itertools.count() if (n := f"{stem}__{i}") not in lost and n not in made)
+            free = f"{stem}__{next(_numbers)}"
             _create(connection, free, function, calls, None)
             made.append(free)
             sql = re.sub(rf"\b{name}\b", free, sql, flags=re.IGNORECASE)
@@ -162,10 +161,8 @@ def registered(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]
     finally:
         _running.pop(connection, None)
         for free in made:
-            try:
+            with suppress(duckdb.Error):  # its transaction has failed, which undoes this
                 connection.remove_function(free)
-            except duckdb.Error:
-                lost.add(free)
 
 
 def stopped_in(cause: duckdb.Error) -> Error | None:

@@ -403,7 +403,7 @@ def sequence_row(sequence: NumberSequence) -> dict[str, object]:
     numbers, (least, greatest) = sequence.numbers, sequence.numbers.bounds
     shown: dict[str, object] = {"schemaname": sequence.schema, "sequencename": sequence.name, "data_type": numbers.type}
     shown |= {"start_value": numbers.first, "min_value": least, "max_value": greatest, "increment_by": numbers.step}
-    return {**shown, "cycle": numbers.cycles}
+    return {**shown, "cycle": numbers.cycles, "cache_size": numbers.cache}
 
 
 def _sequence(sequence: NumberSequence, catalog: Catalog) -> _Rows:
@@ -411,7 +411,7 @@ def _sequence(sequence: NumberSequence, catalog: Catalog) -> _Rows:
     oid, numbers, kind = relation_oid(sequence), sequence.numbers, TYPES[sequence.numbers.type]
     least, greatest = numbers.bounds
     own = {"seqrelid": oid, "seqtypid": kind.oid, "seqstart": numbers.first, "seqincrement": numbers.step}
-    own |= {"seqmax": greatest, "seqmin": least, "seqcache": 1, "seqcycle": numbers.cycles}
+    own |= {"seqmax": greatest, "seqmin": least, "seqcache": numbers.cache, "seqcycle": numbers.cycles}
     yield ("pg_catalog", "pg_sequence"), own
     row: dict[str, object] = {
         "sequence_schema": sequence.schema,

@@ -121,14 +121,14 @@ def _check_name(session: Session, statement: Create) -> None:
 
 @handles(CreateEnum)
 def create_enum(session: Session, statement: CreateEnum) -> Result:
-    """CREATE TYPE … AS ENUM. Raises DUPLICATE_OBJECT."""
+    """CREATE TYPE … AS ENUM. Raises DUPLICATE_TYPE."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TYPE")
     _check_name(session, statement)
     for number, label in enumerate(statement.labels):
         if label in statement.labels[:number]:
             message = f'enum label "{label}" used more than once'
-            raise error_at(statement, statement.name_span, "DUPLICATE_OBJECT", message)
+            raise error_at(statement, statement.name_span, "DUPLICATE_TYPE", message)
     add(session, new_relation(session, statement, EnumType, (), labels=statement.labels))
     return Result("CREATE TYPE")
 
@@ -147,7 +147,7 @@ def alter_enum(session: Session, statement: AlterEnum) -> Result:
             session.notice(f'enum label "{statement.label}" already exists, skipping')
             return Result("ALTER TYPE")
         message = f'enum label "{statement.label}" already exists'
-        raise error_at(statement, statement.span_of_label, "DUPLICATE_OBJECT", message)
+        raise error_at(statement, statement.span_of_label, "DUPLICATE_TYPE", message)
     if statement.other is not None and statement.other not in labels:
         message = f'"{statement.other}" is not an existing enum label'
         raise error_at(statement, statement.span_of_label, "INVALID_PARAMETER", message)
@@ -366,7 +366,7 @@ def read_alter_domain(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
 
 @handles(CreateDomain)
 def create_domain(session: Session, statement: CreateDomain) -> Result:
-    """CREATE DOMAIN. Raises DUPLICATE_OBJECT, UNDEFINED_OBJECT, and errors of the expressions."""
+    """CREATE DOMAIN. Raises DUPLICATE_TYPE, UNDEFINED_OBJECT, and errors of the expressions."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE DOMAIN")
     _check_name(session, statement)

@@ -18,7 +18,7 @@ _FEATURES = """
     fk_constraint_option_reflection_ondelete_noaction fk_constraint_option_reflection_ondelete_restrict
     fk_constraint_option_reflection_onupdate_restrict float_or_double_precision_behaves_generically
     foreign_key_constraint_name_reflection foreign_key_constraint_option_reflection_ondelete
-    foreign_key_constraint_option_reflection_onupdate identity_columns identity_columns_standard
+    foreign_key_constraint_option_reflection_onupdate has_temp_table identity_columns identity_columns_standard
     implicit_default_schema index_ddl_if_exists index_reflects_included_columns indexes_check_column_order
     indexes_with_expressions infinity_floats inline_check_constraint_reflection intersect isolation_level
     json_array_indexes json_deserializer_binary json_type legacy_unconditional_json_extract materialized_views
@@ -27,12 +27,13 @@ _FEATURES = """
     reflect_indexes_with_expressions reflect_table_options reflect_tables_no_columns reflects_pk_names regexp_match
     regexp_replace repeated_column_foreign_keys savepoints schema_create_delete server_defaults
     skip_autocommit_rollback supports_bitwise_and supports_bitwise_not supports_bitwise_or supports_bitwise_shift
-    supports_bitwise_xor supports_distinct_on table_ddl_if_exists table_value_constructor tuple_in tuple_in_w_empty
-    unicode_ddl unique_constraints_reflect_as_index update_from uuid_data_type view_column_reflection
-    view_reflection views window_functions window_range window_range_non_numeric window_range_numeric
+    supports_bitwise_xor supports_distinct_on table_ddl_if_exists table_value_constructor temp_table_names
+    temp_table_reflect_indexes temp_table_reflection temporary_views tuple_in tuple_in_w_empty unicode_ddl
+    unique_constraints_reflect_as_index update_from uuid_data_type view_column_reflection view_reflection views
+    window_functions window_range window_range_non_numeric window_range_numeric
 """
 #: What the server refuses by name.
-_REFUSED = "has_temp_table temp_table_reflection temp_table_reflect_indexes two_phase_transactions time_timezone"
+_REFUSED = "two_phase_transactions time_timezone"
 _LEVELS = ["AUTOCOMMIT", "READ COMMITTED", "READ UNCOMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 
 
