@@ -401,7 +401,7 @@ def check_definitions(transaction: Transaction, catalog: Catalog) -> None:
     functions = {(f.schema, f.name) for f in others}
     for made in definitions.functions.values():
         if (made.schema, made.name) in functions and not made.dropped:
-            raise _taken(f'function "{made.name}"')
+            raise _taken("DUPLICATE_OBJECT", f'function "{made.name}"')
     _check_names(definitions, catalog, seen)
     for relation in seen.relations.values():
         if relation.schema in definitions.schemas_dropped and not relation.hidden:
