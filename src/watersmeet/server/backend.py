@@ -20,7 +20,6 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.cursors import Flow, Prepared
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.variables import LIMITS, RESULT_SIZE
-from watersmeet.database.writing import write_pending
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.schemas import relation_written, schema_meant
 from watersmeet.dialects.statements.dml import CopyIn, CopyOut
@@ -34,23 +33,23 @@ from watersmeet.server.copying import CopyResult, CopyStreams
 from watersmeet.server.grouped import (
     ChangeWaiting,
     InsertWaiting,
+    Plan,
     SmallWaiting,
     changes,
     inserts,
     inserts_in,
     lookups,
+    runs_together,
     waiting,
 )
 from watersmeet.server.results import Columns, Portal, columns_of, has_rows, portal_of
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
 from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_of, plain
-from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement, together
+from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement, together, write_added
 from watersmeet.session.features.settings import RollbackTo, end_session
 from watersmeet.session.statements import preparing
-from watersmeet.session.statements.small import Plan
 from watersmeet.system.threads import lock
-from watersmeet.values import DEFAULT_DIALECT
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,7 +118,8 @@ class Backend(ClientState):
         """
         try:
             self.session.cursors.drop([""])
-            if inserts := self._inserts(text):
+            inserts = inserts_in(text) if runs_together(self.session) else []
+            if inserts:
                 yield from self._insert_all(text, inserts)
                 return
             statements = self._parsed(text)
@@ -146,11 +146,6 @@ class Backend(ClientState):
             self.clients.traffic.ended(kind_of(""), err.sqlstate)
             raise
 
-    def _inserts(self, text: str) -> list[tuple[int, str]]:
-        """The statements of a text that consists of INSERTs that may be written together."""
-        together = self.session.dialect == DEFAULT_DIALECT and not self.session.variables.is_on("continue_after_errors")
-        return inserts_in(text) if together else []
-
     def _insert_all(self, text: str, inserts: Sequence[tuple[int, str]]) -> Iterator[Result]:
         """Runs the INSERTs of a text in the open transaction, or as one. Those with a plan are not parsed, and their
         rows are written together, before the next statement without one, or at the end.
@@ -166,8 +161,7 @@ class Backend(ClientState):
                 for statement in self._parsed(re.sub(r"[^\n]", " ", text[:start]) + insert):
                     yield self.run(statement)
                     self.clients.plans.note_text(self.session, insert, statement)
-            with self._lock:
-                write_pending(self.session)
+            write_added(self.session, self._lock)
             if own:
                 commit_whole(self.session, self._lock)
         finally:

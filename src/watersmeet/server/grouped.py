@@ -25,6 +25,7 @@ from watersmeet.errors import error
 from watersmeet.server.messages import row_description
 from watersmeet.server.results import columns_of, row_messages
 from watersmeet.session.statements import small
+from watersmeet.values import DEFAULT_DIALECT
 
 #: The largest number of statements in a group.
 _MOST: Final = 1_000
@@ -34,7 +35,13 @@ _INSERT: Final = re.compile(
     r"""\s*+(insert\s(?:[^;'"$\\/-]++|[/-](?![*-])|"[^"]*+"|'(?:[^'\\]++|'')*+')*+)(;|\Z)""", re.IGNORECASE
 )
 
+Plan = small.Plan
 W = TypeVar("W", bound="Waiting")
+
+
+def runs_together(session: Session) -> bool:
+    """Whether INSERTs of a text may be written together."""
+    return session.dialect == DEFAULT_DIALECT and not session.variables.is_on("continue_after_errors")
 
 
 def inserts_in(text: str) -> list[tuple[int, str]]:

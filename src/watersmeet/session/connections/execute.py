@@ -311,6 +311,12 @@ def commit_whole(session: Session, lock: threading.RLock) -> None:
     committing.wait_if_wanted(session)
 
 
+def write_added(session: Session, lock: threading.RLock) -> None:
+    """Writes the rows that INSERTs have added to the open transaction. Raises the errors of their constraints."""
+    with lock:
+        write_pending(session)
+
+
 def begin(session: Session) -> None:
     """Drops what the sessions of an earlier process have left, when a database is opened for writing."""
     drop_leftovers(session)
