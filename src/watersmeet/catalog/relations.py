@@ -126,6 +126,8 @@ class Relation:
     words: ClassVar[Words]
     family: ClassVar[str]
     """The word of plain SQL for the most similar kind of relation. Ids begin with its first letter."""
+    duplicate: ClassVar[str] = "DUPLICATE_OBJECT"
+    """The condition of an error about another relation of the same name."""
     entry: ClassVar[str]
     """The name of the class in a stored catalog."""
     has_rows: ClassVar[bool] = False
@@ -415,11 +417,6 @@ class Relation:
     def title(self) -> str:
         """The kind and the name for messages."""
         return f'{self.what} "{self.shown}"'
-
-    @property
-    def duplicate(self) -> str:
-        """The condition of an error about another relation of the same name."""
-        return "DUPLICATE_TYPE" if self.family == "type" else "DUPLICATE_OBJECT"
 
     @property
     def reader(self) -> str:

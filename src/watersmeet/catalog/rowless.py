@@ -136,6 +136,7 @@ class EnumType(Relation):
 
     words: ClassVar[Words] = Words("type", show=("types",), show_create=("type",), drop=("type",))
     family: ClassVar[str] = "type"
+    duplicate: ClassVar[str] = "DUPLICATE_TYPE"
     entry: ClassVar[str] = "enum"
 
     labels: tuple[str, ...] = field(kw_only=True)
@@ -151,6 +152,7 @@ class DomainType(Relation):
 
     words: ClassVar[Words] = Words("domain", show=("domains",), show_create=("domain",), drop=("domain", "type"))
     family: ClassVar[str] = "type"
+    duplicate: ClassVar[str] = "DUPLICATE_TYPE"
     entry: ClassVar[str] = "domain"
 
     base: SqlType = field(kw_only=True)
