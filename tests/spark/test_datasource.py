@@ -116,12 +116,32 @@ def test_the_content_with_its_types_and_at_a_commit(spark, database, tmp_path):
 
 
 @pytest.mark.slow
+def test_tasks_share_the_content(spark, database, tmp_path):
+    for n in range(5):
+        database.execute(f"INSERT INTO t SELECT i, 'n' || i, i FROM generate_series({n * 100}, {n * 100 + 199}) g(i)")
+    database.execute("DELETE FROM t WHERE id % 7 = 0")
+    database.execute("FLUSH")
+    shared = read(spark, tmp_path, "t", numPartitions="4")
+    assert shared.rdd.getNumPartitions() == 4
+    assert len([part for part in shared.select("id").rdd.glom().collect() if part]) > 1
+    database.execute("DELETE FROM t WHERE id > 300")  # the commit was chosen before
+    wanted = {(i, f"n{i}", Decimal(i)) for i in range(600) if i % 7}
+    rows = shared.collect()
+    assert (set(map(tuple, rows)), len(rows)) == (wanted, len(wanted))
+    assert shared.select(f.count("*"), f.sum("id")).collect()[0] == (len(wanted), sum(i for i, _, _ in wanted))
+    database.execute("FLUSH")
+    left = run(stream(spark, tmp_path, "t", numPartitions="3", readChanges="true"), tmp_path)
+    assert sorted(row.id for row in left) == sorted(i for i, _, _ in wanted if i <= 300)
+
+
+@pytest.mark.slow
 def test_errors_name_what_is_wrong(spark, database, tmp_path):
     database.execute("CREATE TABLE lasting (i int, how_long interval)")
     for wrong, says in (
         (lambda: read(spark, tmp_path, "gone"), 'relation "gone" does not exist'),
         (lambda: read(spark, tmp_path, "t", commt="1"), 'no option "commt"'),
         (lambda: read(spark, tmp_path, "t", commit="x"), "commit is 'x'"),
+        (lambda: read(spark, tmp_path, "t", numPartitions="0"), "numpartitions is '0'"),
         (lambda: read(spark, tmp_path, "t", readChanges="true"), "readChanges=true in spark.read"),
         (lambda: stream(spark, tmp_path, "t", readChanges="yes"), "readChanges is 'yes'"),
         (lambda: read(spark, tmp_path, "lasting"), 'column "how_long" has type'),

@@ -26,9 +26,17 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.expressions import with_lengths
 from watersmeet.store.changes import quoted
-from watersmeet.store.checkpoints import PastContent, check_there, commit_at, expired, pin_past, shown_time
+from watersmeet.store.checkpoints import (
+    PastContent,
+    check_there,
+    checkpoint_upto,
+    commit_at,
+    expired,
+    pin_past,
+    shown_time,
+)
 from watersmeet.store.commits import Commit
-from watersmeet.store.inplace import ContentHash
+from watersmeet.store.inplace import ContentHash, Needed, Share, StoredRows
 from watersmeet.store.readers import Reader, low_water_number
 from watersmeet.values.types import Field, arrow_schema
 
@@ -75,6 +83,43 @@ def content_hashes(
         moment = pin_past(database.layout, database.log, hold, number)
         check_there(database.log, relations, number)
         return {r.id: database.content.content_hash(r, moment.upto(r)) for r in relations}
+
+
+#: The rows of a share that is worth a task of its own, and the maximum number of shares.
+_SHARE_ROWS: Final = 1 << 18
+_MOST_SHARES: Final = 256
+
+
+def shares_of(database: OpenDatabase, relation: Relation, number: int, count: int | None = None) -> list[Share]:
+    """The shares of the rows of a stored relation at commit `number`, which other processes can read as long as the
+    history is kept. count: how many, by default as its size suggests. Empty if the rows can't be divided, because the
+    commit is older than every kept checkpoint.
+
+    Raises HISTORY_GONE, and INVALID_PARAMETER for a future commit.
+    """
+    with closing(Reader(database.layout)) as hold:
+        upto = pin_past(database.layout, database.log, hold, number).upto(relation)
+        check_there(database.log, [relation], number)
+        checkpoint = checkpoint_upto(database.layout, database.log, upto).moment.head
+        try:
+            with database.content.pinned(checkpoint) as files:
+                rows = files.stored_rows([relation])[relation.id]
+        except Error as err:
+            if err.condition != "HISTORY_GONE":
+                raise
+            return []
+    wanted = min(-(-rows // _SHARE_ROWS), _MOST_SHARES) if count is None else count
+    return [Share(i, max(wanted, 1), checkpoint) for i in range(max(wanted, 1))]
+
+
+@contextmanager
+def share_rows(
+    database: OpenDatabase, relation: Relation, number: int, share: Share, names: Sequence[str]
+) -> Iterator[StoredRows]:
+    """The rows of a share at commit `number`, with some of the columns. Raises HISTORY_GONE."""
+    with closing(Reader(database.layout)) as hold, database.content.pinned(share.checkpoint) as files:
+        upto = pin_past(database.layout, database.log, hold, number).upto(relation)
+        yield files.rows(relation, upto, Needed(frozenset(names)), share=share)
 
 
 def late_between(database: OpenDatabase, catalog: Catalog, late: LateRows) -> tuple[int | None, int | None]:

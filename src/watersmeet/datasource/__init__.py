@@ -20,11 +20,16 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from watersmeet.catalog import Relation
+from watersmeet.database.columntypes import padded
+from watersmeet.database.scans import share_rows, shares_of
 from watersmeet.datasource.writing import BatchWriter, StreamWriter, Target, checked_options
 from watersmeet.errors import error
 from watersmeet.frames.shapes import spark_type
+from watersmeet.kernel.arrays.columns import flat
 from watersmeet.session.connections.connection import Connection, connect
 from watersmeet.store.changes import quoted
+from watersmeet.store.inplace import Share
 
 NAME: Final = "watersmeet"
 
@@ -44,6 +49,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "path": "the name of the table or materialized view, usually the argument of load",
     "commit": "the number of the commit to read; the newest by default",
     "readchanges": "true for a stream of changes with their columns; otherwise the relation must only grow",
+    "numpartitions": "the number of tasks that read the content; by default one for each 262,144 rows",
     "startingcommit": "the commit after which a stream begins; by default with the content",
 }
 
@@ -69,6 +75,7 @@ class _Asked:
     commit: int | None
     changes: bool
     start: int
+    tasks: int | None
 
     @staticmethod
     def of(options: Mapping[str, str]) -> _Asked:
@@ -80,6 +87,7 @@ class _Asked:
             _number(given, "commit"),
             _flag(given, "readChanges"),
             cast("int", _number(given, "startingcommit", _NOTHING)),
+            _number(given, "numpartitions"),
         )
 
     def opened(self) -> Connection:
@@ -90,6 +98,11 @@ class _Asked:
     def sql(self) -> str:
         """The relation in SQL: a name, or a schema and a name."""
         return ".".join(map(quoted, self.relation.split(".")))
+
+    def relation_in(self, connection: Connection) -> Relation | None:
+        """The relation in the catalog; None if it has another name there."""
+        *schema, name = self.relation.split(".")
+        return connection.opened.catalog.by_name(name, ".".join(schema) or None)
 
 
 def _flag(given: Mapping[str, str], name: str) -> bool:
@@ -103,8 +116,9 @@ def _number(given: Mapping[str, str], name: str, default: int | None = None) -> 
     text = given.get(name)
     if text is None:
         return default
-    if not text.isdecimal():
-        raise error("INVALID_PARAMETER", f"{name} is {text!r}", hint="It is the number of a commit.")
+    if not text.isdecimal() or (name == "numpartitions" and int(text) == 0):
+        what = "a number of tasks" if name == "numpartitions" else "the number of a commit"
+        raise error("INVALID_PARAMETER", f"{name} is {text!r}", hint=f"It is {what}.")
     return int(text)
 
 
@@ -156,11 +170,11 @@ class _Reader(spark.DataSourceReader):  # type: ignore[misc]
         self._commit = newest if asked.commit is None else asked.commit
 
     def partitions(self) -> Sequence[spark.InputPartition]:
-        return [spark.InputPartition(self._commit)]
+        return [spark.InputPartition(share) for share in _shares(self._asked, self._commit, self._schema.fieldNames())]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        names = [quoted(field.name) for field in self._schema.fields]
-        yield from _content(self._asked, partition.value, names, to_arrow_schema(self._schema))
+        names = self._schema.fieldNames()
+        yield from _content(self._asked, self._commit, partition.value, names, to_arrow_schema(self._schema))
 
 
 class _StreamReader(spark.DataSourceStreamReader):  # type: ignore[misc]
@@ -181,18 +195,25 @@ class _StreamReader(spark.DataSourceStreamReader):  # type: ignore[misc]
             return _newest(connection)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[spark.InputPartition]:
-        return [spark.InputPartition((start["commit"], end["commit"], end["time_us"]))]
+        shares: Sequence[Share | None] = [None]
+        if start["commit"] == _NOTHING:
+            shares = _shares(self._asked, end["commit"], self._own)
+        return [spark.InputPartition((start["commit"], end["commit"], end["time_us"], share)) for share in shares]
+
+    @property
+    def _own(self) -> list[str]:
+        """The columns of the relation."""
+        added = {f.name for f in _CHANGE_FIELDS} if self._asked.changes else set()
+        return [name for name in self._schema.fieldNames() if name not in added]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        start, end, time_us = partition.value
+        start, end, time_us, share = partition.value
         kinds = to_arrow_schema(self._schema)
         if start != _NOTHING:
             yield from self._changes(start, end, kinds)
             return
-        names = [f.name for f in self._schema.fields]
-        added = {f.name for f in _CHANGE_FIELDS} if self._asked.changes else set()
-        own = pa.schema([f for f in kinds if f.name not in added])
-        for batch in _content(self._asked, end, [quoted(n) for n in names if n not in added], own):
+        own = self._own
+        for batch in _content(self._asked, end, share, own, pa.schema([kinds.field(name) for name in own])):
             yield _with_change(batch, np.ones(batch.num_rows, np.int64), end, time_us, kinds)
 
     def _changes(self, start: int, end: int, kinds: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -222,12 +243,41 @@ def _newest(connection: Connection) -> dict[str, int]:
     return {"commit": row[0], "time_us": (row[1] - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)}
 
 
-def _content(asked: _Asked, commit: int, names: Sequence[str], kinds: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows at a commit. names: the columns in SQL."""
-    sql = f"SELECT {', '.join(names) or '1'} FROM {asked.sql} FOR SYSTEM_TIME AS OF COMMIT {commit}"
+def _past(asked: _Asked, commit: int, names: Sequence[str]) -> str:
+    """The SELECT of columns at a commit."""
+    columns = ", ".join(map(quoted, names)) or "1"
+    return f"SELECT {columns} FROM {asked.sql} FOR SYSTEM_TIME AS OF COMMIT {commit}"
+
+
+def _shares(asked: _Asked, commit: int, names: Sequence[str]) -> Sequence[Share | None]:
+    """The parts of the content at a commit that tasks read; None is all of it, by SELECT."""
     with asked.opened() as connection:
-        for batch in connection.execute(sql).fetch_record_batch_reader(_ROWS_PER_BATCH):
-            yield _of_kinds(batch.columns[: len(names)], kinds, batch.num_rows)
+        connection.execute(f"{_past(asked, commit, names)} LIMIT 0")  # raises its errors
+        relation = asked.relation_in(connection)
+        if relation is None or not relation.is_stored:
+            return [None]
+        return shares_of(connection.opened, relation, commit, asked.tasks) or [None]
+
+
+def _content(
+    asked: _Asked, commit: int, share: Share | None, names: Sequence[str], kinds: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows at a commit, or a share of them."""
+    with asked.opened() as connection:
+        relation = asked.relation_in(connection)
+        if share is None or relation is None:
+            found = connection.execute(_past(asked, commit, names))
+            for batch in found.fetch_record_batch_reader(_ROWS_PER_BATCH):
+                yield _of_kinds(batch.columns[: len(names)], kinds, batch.num_rows)
+            return
+        known = [c.name for c in relation.columns]
+        places = [known.index(name) for name in names]
+        columns = tuple(relation.columns[i] for i in places)
+        stored = [relation.as_stored.columns[i].name for i in places or (0,)]
+        with share_rows(connection.opened, relation, commit, share, stored) as rows:
+            for batch in rows.batches():
+                table = padded(pa.Table.from_batches([batch]).select([f"c{i}" for i in places]), columns)
+                yield _of_kinds([flat(c) for c in table.columns], kinds, batch.num_rows)
 
 
 def _with_change(

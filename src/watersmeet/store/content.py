@@ -340,6 +340,10 @@ class Content:
         table = self._tables.get(relation_id)
         return table is not None and table.finds(column)
 
+    def pinned(self, checkpoint: int) -> contextlib.closing[PinnedFiles]:
+        """The files of a checkpoint, see `PinnedFiles`."""
+        return contextlib.closing(PinnedFiles(self._layout, self._log, self._segments, self._changes, checkpoint))
+
     def rows_at(self, relation: Relation, upto: int) -> pa.Table:
         """The rows of a small relation at commit `upto`; the caller pins the later commits."""
         with contextlib.closing(PinnedFiles(self._layout, self._log, self._segments, self._changes)) as files:

@@ -34,7 +34,7 @@ from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, mix
 from watersmeet.kernel.runs.delta import Delta, are_ones, consolidate, taken
 from watersmeet.kernel.runs.run import may_have
 from watersmeet.store.changes import INDEX_END_BYTES, ChangeIndex, Diff, RelationChange, fitted, quoted
-from watersmeet.store.checkpoints import Snapshot, newest_checkpoint
+from watersmeet.store.checkpoints import Checkpoint, Snapshot, expired, load_checkpoint, newest_checkpoint
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.readers import READING, Reader, low_water_number
@@ -79,7 +79,8 @@ Changes = Callable[..., dict[str, list[RelationChange]]]
 class Part(NamedTuple):
     """A change whose rows are added up. source: a stored blob, or rows and diffs in memory. sign: -1 takes it back.
 
-    deletes: whether a diff times `sign` may be negative. begin, end: the bytes of a piece of the blob.
+    deletes: whether a diff times `sign` may be negative. begin, end: the bytes of a piece of the blob. is_own: whether
+    the piece belongs to the share that is read.
     """
 
     source: BlobRef | tuple[pa.Table, Diff]
@@ -87,6 +88,23 @@ class Part(NamedTuple):
     sign: int = 1
     begin: int = 0
     end: int = 0
+    is_own: bool = True
+
+
+class Share(NamedTuple):
+    """One of `total` disjoint parts of the rows of a relation: every `total`-th piece. The first share also has the
+    rows that deletions may cancel.
+
+    checkpoint: the number of the checkpoint from which all shares are read. Others divide the rows into other pieces.
+    """
+
+    number: int
+    total: int
+    checkpoint: int
+
+    def has(self, piece: int) -> bool:
+        """Whether the share has a piece, by its number."""
+        return piece % self.total == self.number
 
 
 @dataclass(frozen=True)
@@ -147,15 +165,25 @@ class StoredRows:
     """
 
     def __init__(
-        self, segments: SegmentFiles, relation: Relation, parts: Sequence[Part], count: int, needed: Needed
+        self,
+        segments: SegmentFiles,
+        relation: Relation,
+        parts: Sequence[Part],
+        count: int,
+        needed: Needed,
+        share: Share | None = None,
     ) -> None:
-        """count: the number of rows of the content. An insert-only relation ends after as many rows of `parts`."""
+        """count: the number of rows of the content. An insert-only relation ends after as many rows of `parts`.
+
+        share: the part of the rows that is read, of a moment that is not before its checkpoint.
+        """
         self.relation = relation
         self.failure: Exception | None = None
         self.segments = segments
         self._parts = parts
         self._count = count
         self._needed = needed
+        self._share = share
         self._tests = _tests(needed.conditions)
         stored = relation.as_stored
         names = self.names = [c.name for c in stored.columns]
@@ -192,16 +220,17 @@ class StoredRows:
             for change in self._ahead(lambda part: content_hash(*self.read(part, self._places)), self._parts):
                 found += change
             return found
-        for batch in self._batches():
+        for batch in self.batches():
             rows = pa.Table.from_batches([batch]).select(range(len(self._places)))
             arrays = [c.cast(self._stored.field(i).type) for i, c in enumerate(rows.columns)]
             found += content_hash(arrays, np.ones(rows.num_rows, np.int64))
         return found
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return pa.RecordBatchReader.from_batches(self.schema, self._batches()).__arrow_c_stream__(requested_schema)
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, with the columns of `schema`."""
         try:
             if not self._places:
                 yield from self._numbered()
@@ -220,9 +249,10 @@ class StoredRows:
                     arrays.append(pa.array(np.arange(first, first + count)))
                 table = pa.Table.from_arrays(arrays, schema=self.schema)
                 # only insert-only relations without conditions have rows that are not counted: the last ones
-                yield from (table if self._needed.conditions else table.slice(0, left)).to_batches(_BATCH_ROWS)
+                counts = not self._needed.conditions and self._share is None
+                yield from (table.slice(0, left) if counts else table).to_batches(_BATCH_ROWS)
                 first, left = first + count, left - count
-                if left <= 0 and not self._needed.conditions:
+                if left <= 0 and counts:
                     return
         except Exception as cause:
             self.failure = cause
@@ -242,12 +272,14 @@ class StoredRows:
 
     def _remaining(self) -> Iterator[Delta]:
         """The rows that no deletion cancels."""
-        held = [d for d in self._ahead(self._deleted, [p for p in self._parts if p.deletes]) if d.num_rows]
+        deleting = [p for p in self._parts if p.deletes]
+        held = [d for d in self._ahead(self._deleted, deleting, whole=True) if d.num_rows]
         hashes = _HashSet([self._hash(d.columns.columns) for d in held])
-        for passed, some in self._ahead(lambda part: self._inserted(part, hashes), self._parts):
+        whole = self._share is None or self._share.number == 0
+        for passed, some in self._ahead(lambda part: self._inserted(part, hashes), self._parts, whole=whole):
             held += [some] if some.num_rows else []
             yield passed
-        if held:
+        if held and whole:
             left = consolidate(Delta.concat(held))
             if bool((left.diff < 0).any()) and not self._needed.conditions:
                 raise error("DATABASE_DAMAGED", f'the changes of "{self.relation.name}" delete rows that are not there')
@@ -261,7 +293,9 @@ class StoredRows:
         return read.delta(range(len(self._stored)), np.flatnonzero(chosen) if rows is None else rows[chosen])
 
     def _inserted(self, part: Part, deleted: _HashSet) -> tuple[Delta, Delta]:
-        """(the inserted rows of a part that are not in `deleted`, the others with all columns)."""
+        """(the inserted rows of a part that are not in `deleted`, the others with all columns). Rows of the former kind
+        only count in pieces of the share.
+        """
         read = _Decoded(self, part)
         rows = read.satisfying(self._needed.conditions)
         if part.deletes:
@@ -269,9 +303,11 @@ class StoredRows:
             rows = np.flatnonzero(chosen) if rows is None else rows[chosen]
         keys = read.delta(self._keys, rows)
         held = deleted.contains(self._hash(keys.columns.columns)) if keys.num_rows else np.zeros(0, np.bool_)
+        every = np.arange(len(held)) if rows is None else rows
+        if not part.is_own:
+            return read.delta(self._places, every[:0]), read.delta(range(len(self._stored)), every[held])
         if not held.any():
             return read.delta(self._places, rows), keys.take(np.zeros(0, np.int64))
-        every = np.arange(len(held)) if rows is None else rows
         return read.delta(self._places, every[~held]), read.delta(range(len(self._stored)), every[held])
 
     def _hash(self, columns: Sequence[col.Column]) -> Hashes:
@@ -280,11 +316,11 @@ class StoredRows:
             columns = [columns[i] for i in self._keys]
         return hash_columns(columns, as_key=False)
 
-    def _ahead(self, work: Callable[[Part], Value], parts: Sequence[Part]) -> Iterator[Value]:
+    def _ahead(self, work: Callable[[Part], Value], parts: Sequence[Part], *, whole: bool = False) -> Iterator[Value]:
         """The results of `work` for each piece of the parts that conditions do not exclude, in order, with few of them
-        computed in advance.
+        computed in advance. whole: also for pieces of other shares.
         """
-        pieces = self._fetched(parts)
+        pieces = self._fetched(parts, whole=whole)
         for piece in pieces:
             yield work(piece)
             break
@@ -302,9 +338,9 @@ class StoredRows:
             if pool is not None:
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def _fetched(self, parts: Sequence[Part]) -> Iterator[Part]:
+    def _fetched(self, parts: Sequence[Part], *, whole: bool) -> Iterator[Part]:
         """The pieces of parts, fetched from an object store."""
-        pieces, number = self._pieces(parts), 1
+        pieces, number = (p for p in self._shared(self._pieces(parts)) if whole or p.is_own), 1
         if not self.segments.are_remote:
             yield from pieces
             return
@@ -312,6 +348,13 @@ class StoredRows:
             self.segments.fetch([(p.source, p.begin, p.end) for p in some if isinstance(p.source, BlobRef)])
             yield from some
             number = min(2 * number, _MOST_FETCHED)
+
+    def _shared(self, pieces: Iterator[Part]) -> Iterator[Part]:
+        """Pieces, marked by the share."""
+        if self._share is None:
+            return pieces
+        has = self._share.has
+        return (piece._replace(is_own=has(number)) for number, piece in enumerate(pieces))
 
     def _pieces(self, parts: Sequence[Part]) -> Iterator[Part]:
         """The pieces of parts that may have rows which satisfy the conditions."""
@@ -370,13 +413,27 @@ def pin_changes(log: CommitLog, lease: Reader, commit: int) -> bool:
 class PinnedFiles:
     """The files with the content of relations as of the newest moments, none of which is deleted until `close`."""
 
-    def __init__(self, layout: Layout, log: CommitLog, segments: SegmentFiles, changes: Changes) -> None:
-        """changes: as in `Content`."""
+    def __init__(
+        self, layout: Layout, log: CommitLog, segments: SegmentFiles, changes: Changes, checkpoint: int | None = None
+    ) -> None:
+        """changes: as in `Content`. checkpoint: the number of the checkpoint that is read, 0 for none; by default the
+        newest.
+
+        Raises HISTORY_GONE if files of the given checkpoint may have been deleted.
+        """
         self._layout = layout
         self._log = log
         self._segments = segments
         self._changes = changes
         self._lease = Reader(layout)
+        if checkpoint is not None:
+            try:
+                self._checkpoint = load_checkpoint(layout, checkpoint) if checkpoint else Checkpoint()
+            except FileNotFoundError:
+                raise expired(layout, log, f"checkpoint {checkpoint}") from None
+            if not pin_changes(log, self._lease, self._checkpoint.moment.transaction):
+                raise expired(layout, log, f"checkpoint {checkpoint}")
+            return
         self._checkpoint = newest_checkpoint(layout, log)
         while not pin_changes(log, self._lease, self._checkpoint.moment.transaction):
             if log.writer:
@@ -396,9 +453,14 @@ class PinnedFiles:
         return {i: s.stored_rows + sum(b.rows for c in changes.get(i, ()) for b in c.blobs) for i, s in found.items()}
 
     def rows(
-        self, relation: Relation, upto: int, needed: Needed, own: Sequence[tuple[pa.Table, Diff]] = ()
+        self,
+        relation: Relation,
+        upto: int,
+        needed: Needed,
+        own: Sequence[tuple[pa.Table, Diff]] = (),
+        share: Share | None = None,
     ) -> StoredRows:
-        """The rows of a relation at commit `upto`, with the changes of an open transaction."""
+        """The rows of a relation at commit `upto`, with the changes of an open transaction. share: see `StoredRows`."""
         snapshot = self._snapshot(relation)
         tests = _tests(needed.conditions)
         parts = []
@@ -416,7 +478,7 @@ class PinnedFiles:
             parts += [Part(blob, c.inserted_rows > 0, -1) for c in changes for blob in c.blobs]
         parts += [Part(change, bool((change[1] < 0).any())) for change in own]
         total = snapshot.rows + (count if upto >= snapshot.upto else -count) + sum(int(d.sum()) for _, d in own)
-        return StoredRows(self._segments, relation, parts, total, needed)
+        return StoredRows(self._segments, relation, parts, total, needed, share)
 
     def explain(self, cause: Exception) -> Exception:
         """The error to raise for a failed stream: in an object store, a writer waits only a limited time for a reader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from decimal import Decimal
 from random import Random
 
@@ -14,7 +15,7 @@ from tests.memorystore import URL, MemoryStore, forget_copies, use
 
 import watersmeet
 from watersmeet.database import reading
-from watersmeet.database.scans import content_hashes
+from watersmeet.database.scans import content_hashes, share_rows, shares_of
 from watersmeet.errors import Error
 from watersmeet.store import changes, compaction, content, inplace
 from watersmeet.store.segmentfiles import SegmentFiles
@@ -263,6 +264,51 @@ def test_conditions_on_compacted_relations_have_the_rows_of_a_loaded_copy(connec
     loaded = {query: connection.execute(query).fetchall() for query in queries}
     assert connection.opened.content._tables
     assert found == loaded
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_shares_of_a_commit_are_its_rows(connection, monkeypatch, seed):
+    """They are read later than they were made: meanwhile the relations change, and are compacted."""
+    monkeypatch.setattr(changes, "BLOB_ROWS", 200)
+    monkeypatch.setattr(changes, "_COMPRESSED_BYTES", 500)
+    monkeypatch.setattr(changes, "_PIECE_ROWS", 60)
+    monkeypatch.setattr(changes, "_LEAST_PIECE_ROWS", 20)
+    monkeypatch.setattr(compaction, "SMALL_ROWS", 100)
+    random, made = Random(seed), []
+    connection.execute("ALTER SYSTEM SET retention = '1 day'")
+    connection.execute("CREATE TABLE t (k int PRIMARY KEY, v int); CREATE TABLE e (k int, v int) APPEND ONLY")
+    connection.execute("CREATE TABLE p (k int, v int)")
+    connection.execute("CREATE MATERIALIZED VIEW w AS SELECT v, count(*) AS n FROM t GROUP BY v")
+    for _ in range(25):
+        first, count, name = random.randrange(600), random.randrange(1, 300), random.choice("tep")
+        step = random.choice(("insert", "insert", "delete", "compact"))
+        if step == "insert":
+            rows = f"SELECT i, i % {random.randrange(1, 40)} FROM generate_series({first}, {first + count}) g(i)"
+            connection.execute(f"INSERT INTO {name} {rows}")
+        elif step == "delete" and name != "e":
+            connection.execute(f"DELETE FROM {name} WHERE k >= {first} AND k < {first + count}")
+        elif step == "compact":
+            connection.flush()
+            connection.opened._compactor.run()
+        connection.flush()
+        number, catalog = connection.opened.log.head(), connection.opened.catalog
+        for relation in catalog.relations.values():
+            found = shares_of(connection.opened, relation, number, random.choice((None, 1, 3, 7)))
+            made.append((relation, number, found))
+    lengths = set()
+    for relation, number, shares in made:
+        names = [c.name for c in relation.columns][:: random.choice((1, -1))][: random.choice((1, 2))]
+        found = []
+        for share in shares:
+            with share_rows(connection.opened, relation, number, share, names) as rows:
+                order = [f"c{i}" for i, c in enumerate(relation.columns) if c.name in names]
+                batches = [batch.select(order) for batch in rows.batches()]
+                found += [tuple(r.values()) for batch in batches for r in batch.to_pylist()]
+                lengths.add((len(shares) > 1, sum(batch.num_rows for batch in batches) > 0))
+        listed = ", ".join(c.name for c in relation.columns if c.name in names)
+        wanted = connection.execute(f"SELECT {listed} FROM {relation.name} FOR SYSTEM_TIME AS OF COMMIT {number}")
+        assert Counter(found) == Counter(wanted.fetchall()), (relation.name, number, shares)
+    assert (True, True) in lengths
 
 
 def test_a_damaged_piece_is_an_error_that_names_its_file(connection):
