@@ -22,21 +22,27 @@ import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 import watersmeet
-from watersmeet.cli import checking, reading
+from watersmeet.cli import reading
 from watersmeet.cli.options import (
+    CertificateOption,
     DialectOption,
     JsonOption,
+    KeyOption,
     LogFormat,
     LogFormatOption,
     LogLevelOption,
+    OtherOption,
     ParallelismOption,
     PathOption,
     PermissionsName,
     PermissionsOption,
     RequiredPath,
+    RequireTlsOption,
     RuntimeName,
     RuntimeOption,
     ScriptsArgument,
+    SilentOption,
+    StandbyOption,
     TelemetryOption,
     TransactionOption,
     app,
@@ -48,7 +54,7 @@ from watersmeet.system import passwords
 from watersmeet.system.process import lazy_import
 from watersmeet.values import DEFAULT_DIALECT
 
-__all__ = ["app", "checking", "main", "reading"]
+__all__ = ["app", "main", "reading"]
 
 #: The variable by which the scripts of `completion` request completions.
 _COMPLETING: Final = "_WATERSMEET_COMPLETE"
@@ -57,6 +63,7 @@ _COMPLETING: Final = "_WATERSMEET_COMPLETE"
 if TYPE_CHECKING:
     from watersmeet import testing
     from watersmeet.cli import run as runner
+    from watersmeet.cli import serving
     from watersmeet.cli import shell as prompt
     from watersmeet.cli.run import Script
     from watersmeet.dialects import parsing
@@ -69,6 +76,7 @@ else:
     parsing = lazy_import("watersmeet.dialects.parsing")
     epochs = lazy_import("watersmeet.runtime.failures")
     runner = lazy_import("watersmeet.cli.run")
+    serving = lazy_import("watersmeet.cli.serving")
     prompt = lazy_import("watersmeet.cli.shell")
     testing = lazy_import("watersmeet.testing")
     clients = lazy_import("watersmeet.server.clients")
@@ -130,7 +138,7 @@ def _noting_others(scripts: Sequence[Script], path: str | None) -> Iterator[None
         yield
     except Error as err:
         if is_new and any(err.sql == script.text for script in scripts):
-            checking.note_others(err, scripts)
+            reading.note_others(err, scripts)
         raise
 
 
@@ -242,20 +250,15 @@ def serve(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Only read, also while another process writes. Needs no Spark.")
     ] = False,
-    certificate: Annotated[
-        Path | None, typer.Option("--certificate", help="TLS certificate (PEM).", exists=True, dir_okay=False)
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option("--key", help="Private key, unless the certificate's file has it.", exists=True, dir_okay=False),
-    ] = None,
-    require_tls: Annotated[
-        bool,
-        typer.Option("--require-tls", help="Refuse connections without TLS. Always so beyond this machine."),
-    ] = False,
+    certificate: CertificateOption = None,
+    key: KeyOption = None,
+    require_tls: RequireTlsOption = False,
     workers: Annotated[
         int, typer.Option("--workers", min=1, help="Number of processes that serve the port, with --read-only.")
     ] = 1,
+    standby: StandbyOption = False,
+    other: OtherOption = None,
+    silent_seconds: SilentOption = 2.0,
     connections: Annotated[int, typer.Option("--connections", min=1, help="Maximum number of clients.")] = 100,
     max_result_size: Annotated[
         str, typer.Option("--max-result-size", help="Maximum size of a result, which clients can change. 0: unlimited.")
@@ -286,10 +289,12 @@ def serve(
 
     Runs scripts first. Ctrl-C and SIGTERM end it at the end of an epoch.
     """
-    if read_only and files:
-        raise typer.BadParameter("--read-only runs no scripts")
+    if read_only and (files or standby):
+        raise typer.BadParameter("--read-only runs no scripts and takes nothing over")
     if workers > 1 and (not read_only or http_port is not None):
         raise typer.BadParameter("--workers needs --read-only, and no --http-port: a login counts for one process")
+    if other is not None and not standby:
+        raise typer.BadParameter("--other needs --standby")
     with reporting(), _watched(log_format, log_level, telemetry=telemetry):
         scripts = runner.read_scripts(files or (), dialect)
         endpoint = service.Endpoint(
@@ -309,16 +314,20 @@ def serve(
         )
         endpoint = endpoint.hardened(require_tls=require_tls)
         endpoint.check()
-        said = runner.log_line if log_format == LogFormat.json else runner.print_line
-        if workers > 1:
-            with Deadline() as deadline:
-                raise typer.Exit(runner.serve_workers(path, workers, endpoint, say=said, ending=deadline.begin))
-        if read_only:
-            opened = watersmeet.connect(path, dialect=dialect or DEFAULT_DIALECT, read_only=True)
-        else:
-            opened = _connect(path, dialect, parallelism, runtime, permissions)
-        with Deadline() as deadline, opened as connection:
-            code = runner.serve(connection, scripts, endpoint, transaction=transaction, say=said, ending=deadline.begin)
+        say = serving.log_line if log_format == LogFormat.json else serving.print_line
+        reader = partial(watersmeet.connect, path, dialect=dialect or DEFAULT_DIALECT, read_only=True)
+        writer = partial(_connect, path, dialect, parallelism, runtime, permissions)
+        with Deadline() as deadline:
+            task = serving.Task(scripts, endpoint, transaction, say, deadline.begin)
+            if standby:
+                warm = serving.warm_spark if runtime == RuntimeName.spark else serving.warm_nothing
+                beside = None if other is None else service.other_server(other)
+                code = serving.stand_by(serving.Openings(reader, writer, warm, beside, silent_seconds), task)
+            elif workers > 1:
+                code = serving.serve_workers(path, workers, task)
+            else:
+                with reader() if read_only else writer() as connection:
+                    code = serving.serve(connection, task)
     raise typer.Exit(code)
 
 
@@ -452,6 +461,7 @@ def _connect(
     permissions: PermissionsName,
     *,
     rebuild: bool = False,
+    take_over: bool = False,
 ) -> Connection:
     console = errors_output()
     shown = console.is_terminal and runtime == RuntimeName.spark
@@ -463,6 +473,7 @@ def _connect(
             runtime=runtime.value,
             rebuild=rebuild,
             file_permissions=permissions.value,
+            take_over=take_over,
         )
 
 

@@ -137,6 +137,30 @@ LogLevelOption = Annotated[
 TelemetryOption = Annotated[
     bool, typer.Option("--telemetry", help="Send traces of epochs by OpenTelemetry (variables OTEL_…).")
 ]
+CertificateOption = Annotated[
+    Path | None, typer.Option("--certificate", help="TLS certificate (PEM).", exists=True, dir_okay=False)
+]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option("--key", help="Private key, unless the certificate's file has it.", exists=True, dir_okay=False),
+]
+RequireTlsOption = Annotated[
+    bool, typer.Option("--require-tls", help="Refuse connections without TLS. Always so beyond this machine.")
+]
+StandbyOption = Annotated[
+    bool, typer.Option("--standby", help="While another process writes, only read; take over when it ends.")
+]
+OtherOption = Annotated[
+    str | None,
+    typer.Option(
+        "--other",
+        help="With --standby: the other server, which is lost when it is silent. Needed in object stores.",
+        metavar="HOST:PORT",
+    ),
+]
+SilentOption = Annotated[
+    float, typer.Option("--silent-seconds", help="Time without an answer after which it is lost.", min=0.1)
+]
 TransactionOption = Annotated[
     bool,
     typer.Option(

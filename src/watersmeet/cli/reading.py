@@ -1,4 +1,4 @@
-"""The read-only commands query, explain, status and topology. They don't need Spark."""
+"""The commands that change nothing: query, explain, check, status and topology. They don't need Spark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 import watersmeet
-from watersmeet.cli.options import DialectOption, JsonOption, ParallelismOption, PathOption, RequiredPath, app
-from watersmeet.cli.output import FAILED, errors_output, output, reporting
+from watersmeet.cli.options import (
+    DialectOption,
+    JsonOption,
+    ParallelismOption,
+    PathOption,
+    RequiredPath,
+    ScriptsArgument,
+    app,
+)
+from watersmeet.cli.output import FAILED, REFUSED, errors_output, output, print_error, reporting
 from watersmeet.errors import Error, error
 from watersmeet.objectstores.base import is_url
 from watersmeet.system.process import block_import, lazy_import
@@ -24,8 +32,12 @@ from watersmeet.values import DEFAULT_DIALECT
 if TYPE_CHECKING:
     from watersmeet.cli import progress, results
     from watersmeet.cli import run as runner
+    from watersmeet.cli.run import Script
     from watersmeet.database import plans as saved_plans
     from watersmeet.database.sessions import context, variables
+    from watersmeet.session.connections import checking
+    from watersmeet.session.connections import scripts as again
+    from watersmeet.session.connections.checking import Finding
     from watersmeet.session.statements import explain as explaining
 else:
     progress = lazy_import("watersmeet.cli.progress")
@@ -34,6 +46,8 @@ else:
     saved_plans = lazy_import("watersmeet.database.plans")
     context = lazy_import("watersmeet.database.sessions.context")
     variables = lazy_import("watersmeet.database.sessions.variables")
+    checking = lazy_import("watersmeet.session.connections.checking")
+    again = lazy_import("watersmeet.session.connections.scripts")
     explaining = lazy_import("watersmeet.session.statements.explain")
 
 
@@ -191,6 +205,101 @@ def _script(source: str, dialect: str | None) -> runner.Script:
     if source != _STDIN and not any(c.isspace() for c in source):
         raise typer.BadParameter(f"{source} is neither a file nor SQL")
     return runner.Script("", _text(source), dialect or DEFAULT_DIALECT)
+
+
+@app.command(
+    examples=[
+        "watersmeet check shop.sql",
+        "watersmeet check shop.sql --json",
+        "watersmeet check more.sql --path shop",
+    ]
+)
+def check(
+    files: ScriptsArgument,
+    path: PathOption = None,
+    dialect: DialectOption = DEFAULT_DIALECT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show every statement of scripts that would be refused.
+
+    With --path, scripts may name relations of that database, and statements that a run would skip are not checked.
+    Nothing is run or stored, and no other system is contacted. The exit code is 1 if a statement would be refused.
+    """
+    with reporting(as_json=as_json):
+        scripts = runner.read_scripts(files or (), dialect)
+        count, found = findings_of(scripts, path)
+        for finding in found:
+            finding.error.file = scripts[finding.script].file
+        if as_json:
+            for finding in found:
+                typer.echo(json.dumps(_record(finding, scripts), ensure_ascii=False))
+        else:
+            for finding in found:
+                _print(finding, scripts)
+            output().print(summary(count, found), markup=False, soft_wrap=True)
+    raise typer.Exit(REFUSED if any(f.checked for f in found) else 0)
+
+
+def findings_of(scripts: Sequence[Script], path: str | None = None) -> tuple[int, list[Finding]]:
+    """The number of statements in scripts, and the statements that would fail in the database at `path`, or in a new
+    one.
+    """
+    opened = contextlib.nullcontext() if path is None else watersmeet.connect(path, read_only=True)
+    with opened as connection:
+        existing = None if connection is None else connection.opened
+        names = [] if existing is None else [script.name for script in scripts]
+        with again.scratch_database(existing) as database:
+            found: tuple[int, list[Finding]] = checking.check_scripts(
+                database, [(s.dialect, s.text) for s in scripts], names=names, objects_of=existing
+            )
+    return found
+
+
+def note_others(err: Error, scripts: Sequence[Script]) -> None:
+    """Adds the number of other statements that would be refused to the error of a script in a new database."""
+    _, found = findings_of(scripts)
+    others = [f for f in found if f.checked and (f.error.sql, f.error.span) != (err.sql, err.span)]
+    if others:
+        names = " ".join(script.file for script in scripts)
+        verb = "statement" if len(others) == 1 else "statements"
+        told = f"{len(others)} more {verb} would be refused: `watersmeet check {names}` shows them all."
+        err.hint = told if err.hint is None else f"{err.hint} {told}"
+
+
+def summary(count: int, found: Sequence[Finding]) -> str:
+    """A sentence such as `12 statements: 3 would be refused (1 because of another one), 1 can't be checked.`"""
+    refused = [f for f in found if f.checked]
+    following = sum(f.follows is not None for f in refused)
+    unknown = len(found) - len(refused)
+    because = f" ({following} because of another one)" if following else ""
+    parts = [f"{len(refused) or 'none'} would be refused{because}"]
+    if unknown:
+        parts.append(f"{unknown} can't be checked without a connection to another system")
+    return f"{count:,} statement{'' if count == 1 else 's'}: {', '.join(parts)}."
+
+
+def _print(finding: Finding, scripts: Sequence[Script]) -> None:
+    out = output()
+    if finding.follows is None:
+        print_error(finding.error, console=out)
+    else:
+        cause = finding.follows
+        out.print(
+            f"{scripts[finding.script].file}:{finding.line}: {finding.error.message}: "
+            f"see {scripts[cause.script].file}:{cause.line}",
+            style="dim",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _record(finding: Finding, scripts: Sequence[Script]) -> dict[str, Any]:
+    """A finding as a JSON object: the error, the text of its statement, and in `follows` the location of its cause."""
+    cause = finding.follows
+    follows = None if cause is None else {"file": scripts[cause.script].file, "line": cause.line}
+    shown = {n: v for n, v in finding.error.to_json().items() if n not in ("sql", "span")}
+    text = scripts[finding.script].text[finding.statement.start : finding.statement.end]
+    return {**shown, "statement": text, "checked": finding.checked, "follows": follows}
 
 
 @app.command(examples=["watersmeet status --path shop", "watersmeet status --path shop --json"])

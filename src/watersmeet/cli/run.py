@@ -1,24 +1,19 @@
-"""`watersmeet run` and `watersmeet serve`, which run scripts, then process input and show progress, or serve the
-database; `watersmeet migrate`, which shows what scripts would change in a database, and changes it after a
-confirmation.
+"""`watersmeet run`, which runs scripts, then processes input and shows progress; `watersmeet migrate`, which shows what
+scripts would change in a database, and changes it after a confirmation.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import resource
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Final, Self
 
 import typer
 from rich.console import Console
@@ -26,7 +21,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from watersmeet.cli.output import FAILED, Interrupts, errors_output, output, print_error, reporting
+from watersmeet.cli.output import FAILED, Interrupts, errors_output, output, print_error
 from watersmeet.cli.progress import progress_line, progress_table, rows_in, status_of
 from watersmeet.cli.results import Follower, drain, follow, print_result
 from watersmeet.database.sessions.context import Session
@@ -35,17 +30,11 @@ from watersmeet.errors import Error, error, error_from_json
 from watersmeet.objectstores.base import StoreProblem, is_url, location_at
 from watersmeet.objectstores.stores import open_store
 from watersmeet.runtime.status import Status
-from watersmeet.session.connections.connection import Connection, connect
+from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.scripts import Step, check_definitions, steps_of
 from watersmeet.session.status import Rates
-from watersmeet.system.process import lazy_import
 from watersmeet.values import DEFAULT_DIALECT, DIALECTS
-
-if TYPE_CHECKING:
-    from watersmeet.server import service, workers
-else:
-    service, workers = lazy_import("watersmeet.server.service"), lazy_import("watersmeet.server.workers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,138 +362,6 @@ class Pump:
                     _LOG.info("the disk has space again: writes and views go on")
                 pause_s, is_full = _PUMP_S, False
             self._stop.wait(pause_s)
-
-
-#: The interval of checks for a failed engine or a signal.
-_LOOK_S = 0.1
-
-#: The number of descriptors of a server besides those of its clients.
-_OWN_DESCRIPTORS: Final = 512
-
-
-def print_line(text: str) -> None:
-    """Prints a line for the user who started the server."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
-
-
-def log_line(text: str) -> None:
-    """Writes a line to the log."""
-    _LOG.info("%s", text)
-
-
-def raise_descriptors(wanted: int) -> None:
-    """Raises the limit of open files and connections of this process as required, or, with a warning, as far as the
-    system allows.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    if most < wanted:
-        _LOG.warning("the system allows %d descriptors (ulimit -n), and all clients together may need %d", most, wanted)
-
-
-def serve(
-    connection: Connection,
-    scripts: Sequence[Script],
-    endpoint: service.Endpoint,
-    *,
-    transaction: bool,
-    say: Callable[[str], None] = print_line,
-    ending: Callable[[int], None] = lambda _: None,
-) -> int:
-    """Runs scripts, then serves until SIGTERM or SIGINT, or until the engine fails for a reason other than a full disk.
-    Returns the exit code.
-
-    say: prints the addresses. ending: see `Interrupts`.
-    """
-    console = errors_output()
-    raise_descriptors(2 * (endpoint.limits.connections + endpoint.limits.starting) + _OWN_DESCRIPTORS)
-    server = service.Server(connection.opened, endpoint)
-    with Interrupts(ending) as interrupts:
-        if scripts:
-            run_all(connection, scripts, console, transaction=transaction, as_json=False)
-        interrupts.armed = True
-        if connection.opened.read_only:
-            return asyncio.run(_serve(server, endpoint, connection, interrupts, None, say))
-        with Pump(connection, interrupts.event, resumes=True) as pump:
-            return asyncio.run(_serve(server, endpoint, connection, interrupts, pump, say))
-
-
-def serve_workers(
-    path: str, count: int, endpoint: service.Endpoint, *, say: Callable[[str], None], ending: Callable[[int], None]
-) -> int:
-    """Serves a database by `count` read-only processes on one port, until a signal or the end of one of them. Returns
-    the exit code.
-    """
-    with (
-        workers.reserved(endpoint.host, endpoint.port) as kept,
-        tempfile.TemporaryDirectory(prefix="watersmeet-workers-") as folder,
-        Interrupts(ending) as interrupts,
-    ):
-        found = replace(endpoint, port=kept.getsockname()[1])
-        placed = [workers.Worker(i, count, Path(folder)) for i in range(count)]
-        processes = workers.WorkerProcesses(partial(_serve_worker, path, found), placed)
-        try:
-            interrupts.armed = True
-            if not processes.begin():
-                return FAILED
-            say(f"listening on {found.host}:{found.port}")
-            while not interrupts.event.is_set():
-                if processes.has_ended(_LOOK_S):
-                    return FAILED
-            return 0
-        finally:
-            processes.stop()
-
-
-def _serve_worker(path: str, endpoint: service.Endpoint, worker: workers.Worker, ready: Any) -> None:
-    """Runs one worker in its process. ready: the pipe to which it reports that it listens."""
-    workers.end_with_parent()
-    try:
-        with reporting(), connect(path, dialect=endpoint.dialect, read_only=True) as connection:
-            code = serve(connection, (), replace(endpoint, worker=worker), transaction=False, say=ready.send)
-    except typer.Exit as ended:
-        code = ended.exit_code
-    sys.exit(code)
-
-
-async def _serve(
-    server: service.Server,
-    endpoint: service.Endpoint,
-    connection: Connection,
-    interrupts: Interrupts,
-    pump: Pump | None,
-    say: Callable[[str], None],
-) -> int:
-    await server.start()
-    say(f"listening on {endpoint.host}:{server.port}")
-    if server.http_port is not None:
-        scheme = "http" if endpoint.certificate is None else "https"
-        say(f"the console is at {scheme}://{endpoint.host}:{server.http_port}/")
-    failure: Error | None = None
-    try:
-        while not interrupts.event.is_set() and failure is None:
-            await asyncio.sleep(_LOOK_S)
-            failure = _failure(connection, pump)
-    finally:
-        await server.stop()
-    if failure is None:
-        return 0
-    print_error(failure, as_json=False)
-    return FAILED
-
-
-def _failure(connection: Connection, pump: Pump | None) -> Error | None:
-    """The reason why the engine has failed, or None. The event loop calls it ten times a second, so it must be fast."""
-    if pump is None:
-        return None
-    failure = connection.opened.engine.failure
-    if failure is None or failure.condition == FULL:  # the pump resumes after a full disk
-        return pump.failure
-    return failure
 
 
 #: The number of shown characters of a new statement.

@@ -154,8 +154,9 @@ class OpenDatabase:
         tick_seconds: float,
         permissions: FilePermissions,
         files: bool,
+        take_over: bool = False,
     ) -> None:
-        """Opens or creates a database. files: whether statements may read local files.
+        """Opens or creates a database. files: whether statements may read local files. take_over: see `connect`.
 
         Raises DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH, FILE_SYSTEM_UNSUITABLE.
         """
@@ -181,7 +182,7 @@ class OpenDatabase:
             opened.callback(self.layout.close)
             if not read_only:
                 check_storage(self.layout)
-                opened.callback(WriterLock(self.layout).release)
+                opened.callback(WriterLock(self.layout, breaks=take_over).release)
             self.log = CommitLog(self.layout)
             self.feed = Feed() if self.layout.is_fork else None
             self._newest = StatusFile(self.layout, "NEWEST.json")

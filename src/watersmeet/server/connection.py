@@ -39,12 +39,12 @@ _MAJOR: Final = 3
 
 
 async def start(
-    wire: Wire, tls: ssl.SSLContext | None, cancel: Callable[[int, bytes], None], *, requires_tls: bool
+    wire: Wire, tls: ssl.SSLContext | None, cancel: Callable[[int, bytes], None], *, reads: bool, requires_tls: bool
 ) -> dict[str, str] | None:
-    """The options of the startup message; None after a cancel request, or at the end.
+    """The options of the startup message; None after another request, or at the end.
 
-    cancel: called with the process number and the secret of a cancel request. requires_tls: applies only if there is
-    TLS. Raises PROTOCOL_VIOLATION, FEATURE_NOT_SUPPORTED, INVALID_AUTHORIZATION and Hangup.
+    cancel: called with the process number and the secret of a cancel request. reads: whether the server only reads.
+    requires_tls: only with TLS. Raises PROTOCOL_VIOLATION, FEATURE_NOT_SUPPORTED, INVALID_AUTHORIZATION and Hangup.
     """
     while True:
         body = await wire.first()
@@ -62,6 +62,10 @@ async def start(
         elif code == messages.CANCEL_REQUEST:
             if len(body) == 12:
                 cancel(struct.unpack(">i", body[4:8])[0], body[8:])
+            return None
+        elif code == messages.ROLE_REQUEST:
+            wire.tell(messages.READER if reads else messages.WRITER)
+            await wire.flush()
             return None
         else:
             options = _options(wire, code, Body(body[4:]))
@@ -236,7 +240,8 @@ class Connection:
         try:
             async with asyncio.timeout(limits.authentication_s):
                 host, wire = self._host, self._wire
-                options = await start(wire, self._tls, host.cancel, requires_tls=limits.requires_tls)
+                reads, secured = host.database.read_only, limits.requires_tls
+                options = await start(wire, self._tls, host.cancel, reads=reads, requires_tls=secured)
                 if options is None:
                     return
                 self._login = await authenticate(host.users, options["user"], wire.address, wire.ask, wire.tell)

@@ -20,6 +20,10 @@ from watersmeet.errors.secretnames import concealed
 CANCEL_REQUEST: Final = 80877102
 SSL_REQUEST: Final = 80877103
 GSS_REQUEST: Final = 80877104
+#: Not PostgreSQL's: asks for the role of a server, which answers with one of the bytes below.
+ROLE_REQUEST: Final = 80877190
+WRITER: Final = b"W"
+READER: Final = b"R"
 
 #: Routines of PostgreSQL that drivers recognize: pgjdbc and asyncpg then prepare a statement again by themselves.
 _ROUTINES: Final = {"PREPARED_RESULT_CHANGED": "RevalidateCachedQuery"}
@@ -87,6 +91,11 @@ def take_message(buffer: bytearray, most_bytes: int) -> Message | None:
 def cancel_request(process: int, secret: bytes) -> bytes:
     """CancelRequest, which has no type."""
     return struct.pack(">iii", 12 + len(secret), CANCEL_REQUEST, process) + secret
+
+
+def role_request() -> bytes:
+    """The request for the role of a server, which has no type."""
+    return struct.pack(">ii", 8, ROLE_REQUEST)
 
 
 async def read_startup(reader: asyncio.StreamReader) -> bytes | None:

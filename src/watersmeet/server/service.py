@@ -1,4 +1,4 @@
-"""The server of a database, from its start to its end."""
+"""The server of a database, from its start to its end, and the other server of a standby."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import errno
 import ipaddress
 import logging
+import socket
 import ssl
 import threading
 import time
@@ -20,6 +21,7 @@ from watersmeet.errors import Error, error
 from watersmeet.server.backend import Host
 from watersmeet.server.clients import Limits
 from watersmeet.server.connection import Connection
+from watersmeet.server.messages import WRITER, role_request
 from watersmeet.server.users import Users
 from watersmeet.server.workers import Worker
 from watersmeet.system.process import lazy_import, library
@@ -63,6 +65,7 @@ class AcceptErrors:
 
 
 DEFAULT_PORT: Final = 5433
+_MOST_PORT: Final = 65_535
 
 
 @dataclass(frozen=True)
@@ -248,3 +251,33 @@ class BackgroundServer:
         self._thread.join()
         with contextlib.suppress(RuntimeError):
             self._loop.close()
+
+
+@dataclass(frozen=True)
+class OtherServer:
+    """Another server of the same database, of which one writes and the other one is a standby."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def is_writer(self, timeout_s: float) -> bool | None:
+        """Whether it writes the database; None if it does not answer in time."""
+        try:
+            with socket.create_connection((self.host, self.port), timeout_s) as connection:
+                connection.settimeout(timeout_s)
+                connection.sendall(role_request())
+                role = connection.recv(1)
+        except OSError:
+            return None
+        return role == WRITER if role else None
+
+
+def other_server(address: str) -> OtherServer:
+    """The server at HOST:PORT. Raises INVALID_PARAMETER."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) <= _MOST_PORT:
+        raise error("INVALID_PARAMETER", f'"{address}" is no address of a server', hint="It has the form HOST:PORT.")
+    return OtherServer(host.strip("[]"), int(port))

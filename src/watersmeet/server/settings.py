@@ -104,6 +104,9 @@ _SETTINGS: Final = (
 
 _BY_NAME: Final = {s.name.lower(): s for s in (*_SETTINGS, _fixed("session_authorization", ""))}
 
+#: The settings that are on in a read-only server. Clients with several addresses find the writer by them.
+_OF_READERS: Final = ("default_transaction_read_only", "transaction_read_only", "in_hot_standby")
+
 #: Session variables that are reported to clients, by PostgreSQL's names.
 _SESSION: Final = {"TimeZone": "timezone", APPLICATION: APPLICATION, "search_path": "search_path"}
 
@@ -132,7 +135,7 @@ class Settings(Variables):
             return "none" if session.role is None or session.role == session.user else session.role.name
         if lowered == "is_superuser":
             return "on" if session.role is None or session.rights.has(ADMIN) else "off"
-        if lowered in ("default_transaction_read_only", "transaction_read_only") and session.database.read_only:
+        if lowered in _OF_READERS and session.database.read_only:
             return "on"
         if lowered == "transaction_isolation":
             return self.isolation if session.transaction is None else session.transaction.isolation

@@ -542,17 +542,21 @@ _PAUSES_S: Final = (0.001, 0.01, 0.05)
 class WriterLock:
     """The lock of a database's writer, held from construction to `release()`.
 
-    Raises DATABASE_IN_USE, naming the process, if another process holds it. A second lock in the same process counts as
-    another process.
+    breaks: takes the lock even if another process holds it, which the log then excludes. Otherwise raises
+    DATABASE_IN_USE, naming the process. A second lock in the same process counts as another process.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, breaks: bool = False) -> None:
         self._handle: int | None = None
         if layout.directory is None:
             return
         self._path = layout.directory / _FILE
         try:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, files.rights(layout.directory))
+            handle = self._open(layout.directory)
+            if breaks and not _lock(handle):
+                os.close(handle)
+                self._path.unlink(missing_ok=True)  # the other process keeps the lock of a file without a name
+                handle = self._open(layout.directory)
         except OSError as cause:
             raise files.failure(cause, self._path) from cause
         if not _lock(handle):
@@ -567,6 +571,9 @@ class WriterLock:
         with contextlib.suppress(OSError):  # The text only serves messages, so a full disk must not prevent locking.
             os.ftruncate(handle, 0)
             os.pwrite(handle, text.encode(), 0)
+
+    def _open(self, directory: Path) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT, files.rights(directory))
 
     def release(self) -> None:
         """Releases the lock. May be called again."""

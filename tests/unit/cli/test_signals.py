@@ -111,9 +111,9 @@ elif phase == "script":
     from watersmeet.session.connections import execute
     execute.execute_statement = pause
 else:
-    from watersmeet.cli import run
-    say = run.print_line
-    run.print_line = lambda text: print("here", flush=True)
+    from watersmeet.cli import serving
+    say = serving.print_line
+    serving.print_line = lambda text: print("here", flush=True)
 cli.main()
 """
 

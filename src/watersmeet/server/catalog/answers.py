@@ -408,6 +408,7 @@ class CatalogAnswers:
             "login": client.user,
         }
         values |= {"pid": client.process, "schema": path[0] if path else None, "trusted": session.user is None}
+        values["recovers"] = session.database.read_only
         values["me"] = TRUSTED_OID if session.role is None else role_oid(session.role.name)
         for name, value in values.items():
             connection.execute(f"SET VARIABLE {name} = ?", [value])

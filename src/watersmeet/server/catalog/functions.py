@@ -40,7 +40,7 @@ _MACROS: Final = {
     "inet_server_addr()": "CAST(NULL AS VARCHAR)",
     "inet_client_addr()": "CAST(NULL AS VARCHAR)",
     "inet_server_port()": "CAST(NULL AS INTEGER)",
-    "pg_is_in_recovery()": "false",
+    "pg_is_in_recovery()": "getvariable('recovers')",
     "pg_postmaster_start_time()": "getvariable('started')",
     "pg_conf_load_time()": "getvariable('started')",
     "pg_advisory_unlock_all()": "NULL",

@@ -79,6 +79,7 @@ def connect(
     file_permissions: FilePermissions = "private",
     allow_files: bool = True,
     kafka: Mapping[str, str] | None = None,
+    take_over: bool = False,
 ) -> Connection:
     """Open a database and return a connection to it.
 
@@ -101,6 +102,8 @@ def connect(
         connectors and dictionaries with a path. If False, they fail with FILES_NOT_ALLOWED; existing sources continue.
     kafka: the connection to Kafka for new topics of the Lenses dialect: settings `kafka.*` without that prefix, such as
         {"bootstrap.servers": "host:9092"}. A topic keeps its connection; SET changes it for later ones.
+    take_over: open a directory for writing even if another process, which hangs, has it open. That process fails with
+        WRITER_FENCED at its next commit, as always in an object store.
 
     Raises DATABASE_IN_USE if another process has the database open for writing, DATABASE_FORMAT if the path contains
     anything else or a newer database, PARALLELISM_MISMATCH, and RUNTIME_UNAVAILABLE without a usable Java.
@@ -129,6 +132,7 @@ def connect(
         tick_seconds=tick_seconds,
         permissions=file_permissions,
         files=allow_files,
+        take_over=take_over,
     )
     if not read_only:
         try:

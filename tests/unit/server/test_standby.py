@@ -1,0 +1,275 @@
+"""Two servers of one database, of which one writes and the other one is a standby: `watersmeet serve --standby`."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import psycopg
+import pytest
+
+import watersmeet
+from watersmeet.errors import Error
+from watersmeet.server.service import OtherServer, other_server
+from watersmeet.store.layout import Layout, WriterLock, has_writer
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = "CREATE TABLE t (a int PRIMARY KEY);CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n, sum(a) AS s FROM t;"
+
+
+class Server:
+    """A process of `watersmeet serve --standby`, and the lines that it prints."""
+
+    def __init__(self, path: str, port: int, *arguments: str) -> None:
+        self.port = port
+        command = [sys.executable, "-m", "watersmeet", "serve", "--path", path, "--port", str(port), "--standby"]
+        self.process = subprocess.Popen(
+            [*command, "--runtime", "inprocess", *arguments], stderr=subprocess.PIPE, text=True
+        )
+        self.lines: list[str] = []
+        self._printed = threading.Condition()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        for line in self.process.stderr:
+            with self._printed:
+                self.lines.append(line.strip())
+                self._printed.notify_all()
+
+    def says(self, words: str, times: int = 1) -> None:
+        """Waits until it has printed lines that begin with these words."""
+        with self._printed:
+            done = self._printed.wait_for(lambda: sum(x.startswith(words) for x in self.lines) >= times, timeout=300)
+        assert done, self.lines
+
+    def writes(self, times: int = 1) -> None:
+        self.says("listening on", times)
+
+    def stands_by(self, times: int = 1) -> None:
+        self.says("standing by on", times)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(60)
+        self._thread.join()
+        self.process.stderr.close()
+        return code
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        kept = [held.enter_context(socket.socket()) for _ in range(count)]
+        for made in kept:
+            made.bind(("127.0.0.1", 0))
+        return [made.getsockname()[1] for made in kept]
+
+
+def clients_address(*ports: int) -> str:
+    """The address by which libpq finds the server that writes."""
+    hosts = ",".join("127.0.0.1" for _ in ports)
+    return f"host={hosts} port={','.join(map(str, ports))} user=u dbname=d target_session_attrs=read-write"
+
+
+def connected(*ports: int) -> psycopg.Connection:
+    """A client of the server that writes, as soon as there is one."""
+    while True:
+        try:
+            return psycopg.connect(clients_address(*ports), autocommit=True)
+        except psycopg.OperationalError:
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def servers():
+    """Starts servers; those that still run at the end are killed."""
+    started: list[Server] = []
+
+    def start(*arguments):
+        started.append(Server(*arguments))
+        return started[-1]
+
+    yield start
+    for server in started:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+
+
+def test_a_standby_reads_and_takes_over_from_a_killed_server(tmp_path, servers):
+    path, (first, second) = str(tmp_path / "db"), free_ports(2)
+    script = tmp_path / "shop.sql"
+    script.write_text(SCRIPT)
+    one = servers(path, first, str(script))
+    one.writes()
+    two = servers(path, second, str(script))
+    two.stands_by()
+    with connected(first, second) as client:
+        client.execute("INSERT INTO t VALUES (1), (2)")
+        client.execute("FLUSH")
+    with psycopg.connect(host="127.0.0.1", port=second, user="u", autocommit=True) as reading:
+        assert reading.execute("SELECT n, s FROM v").fetchone() == (2, 3)
+        assert reading.info.parameter_status("in_hot_standby") == "on"
+        assert reading.execute("SELECT pg_is_in_recovery()").fetchone() == (True,)
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            reading.execute("INSERT INTO t VALUES (3)")
+        one.end(signal.SIGKILL)
+        two.writes()
+        with pytest.raises(psycopg.OperationalError, match="administrator"):
+            reading.execute("SELECT 1")
+    with connected(first, second) as client:
+        assert client.info.port == second
+        assert client.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
+        client.execute("INSERT INTO t VALUES (4)")
+        client.execute("FLUSH")
+        assert client.execute("SELECT n, s FROM v").fetchone() == (3, 7)
+    assert two.end() == 0
+
+
+def test_a_server_that_hangs_is_overtaken_and_becomes_the_standby(tmp_path, servers):
+    path, (first, second) = str(tmp_path / "db"), free_ports(2)
+    script = tmp_path / "shop.sql"
+    script.write_text(SCRIPT)
+    one = servers(path, first, str(script), "--other", f"127.0.0.1:{second}")
+    one.writes()
+    two = servers(path, second, str(script), "--other", f"127.0.0.1:{first}")
+    two.stands_by()
+    client = connected(first, second)
+    client.execute("INSERT INTO t VALUES (1)")
+    time.sleep(1)  # so that the standby has asked
+    one.process.send_signal(signal.SIGSTOP)
+    two.writes()
+    with connected(second) as other:
+        other.execute("INSERT INTO t VALUES (2)")
+    one.process.send_signal(signal.SIGCONT)
+    with pytest.raises(psycopg.Error):
+        for number in range(100, 100_000):  # until it learns that it was overtaken; none of them is kept
+            client.execute(f"INSERT INTO t VALUES ({number})")
+    one.stands_by()
+    assert "another server has taken over" in " ".join(one.lines)
+    with psycopg.connect(host="127.0.0.1", port=first, user="u", autocommit=True) as reading:
+        assert reading.execute("SELECT a FROM t ORDER BY a").fetchall() == [(1,), (2,)]
+    assert two.end() == 0
+    one.writes(2)
+    with connected(first, second) as client:
+        client.execute("FLUSH")
+        assert client.execute("SELECT n, s FROM v").fetchone() == (2, 3)
+    assert one.end() == 0
+
+
+def test_restarts_in_turn_lose_no_row_and_no_place_of_a_subscriber(tmp_path, servers):
+    """A client inserts again what was not acknowledged, and a subscriber resumes after its last token."""
+    path, ports = str(tmp_path / "db"), free_ports(2)
+    script = tmp_path / "shop.sql"
+    script.write_text(SCRIPT)
+    running = [servers(path, ports[0], str(script))]
+    running[0].writes()
+    running.append(servers(path, ports[1], str(script)))
+    running[1].stands_by()
+    acknowledged: list[int] = []
+    received: list[int] = []
+    stopped = threading.Event()
+
+    def insert():
+        number = 0
+        while not stopped.is_set():
+            with contextlib.suppress(psycopg.Error), connected(*ports) as client:
+                while not stopped.is_set():
+                    client.execute(f"INSERT INTO t VALUES ({number}) ON CONFLICT DO NOTHING")
+                    acknowledged.append(number)
+                    number += 1
+
+    def follow():
+        token = ""
+        while True:
+            with contextlib.suppress(psycopg.Error), connected(*ports) as client:
+                client.execute("BEGIN")
+                client.execute(f"DECLARE c CURSOR FOR SUBSCRIBE t {token}")
+                while True:
+                    ended = stopped.is_set()
+                    for commit, diff, row in client.execute("FETCH ALL c WITH (timeout = '1s')").fetchall():
+                        assert diff == 1
+                        received.append(row)
+                        token, ended = f"AFTER {commit}", False
+                    if ended:
+                        return
+
+    threads = [threading.Thread(target=f, daemon=True) for f in (insert, follow)]
+    for thread in threads:
+        thread.start()
+    for turn in range(4):
+        ending, taking = running[turn % 2], running[1 - turn % 2]
+        taken = sum(x.startswith("listening") for x in taking.lines)
+        count = len(acknowledged)
+        while len(acknowledged) < count + 20:
+            time.sleep(0.05)
+        assert ending.end(signal.SIGKILL if turn == 2 else signal.SIGTERM) in (0, -signal.SIGKILL)
+        taking.writes(taken + 1)
+        running[turn % 2] = servers(path, ending.port, str(script))
+        running[turn % 2].stands_by()
+    stopped.set()
+    for thread in threads:
+        thread.join(300)
+        assert not thread.is_alive()
+    with connected(*ports) as client:
+        client.execute("FLUSH")
+        kept = [a for (a,) in client.execute("SELECT a FROM t ORDER BY a").fetchall()]
+        assert client.execute("SELECT n, s FROM v").fetchone() == (len(kept), sum(kept))
+    assert set(acknowledged) <= set(kept)
+    assert kept == list(range(len(kept)))
+    assert sorted(received) == kept
+
+
+def test_a_lock_is_only_broken_on_demand(tmp_path):
+    layout = Layout(tmp_path / "db")
+    held = WriterLock(layout)
+    with pytest.raises(Error, match="in use by"):
+        WriterLock(layout)
+    broken = WriterLock(layout, breaks=True)
+    with pytest.raises(Error, match="in use by"):
+        WriterLock(layout)
+    held.release()
+    assert has_writer(layout)
+    broken.release()
+    assert not has_writer(layout)
+
+
+def test_take_over_fences_the_connection_that_has_the_database_open(tmp_path):
+    path = tmp_path / "db"
+    with watersmeet.connect(path, runtime="inprocess") as first:
+        first.execute("CREATE TABLE t (a int)")
+        with watersmeet.connect(path, runtime="inprocess", take_over=True) as second:
+            second.execute("INSERT INTO t VALUES (1)")
+            with pytest.raises(Error) as fenced:
+                first.execute("INSERT INTO t VALUES (2)")
+            assert fenced.value.condition == "WRITER_FENCED"
+            assert second.execute("SELECT a FROM t").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("address", ["nohost", "h:x", ":5", "h:70000"])
+def test_addresses_are_checked(address):
+    with pytest.raises(Error, match="is no address of a server"):
+        other_server(address)
+    assert other_server("[::1]:5433") == OtherServer("::1", 5433)
+
+
+def test_a_silent_server_is_unknown():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        assert OtherServer("127.0.0.1", listening.getsockname()[1]).is_writer(0.05) is None
+
+
+def test_options_that_do_not_fit():
+    def said(*arguments):
+        command = [sys.executable, "-m", "watersmeet", "serve", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, re.sub(r"\s+", " ", done.stderr)
+
+    assert said("--path", "db", "--standby", "--read-only")[0] == 2
+    assert "--other needs --standby" in said("--path", "db", "--other", "h:1")[1]
