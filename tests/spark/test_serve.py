@@ -14,6 +14,8 @@ from typing import Self
 
 import psycopg
 import pytest
+from scripts.servers.process import free_ports
+from tests.standbys import Server, connected
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,3 +115,31 @@ def test_it_serves_and_ends_in_the_middle_of_things(tmp_path):
         assert sorted(client.execute(query).fetchall()) == sorted(client.execute(counted).fetchall())
         served.process.send_signal(signal.SIGINT)
         assert served.process.wait(PATIENCE_S) == 0
+
+
+def test_a_standby_takes_over_on_spark(tmp_path):
+    script = tmp_path / "shop.sql"
+    script.write_text(SCRIPT)
+    first, second = free_ports(2)
+    one = Server(str(tmp_path / "db"), first, "--parallelism", "2", str(script), runtime="spark")
+    two = None
+    try:
+        one.writes()
+        two = Server(str(tmp_path / "db"), second, "--parallelism", "2", str(script), runtime="spark")
+        two.stands_by()
+        query = "SELECT name, n, amount FROM sums ORDER BY name"
+        with connected(first, second) as client:
+            client.execute("INSERT INTO orders VALUES (1, 1, 10), (2, 2, 20)")
+            client.execute("FLUSH")
+            client.execute("INSERT INTO orders VALUES (3, 1, 30)")
+        one.kill()
+        two.writes()
+        with connected(first, second) as client:
+            client.execute("INSERT INTO orders VALUES (4, 2, 40)")
+            client.execute("FLUSH")
+            assert client.execute(query).fetchall() == [("one", 2, 40), ("two", 2, 60)]
+        assert two.end() == 0
+    finally:
+        for server in (one, two):
+            if server is not None:
+                server.kill()

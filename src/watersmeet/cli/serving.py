@@ -315,8 +315,8 @@ def _awaited(openings: Openings, task: Task) -> tuple[Connection, Task] | None:
                 server = held.enter_context(service.BackgroundServer(reader, task.endpoint))
                 serves = True
                 task = replace(task, endpoint=replace(task.endpoint, port=server.port, http_port=server.http_port))
-                task.say(f"standing by on {task.endpoint.host}:{server.port}")
                 held.enter_context(openings.warm(reader.buckets))
+                task.say(f"standing by on {task.endpoint.host}:{server.port}")
             if reader is not None:
                 _keep_near(reader)
             interrupts.event.wait(_LOOK_S)

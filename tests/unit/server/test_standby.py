@@ -13,6 +13,8 @@ import time
 
 import psycopg
 import pytest
+from scripts.servers.process import free_ports
+from tests.standbys import Server, connected
 
 import watersmeet
 from watersmeet.errors import Error
@@ -22,69 +24,6 @@ from watersmeet.store.layout import Layout, WriterLock, has_writer
 pytestmark = pytest.mark.slow
 
 SCRIPT = "CREATE TABLE t (a int PRIMARY KEY);CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n, sum(a) AS s FROM t;"
-
-
-class Server:
-    """A process of `watersmeet serve --standby`, and the lines that it prints."""
-
-    def __init__(self, path: str, port: int, *arguments: str) -> None:
-        self.port = port
-        command = [sys.executable, "-m", "watersmeet", "serve", "--path", path, "--port", str(port), "--standby"]
-        self.process = subprocess.Popen(
-            [*command, "--runtime", "inprocess", *arguments], stderr=subprocess.PIPE, text=True
-        )
-        self.lines: list[str] = []
-        self._printed = threading.Condition()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        for line in self.process.stderr:
-            with self._printed:
-                self.lines.append(line.strip())
-                self._printed.notify_all()
-
-    def says(self, words: str, times: int = 1) -> None:
-        """Waits until it has printed lines that begin with these words."""
-        with self._printed:
-            done = self._printed.wait_for(lambda: sum(x.startswith(words) for x in self.lines) >= times, timeout=300)
-        assert done, self.lines
-
-    def writes(self, times: int = 1) -> None:
-        self.says("listening on", times)
-
-    def stands_by(self, times: int = 1) -> None:
-        self.says("standing by on", times)
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        code = self.process.wait(60)
-        self._thread.join()
-        self.process.stderr.close()
-        return code
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        kept = [held.enter_context(socket.socket()) for _ in range(count)]
-        for made in kept:
-            made.bind(("127.0.0.1", 0))
-        return [made.getsockname()[1] for made in kept]
-
-
-def clients_address(*ports: int) -> str:
-    """The address by which libpq finds the server that writes."""
-    hosts = ",".join("127.0.0.1" for _ in ports)
-    return f"host={hosts} port={','.join(map(str, ports))} user=u dbname=d target_session_attrs=read-write"
-
-
-def connected(*ports: int) -> psycopg.Connection:
-    """A client of the server that writes, as soon as there is one."""
-    while True:
-        try:
-            return psycopg.connect(clients_address(*ports), autocommit=True)
-        except psycopg.OperationalError:
-            time.sleep(0.05)
 
 
 @pytest.fixture
@@ -98,9 +37,7 @@ def servers():
 
     yield start
     for server in started:
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
+        server.kill()
 
 
 def test_a_standby_reads_and_takes_over_from_a_killed_server(tmp_path, servers):
@@ -164,14 +101,21 @@ def test_a_server_that_hangs_is_overtaken_and_becomes_the_standby(tmp_path, serv
     assert one.end() == 0
 
 
-def test_restarts_in_turn_lose_no_row_and_no_place_of_a_subscriber(tmp_path, servers):
+@pytest.mark.parametrize("place", ["directory", "bucket"])
+def test_restarts_in_turn_lose_no_row_and_no_place_of_a_subscriber(tmp_path, servers, request, place):
     """A client inserts again what was not acknowledged, and a subscriber resumes after its last token."""
-    path, ports = str(tmp_path / "db"), free_ports(2)
+    path = str(tmp_path / "db") if place == "directory" else request.getfixturevalue("database_url")
+    ports = free_ports(2)
     script = tmp_path / "shop.sql"
     script.write_text(SCRIPT)
-    running = [servers(path, ports[0], str(script))]
+
+    def start(number):
+        other = f"127.0.0.1:{ports[1 - number]}"
+        return servers(path, ports[number], str(script), *(() if place == "directory" else ("--other", other)))
+
+    running = [start(0)]
     running[0].writes()
-    running.append(servers(path, ports[1], str(script)))
+    running.append(start(1))
     running[1].stands_by()
     acknowledged: list[int] = []
     received: list[int] = []
@@ -212,7 +156,7 @@ def test_restarts_in_turn_lose_no_row_and_no_place_of_a_subscriber(tmp_path, ser
             time.sleep(0.05)
         assert ending.end(signal.SIGKILL if turn == 2 else signal.SIGTERM) in (0, -signal.SIGKILL)
         taking.writes(taken + 1)
-        running[turn % 2] = servers(path, ending.port, str(script))
+        running[turn % 2] = start(turn % 2)
         running[turn % 2].stands_by()
     stopped.set()
     for thread in threads:
