@@ -258,7 +258,7 @@ def serve(
     ] = 1,
     standby: StandbyOption = False,
     other: OtherOption = None,
-    silent_seconds: SilentOption = 2.0,
+    silent_seconds: SilentOption = 1.5,
     connections: Annotated[int, typer.Option("--connections", min=1, help="Maximum number of clients.")] = 100,
     max_result_size: Annotated[
         str, typer.Option("--max-result-size", help="Maximum size of a result, which clients can change. 0: unlimited.")

@@ -236,7 +236,7 @@ class Watch:
             )
         self._layout, self._other, self._limit_s = layout, other, silent_s
         self._wrote = False
-        self._silent_s: float | None = None
+        self._heard_s = time.monotonic()
         self.breaks = False
         """Whether the lock must be taken from a process that hangs."""
 
@@ -246,13 +246,13 @@ class Watch:
         self.breaks = False
         if locked is False:
             return True
-        writes = None if self._other is None else self._other.is_writer(self._limit_s / 4)
-        self._wrote |= writes is True
-        if writes or self._other is None or (locked and (writes is False or not self._wrote)):
-            self._silent_s = None
+        if self._other is None:
             return False
-        self._silent_s = self._silent_s or time.monotonic()
-        self.breaks = time.monotonic() - self._silent_s >= self._limit_s
+        writes = self._other.is_writer(self._limit_s / 4)
+        self._wrote |= writes is True
+        if writes or (locked and (writes is False or not self._wrote)):
+            self._heard_s = time.monotonic()
+        self.breaks = time.monotonic() - self._heard_s >= self._limit_s
         return self.breaks
 
 
