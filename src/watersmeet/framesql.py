@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
+from sqlglot import exp
 
 from watersmeet.binder import BoundQuery, bind_view
+from watersmeet.binder.clauses.lookups import is_looked_up
 from watersmeet.catalog import Catalog, EventTime, MaterializedView, Table
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Exchange, LateRowFilter, Map, Operator, Scan, Union, Unnest
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
+from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error, Span, error
 from watersmeet.frames import sessions
 from watersmeet.frames.api import given, signed, with_metrics, without_metrics
@@ -123,7 +126,7 @@ class Planned:
 def plan(query: str, sides: Mapping[str, Given], buckets: int, zone: str = "UTC") -> Planned:
     """Compiles a query over DataFrames with the columns and watermarks `sides`. Raises Error."""
     catalog = Catalog(relations={r.id: r for r in _tables(sides)}, next_number=len(sides) + 1, zone=zone)
-    bound, made = _compiled(query, catalog)
+    bound, made = _compiled(query, catalog, {name for name, side in sides.items() if not side.streaming})
     scanned = {o.relation_id for o in made if isinstance(o, Scan)}
     ids = {relation.name: relation.id for relation in catalog.relations.values() if relation.id in scanned}
     streams = tuple(key for key in ids if sides[key].streaming)
@@ -209,9 +212,31 @@ def _tables(sides: Mapping[str, Given]) -> list[Table]:
     return found
 
 
-def _compiled(query: str, catalog: Catalog) -> tuple[BoundQuery, Sequence[Operator]]:
-    """The bound query, and its operators. Raises errors of the parser, the binder and the planner, with their positions
-    in the query.
+def _refuse_lookups(query: exp.Expression, text: str, static: Collection[str]) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for FOR SYSTEM_TIME: a look-up depends on the order of rows, and static DataFrames
+    are read once.
+    """
+    for node in query.find_all(exp.Table):
+        if is_looked_up(node):
+            way = (
+                f'Join it in Spark first: orders.join({node.name}, "key", "left") reads a static DataFrame of a Delta '
+                "table again in each micro-batch."
+                if node.name in static
+                else "watersmeet.join(…, match=latest(…)) joins each row with the newest row of its key; ASOF JOIN … "
+                "MATCH_CONDITION (…) with the row of a time."
+            )
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'FOR SYSTEM_TIME AS OF of the DataFrame "{node.name}", in watersmeet.sql',
+                sql=text,
+                span=node_span(node),
+                hint=way,
+            )
+
+
+def _compiled(query: str, catalog: Catalog, static: Collection[str]) -> tuple[BoundQuery, Sequence[Operator]]:
+    """The bound query, and its operators. static: the names of static DataFrames. Raises errors of the parser, the
+    binder and the planner, with their positions in the query.
     """
     check_text(query, "query")
     text = _VIEW + query
@@ -220,6 +245,7 @@ def _compiled(query: str, catalog: Catalog) -> tuple[BoundQuery, Sequence[Operat
         statement = statements[0]
         if len(statements) > 1 or not isinstance(statement, CreateMaterializedView):
             raise error("SYNTAX_ERROR", "watersmeet.sql runs one SELECT", sql=text, span=statements[-1].span)
+        _refuse_lookups(statement.query, text, static)
         bound = bind_view(statement, catalog, DEFAULT_DIALECT)
         view = MaterializedView("m0", "result", bound.columns, sql=text, depends_on=bound.depends_on, zone=catalog.zone)
         return bound, compile_view(bound.tree, view, {}, catalog=catalog)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Final, Protocol
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Live, Start
 from watersmeet.circuit.operators import Exchange
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.frames.circuits import JOINED, compile_join
 from watersmeet.frames.shapes import SIDES, JoinShape, Newest, Side
 from watersmeet.kernel.arrays import columns as col
@@ -264,6 +265,17 @@ class Plan(Protocol):
     def fingerprint(self) -> str:
         """A hash of everything else that the state depends on."""
         ...
+
+
+@contextmanager
+def shown_first() -> Iterator[None]:
+    """Makes an error of the block the first lines of its report in Spark. Python reports the cause of an error first;
+    here it is a copy of the error, which has no traceback.
+    """
+    try:
+        yield
+    except Error as err:
+        raise err from error(err.condition, err.message, detail=err.detail, hint=err.hint)
 
 
 def check_identity(plan: Plan, store: Store) -> None:

@@ -44,6 +44,7 @@ from watersmeet.frames.buckets import (
     repeated,
     run_bucket,
     run_stored,
+    shown_first,
     time_us,
 )
 from watersmeet.frames.circuits import JOINED, compile_join
@@ -348,16 +349,17 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
 
         store = SparkStore(self._texts, self._chunks, LocalRuns.of_worker())
         bucket = self._numbers.get(int(key[0]))
-        if bucket is None:  # the key of this partition, before all buckets
-            check_identity(self._step.plan, store)
-            return
-        pieces = [
-            Piece(bucket, int(channel), bytes(body))
-            for frame in rows
-            for channel, body in zip(frame["channel"], frame["body"], strict=True)
-        ]
-        for batch in batches_of(self._step, self._step.run(bucket, pieces, store), self._ids):
-            yield pd.DataFrame(batch.to_pydict(), columns=batch.schema.names)
+        with shown_first():
+            if bucket is None:  # the key of this partition, before all buckets
+                check_identity(self._step.plan, store)
+                return
+            pieces = [
+                Piece(bucket, int(channel), bytes(body))
+                for frame in rows
+                for channel, body in zip(frame["channel"], frame["body"], strict=True)
+            ]
+            for batch in batches_of(self._step, self._step.run(bucket, pieces, store), self._ids):
+                yield pd.DataFrame(batch.to_pydict(), columns=batch.schema.names)
 
     def close(self) -> None:
         pass
@@ -386,9 +388,10 @@ class BucketsAt:
         path, batch_of_task = storage.path_at(self.url), Batch.of_task()
         path = path / self.step.folder if self.step.folder else path
         for bucket, found in pieces.items():
-            store = PathStore(path, batch_of_task, bucket, partial(check_plan, self.step.plan))
-            made = list(self.step.run(bucket, found, store))
-            store.commit()
+            with shown_first():
+                store = PathStore(path, batch_of_task, bucket, partial(check_plan, self.step.plan))
+                made = list(self.step.run(bucket, found, store))
+                store.commit()
             yield from batches_of(self.step, made, range(self.step.plan.buckets), self.decoder)
 
 

@@ -290,6 +290,16 @@ def test_filters_by_the_clock_follow_the_micro_batches():
         ("SELECT w FROM l", "UNDEFINED_COLUMN", "w"),
         ("SELECT v FROM x", "UNDEFINED_RELATION", "x"),
         ("SELECT count(*) AS n FROM d", "FEATURE_NOT_SUPPORTED", None),
+        (
+            "SELECT l.v, d.name FROM l JOIN d FOR SYSTEM_TIME AS OF PROCTIME() ON l.k = d.k",
+            "FEATURE_NOT_SUPPORTED",
+            "d FOR SYSTEM_TIME AS OF PROCTIME()",
+        ),
+        (
+            "SELECT 1 AS one FROM l WHERE EXISTS (SELECT 1 FROM r FOR SYSTEM_TIME AS OF l.ts AS q)",
+            "FEATURE_NOT_SUPPORTED",
+            "r FOR SYSTEM_TIME AS OF l.ts AS q",
+        ),
         ("SELECT name FROM d UNION ALL SELECT v FROM l", "FEATURE_NOT_SUPPORTED", None),
     ],
 )
