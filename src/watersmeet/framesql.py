@@ -439,7 +439,8 @@ def _running(
         else:
             at_path = BucketsAt(stage, state, decoder if stage.is_last else None)
             rows = with_metrics(schema, QUERY_FIGURES) if stage.is_last else PIECE
-            moved = in_buckets(moved, shape.buckets).mapInArrow(carry(at_path), rows)
+            tasks = sessions.stateful_tasks(spark, shape.buckets)
+            moved = in_buckets(moved, shape.buckets, tasks).mapInArrow(carry(at_path), rows)
     observed = moved.observe(name or f"watersmeet-sql-{next(_numbers)}", *(f.sum(c).alias(c) for c in QUERY_FIGURES))
     if shape.steps and not in_store:
         return without_metrics(observed, schema)

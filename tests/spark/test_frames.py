@@ -129,6 +129,23 @@ def test_left_join_follows_both_sides_through_a_restart(spark, sides, tmp_path):
 
 
 @pytest.mark.slow
+@needs_this_process
+def test_spark_compiles_its_code_once(spark, sides, tmp_path):
+    """Spark writes constants into its code, so one that differs by micro-batch makes it compile the code again."""
+    left, right = sides
+    join = watersmeet.join(left.frame, right.frame, on="k", buckets=2, state=str(tmp_path / "state"))
+    run = Result(join, tmp_path / "checkpoint")
+    compiled = spark.sparkContext._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    numbers = []
+    for n in range(4):
+        for stream in sides:
+            stream.add([(k, at(n), f"{k}") for k in range(20)])
+        run.query.processAllAvailable()
+        numbers.append(compiled.getCount())
+    run.query.stop()
+    assert numbers[3] == numbers[1]
+
+
 @pytest.mark.parametrize("buckets", [3, 1])
 def test_asof_join(sides, tmp_path, buckets):
     left, right = sides

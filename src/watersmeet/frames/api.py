@@ -34,7 +34,7 @@ from watersmeet.frames.building import (
     refused,
 )
 from watersmeet.frames.circuits import appends, duration_us, result_watermark
-from watersmeet.frames.sessions import MapInArrow, carried, carried_processor
+from watersmeet.frames.sessions import MapInArrow, carried, carried_processor, stateful_tasks
 from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, incomparable, result_schema, sql_type, widest
 from watersmeet.frames.tasks import (
     CHANGES,
@@ -121,7 +121,7 @@ _DELAY_MS: Final = "spark.watermarkDelayMs"
 #: Marks a column of a result with the join's watermark, which is not a delay after the greatest time.
 _OF_JOIN: Final = "watersmeet.watermark"
 
-_NOW: Final = "__watersmeet_now"
+_DAY: Final = "__watersmeet_day"
 _numbers: Final = itertools.count(1)
 
 
@@ -198,8 +198,9 @@ def join(
     in_store = state == sessions.STORE
     keys = bucket_keys(shape.buckets) if in_store else tuple(range(shape.buckets))
     encoders = [Encoder(shape, index, keys, partitions if in_store else None) for index in range(len(SIDES))]
-    now = f.current_timestamp().alias(_NOW)
-    cut = [x.select("*", now).mapInArrow(carry(encoder), PIECE) for x, encoder in zip(sides, encoders, strict=True)]
+    # Spark writes constants into generated code: a time would make it compile the code again in every micro-batch.
+    day = f.current_date().alias(_DAY)
+    cut = [x.select("*", day).mapInArrow(carry(encoder), PIECE) for x, encoder in zip(sides, encoders, strict=True)]
     pieces = cut[0].union(cut[1])
     if in_store:
         buckets_in_store = Buckets(JoinStep(shape, mark or ()), keys)
@@ -208,7 +209,8 @@ def join(
     else:
         at_path = BucketsAt(JoinStep(shape, mark or ()), state, decoder if watermark is None else None)
         output = CHANGES if watermark is not None else with_metrics(schema, (*FIGURES, MARK))
-        changes = in_buckets(pieces, shape.buckets).mapInArrow(carry(at_path), output)
+        placed = in_buckets(pieces, shape.buckets, stateful_tasks(spark, shape.buckets))
+        changes = placed.mapInArrow(carry(at_path), output)
     observed = changes.observe(name or f"watersmeet-{next(_numbers)}", *(f.sum(c).alias(c) for c in FIGURES))
     if watermark is None:
         return observed.mapInArrow(carry(decoder), schema) if in_store else without_metrics(observed, schema)

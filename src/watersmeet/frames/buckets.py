@@ -40,8 +40,11 @@ CLOCK: Final = (2, 3)
 #: The channel of empty pieces, for which a task compares the checkpoint's join with its own.
 IDENTITY: Final = 4
 
-#: Rows further ahead of their micro-batch's time than this are kept, but don't move the watermark.
-AHEAD_US: Final = 24 * 3600 * 1_000_000
+DAY_US: Final = 24 * 3600 * 1_000_000
+
+#: Rows whose times are as far as this after the start of their micro-batch's date, or further, are kept, but don't move
+#: the watermark. (The date is that of the session's time zone.)
+AHEAD_US: Final = 3 * DAY_US
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,8 @@ def check_store(spark: SparkSession, state: str) -> None:
             "STATE_STORE",
             "the session keeps its state in a state store other than RocksDB",
             detail="Spark's transformWithState, which runs the join, needs it.",
-            hint=f'spark.conf.set("{_PROVIDER}", "{_ROCKSDB}"), or join(…, state="s3://bucket/folder") for state in '
-            "files, which needs no setting.",
+            hint=f'spark.conf.set("{_PROVIDER}", "{_ROCKSDB}"), or the same setting in the cluster\'s Spark configuration '
+            'by an administrator; or state="s3://bucket/folder" for state in files, which needs no setting.',
         )
     if spark.conf.get(_FORMAT, "1") == "1" and spark.conf.get("spark.speculation", "false") == "true":
         raise error(
@@ -128,6 +128,27 @@ def _text(spark: SparkSession, path: str) -> str | None:
             raise
         return None
     return None if row is None else str(row[0])
+
+
+def stateful_tasks(spark: SparkSession, buckets: int) -> int:
+    """The number of tasks that run the buckets of a step with its state in files: as many as cores, if these are known
+    and fixed, otherwise one for each bucket.
+
+    A task costs some 20 ms, however few rows its buckets have.
+    """
+
+    def number(name: str) -> int:
+        text = spark.conf.get(name, "")
+        return int(text) if text and text.isdigit() else 0
+
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", str(spark.conf.get("spark.master", "")))
+    if local:
+        cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+    elif spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        cores = 0
+    else:
+        cores = number("spark.executor.instances") * number("spark.executor.cores")
+    return min(cores or buckets, buckets)
 
 
 def check_static(spark: SparkSession, size_bytes: int) -> None:

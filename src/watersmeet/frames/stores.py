@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -207,8 +208,10 @@ class PathStore:
     micro-batch.
     """
 
-    def __init__(self, path: storage.AnyPath, batch: Batch, bucket: int, check: Callable[[str], None]) -> None:
-        """Reads the state before `batch`. check: raises an error for the plan of another join.
+    def __init__(
+        self, path: storage.AnyPath, batch: Batch, bucket: int, check: Callable[[str], None], pool: Executor
+    ) -> None:
+        """Reads the state before `batch`. check: raises an error for the plan of another join. pool: writes runs.
 
         Raises STATE_MISMATCH if the state is incomplete.
         """
@@ -216,6 +219,8 @@ class PathStore:
         self._folder = path / batch.query
         self._batch = batch
         self._bucket = bucket
+        self._pool = pool
+        self._writes: list[Future[object]] = []
         storage.make_directory(self._folder / _MANIFESTS)
         storage.make_directory(self._folder / _FILES)
         before = self._before()
@@ -238,7 +243,9 @@ class PathStore:
     def add(self, blob: Pieces, rows: int) -> BlobRef:
         buffer = joined(blob)
         ref = BlobRef(f"{self._bucket}-{self._batch.number}-{name_of(buffer)}", 0, buffer.size, rows)
-        storage.publish_content(self._folder / _FILES / ref.file, [memoryview(buffer)], durable=True)
+        content = [memoryview(buffer)]
+        path = self._folder / _FILES / ref.file
+        self._writes.append(self._pool.submit(storage.publish_content, path, content, durable=True))
         return ref
 
     def remove(self, ref: BlobRef) -> None:
@@ -258,10 +265,13 @@ class PathStore:
         return buffer
 
     def commit(self) -> None:
-        """Writes the manifest of the micro-batch, and deletes files that no kept micro-batch needs.
+        """Writes the manifest of the micro-batch when all runs are written, and deletes files that no kept micro-batch
+        needs.
 
         Raises STATE_MISMATCH if this run of the query has written another one: the folder has two joins.
         """
+        for write in self._writes:
+            write.result()
         first = self._batch.number - self._batch.retained
         retired = [*self._retired, (self._batch.number, self._removed)]
         state = {

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -32,6 +33,7 @@ from watersmeet.circuit.operators import Arrange, LateRowFilter
 from watersmeet.errors import error
 from watersmeet.frames.buckets import (
     AHEAD_US,
+    DAY_US,
     IDENTITY,
     Cutter,
     Piece,
@@ -78,7 +80,7 @@ _PIECE: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.int32()), ("bo
 class Encoder:
     """Converts the rows of one side to pieces.
 
-    The last column of the rows is the time of the micro-batch; the previous one may be their diff. ids: the key of each
+    The last column of the rows is the date of the micro-batch; the previous one may be their diff. ids: the key of each
     bucket in Spark. partitions: the number of partitions of the stateful operator, unless the checkpoint has a
     different one; None if the state is in files.
     """
@@ -93,10 +95,10 @@ class Encoder:
         yield from self._identities()
         cutter = Cutter(self.shape, self.index)
         for table in gathered(batches):
-            now = time_us(col.flat(table.column(table.num_columns - 1)).slice(0, 1))[0].as_py()
+            day = col.flat(table.column(table.num_columns - 1)).slice(0, 1).view(pa.int32())[0].as_py()
             columns = arrow_columns(table, cutter.given)
             diff = differences(table.column(table.num_columns - 2)) if self.shape.sides[self.index].signed else None
-            yield from self._sent(cutter.cut(columns, now + AHEAD_US, diff))
+            yield from self._sent(cutter.cut(columns, day * DAY_US + AHEAD_US, diff))
         yield from self._sent(cutter.clocks())
 
     def _sent(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
@@ -365,6 +367,10 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
         pass
 
 
+#: The files that a task reads or writes at once: each waits for a disk or an object store.
+_WRITERS: Final = 16
+
+
 @dataclass(frozen=True)
 class BucketsAt:
     """Runs the buckets of a partition on their pieces, with the state in files at `url`.
@@ -378,7 +384,10 @@ class BucketsAt:
     decoder: RowDecoder | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The function for `DataFrame.mapInArrow`. Every bucket gets a piece in every micro-batch."""
+        """The function for `DataFrame.mapInArrow`. Every bucket gets a piece in every micro-batch.
+
+        All buckets are committed before the first row is returned: Spark may not read all rows.
+        """
         pieces: dict[int, list[Piece]] = {}
         for batch in batches:
             for bucket, channel, body in zip(*batch.to_pydict().values(), strict=True):
@@ -387,12 +396,15 @@ class BucketsAt:
             return
         path, batch_of_task = storage.path_at(self.url), Batch.of_task()
         path = path / self.step.folder if self.step.folder else path
-        for bucket, found in pieces.items():
-            with shown_first():
-                store = PathStore(path, batch_of_task, bucket, partial(check_plan, self.step.plan))
-                made = list(self.step.run(bucket, found, store))
-                store.commit()
-            yield from batches_of(self.step, made, range(self.step.plan.buckets), self.decoder)
+        check = partial(check_plan, self.step.plan)
+        made: list[list[Piece | dict[str, Any]]] = []
+        with shown_first(), ThreadPoolExecutor(_WRITERS) as pool:
+            stores = list(pool.map(lambda bucket: PathStore(path, batch_of_task, bucket, check, pool), pieces))
+            for bucket, store in zip(list(pieces), stores, strict=True):
+                made.append(list(self.step.run(bucket, pieces.pop(bucket), store)))
+            list(pool.map(PathStore.commit, stores))
+        for found in made:
+            yield from batches_of(self.step, found, range(self.step.plan.buckets), self.decoder)
 
 
 def batches_of(
@@ -479,7 +491,7 @@ class Reading:
             _raise(tops, len(shape.inputs), now_us)
             if own.delay_us is not None and own.time is not None:
                 us = time_us(arrays[own.time])
-                top = pc.max(us.filter(pc.less_equal(us, now_us + AHEAD_US))).as_py()
+                top = pc.max(us.filter(pc.less_equal(us, now_us + DAY_US))).as_py()
                 _raise(tops, self.index, None if top is None else top - own.delay_us)
             sources = {s.id: [Delta(col.positional([arrays[positions[n]] for n in s.names]), diff)] for s in scans}
             result = run_stage(shape.circuit, 0, 0, sources, (), StageState(), EpochContext(1, Live()))

@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from pyspark import cloudpickle
@@ -25,6 +27,8 @@ from watersmeet.frames.circuits import duration_us
 from watersmeet.frames.stores import Batch, LocalRuns, PathStore, SparkStore
 from watersmeet.frames.tasks import Encoder
 from watersmeet.runtime.spark.shipping import bucket_keys, spark_hash
+
+POOL = ThreadPoolExecutor(4)
 
 
 class Values(dict):
@@ -99,7 +103,7 @@ class InFiles(Query):
         self.content = Counter(self.contents[number - 1])
         batch = Batch("query", run, number, self.retained)
         check = partial(check_plan, self.shape)
-        self.stores = [PathStore(self.folder, batch, b, check) for b in range(self.shape.buckets)]
+        self.stores = [PathStore(self.folder, batch, b, check, POOL) for b in range(self.shape.buckets)]
         found = self.batch(*new)
         for store in self.stores[:commits]:
             store.commit()
@@ -182,7 +186,7 @@ def test_another_number_of_buckets_in_files_is_an_error_of_every_bucket(tmp_path
     check = partial(check_plan, more.shape)
     for bucket in range(3):
         with pytest.raises(Error, match="buckets=2, this is 3") as caught:
-            run_bucket(more.shape, bucket, [], PathStore(tmp_path, Batch("query", "b", 1, 3), bucket, check))
+            run_bucket(more.shape, bucket, [], PathStore(tmp_path, Batch("query", "b", 1, 3), bucket, check, POOL))
         assert caught.value.condition == "STATE_MISMATCH"
 
 
@@ -199,7 +203,7 @@ import pyspark.cloudpickle, pyarrow as pa, datetime
 function = pickle.load(open({str(tmp_path / "task")!r}, "rb"))
 assert "watersmeet" not in sys.modules
 now = datetime.datetime(2026, 1, 1)
-batch = pa.RecordBatch.from_pydict({{"k": pa.array([1], pa.int32()), "ts": [now], "v": ["x"], "now": [now]}})
+batch = pa.RecordBatch.from_pydict({{"k": pa.array([1], pa.int32()), "ts": [now], "v": ["x"], "day": [now.date()]}})
 print(sum(b.num_rows for b in function([batch])), sys.modules["watersmeet"].__file__)
 """
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path), "PYTHONPATH": ""}
@@ -210,6 +214,31 @@ print(sum(b.num_rows for b in function([batch])), sys.modules["watersmeet"].__fi
     pieces, file = found.stdout.split()
     assert pieces == "1"
     assert file.startswith(str(tmp_path / "watersmeet-"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "tasks"),
+    [
+        ({"spark.master": "local[2]"}, 2),
+        ({"spark.master": "local[3,4]"}, 3),
+        ({"spark.master": "local"}, 1),
+        ({"spark.master": "local[64]"}, 16),
+        ({"spark.master": "local-cluster[2,2,1024]"}, 16),
+        ({"spark.master": "yarn", "spark.executor.instances": "3", "spark.executor.cores": "2"}, 6),
+        ({"spark.master": "yarn", "spark.executor.instances": "3"}, 16),
+        (
+            {
+                "spark.master": "yarn",
+                "spark.executor.instances": "3",
+                "spark.executor.cores": "2",
+                "spark.dynamicAllocation.enabled": "true",
+            },
+            16,
+        ),
+    ],
+)
+def test_buckets_are_run_by_as_many_tasks_as_cores(settings, tasks):
+    assert sessions.stateful_tasks(SimpleNamespace(conf=settings), 16) == tasks
 
 
 def test_every_bucket_has_a_partition_of_its_own():

@@ -58,13 +58,18 @@ _SEED: Final = 42
 _MASK: Final = 0xFFFFFFFF
 
 
-def in_buckets(frames: DataFrame, buckets: int) -> DataFrame:
-    """`frames` in partitions, each with the frames of one bucket, by the column `bucket`."""
+def in_buckets(frames: DataFrame, buckets: int, partitions: int | None = None) -> DataFrame:
+    """`frames` in partitions, by the column `bucket`.
+
+    partitions: at most `buckets`; by default each partition has the frames of one bucket.
+    """
+    partitions = partitions or buckets
+    number = f.col("bucket") if partitions == buckets else f.col("bucket") % partitions
     if hasattr(DataFrame, "repartitionById"):
-        return frames.repartitionById(buckets, "bucket")
+        return frames.repartitionById(partitions, number)
     # Spark 4.0 can only partition by hashes.
-    keys = f.array(*map(f.lit, bucket_keys(buckets)))
-    return frames.repartition(buckets, f.element_at(keys, f.col("bucket").cast("int") + 1))
+    keys = f.array(*map(f.lit, bucket_keys(partitions)))
+    return frames.repartition(partitions, f.element_at(keys, number.cast("int") + 1))
 
 
 def spark_hash(value: int) -> int:
