@@ -84,8 +84,8 @@ def check_store(spark: SparkSession, state: str) -> None:
             "STATE_STORE",
             "the session keeps its state in a state store other than RocksDB",
             detail="Spark's transformWithState, which runs the join, needs it.",
-            hint=f'spark.conf.set("{_PROVIDER}", "{_ROCKSDB}"), or the same setting in the cluster\'s Spark configuration '
-            'by an administrator; or state="s3://bucket/folder" for state in files, which needs no setting.',
+            hint=f'spark.conf.set("{_PROVIDER}", "{_ROCKSDB}"), or an administrator sets it in the configuration of '
+            'the cluster. state="s3://bucket/folder" keeps the state in files, which needs no setting.',
         )
     if spark.conf.get(_FORMAT, "1") == "1" and spark.conf.get("spark.speculation", "false") == "true":
         raise error(
