@@ -33,12 +33,14 @@ def free_port() -> int:
 
 
 class Cluster:
-    """master: its address. workers: the processes of the workers, each of a session of its own, with its executors."""
+    """master: its address. workers: the processes of the workers, each of a session of its own, with its executors.
+    folder: that of the directories in which executors work.
+    """
 
     def __init__(self, scratch: Path) -> None:
         self.master = f"spark://127.0.0.1:{free_port()}"
         self.workers: list[subprocess.Popen] = []
-        self._scratch = scratch
+        self.folder = scratch
         self._environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         self._environment |= {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         self._environment |= JAVA_OPTIONS
@@ -49,7 +51,7 @@ class Cluster:
 
     def start_worker(self, core: int | None = None) -> None:
         """Starts a worker of one core. core: the one that it and all that it starts may use, as in a container."""
-        place = ("--host", "127.0.0.1", "--work-dir", f"{self._scratch}/work{self._started}")
+        place = ("--host", "127.0.0.1", "--work-dir", f"{self.folder}/work{self._started}")
         offered = ("--cores", "1", "--memory", "1g")
         self.workers.append(self._launch("worker.Worker", *offered, *place, self.master, core=core))
 
@@ -91,11 +93,11 @@ class Cluster:
         self._started += 1
         command = [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", "--webui-port", "0", *arguments]
         held = [] if core is None else ["taskset", "--cpu-list", str(core)]
-        with open(self._scratch / f"{name}{self._started}.log", "w") as log:
+        with open(self.folder / f"{name}{self._started}.log", "w") as log:
             return subprocess.Popen(
                 [*held, *command],
                 env=self._environment,
-                cwd=self._scratch,
+                cwd=self.folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
+import venv
 from pathlib import Path
 
 import pytest
@@ -68,6 +72,18 @@ def gone(process):
         time.sleep(0.1)
 
 
+def environment_archive(folder):
+    """An archive of a Python environment, as venv-pack makes one, with the packages of this one."""
+    venv.create(folder / "env", symlinks=False)
+    (packages,) = (folder / "env" / "lib").glob("python3*/site-packages")
+    places = [ROOT / "src", *(p for p in sys.path if p.endswith("site-packages"))]
+    (packages / "here.pth").write_text("\n".join(map(str, places)))
+    archive = folder / "env.tar.gz"
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(folder / "env", ".")
+    return archive
+
+
 def given_arguments(script_url, database_url):
     """The arguments of the main file in the Spark operator's manifest and in YARN's command, with these addresses."""
     spec = yaml.safe_load((ROOT / "deploy/spark-application.yaml").read_text(encoding="utf-8"))["spec"]
@@ -120,3 +136,37 @@ def test_each_start_with_the_same_command_resumes(where, request):
             goes_on.stderr.close()
             if goes_on.poll() is None:
                 os.killpg(goes_on.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_an_archive_without_a_home_in_read_only_folders(tmp_path, database_url):
+    """The conventions of EMR Serverless, as near as a standalone cluster comes to them: an archive of the environment,
+    a working directory and code that are read-only, no home.
+    """
+    if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("folders can't be mounted read-only here")
+    archive, code = environment_archive(tmp_path), tmp_path / "code"
+    with tarfile.open(archive) as file:
+        file.extractall(code / "env", filter="fully_trusted")
+    shutil.copy(ROOT / "src/watersmeet/__main__.py", code / "main.py")
+    script_url = f"{database_url.removesuffix('/some/db')}/scripts/shop.sql"
+    storage.replace_file(storage.path_at(script_url), SCRIPT, durable=True)
+    mounted = f"mount --bind {code} {code} && mount -o remount,ro,bind {code} && cd {code} && ! touch x 2>/dev/null"
+    python = {"PYSPARK_PYTHON": "./env/bin/python", "PYSPARK_DRIVER_PYTHON": "./env/bin/python"}
+    with cluster() as made:
+        submit = [str(HOME / "bin" / "spark-submit"), "--master", made.master, "--archives", f"{archive}#env"]
+        submit += ["--conf", "spark.executorEnv.PYSPARK_PYTHON=./env/bin/python", "main.py"]
+        command = shlex.join([*submit, *given_arguments(script_url, database_url)])
+        submitted = started(
+            ["env", "-u", "HOME", "unshare", "-m", "sh", "-c", f"{mounted} && exec {command}"],
+            {**python, "SPARK_LOCAL_IP": "127.0.0.1", **JAVA_OPTIONS},
+        )
+        try:
+            until_more_than(50, database_url, submitted)
+            assert list(made.folder.glob("work*/app-*/*/env/bin/python"))
+        finally:
+            if submitted.poll() is None:
+                os.killpg(submitted.pid, signal.SIGKILL)
+                submitted.wait()
+        gone(submitted)

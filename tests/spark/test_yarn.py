@@ -7,16 +7,13 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
-import tarfile
 import time
-import venv
 
 import pytest
 from scripts.servers.archives import ServerUnavailableError
 from scripts.servers.yarn import Yarn
 from tests.spark.cluster import HOME, JAVA_OPTIONS
-from tests.spark.test_submitted import ROOT, SCRIPT, counted
+from tests.spark.test_submitted import ROOT, SCRIPT, counted, environment_archive
 
 PATIENCE_S = 180
 LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1"}
@@ -30,18 +27,6 @@ def yarn(tmp_path):
         pytest.skip(f"YARN: {error}")
     yield server
     server.stop()
-
-
-def environment_archive(folder):
-    """An archive of a Python environment, as venv-pack makes one, with the packages of this one."""
-    venv.create(folder / "env", symlinks=False)
-    (packages,) = (folder / "env" / "lib").glob("python3*/site-packages")
-    places = [ROOT / "src", *(p for p in sys.path if p.endswith("site-packages"))]
-    (packages / "here.pth").write_text("\n".join(map(str, places)))
-    archive = folder / "env.tar.gz"
-    with tarfile.open(archive, "w:gz") as file:
-        file.add(folder / "env", ".")
-    return archive
 
 
 def command(folder, script, database):
