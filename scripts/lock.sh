@@ -16,6 +16,7 @@ pin --output-file requirements/dbt.txt requirements/dbt.in
 # Clients that only one slow test runs.
 pin --output-file requirements/django.txt requirements/django.in
 pin --output-file requirements/psycopg2-binary.txt requirements/psycopg2-binary.in
+pin --output-file requirements/distro.txt requirements/distro.in
 # The generator of the site shares nothing with the package.
 pin --output-file requirements/docs.txt requirements/docs.in
 # Only the test of the notebook runs a kernel of Jupyter.

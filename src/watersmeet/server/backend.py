@@ -11,6 +11,7 @@ import shlex
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 from sqlglot.tokens import Token
@@ -33,6 +34,7 @@ from watersmeet.server.copying import CopyResult, CopyStreams
 from watersmeet.server.grouped import (
     ChangeWaiting,
     InsertWaiting,
+    LookupPlan,
     Plan,
     SmallWaiting,
     changes,
@@ -46,7 +48,14 @@ from watersmeet.server.results import Columns, Portal, columns_of, has_rows, por
 from watersmeet.server.settings import Settings
 from watersmeet.server.users import Login, Users
 from watersmeet.server.valuebytes import bound, for_each, number_of, parameter_of, plain
-from watersmeet.session.connections.execute import CONTROL, commit_whole, execute_statement, together, write_added
+from watersmeet.session.connections.execute import (
+    CONTROL,
+    WRITING,
+    commit_whole,
+    execute_statement,
+    together,
+    write_added,
+)
 from watersmeet.session.features.settings import RollbackTo, end_session
 from watersmeet.session.statements import preparing
 from watersmeet.system.threads import lock
@@ -84,6 +93,8 @@ class Backend(ClientState):
         session.handlers = {CatalogQuery: answers, CopyIn: streams, CopyOut: streams}
         session.inlined = answers.inlined
         self._reported: dict[str, str] = {}
+        self.pipelined = False
+        """Whether the open transaction is that of a pipeline, which ends with Sync."""
 
     def begin_with(self, name: str, value: str) -> None:
         """Sets a value that the client sends when it connects."""
@@ -197,7 +208,11 @@ class Backend(ClientState):
 
     def adds_row(self, portal: Portal) -> bool:
         """Adds the row of a small INSERT to the open transaction. False if the statement must run the usual way."""
-        if portal.result is not None or portal.plan is None or not self._add(portal.plan, portal.given):
+        if (
+            portal.result is not None
+            or portal.plan is None
+            or not self._add(portal.plan, portal.given, checks_later=self.pipelined)
+        ):
             return False
         portal.result = Result("INSERT", rowcount=1)
         self.clients.traffic.ended("insert")
@@ -271,6 +286,10 @@ class Backend(ClientState):
     def run(self, statement: st.Statement) -> Result:
         """Runs one statement. Raises FAILED_TRANSACTION."""
         self._check_may_run(statement)
+        if self.pipelined and (isinstance(statement, (*CONTROL, st.Flush)) or statement.alone):
+            if isinstance(statement, st.Rollback):
+                self._roll_back()
+            self.end_pipeline()
         if self.state == b"E" and isinstance(statement, st.Commit):
             self._roll_back()
             return Result("ROLLBACK")
@@ -337,9 +356,9 @@ class Backend(ClientState):
         columns = self.columns(prepared.result)
         formats = tuple(for_each(results, len(columns or ()), "columns"))
         self.session.cursors.drop([name])
-        self.session.cursors[name] = Portal(
-            statement=made, described=prepared.columns, columns=columns, formats=formats
-        )
+        portal = Portal(statement=made, described=prepared.columns, columns=columns, formats=formats)
+        portal.run = None if made is None else partial(self.execute_portal, portal)
+        self.session.cursors[name] = portal
 
     def portal_named(self, name: str) -> Portal:
         """A portal, which may be a cursor of DECLARE. Raises UNDEFINED_CURSOR."""
@@ -366,6 +385,31 @@ class Backend(ClientState):
         if result.running is not None:
             portal.flow = Flow(result.running, self.session.cancellation)
         return result
+
+    def changes_rows(self, portal: Portal) -> bool:
+        """Whether the statement of a portal changes rows of tables."""
+        if portal.plan is not None:
+            return not isinstance(portal.plan, LookupPlan)
+        return isinstance(portal.statement, WRITING)
+
+    def begin_pipeline(self, portals: Sequence[Portal]) -> None:
+        """Begins the transaction of a pipeline, unless one is open. Runs the INSERTs of portals in it."""
+        if self.session.transaction is None:
+            self.session.transaction = committing.new_transaction(self.session)
+            self.pipelined = True
+        for portal in portals:
+            portal.result = None
+            if not self.adds_row(portal):
+                self.execute_portal(portal)
+
+    def end_pipeline(self) -> None:
+        """Commits the transaction of a pipeline, or rolls it back after an error."""
+        self.pipelined = False
+        try:
+            if self.session.transaction is not None and not self.session.transaction.failed:
+                commit_whole(self.session, self._lock)
+        finally:
+            self._roll_back()
 
     def guarded(self, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """The result of an action, whose errors fail the transaction."""

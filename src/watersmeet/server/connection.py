@@ -138,8 +138,8 @@ _WRITTEN_BYTES: Final = 1 << 16
 #: The name of a client that only shows the rows of a query once it has all of them, but those of COPY as they arrive.
 _PSQL: Final = "psql"
 
-#: Messages between INSERTs that are committed together.
-_COLLECTING: Final = (b"P", b"B", b"D", b"E", b"C")
+#: Messages that end a pipeline.
+_ENDING: Final = (b"S", b"Q")
 
 #: Messages that read or run a statement.
 _BEGINNING: Final = (b"Q", b"P", b"E")
@@ -284,9 +284,9 @@ class Connection:
     async def _answer(self, message: Message) -> None:
         if self._skipping and message.kind != b"S":
             return
-        if self._collected and message.kind not in _COLLECTING:
+        if message.kind in _ENDING and (self._collected or self._client.pipelined):
             try:
-                await self._settle()
+                await self._finish()
             except Error as err:
                 self._wire.tell(messages.error_response(self._adjusted(err)))
                 self._skipping = message.kind != b"S"
@@ -307,8 +307,7 @@ class Connection:
         except Error as err:
             if err.condition == "PROTOCOL_VIOLATION" and message.kind != b"B":
                 raise
-            with contextlib.suppress(Error):  # the client only learns the first error
-                await self._settle()
+            self._collected.clear()
             self._wire.tell(messages.error_response(self._adjusted(err)))
             if message.kind == b"Q":
                 await self._ready()
@@ -532,10 +531,13 @@ class Connection:
             self._wire.tell(_INSERTED)
             return
         waiting = backend.small_portal(portal) if most <= 0 else None
-        if isinstance(waiting, InsertWaiting) and await self._collects(waiting, portal):
-            self._wire.tell(_INSERTED)
-            return
-        await self._settle()
+        if self._collected or self._wire.continues:
+            if isinstance(waiting, InsertWaiting) and self._collects(waiting, portal):
+                self._wire.tell(_INSERTED)
+                return
+            if self._collected or backend.changes_rows(portal):
+                await self._join()
+                waiting = None
         if waiting is not None and await self._small(waiting, described=True):
             portal.result = Result("")
             return
@@ -564,30 +566,31 @@ class Connection:
         else:
             self._wire.tell(messages.command_complete(complete_tag(result, taken.num_rows)))
 
-    async def _collects(self, waiting: InsertWaiting, portal: Portal) -> bool:
-        """Adds the row of an INSERT to those of its pipeline, which are committed together. False if it is the only
-        statement.
-        """
-        if not self._collected and not self._wire.continues:
-            return False
+    def _collects(self, waiting: InsertWaiting, portal: Portal) -> bool:
+        """Adds the row of an INSERT to those of its pipeline, which are committed together. False if it can't be."""
         if self._collected and not waiting.joins(self._collected[0][0]):
-            await self._settle()
+            return False
         self._collected.append((waiting, portal))
         portal.result = Result("INSERT", rowcount=1)
         return True
 
-    async def _settle(self) -> None:
-        """Commits the collected rows."""
-        if not self._collected:
-            return
-        collected, self._collected = self._collected, []
-        first = collected[0][0]
-        first.extend([waiting for waiting, _ in collected[1:]])
-        if await self._small(first, described=True, counts=len(collected)):
-            return
-        for _, portal in collected:
-            portal.result = None
-            await self._run(self._client.guarded, self._client.execute_portal, portal)
+    async def _join(self) -> None:
+        """Begins a transaction with the collected rows, in which later statements run, up to Sync."""
+        portals = [portal for _, portal in self._collected]
+        self._collected = []
+        await self._run(self._client.guarded, self._client.begin_pipeline, portals)
+
+    async def _finish(self) -> None:
+        """Commits the statements of a pipeline."""
+        if self._collected:
+            collected, self._collected = self._collected, []
+            first = collected[0][0]
+            first.extend([waiting for waiting, _ in collected[1:]])
+            if not await self._small(first, described=True, counts=len(collected)):
+                self._collected = collected
+                await self._join()
+        if self._client.pipelined:
+            await self._run(self._client.end_pipeline)
 
     async def _close_one(self, body: Body) -> None:
         kind, name = body.take(1), body.text()
@@ -608,6 +611,8 @@ class Connection:
 
     async def _flushed(self, body: Body) -> None:
         body.end()
+        if self._collected:
+            await self._join()
         await self._wire.flush()
 
     async def _ignored(self, body: Body) -> None:

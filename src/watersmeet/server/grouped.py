@@ -36,6 +36,7 @@ _INSERT: Final = re.compile(
 )
 
 Plan = small.Plan
+LookupPlan = small.LookupPlan
 W = TypeVar("W", bound="Waiting")
 
 

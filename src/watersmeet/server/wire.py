@@ -77,9 +77,9 @@ class Wire:
 
     @property
     def continues(self) -> bool:
-        """Whether a message other than Sync has arrived."""
+        """Whether the next message is not Sync, or has not arrived."""
         buffer: bytearray = self._reader._buffer  # type: ignore[attr-defined]
-        return bytes(buffer[:1]) not in (b"", b"S", b"H")
+        return bytes(buffer[:1]) != b"S"
 
     async def ask(self, answer: bytes) -> bytes:
         """Sends a message of authentication. Returns the client's answer. Raises Hangup and PROTOCOL_VIOLATION."""

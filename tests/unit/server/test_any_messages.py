@@ -157,7 +157,7 @@ def test_pipelines_skip_to_the_next_sync(serving):
             client.execute("SELECT * FROM nothing")
             client.execute("INSERT INTO t VALUES (2)")
         client.execute("FLUSH")
-        assert client.execute("SELECT * FROM t").fetchall() == [(1,)]
+        assert client.execute("SELECT * FROM t").fetchall() == []
 
 
 def test_portals_give_so_many_rows_at_a_time(serving):

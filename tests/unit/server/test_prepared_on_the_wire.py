@@ -250,3 +250,88 @@ def test_parameters_without_spaces_between_them(serving):
     with serving(SHOP).connect() as client:
         query = "SELECT count(*) FROM pg_class WHERE relname IN (%s,%s)"
         assert client.execute(query, ("t", "u"), prepare=True).fetchone() == (1,)
+
+
+def counted(client: psycopg.Connection) -> tuple[int, int, int]:
+    """The numbers of rows of the tables of pipelines, and the sum of the first."""
+    query = "SELECT (SELECT count(*) FROM one), (SELECT count(*) FROM two), (SELECT coalesce(sum(b), 0) FROM one)"
+    return client.execute(query).fetchone()
+
+
+def test_a_pipeline_is_one_transaction(serving):
+    """PostgreSQL 17, 55.2.4 "Pipelining": an error undoes all statements since the last Sync."""
+    served = serving("CREATE TABLE one (a int PRIMARY KEY, b int); CREATE TABLE two (a int NOT NULL) ;")
+    with served.connect(autocommit=True, prepare_threshold=0) as client, served.connect(autocommit=True) as other:
+        client.execute("SET rw_implicit_flush = true")
+        for number in range(3):  # so that there are plans
+            client.execute("INSERT INTO one VALUES (%s, %s)", [number, number])
+            client.execute("INSERT INTO two VALUES (%s)", [number])
+        assert counted(client) == (3, 3, 3)
+        with client.pipeline():
+            for number in range(10, 15):
+                client.execute("INSERT INTO one VALUES (%s, %s)", [number, 1])
+                client.execute("INSERT INTO two VALUES (%s)", [number])
+            client.execute("UPDATE one SET b = b + 1 WHERE a = %s", [10])
+            shown = client.execute("SELECT b FROM one WHERE a = 10")
+        assert (shown.fetchone(), counted(client)) == ((2,), (8, 8, 9))
+        for failing in ["INSERT INTO two VALUES (NULL)", "SELECT missing FROM one", "SELEC", "SELECT 1 + %s::int"]:
+            with pytest.raises(psycopg.Error), client.pipeline():
+                client.execute("DELETE FROM two")
+                for number in range(20, 25):
+                    client.execute("INSERT INTO one VALUES (%s, %s)", [number, 1])
+                client.execute(failing, ["x"] if "%s" in failing else None)
+                client.execute("INSERT INTO one VALUES (30, 1)")
+            assert counted(client) == (8, 8, 9), failing
+        with pytest.raises(psycopg.errors.UniqueViolation), client.pipeline():
+            client.execute("SET primary_key_conflict = 'error'")
+            client.execute("CREATE TABLE three (a int PRIMARY KEY)")
+            client.execute("INSERT INTO two VALUES (90)")
+            client.execute("INSERT INTO three VALUES (1)")
+            client.execute("INSERT INTO three VALUES (1)")
+        assert counted(other) == (8, 8, 9)
+        with client.pipeline():  # BEGIN and COMMIT within it end what is before
+            client.execute("INSERT INTO two VALUES (40)")
+            client.execute("BEGIN")
+            client.execute("INSERT INTO two VALUES (41)")
+            client.execute("ROLLBACK")
+            client.execute("INSERT INTO two VALUES (42)")
+            client.execute("FLUSH")
+        assert [a for (a,) in client.execute("SELECT a FROM two WHERE a >= 40 ORDER BY a")] == [40, 42]
+
+
+def test_executemany_of_asyncpg_is_atomic(serving):
+    served = serving("CREATE TABLE one (a int PRIMARY KEY, b int)")
+
+    async def run() -> None:
+        client = await asyncpg.connect(host="127.0.0.1", port=served.server.port, user="ann", database="shop")
+        sent = "INSERT INTO one VALUES ($1, $2)"
+        await client.executemany(sent, [(i, i) for i in range(5)])
+        for rows in (
+            [(i, 2**31 if i == 7000 else 1) for i in range(9000)],
+            [*[(i, 1) for i in range(5, 9000)], (1, "x")],
+        ):
+            with pytest.raises(asyncpg.DataError):
+                await client.executemany(sent, rows)
+        assert await client.fetchval("SELECT count(*) FROM one") == 5
+        with pytest.raises(asyncpg.NotNullViolationError):
+            await client.executemany(sent, [*[(i, 1) for i in range(5, 500)], (None, 1)])
+        assert await client.fetchval("SELECT count(*) FROM one") == 5
+        await client.executemany(sent, [(i, 1) for i in range(500, 1500)])
+        assert await client.fetchval("SELECT count(*) FROM one") == 1005
+        await client.close()
+
+    asyncio.run(run())
+
+
+def test_a_portal_that_has_not_run_is_moved(serving):
+    served = serving()
+
+    async def run() -> None:
+        client = await asyncpg.connect(host="127.0.0.1", port=served.server.port, user="ann", database="shop")
+        async with client.transaction():
+            cursor = await client.cursor("SELECT i FROM generate_series(0, 100) AS s(i) ORDER BY i")
+            assert await cursor.forward(42) == 42
+            assert await cursor.fetchrow() == (42,)
+        await client.close()
+
+    asyncio.run(run())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -92,7 +92,7 @@ class OpenCursor:
 
     result: set once the statement ran. position: the number of rows before the next one. declared: whether DECLARE
     created it. held: whether it outlives its transaction. binary: whether the protocol sends its rows in binary. flow:
-    the rows of a running query.
+    the rows of a running query. run: runs the statement of a portal.
     """
 
     result: Result | None = None
@@ -101,6 +101,7 @@ class OpenCursor:
     held: bool = False
     binary: bool = False
     flow: Flow | None = None
+    run: Callable[[], object] | None = None
 
     @property
     def table(self) -> pa.Table:
@@ -130,6 +131,8 @@ class OpenCursor:
 
         Raises FEATURE_NOT_SUPPORTED for directions other than forward in a running query.
         """
+        if self.result is None and self.run is not None:
+            self.run()
         if self.flow is not None:
             if kind != "next" or (count is not None and count < 0):
                 raise error(

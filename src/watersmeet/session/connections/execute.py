@@ -415,7 +415,7 @@ def _write_pending(session: Session, statement: st.Statement, lock: threading.RL
 
 
 #: Statements that change rows of tables.
-_WRITING: Final = (CopyFrom, st.Insert, st.Update, st.Delete, st.MergeInto, st.WithChanges)
+WRITING: Final = (CopyFrom, st.Insert, st.Update, st.Delete, st.MergeInto, st.WithChanges)
 
 
 def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock, *, makes: bool) -> Result:
@@ -428,7 +428,7 @@ def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock
         own = replace(session) if makes and session.transaction is None else session
         with _failing(own, statement), session.database.log.explaining():
             result = run_statement(own, statement)
-    if isinstance(statement, (*_WRITING, st.Commit)):
+    if isinstance(statement, (*WRITING, st.Commit)):
         committing.wait_if_wanted(session)
     return result
 
