@@ -265,6 +265,7 @@ def _read(
     """The statement, with the definitions `before` inserted before its token number `place`."""
     span = span_of(tokens)
     sql = text[span.start : span.end]
+    tokens = _without_system_schema(tokens)
     if language.catalog:
         tokens = _without_catalog(tokens, language.catalog)
     if before:
@@ -279,6 +280,16 @@ def _read(
         inner=lambda inner: _read(inner, text, language, parameters, own_query),
     )
     return _dispatch(cursor, {"text": text, "sql": sql, "span": span}, language, own_query)
+
+
+def _without_system_schema(tokens: Sequence[Token]) -> Sequence[Token]:
+    """The tokens, where functions have lost the schema `pg_catalog`."""
+    named = [i for i, t in enumerate(tokens) if t.text.lower() == "pg_catalog"]
+    texts = [t.text for t in tokens] if named else []
+    dropped = {
+        i + n for i in named if texts[i + 1 : i + 4 : 2] == [".", "("] and texts[i - 1 : i] != ["."] for n in (0, 1)
+    }
+    return [t for i, t in enumerate(tokens) if i not in dropped] if dropped else tokens
 
 
 def _without_catalog(tokens: Sequence[Token], catalog: str) -> Sequence[Token]:

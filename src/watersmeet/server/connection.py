@@ -138,9 +138,6 @@ _WRITTEN_BYTES: Final = 1 << 16
 #: The name of a client that only shows the rows of a query once it has all of them, but those of COPY as they arrive.
 _PSQL: Final = "psql"
 
-#: Messages that end a pipeline.
-_ENDING: Final = (b"S", b"Q")
-
 #: Messages that read or run a statement.
 _BEGINNING: Final = (b"Q", b"P", b"E")
 
@@ -284,7 +281,7 @@ class Connection:
     async def _answer(self, message: Message) -> None:
         if self._skipping and message.kind != b"S":
             return
-        if message.kind in _ENDING and (self._collected or self._client.pipelined):
+        if message.kind in (b"S", b"Q") and (self._collected or self._client.pipelined):
             try:
                 await self._finish()
             except Error as err:
@@ -469,8 +466,7 @@ class Connection:
         async def send(part: bytes, *, is_first: bool) -> None:
             if part:
                 await self._wire.send(memoryview(first(part) if is_first else part))
-            # A buffered Sync message can hide the end of the client's stream, so this checks whether the connection is
-            # cut.
+            # A buffered message can hide the end of the client's stream, so this checks whether it is cut.
             if self._wire.is_cut:
                 raise Hangup
 
@@ -576,8 +572,7 @@ class Connection:
 
     async def _join(self) -> None:
         """Begins a transaction with the collected rows, in which later statements run, up to Sync."""
-        portals = [portal for _, portal in self._collected]
-        self._collected = []
+        portals, self._collected = [portal for _, portal in self._collected], []
         await self._run(self._client.guarded, self._client.begin_pipeline, portals)
 
     async def _finish(self) -> None:

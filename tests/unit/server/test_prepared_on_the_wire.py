@@ -335,3 +335,28 @@ def test_a_portal_that_has_not_run_is_moved(serving):
         await client.close()
 
     asyncio.run(run())
+
+
+def test_parameters_of_functions_of_the_catalog(serving):
+    served = serving()
+
+    async def run() -> None:
+        client = await asyncpg.connect(host="127.0.0.1", port=served.server.port, user="ann", database="shop")
+        assert await client.fetchval("SELECT current_setting($1)", "server_version_num") == "150000"
+        assert await client.fetchval("SELECT pg_terminate_backend($1)", 99999) is False
+        await client.execute("PREPARE one (int) AS SELECT $1 + 1")
+        prepared = "SELECT name, parameter_types FROM pg_prepared_statements WHERE name = 'one'"
+        assert await client.fetch(prepared) == [("one", ["integer"])]
+        async with client.transaction():
+            await client.execute("DECLARE c CURSOR FOR SELECT 1")
+            assert await client.fetch("SELECT name, is_holdable FROM pg_cursors WHERE name = 'c'") == [("c", False)]
+        assert await client.fetch("SELECT name FROM pg_cursors WHERE name = 'c'") == []
+        await client.close()
+
+    asyncio.run(run())
+
+
+def test_functions_have_the_schema_of_postgresql(serving):
+    with serving(SHOP).connect(autocommit=True) as client:
+        query = "SELECT pg_catalog.lower('A'), pg_catalog.count(t), pg_catalog.count(*), max(s) FROM t"
+        assert client.execute(query).fetchone() == ("a", 1, 1, 30)

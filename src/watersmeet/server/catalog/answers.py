@@ -20,6 +20,7 @@ from sqlglot import exp
 from watersmeet.catalog import Catalog, NumberSequence, Role
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.database.sessions.context import Nested
+from watersmeet.database.sessions.cursors import OpenCursor, Prepared
 from watersmeet.database.sessions.result import Result
 from watersmeet.database.sessions.sequences import count_of
 from watersmeet.dialects.tree.statements import Statement
@@ -48,8 +49,8 @@ from watersmeet.session.features.settings import put_variable
 from watersmeet.session.features.subscriptions import notify
 from watersmeet.system import duckdbs
 from watersmeet.unparsing import needs_isolation
+from watersmeet.values.types import VARCHAR, Schema, SqlType
 from watersmeet.values.types import Field as SqlField
-from watersmeet.values.types import Schema, SqlType
 
 _MEMORY: Final = "256MB"
 
@@ -426,11 +427,37 @@ class CatalogAnswers:
             counts = [(r, count_of(session, r)) for r in sequences]
             rows = [{**sequence_row(r), "last_value": c.last if c.called else None} for r, c in counts]
             put(connection, "pg_sequences", [{**DEFAULTS["pg_catalog", "pg_sequences"], **row} for row in rows])
+        if "pg_timezone_names" in asked:
+            connection.execute(_ZONES)
+        if "pg_cursors" in asked:
+            open_now = [(name, cursor) for name, cursor in session.cursors.items() if cursor.declared or cursor.result]
+            put(connection, "pg_cursors", [_cursor(*one) for one in open_now])
+        if "pg_prepared_statements" in asked:
+            put(connection, "pg_prepared_statements", [_prepared(*p) for p in session.prepared.items() if p[0]])
         if "pg_settings" in asked:
             put(connection, "pg_settings", [_setting(*row) for row in client.settings.listed()])
         if "pg_stat_activity" in asked:
             own = [_activity(a, client.database) for a in client.clients.activity() if may_signal(client, a)]
             put(connection, "pg_stat_activity", own)
+
+
+#: Fills the table of the time zones.
+_ZONES: Final = """
+CREATE OR REPLACE TEMP TABLE pg_timezone_names AS
+SELECT name, abbrev, CAST(utc_offset AS VARCHAR) AS utc_offset, is_dst FROM system.main.pg_timezone_names()
+"""
+
+
+def _cursor(name: str, cursor: OpenCursor) -> dict[str, object]:
+    shown: dict[str, object] = {"name": name, "is_holdable": cursor.held, "is_binary": cursor.binary}
+    return {**DEFAULTS["pg_catalog", "pg_cursors"], **shown}
+
+
+def _prepared(name: str, prepared: Prepared) -> dict[str, object]:
+    types = [(VARCHAR if p.kind is None else p.kind).sql for p in prepared.parameters]
+    shown: dict[str, object] = {"name": name, "statement": prepared.text, "parameter_types": types}
+    shown |= {"result_types": None if prepared.columns is None else [c.type.sql for c in prepared.columns]}
+    return {**DEFAULTS["pg_catalog", "pg_prepared_statements"], **shown}
 
 
 def _setting(name: str, value: str, unit: str | None) -> dict[str, object]:

@@ -6,7 +6,10 @@ Variables hold the data of each client: `database`, `user` (its current role), `
 
 from __future__ import annotations
 
+import re
 from typing import Final
+
+from sqlglot import exp
 
 from watersmeet.dialects.tree.sqltypes import INTERVAL_FIELDS
 from watersmeet.server.catalog.shapes import NUMBERS, SHAPES
@@ -50,6 +53,12 @@ _MACROS: Final = {
         "CAST(0 AS UINTEGER))"
     ),
     "pg_is_other_temp_schema(o)": "false",
+    "pg_relation_is_updatable(o, with_triggers)": (
+        "coalesce((SELECT CASE WHEN r_.relkind IN ('r', 'p') THEN 28 END FROM pg_catalog_.pg_class r_ "
+        "WHERE r_.oid = o), 0)"
+    ),
+    "json_contains_(j, x)": "list_contains(from_json(j, '[\"JSON\"]'), x)",
+    "_pg_char_max_length(o, n)": "CASE WHEN n > 4 AND o IN (1042, 1043) THEN n - 4 END",
     "current_schemas(implicit)": (
         "CASE WHEN implicit THEN list_concat(coalesce((SELECT [n_.nspname] FROM pg_catalog_.pg_namespace n_ WHERE "
         "starts_with(n_.nspname, 'pg_temp_')), []), list_prepend('pg_catalog', getvariable('path'))) ELSE "
@@ -195,8 +204,9 @@ _MACROS: Final = {
     ),
     "bare(n)": "regexp_replace(trim(replace(n, '\"', '')), '\\s*\\.\\s*', '.')",
     "to_regtype(n)": (
-        "(SELECT t_.oid FROM pg_catalog_.pg_type t_ WHERE t_.typname = regexp_replace(bare(n), '^pg_catalog\\.', '') "
-        "OR sql_name(t_.typname, -1) = n LIMIT 1)"
+        "coalesce((SELECT t_.oid FROM pg_catalog_.pg_type t_ WHERE t_.typname = regexp_replace(bare(n), "
+        "'^pg_catalog\\.', '') OR sql_name(t_.typname, -1) = n LIMIT 1), "
+        "CAST(CASE bare(n) WHEN 'trigger' THEN 2279 WHEN 'void' THEN 2278 END AS UINTEGER))"
     ),
     "to_regnamespace(n)": "(SELECT n_.oid FROM pg_catalog_.pg_namespace n_ WHERE n_.nspname = bare(n))",
     "to_regproc(n)": "(SELECT p_.oid FROM pg_catalog_.pg_proc p_ WHERE p_.proname = bare(n) LIMIT 1)",
@@ -211,8 +221,8 @@ _MACROS: Final = {
     "regnamespace_text(o)": "(SELECT n_.nspname FROM pg_catalog_.pg_namespace n_ WHERE n_.oid = o)",
     "regrole_text(o)": "pg_get_userbyid(o)",
     "current_setting(n, missing := false)": (
-        "coalesce(getvariable('shown')[list_position(getvariable('settings'), lower(n))], CASE WHEN NOT missing "
-        "THEN error('UNDEFINED_OBJECT: unrecognized configuration parameter \"' || n || '\"') END)"
+        "CAST(coalesce(getvariable('shown')[list_position(getvariable('settings'), lower(n))], CASE WHEN NOT missing "
+        "THEN error('UNDEFINED_OBJECT: unrecognized configuration parameter \"' || n || '\"') END) AS VARCHAR)"
     ),
     "set_config(n, v, local)": "configure_(CAST(n AS VARCHAR), CAST(v AS VARCHAR), local, getvariable('asking'))",
 }
@@ -360,3 +370,41 @@ CALLED_IN_FROM: Final = frozenset(
 def is_catalog_table(name: str) -> bool:
     """Whether a name without a schema is a table of pg_catalog."""
     return ("pg_catalog", name.lower()) in SHAPES
+
+
+#: The text of an array of plain texts.
+ELEMENTS: Final = re.compile(r"\{([\w.,-]*)\}")
+#: Functions of the rows of a column and of its type, by the values of the column and of the type below a domain.
+TRUE_TYPES: Final = {"_pg_truetypid": ("atttypid", "typbasetype"), "_pg_truetypmod": ("atttypmod", "typtypmod")}
+
+
+def true_type(call: exp.Anonymous) -> exp.Expression:
+    """A call of one of `TRUE_TYPES` with two rows, for DuckDB."""
+    column, kind = (exp.to_identifier(a.table, quoted=True).sql("duckdb") for a in call.expressions)
+    own, based = TRUE_TYPES[str(call.this).lower()]
+    sql = f"CASE WHEN {kind}.typtype = 'd' THEN {kind}.{based} ELSE {column}.{own} END"
+    return exp.maybe_parse(sql, dialect="duckdb")
+
+
+def by_aliases(group: exp.Group) -> exp.Group:
+    """GROUP BY with expressions for the aliases of the select list that are also aliases of tables: DuckDB reads these
+    as rows.
+    """
+    select = group.parent
+    assert isinstance(select, exp.Select)
+    tables = {t.alias_or_name for t in select.find_all(exp.Table)}
+    known = {p.alias: p.this for p in select.selects if isinstance(p, exp.Alias) and p.alias in tables}
+    listed = [known.get(e.name, e) if isinstance(e, exp.Column) and not e.table else e for e in group.expressions]
+    group.set("expressions", [e.copy() for e in listed])
+    return group
+
+
+def contain_elements(condition: exp.In) -> None:
+    """Replaces `x IN (SELECT * FROM jsonb_array_elements(y))` by a condition of DuckDB."""
+    query = condition.args.get("query")
+    query = query.unnest() if isinstance(query, exp.Subquery) else query
+    if not isinstance(query, exp.Select) or not query.is_star or query.args.get("from_") is None:
+        return
+    called = query.args["from_"].this.this
+    if isinstance(called, exp.Anonymous) and str(called.this).lower() == "jsonb_array_elements":
+        condition.replace(exp.Anonymous(this="json_contains_", expressions=[called.expressions[0], condition.this]))

@@ -19,7 +19,18 @@ from watersmeet.dialects.tree.queries import node_span, numbered
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Parameters, span_of
 from watersmeet.errors import Error, error
-from watersmeet.server.catalog.functions import CALLED, CALLED_IN_FROM, INLINED, SESSION_FUNCTIONS, is_catalog_table
+from watersmeet.server.catalog.functions import (
+    CALLED,
+    CALLED_IN_FROM,
+    ELEMENTS,
+    INLINED,
+    SESSION_FUNCTIONS,
+    TRUE_TYPES,
+    by_aliases,
+    contain_elements,
+    is_catalog_table,
+    true_type,
+)
 from watersmeet.server.catalog.shapes import NUMBERS, OF_CLIENTS, SHAPES
 from watersmeet.session.statements.preparing import literal
 from watersmeet.values.spans import own_span, set_span
@@ -125,12 +136,18 @@ def _parsed(text: str, parameters: Parameters) -> exp.Expression | None:
     return found[0] if len(found) == 1 else None
 
 
+#: Functions of the number of a process.
+_OF_PROCESSES: Final = ("pg_cancel_backend", "pg_terminate_backend")
+
+
 def infer_types(tree: exp.Query) -> None:
-    """Sets the types of open parameters: from a cast, or text[] after ANY."""
+    """Sets the types of open parameters: from a cast or a function, or text[] after ANY."""
     for node in tree.find_all(exp.Null):
         if isinstance(node.parent, exp.Cast):
             kind = node.parent.to
             infer_open(node, _parameter_type(kind), 1028 if _type_name(kind) == ("bigint", True) else 0)
+        elif isinstance(node.parent, exp.Anonymous) and str(node.parent.this).lower() in _OF_PROCESSES:
+            infer_open(node, INTEGER)
         elif isinstance(node.find_ancestor(exp.Any, exp.Select), exp.Any):
             infer_open(node, SqlType("array", element=VARCHAR), _TEXTS)
 
@@ -259,6 +276,8 @@ def duckdb_sql(tree: exp.Expression, text: str) -> str:
     _number_tables(tree)
     for select in list(tree.find_all(exp.Select)):
         _name_items(select)
+    for condition in list(tree.find_all(exp.In)):
+        contain_elements(condition)
     for comparison in list(tree.find_all(exp.NEQ)):
         _compare_with_all(comparison)
     for node in reversed(list(tree.walk())):  # inner nodes are first
@@ -375,8 +394,15 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         return node.expression
     if isinstance(node, exp.Collate):
         return node.this
+    if isinstance(node, exp.Group):
+        return by_aliases(node)
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() in TRUE_TYPES:
+        return true_type(node)
     if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any):
         listed = node.expression.this.unnest()
+        if isinstance(listed, exp.Literal) and (texts := ELEMENTS.fullmatch(listed.name)):
+            elements = [exp.Literal.string(t) for t in texts[1].split(",") if t]
+            return exp.In(this=exp.cast(node.this, "VARCHAR"), expressions=elements or [exp.null()])
         if not isinstance(listed, exp.Column):
             return node
         # DuckDB makes ANY a subquery, which it does not support in the condition of an outer join.
@@ -394,6 +420,8 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         return _cast(node)
     if isinstance(node, exp.Format):
         return _formatted(node, text)
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() == "jsonb_agg":
+        return exp.Anonymous(this="to_json", expressions=[exp.Anonymous(this="list", expressions=node.expressions)])
     if isinstance(node, exp.Anonymous) and str(node.this).lower() in _RENAMED:
         return exp.Anonymous(this=_RENAMED[str(node.this).lower()], expressions=node.expressions)
     if isinstance(node, exp.Anonymous) and str(node.this).lower() not in CALLED:

@@ -13,7 +13,9 @@ import pyarrow as pa
 from watersmeet.server.oids import DECLARED, TYPES
 
 #: Tables of pg_catalog that are separate for each client.
-OF_CLIENTS: Final = ("pg_sequences", "pg_settings", "pg_stat_activity")
+OF_CLIENTS: Final = (
+    "pg_cursors", "pg_prepared_statements", "pg_sequences", "pg_settings", "pg_stat_activity", "pg_timezone_names",
+)  # fmt: skip
 
 #: The oids of the system tables that clients name: `'pg_class'::regclass`.
 NUMBERS: Final[dict[str, int]] = {
@@ -110,7 +112,7 @@ _PG: Final[dict[str, str]] = {
     "pg_policies": "schemaname tablename policyname permissive roles:text[] cmd qual with_check",
     "pg_policy": "oid:oid polname polrelid:oid polcmd polpermissive:bool polroles:oid[] polqual polwithcheck",
     "pg_proc": "oid:oid proname pronamespace:oid proowner:oid=10 prolang:oid=14 procost:float4=100 prorows:float4=0 "
-    "provariadic:oid prosupport=- prokind=f prosecdef:bool=f proleakproof:bool proisstrict:bool proretset:bool=f "
+    "provariadic:oid=0 prosupport=- prokind=f prosecdef:bool=f proleakproof:bool proisstrict:bool proretset:bool=f "
     "provolatile=i proparallel=s pronargs:int2 pronargdefaults:int2 prorettype:oid proargtypes:oid[] "
     "proallargtypes:oid[] proargmodes:text[] proargnames:text[] proargdefaults protrftypes:oid[] prosrc probin "
     "prosqlbody proconfig:text[] proacl:text[]",
@@ -124,6 +126,9 @@ _PG: Final[dict[str, str]] = {
     "pg_roles": "rolname rolsuper:bool rolinherit:bool=t rolcreaterole:bool rolcreatedb:bool=f rolcanlogin:bool "
     "rolreplication:bool=f rolconnlimit:int4 rolpassword=******** rolvaliduntil:time rolbypassrls:bool "
     "rolconfig:text[] oid:oid",
+    "pg_cursors": "name statement is_holdable:bool is_binary:bool is_scrollable:bool=t creation_time:time",
+    "pg_prepared_statements": "name statement prepare_time:time parameter_types:text[] result_types:text[] "
+    "from_sql:bool generic_plans:int8 custom_plans:int8",
     "pg_seclabels": "objoid:oid classoid:oid objsubid:int4 objtype objnamespace:oid objname provider label",
     "pg_sequence": "seqrelid:oid seqtypid:oid seqstart:int8 seqincrement:int8 seqmax:int8 seqmin:int8 seqcache:int8 "
     "seqcycle:bool",

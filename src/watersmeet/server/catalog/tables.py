@@ -149,8 +149,6 @@ def _rows(catalog: Catalog, roles: Sequence[Role]) -> _Rows:
     yield ("pg_catalog", "pg_am"), {"oid": 2, "amname": "heap", "amtype": "t"}
     yield ("pg_catalog", "pg_am"), {"oid": 403, "amname": "btree", "amtype": "i"}
     yield ("pg_catalog", "pg_tablespace"), {"oid": 1663, "spcname": "pg_default"}
-    zone = {"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False}
-    yield ("pg_catalog", "pg_timezone_names"), zone
     yield ("pg_catalog", "pg_collation"), {"oid": 100, "collname": "default", "collnamespace": PG_CATALOG}
     yield from _functions(catalog)
     if any(kind_of(r) == "f" and not r.hidden for r in catalog.shown):
