@@ -43,7 +43,7 @@ from watersmeet.store.commits import (
 )
 from watersmeet.store.compaction import Compactor, RelationSizes
 from watersmeet.store.content import Content
-from watersmeet.store.layout import FilePermissions, Layout, WriterLock, check_storage
+from watersmeet.store.layout import DATABASE_FORMAT_VERSION, FilePermissions, Layout, WriterLock, check_storage
 from watersmeet.store.positions import (
     Problems,
     StatusFile,
@@ -188,6 +188,8 @@ class OpenDatabase:
             self._newest = StatusFile(self.layout, "NEWEST.json")
             self.segments = SegmentFiles(self.layout.segments, path=self.layout.segment)
             opened.callback(self.segments.close)
+            if self.layout.format != DATABASE_FORMAT_VERSION:
+                self._upgrade()
             if read_only:
                 self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
             else:
@@ -452,6 +454,23 @@ class OpenDatabase:
             with self._opened:  # released even if the newest commit can't be recorded
                 if not self.read_only:
                     self._note_newest()
+
+    def _upgrade(self) -> None:
+        """Give a database of an older format the present one. Its files stay as they are.
+
+        Raises DATABASE_FORMAT if it has objects that this release can't read.
+        """
+        try:
+            load_catalog(self.layout, self.log)
+        except Error as damage:
+            raise error(
+                "DATABASE_FORMAT",
+                f"the database at {self.layout.root} has format {self.layout.format}, and objects that this release "
+                "can't read",
+                detail=str(damage.__cause__ or damage.message),
+                hint="Use the release of Watersmeet that wrote it. Nothing was changed.",
+            ) from damage
+        self.layout.upgrade()
 
     def _take_over(self, wanted: int | None, *, rebuild: bool) -> None:
         """Become the writer. On an error the database stays unchanged."""

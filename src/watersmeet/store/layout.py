@@ -39,6 +39,9 @@ from watersmeet.system.secretvalues import serve
 #: need; 14 other names.
 DATABASE_FORMAT_VERSION: Final = 15
 
+#: The oldest format whose files this release reads as they are. The first writer gives the database the present number.
+OLDEST_FORMAT_VERSION: Final = 13
+
 #: The permissions of a new database: only for its user, or according to the process's umask.
 FilePermissions = Literal["private", "umask"]
 
@@ -135,6 +138,7 @@ class Layout:
         self.root = storage.path_at(root)
         self.durable = durable
         self._made_here: Path | None = None
+        self.format = DATABASE_FORMAT_VERSION
         self._is_fork = False
         self._format = self.root / "FORMAT"
         found = self._read_format()
@@ -144,6 +148,13 @@ class Layout:
             found = self._create(permissions)
         elif create:
             self._make_directories()
+        elif self.format != DATABASE_FORMAT_VERSION:
+            raise error(
+                "DATABASE_FORMAT",
+                f"the database at {self.root} has format {self.format}, older than format {DATABASE_FORMAT_VERSION} "
+                "of this release",
+                hint="Open it once for writing, which upgrades it.",
+            )
         self.id = found
         if isinstance(self.root, ObjectPath):
             self.root = replace(self.root, space=found)
@@ -319,14 +330,16 @@ class Layout:
         try:
             value = json.loads(text)
             version = int(value["format"])
-            found = str(value["id"]) if version == DATABASE_FORMAT_VERSION else ""
+            is_read = OLDEST_FORMAT_VERSION <= version <= DATABASE_FORMAT_VERSION
+            found = str(value["id"]) if is_read else ""
+            self.format = version
             self._is_fork = bool(value.get("fork"))
             is_whole = value.get("check") in (None, _format_check(version, value.get("id")))
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
             raise error("DATABASE_DAMAGED", f"cannot read {self._format}") from cause
         if not is_whole:
             raise error("DATABASE_DAMAGED", f"{self._format} differs from the written content")
-        if version != DATABASE_FORMAT_VERSION:
+        if not is_read:
             newer = version > DATABASE_FORMAT_VERSION
             raise error(
                 "DATABASE_FORMAT",
@@ -336,6 +349,11 @@ class Layout:
                 "Nothing was changed.",
             )
         return found
+
+    def upgrade(self) -> None:
+        """Gives a database of an older format the present one, which older releases refuse."""
+        storage.replace_file(self._format, format_text(self.id, fork=self._is_fork), durable=self.durable)
+        self.format = DATABASE_FORMAT_VERSION
 
     def _is_free(self) -> bool:
         """Whether a database can be created at this path."""

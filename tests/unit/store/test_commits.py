@@ -17,7 +17,7 @@ from watersmeet.catalog import Catalog
 from watersmeet.errors import Error
 from watersmeet.store import readers
 from watersmeet.store.commits import Commit, CommitLog, Frontier, RelationChange, load_catalog, save_catalog, saving
-from watersmeet.store.layout import DATABASE_FORMAT_VERSION, Layout, WriterLock
+from watersmeet.store.layout import DATABASE_FORMAT_VERSION, OLDEST_FORMAT_VERSION, Layout, WriterLock
 from watersmeet.store.manifests import Backfill, Filling, Metrics, OperatorCounts, RelationTotals
 from watersmeet.store.readers import LowWaterMark, Reader, raise_low_water
 from watersmeet.store.retention import clean_at_start
@@ -230,7 +230,7 @@ def test_the_lock_goes_with_its_process(layout):
 
 
 @pytest.mark.parametrize(
-    ("version", "word"), [(DATABASE_FORMAT_VERSION - 1, "older"), (DATABASE_FORMAT_VERSION + 1, "newer")]
+    ("version", "word"), [(OLDEST_FORMAT_VERSION - 1, "older"), (DATABASE_FORMAT_VERSION + 1, "newer")]
 )
 def test_another_format_is_refused_untouched(tmp_path, version, word):
     """Features: a path from a newer state format."""

@@ -1,0 +1,101 @@
+"""Databases of earlier formats, made by the releases of their time (`scripts/golden.py`), opened by this one."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+
+import duckdb
+import pytest
+from scripts.golden import ARCHIVES, RELATIONS, VIEWS, content
+
+import watersmeet
+from watersmeet.errors import Error
+from watersmeet.store.layout import DATABASE_FORMAT_VERSION, OLDEST_FORMAT_VERSION
+
+FORMATS = sorted(int(path.name.partition(".")[0]) for path in ARCHIVES.glob("*.tar.xz"))
+
+CHANGES = (
+    "INSERT INTO items VALUES (0, 'zero'), (10, 'ten')",
+    "INSERT INTO orders VALUES (100, 10, 9.5, '2026-01-01 00:01:00', ARRAY['x'], '{}'), (7, 3, 12, NULL, NULL, NULL)",
+    "DELETE FROM orders WHERE id BETWEEN 20 AND 29",
+    "UPDATE orders SET amount = amount + 1 WHERE item = 4",
+    "UPDATE items SET name = NULL WHERE item = 5",
+    "DELETE FROM items WHERE item = 6",
+    """INSERT INTO log SELECT timestamp '2026-01-01 00:07:00' + g * interval '9 seconds', g % 12, -g
+    FROM generate_series(1, 40) AS g(g)""",
+)
+
+
+@pytest.fixture(params=FORMATS)
+def golden(request, tmp_path):
+    """The path of a database of an earlier format, and its content."""
+    with tarfile.open(ARCHIVES / f"{request.param}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / "db", json.loads((tmp_path / "content.json").read_text())
+
+
+def batch(connection: watersmeet.Connection) -> dict[str, list[list[str]]]:
+    """The answer of DuckDB to the query of each view over the tables."""
+    compared = duckdb.connect()
+    for name in ("items", "orders", "log"):
+        compared.register(name, connection.execute(f"SELECT * FROM {name}").fetch_arrow_table())
+    found = {}
+    for name, query in VIEWS.items():
+        sql = query.replace("TUMBLE(log, ts, INTERVAL '1 minute')", "(SELECT *, time_bucket(INTERVAL '1 minute', ts) "
+                            "AS window_start FROM log)")  # fmt: skip
+        rows = compared.execute(sql.replace("amount DESC", "amount DESC NULLS FIRST")).fetch_arrow_table()
+        found[name] = sorted([str(v) for v in row.values()] for row in rows.to_pylist())
+        compared.register(name, rows)
+    return found
+
+
+def test_there_is_one_of_each_format():
+    assert list(range(OLDEST_FORMAT_VERSION, DATABASE_FORMAT_VERSION + 1)) == FORMATS
+
+
+def test_it_opens_with_its_content_and_goes_on(golden):
+    path, expected = golden
+    with watersmeet.connect(path, runtime="inprocess") as connection:
+        assert content(connection) == expected
+        for text in CHANGES:
+            connection.execute(text)
+            connection.execute("FLUSH")
+        assert {name: rows for name, rows in content(connection).items() if name in VIEWS} == batch(connection)
+        connection.execute("CREATE MATERIALIZED VIEW more AS SELECT twice(item) AS item, n FROM windows")
+        connection.execute("FLUSH")
+        after = content(connection, (*RELATIONS, "more"))
+        assert len(after["more"]) == len(after["windows"])
+    with watersmeet.connect(path, runtime="inprocess", rebuild=True) as connection:
+        connection.execute("FLUSH")
+        assert content(connection, (*RELATIONS, "more")) == after
+    with watersmeet.connect(path, read_only=True) as connection:
+        assert content(connection, (*RELATIONS, "more")) == after
+    assert json.loads((path / "FORMAT").read_text())["format"] == DATABASE_FORMAT_VERSION
+
+
+def test_an_older_one_is_upgraded_by_a_writer_and_not_by_a_reader(golden):
+    path, expected = golden
+    before = json.loads((path / "FORMAT").read_text())["format"]
+    if before < DATABASE_FORMAT_VERSION:
+        with pytest.raises(Error, match=f"has format {before}, older than") as refused:
+            watersmeet.connect(path, read_only=True)
+        assert refused.value.hint == "Open it once for writing, which upgrades it."
+    watersmeet.connect(path, runtime="inprocess").close()
+    with watersmeet.connect(path, read_only=True) as connection:
+        assert content(connection) == expected
+
+
+def test_one_with_objects_that_are_not_known_stays_as_it_is(golden):
+    """As the numbered columns of a format that counted in the catalog."""
+    path, _ = golden
+    number = json.loads((path / "FORMAT").read_text())["format"]
+    if number == DATABASE_FORMAT_VERSION:
+        pytest.skip("such a database is damaged")
+    for file in (path / "catalog").iterdir():
+        file.write_text(file.read_text().replace('"depends_on"', '"unknown"'))
+    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != "LOCK"}
+    with pytest.raises(Error) as refused:
+        watersmeet.connect(path, runtime="inprocess")
+    assert refused.value.condition == "DATABASE_FORMAT"
+    assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != "LOCK"} == before
