@@ -13,7 +13,7 @@ from watersmeet.circuit.circuit import Circuit, Roles
 from watersmeet.circuit.epochs import Fill, Live, Mode
 from watersmeet.circuit.operators import Arrange, AsofJoin, Exchange, Join, Operator, Scan, Sink, Union, Versions
 from watersmeet.errors import error
-from watersmeet.kernel.context import StepContext, check_output, mark_failing
+from watersmeet.kernel.context import StepContext, check_output, mark_failing, no_changes
 from watersmeet.kernel.evaluation.expressions import EVALUATOR
 from watersmeet.kernel.metrics import Counters, Failure, OperatorMetrics, Orphan, Stopwatch, Worker
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
@@ -114,7 +114,7 @@ class _Inputs:
         self.readers[operator.id] -= 1
         last = not self.readers[operator.id]
         found = self.held.pop(operator.id, None) if last else self.held.get(operator.id)
-        return Delta.none(operator.schema) if found is None else found
+        return no_changes(operator) if found is None else found
 
 
 def run_stage(
@@ -159,7 +159,7 @@ def run_stage(
                 out = given[0]
             elif isinstance(op, Exchange):
                 result.frames.extend(_sent(op, tally.going(given[0]), circuit.buckets, bucket, ctx))
-                out = Delta.none(op.schema)
+                out = no_changes(op)
             elif isinstance(op, Sink):
                 out = _shown(op, given[0], ctx.slicing, in_order=_is_in_order(op, circuit))
             elif isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in replayed:
@@ -183,10 +183,10 @@ def run_stage(
                 )
                 out = _stepped(op, given, scoped, step)
             else:
-                out = Delta.none(op.schema)
+                out = no_changes(op)
             check_output(op, out)
         except TooManyRowsError:
-            out = Delta.none(op.schema)
+            out = no_changes(op)
         except Exception as e:
             tally.note(e)
             raise
@@ -328,7 +328,7 @@ def _kept(changes: Sliced, slicing: Slicing) -> Sliced:
 
 def _read(op: Operator, sources: Mapping[str, Sequence[Delta]]) -> Delta:
     found = [d for d in sources.get(op.id, ()) if d.num_rows]
-    return Delta.concat(found) if found else Delta.none(op.schema)
+    return Delta.concat(found) if found else no_changes(op)
 
 
 def _hand_out(

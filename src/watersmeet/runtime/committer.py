@@ -206,7 +206,10 @@ def _summed(receipts: Iterable[Receipt]) -> dict[str, OperatorCounts]:
     for receipt in receipts:
         for operator_id, counts in receipt.operators.items():
             found.setdefault(operator_id, []).append(counts)
-    return {i: OperatorCounts(*map(sum, zip(*counts, strict=True))) for i, counts in found.items()}
+    return {
+        i: counts[0] if len(counts) == 1 else OperatorCounts(*map(sum, zip(*counts, strict=True)))
+        for i, counts in found.items()
+    }
 
 
 def _metrics(
@@ -310,7 +313,7 @@ def _rows_in(circuit: Circuit, intent: Intent, operators: dict[str, OperatorCoun
     if not any(scanned.values()):
         return {}
     return {
-        s.relation_id: sum(scanned.get(o, 0) for o in circuit.upstream({s.id}))
+        s.relation_id: sum(n for i, n in scanned.items() if i in circuit.below_sinks[s.relation_id])
         for s in circuit.sinks
         if intent.mode.runs(s.id)
     }

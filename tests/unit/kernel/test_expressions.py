@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from collections.abc import Sequence
 from decimal import Decimal
+from random import Random
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from watersmeet.errors import Error
+from watersmeet.kernel.evaluation import expressions
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.metrics import Counters, Failure
 from watersmeet.values.types import (
@@ -336,3 +339,74 @@ def test_many_plans_are_forgotten_again():
     for i in range(600):
         assert project(rows, [INTEGER], [f"c0 + {i}"], [INTEGER])[0] == [[1 + i]]
     assert project(rows, [INTEGER], ["c0 + 0"], [INTEGER])[0] == [[1]]
+
+
+def made_condition(random: Random, types: Sequence[SqlType]) -> str:
+    position = random.randrange(len(types))
+    edges = [0, 1, -1, 127, 32767, -32768, 2**31 - 1, -(2**31), 10**18 - 1, 10**18 + 1, random.randrange(-9, 9)]
+    texts = ["'a'", "''", "'it''s'", "'a AND b'", "'1'"]
+    if random.random() < 0.2:
+        return f"{random.choice(['', 'NOT '])}c{position} IS NULL"
+    if types[position] == VARCHAR:
+        return f"c{position} {random.choice(['=', '<>', '<'])} {random.choice(texts)}"
+    return f"c{position} {random.choice(['=', '<>', '<', '<=', '>', '>='])} {random.choice(edges)}"
+
+
+def made_value(random: Random, kind: SqlType) -> object:
+    if random.random() < 0.2:
+        return None
+    if kind == VARCHAR:
+        return random.choice(["a", "", "it's", "a AND b", "ä", "1"])
+    if kind == DOUBLE:
+        return random.choice([float("nan"), 0.0, -0.0, 1.0, float("inf")])
+    bits = {SMALLINT: 15, INTEGER: 31, BIGINT: 63}[kind]
+    return random.choice([0, 1, -1, 5, 127, -(2**bits), 2**bits - 1])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_conditions_and_sums_without_duckdb_have_its_rows_and_errors(monkeypatch, seed):
+    random = Random(seed)
+    kinds = [random.choice([SMALLINT, INTEGER, BIGINT, BIGINT, VARCHAR, DOUBLE]) for _ in range(3)]
+    schema = tuple(Field(f"c{i}", kind) for i, kind in enumerate(kinds))
+    values = [[made_value(random, kind) for _ in range(random.choice([1, 7, 30]))][:30] for kind in kinds]
+    count = min(map(len, values))
+    table = pa.table(
+        [pa.array(v[:count], k.arrow) for v, k in zip(values, kinds, strict=True)], names=["c0", "c1", "c2"]
+    )
+    fast, slow = Evaluator(), Evaluator()
+    for _ in range(12):
+        predicate = " AND ".join(made_condition(random, kinds) for _ in range(random.randrange(1, 4)))
+        exprs, output = ["c0"], [schema[0]]
+        for position, kind in enumerate(kinds):
+            if kind in (SMALLINT, INTEGER, BIGINT):
+                exprs.append(f"c{position} {random.choice('+-')} {random.choice([0, 3, -2, 2**31, 10**18 - 1])}")
+                output.append(Field("sum", random.choice([BIGINT, kind])))
+        given = (table, schema, exprs, tuple(output), random.choice([predicate, predicate, None]))
+        counted = Counters(), Counters()
+        found, rows = fast.project(*given, counted[0])
+        with monkeypatch.context() as patched:
+            patched.setattr(expressions, "_simple", lambda *_: None)
+            expected, wanted = slow.project(*given, counted[1])
+        assert found.schema == expected.schema
+        assert repr(found.to_pydict()) == repr(expected.to_pydict()), given[2:]
+        assert (rows is None) == (wanted is None)
+        assert rows is None or rows.tolist() == wanted.tolist()
+        assert counted[0].expression_errors == counted[1].expression_errors
+        assert counted[0].failures == counted[1].failures
+
+
+def test_simple_conditions_and_sums_prepare_no_statement():
+    evaluator = Evaluator()
+    table = pa.table({"c0": pa.array([1, 2, None, 2**63 - 1]), "c1": ["a", None, "b", "c"]})
+    schema = (Field("a", BIGINT), Field("b", VARCHAR))
+    out = (Field("b", VARCHAR), Field("s", BIGINT))
+    for number in range(600):
+        found, rows = evaluator.project(table, schema, ["c1", "c0 + 1"], out, f"c0 <= {number} AND NOT c1 IS NULL")
+        assert found.to_pydict() == {"c0": ["a"] * (number > 0), "c1": [2] * (number > 0)}
+        assert rows is not None
+    assert not evaluator._plans
+    counters = Counters()
+    found, _ = evaluator.project(table, schema, ["c0 + 1"], out[1:], None, counters)
+    assert found.to_pydict() == {"c0": [2, 3, None, None]}
+    assert counters.expression_errors == 1
+    assert len(evaluator._plans) == 1

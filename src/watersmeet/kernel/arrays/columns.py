@@ -6,6 +6,7 @@ Equality is that of SQL keys and of changelog rows: NULL = NULL, NaN = NaN, -0.0
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -208,6 +209,7 @@ def _equal_lists(left: pa.Array, right: pa.Array, *, as_key: bool) -> Mask:
     return same
 
 
+@lru_cache(maxsize=1024)
 def has_floats(kind: pa.DataType) -> bool:
     """Whether values of the type contain floats."""
     if pa.types.is_floating(kind):

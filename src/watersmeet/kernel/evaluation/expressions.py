@@ -2,7 +2,7 @@
 
 An expression never fails a step: where its innermost part raises an error, that part is NULL and the error is counted
 (`recovery`). Statements are prepared once per (input types, expressions); columns that only pass through never enter
-DuckDB.
+DuckDB, and comparisons and sums of columns with constants need no statement.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple
 
 import duckdb
 import numpy as np
@@ -36,11 +37,25 @@ from watersmeet.kernel.evaluation.duck import (
 from watersmeet.kernel.evaluation.functioncalls import functions_of
 from watersmeet.kernel.evaluation.recovery import Recovery
 from watersmeet.kernel.metrics import Counters
-from watersmeet.values.types import Field, Schema, SqlType, arrow_schema
+from watersmeet.values.types import BIGINT, INTEGER, SMALLINT, VARCHAR, Field, Schema, SqlType, arrow_schema
 
 _VALUE: Final = r"(?:NULL|TRUE|FALSE|-?\d+(?:\.\d+)?|'(?:[^']|'')*')"
 _LITERAL: Final = re.compile(rf"{_VALUE}|CAST\({_VALUE} AS [A-Z][A-Z0-9_ (),]*\)", re.IGNORECASE)
+
+#: The maximum number of prepared statements, and of plans without one.
 _PLANS: Final = 512
+_SIMPLE_PLANS: Final = 1 << 14
+
+#: Conditions and sums that Arrow computes as DuckDB does, with errors for the same rows, in less time than DuckDB
+#: takes to begin.
+_INTEGER: Final = r"-?\d{1,18}"
+_TEST: Final = re.compile(rf"(\w+) (=|<>|<|<=|>|>=) (?:({_INTEGER})|'((?:[^']|'')*)')")
+_NULL_TEST: Final = re.compile(r"(NOT )?(\w+) IS NULL")
+_SUM: Final = re.compile(rf"(\w+) ([-+]) ({_INTEGER})")
+_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
+    "+": pc.add_checked, "-": pc.subtract_checked, "NULL": pc.is_null, "NOT NULL": pc.is_valid,
+}  # fmt: skip
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Way = Literal["input", "literal", "computed"]
@@ -64,13 +79,50 @@ class _Plan:
 
     outputs: for each column its kind and, depending on it, a position in the input, a value, or a position in
     `computed`. computed: the expressions for DuckDB, with their positions in the output. statement: computes these;
-    None if there are none, or if a constant raises an error (`broken`): then each cell is evaluated separately.
+    None if there are none, or if a constant raises an error (`broken`): then each cell is evaluated separately. simple:
+    computes these without DuckDB.
     """
 
     outputs: tuple[tuple[Way, int, pa.Scalar | None], ...]
     computed: tuple[tuple[int, str, SqlType], ...]
     statement: Statement | None
     broken: bool
+    simple: _Simple | None = None
+
+
+class _Step(NamedTuple):
+    """A function of a column, and of a constant unless that is None."""
+
+    function: Callable[..., Any]
+    position: int
+    constant: pa.Scalar | None
+
+    def of(self, table: pa.Table) -> Any:
+        """The value for each row."""
+        column = table.column(self.position)
+        return self.function(column) if self.constant is None else self.function(column, self.constant)
+
+
+class _Simple(NamedTuple):
+    """A predicate and computed columns without DuckDB. tests: all of them are true for the kept rows."""
+
+    tests: tuple[_Step, ...]
+    columns: tuple[_Step, ...]
+
+    def run(self, table: pa.Table) -> tuple[Columns, Rows | None]:
+        """Like `duck.run`. Raises pa.ArrowInvalid where DuckDB would raise an error."""
+        rows = None
+        if self.tests:
+            kept = self.tests[0].of(table)
+            for test in self.tests[1:]:
+                kept = pc.and_(kept, test.of(table))
+            found = pc.indices_nonzero(kept)
+            rows = found.to_numpy().astype(np.int64)
+            if not rows.size:
+                return [], rows
+            if self.columns:
+                table = table.take(found)
+        return [column.of(table) for column in self.columns], rows
 
 
 class Evaluator:
@@ -85,6 +137,7 @@ class Evaluator:
         self._recoveries: list[Recovery] = []
         self._recovery: Recovery | None = None
         self._plans: OrderedDict[_Request, _Plan] = OrderedDict()
+        self._simple_plans: dict[_Request, _Plan] = {}
 
     def project(
         self,
@@ -125,6 +178,8 @@ class Evaluator:
                 raise
         if rows is not None and rows.size == count:
             rows = None
+        if rows is not None and not rows.size:
+            return _no_rows(request.results), rows
         taken = None if rows is None else pa.array(rows)
         count = count if rows is None else rows.size
         arrays = []
@@ -174,7 +229,15 @@ class Evaluator:
         if plan is not None:
             self._plans.move_to_end(request)
             return plan
+        plan = self._simple_plans.get(request)
+        if plan is not None:
+            return plan
         plan = _make_plan(connection, request)
+        if plan.simple is not None:
+            if len(self._simple_plans) >= _SIMPLE_PLANS:
+                self._simple_plans.clear()
+            self._simple_plans[request] = plan
+            return plan
         self._plans[request] = plan
         if len(self._plans) > _PLANS:
             _, old = self._plans.popitem(last=False)
@@ -191,7 +254,16 @@ class Evaluator:
         count: int,
         counters: Counters,
     ) -> tuple[Columns, Rows | None]:
-        if count == 0 or (plan.statement is None and not plan.broken):
+        if count == 0:
+            return [], None
+        if plan.simple is not None:
+            try:
+                return plan.simple.run(table)
+            except pa.ArrowInvalid:
+                plan = _prepared(connection, request, plan.outputs, plan.computed)
+                assert plan.statement is not None
+                self._plans[request] = plan
+        if plan.statement is None and not plan.broken:
             return [], None
         try:
             if plan.statement is not None:
@@ -208,6 +280,11 @@ class Evaluator:
 
 #: This process's evaluator.
 EVALUATOR: Final = Evaluator()
+
+
+@lru_cache(maxsize=4096)
+def _no_rows(kinds: tuple[SqlType, ...]) -> pa.Table:
+    return pa.schema([pa.field(f"c{i}", kind.arrow) for i, kind in enumerate(kinds)]).empty_table()
 
 
 def with_lengths(rows: pa.Table, lengths: Mapping[str, int]) -> pa.Table:
@@ -245,6 +322,18 @@ def _make_plan(connection: duckdb.DuckDBPyConnection, request: _Request) -> _Pla
         else:
             outputs.append(("computed", len(computed), None))
             computed.append((i, expr, kind))
+    simple = _simple(request, computed)
+    if simple is not None:
+        return _Plan(tuple(outputs), tuple(computed), None, broken=False, simple=simple)
+    return _prepared(connection, request, outputs, computed)
+
+
+def _prepared(
+    connection: duckdb.DuckDBPyConnection,
+    request: _Request,
+    outputs: Sequence[tuple[Way, int, pa.Scalar | None]],
+    computed: Sequence[tuple[int, str, SqlType]],
+) -> _Plan:
     statement, broken = None, False
     if computed or request.predicate is not None:
         try:
@@ -255,6 +344,45 @@ def _make_plan(connection: duckdb.DuckDBPyConnection, request: _Request) -> _Pla
         except duckdb.ProgrammingError as problem:
             raise plan_error(problem, request.exprs, request.predicate) from problem
     return _Plan(tuple(outputs), tuple(computed), statement, broken)
+
+
+def _simple(request: _Request, computed: Sequence[tuple[int, str, SqlType]]) -> _Simple | None:
+    """The plan without DuckDB; None if it is not possible, or nothing is to compute."""
+    conditions = [] if request.predicate is None else request.predicate.split(" AND ")
+    tests = [_test(request, condition) for condition in conditions]
+    columns = [_sum(request, sql, kind) for _, sql, kind in computed]
+    if not tests and not columns:
+        return None
+    known = [step for step in (*tests, *columns) if step is not None]
+    if len(known) < len(tests) + len(columns):
+        return None
+    return _Simple(tuple(known[: len(tests)]), tuple(known[len(tests) :]))
+
+
+def _test(request: _Request, sql: str) -> _Step | None:
+    if (found := _NULL_TEST.fullmatch(sql)) is not None and found[2] in request.names:
+        return _Step(_FUNCTIONS[f"{found[1] or ''}NULL"], request.names.index(found[2]), None)
+    found = _TEST.fullmatch(sql)
+    if found is None or found[1] not in request.names:
+        return None
+    position = request.names.index(found[1])
+    kind = request.types[position]
+    if found[3] is not None:
+        number = pa.scalar(int(found[3]), pa.int64())
+        return _Step(_FUNCTIONS[found[2]], position, number) if kind in (SMALLINT, INTEGER, BIGINT) else None
+    if kind != VARCHAR or found[2] not in ("=", "<>"):
+        return None
+    return _Step(_FUNCTIONS[found[2]], position, pa.scalar(found[4].replace("''", "'"), pa.string()))
+
+
+def _sum(request: _Request, sql: str, kind: SqlType) -> _Step | None:
+    found = _SUM.fullmatch(sql)
+    if found is None or found[1] not in request.names or kind != BIGINT:
+        return None
+    position = request.names.index(found[1])
+    if request.types[position] != BIGINT:
+        return None
+    return _Step(_FUNCTIONS[found[2]], position, pa.scalar(int(found[3]), pa.int64()))
 
 
 def _literal(connection: duckdb.DuckDBPyConnection, expr: str, kind: SqlType) -> pa.Scalar | None:

@@ -64,8 +64,9 @@ def _parted(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tup
         column = delta.columns.column(position)
         if not safe and column.null_count:
             null_keys |= ~column.is_valid().to_numpy()
-    matching = delta.take(np.flatnonzero(~null_keys)) if null_keys.any() else delta
-    return matching, delta.take(np.flatnonzero(null_keys))
+    if not null_keys.any():
+        return delta, Delta(delta.columns.schema.empty_table(), np.zeros(0, np.int64))
+    return delta.take(np.flatnonzero(~null_keys)), delta.take(np.flatnonzero(null_keys))
 
 
 def _taken(op: Arrange, changes: Delta | Sliced, slicing: Slicing) -> tuple[Run, Delta]:

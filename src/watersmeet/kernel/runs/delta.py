@@ -214,6 +214,8 @@ def consolidate(delta: Delta, key_positions: tuple[int, ...] | None = None) -> D
     multisets of changes give equal bytes: floats are in one form (0.0 for -0.0, one NaN).
     """
     arrays = [col.one_form(c) for c in delta.columns.columns]
+    if delta.num_rows == 1 and delta.diff[0]:
+        return Delta(col.positional(arrays), delta.diff)
     keys = arrays if key_positions is None else [arrays[i] for i in key_positions]
     hashes = hash_columns(keys, delta.num_rows, as_key=key_positions is not None)
     rows, diff = canonical_rows(arrays, delta.diff, hashes, whole_row=key_positions is None)
