@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import pandas as pd
 import psycopg
+import sqlalchemy as sa
 from scripts.servers.postgres import PASSWORD, USER, Postgres
 
 from benchmarks.processes import cpu_seconds
@@ -67,6 +69,21 @@ def watersmeet(folder: Path, statements: str, *options: str) -> Iterator[Served]
         try:
             found = next(m for line in process.stderr or () if (m := re.match(r"listening on \S+:(\d+)", line)))
             yield Served("watersmeet", int(found[1]), "bench", "db", process.pid)
+        finally:
+            process.terminate()
+
+
+def on_workers(database: Path, count: int, wanted: argparse.Namespace) -> None:
+    """Prints the rates of look-ups on `count` read-only servers on one port."""
+    command = [sys.executable, "-m", "watersmeet", "serve", "--path", str(database), "--port", "0", "--read-only"]
+    with subprocess.Popen([*command, f"--workers={count}"], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            found = next(m for line in process.stderr or () if (m := re.match(r"listening on \S+:(\d+)", line)))
+            server = Served("watersmeet", int(found[1]), "bench", "db", process.pid)
+            for mode in ("simple", "prepared"):
+                measured(server, READ, 50, mode, 2)  # loads the view
+                line = measured(server, READ, 50, mode, wanted.seconds)
+                print(f"{count} workers {mode:9} 50 clients  {line}", flush=True)
         finally:
             process.terminate()
 
@@ -126,10 +143,7 @@ def executemany(server: Served, first: int, rows: int) -> None:
 
 
 def to_sql(server: Served, first: int, rows: int) -> None:
-    """pandas' to_sql by SQLAlchemy, appending."""
-    import pandas as pd
-    import sqlalchemy as sa
-
+    """pandas' to_sql by SQLAlchemy, appending, on a new connection."""
     engine = sa.create_engine(server.url.replace("postgresql://", "postgresql+psycopg://"))
     frame = pd.DataFrame({"id": range(first, first + rows), "note": [f"row {i}" for i in range(rows)], "amount": 1.5})
     frame.to_sql("batches", engine, if_exists="append", index=False)
@@ -156,11 +170,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--only", default="", help="part of a measurement's name")
+    parser.add_argument("--workers", type=int, nargs="*", default=[], help="only look-ups on so many read-only servers")
     parser.add_argument("--alone", action="store_true", help="without PostgreSQL")
     wanted = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder, watersmeet(Path(folder), MADE) as ours:
         if wanted.alone:
             compare([ours], wanted)
+            return 0
+        if wanted.workers:
+            for count in wanted.workers:
+                on_workers(Path(folder) / "db", count, wanted)
             return 0
         with postgres(Path(folder), MADE) as peer:
             compare([ours, peer], wanted)

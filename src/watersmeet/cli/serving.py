@@ -172,12 +172,15 @@ async def _serve(
     if server.http_port is not None:
         scheme = "http" if endpoint.certificate is None else "https"
         say(f"the console is at {scheme}://{endpoint.host}:{server.http_port}/")
+    warming = asyncio.create_task(asyncio.to_thread(server.host.warm))
     failure: Error | None = None
     try:
         while not interrupts.event.is_set() and failure is None:
             await asyncio.sleep(_LOOK_S)
             failure = failed()
     finally:
+        with contextlib.suppress(Error):  # a client would get the same one
+            await warming
         await server.stop()
     return failure
 

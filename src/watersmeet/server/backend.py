@@ -489,6 +489,17 @@ class Host(Clients):
         settings.begin()
         return backend
 
+    def warm(self) -> None:
+        """Creates the tables of the catalog and imports the readers of all statements, so that the first client waits
+        for neither. Blocks.
+        """
+        backend = self.open({"user": "watersmeet"}, None)
+        try:
+            self._tables.of(backend)
+            backend.session.parse("SHOW standard_conforming_strings")
+        finally:
+            backend.close()
+
     async def grouped(self, one: SmallWaiting, most_ms: int) -> None:
         """Runs a small statement with those of other clients. Raises its error. most_ms: how long it may wait; 0: for
         any time.
