@@ -59,7 +59,7 @@ def run(frame, folder):
 def test_a_stream_of_changes_adds_up_to_the_view(spark, database, tmp_path):
     """Between runs the view changes at random; each run goes on where the last one ended."""
     rng = random.Random(7)
-    changes = stream(spark, tmp_path, "v", readChanges="true")
+    changes = stream(spark, tmp_path, "v", readChanges="true", numPartitions="3")
     assert changes.columns == ["name", "orders", "_change_type", "_commit_version", "_commit_timestamp"]
     for _ in range(3):
         for _ in range(4):

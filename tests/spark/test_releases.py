@@ -13,11 +13,12 @@ from scripts.servers.packages import fetch_packages
 ROOT = Path(__file__).resolve().parents[2]
 SPARK = "4.0.1"
 _HASH = "9d1f22d994f60369228397e3479003ffe2dd736ba79165003246ff7bd48e2c73"
-#: Views with shuffles and with time, joins of DataFrames, and a restart of both.
+#: Views with shuffles and with time, joins of DataFrames, a restart of both, and a table that Spark writes.
 ON_SPARK = (
     "tests/spark/test_frames.py::test_left_join_follows_both_sides_through_a_restart",
     "tests/spark/test_frames.py::test_asof_join",
     "tests/spark/test_frames.py::test_keys_of_buckets_go_where_spark_puts_them",
+    "tests/spark/test_spark_writes.py::test_a_stream_of_changes_with_a_repeated_micro_batch",
     "tests/spark/test_views.py::test_deep_views",
     "tests/spark/test_engine.py::test_views_follow_changes",
     "tests/spark/test_affinity.py::test_pinned_frames_have_their_places_and_the_same_rows",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final, cast
 
 import numpy as np
@@ -49,7 +50,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "path": "the name of the table or materialized view, usually the argument of load",
     "commit": "the number of the commit to read; the newest by default",
     "readchanges": "true for a stream of changes with their columns; otherwise the relation must only grow",
-    "numpartitions": "the number of tasks that read the content; by default one for each 262,144 rows",
+    "numpartitions": "the number of tasks; by default one for each 262,144 rows of the content, and one for changes",
     "startingcommit": "the commit after which a stream begins; by default with the content",
 }
 
@@ -195,10 +196,12 @@ class _StreamReader(spark.DataSourceStreamReader):  # type: ignore[misc]
             return _newest(connection)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[spark.InputPartition]:
-        shares: Sequence[Share | None] = [None]
-        if start["commit"] == _NOTHING:
-            shares = _shares(self._asked, end["commit"], self._own)
-        return [spark.InputPartition((start["commit"], end["commit"], end["time_us"], share)) for share in shares]
+        first, last, time_us = start["commit"], end["commit"], end["time_us"]
+        if first == _NOTHING:
+            shares = _shares(self._asked, last, self._own)
+            return [spark.InputPartition((first, last, time_us, share)) for share in shares]
+        bounds = np.unique(np.linspace(first, last, (self._asked.tasks or 1) + 1).astype(np.int64)).tolist()
+        return [spark.InputPartition((a, b, time_us, None)) for a, b in pairwise(bounds)]
 
     @property
     def _own(self) -> list[str]:
