@@ -101,6 +101,8 @@ def _rows(connection: duckdb.DuckDBPyConnection, sql: str, most_bytes: int) -> p
             return _limited(result, most_bytes)
         except duckdb.InvalidInputException as cause:
             raise stopped_in(cause) or cause from cause
+        except OSError as cause:  # as Arrow reports an interruption between two batches
+            raise duckdb.InterruptException(str(cause)) if "INTERRUPT" in str(cause) else cause from cause
 
 
 def _limited(result: duckdb.DuckDBPyConnection, most_bytes: int) -> pa.Table:
