@@ -252,6 +252,7 @@ def rollback_to(session: Session, name: str) -> None:
     with session.database.guard:
         content.clear_overlay(transaction.changes, transaction)
         transaction.pending.clear()
+        transaction.pending_keys.clear()
         transaction.changes = {i: list(c) for i, c in point.changes.items()}
         transaction.clocks, transaction.begun = dict(point.clocks), dict(point.begun)
         transaction.rejected = dict(point.rejected)

@@ -28,7 +28,7 @@ from watersmeet.database.reading import (
 )
 from watersmeet.database.rowchecks import check_rows
 from watersmeet.database.sessions.context import Session
-from watersmeet.database.transaction import Change, concurrent, merged
+from watersmeet.database.transaction import Change, Row, Transaction, concurrent, merged
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.store.changes import quoted
@@ -103,6 +103,38 @@ def with_values(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The columns of the rows that have no NULL in them."""
     found = rows.select(list(columns))
     return found.drop_null() if any(c.null_count for c in found.columns) else found
+
+
+def read_keys(session: Session, relation: Relation) -> None:
+    """Reads the keys of a table of which it rejects a second row, so that they are known."""
+    for key in keys_of(relation):
+        known_keys(session, keyed(relation, key.columns))
+
+
+def note_new_keys(session: Session, transaction: Transaction, relation: Relation, rows: Sequence[Row]) -> bool:
+    """Notes the keys of rows. False if the known hashes don't prove that no other row has one of them.
+
+    It neither reads rows nor needs the guard: rows that others commit at the same time are found when these are
+    written.
+    """
+    database, head = session.database, session.database.log.head()
+    if relation.id in transaction.unknown_keys:
+        return False
+    found: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for key in keys_of(relation):
+        place, known = (relation.id, key.columns), database.key_hashes.get((relation.id, key.columns))
+        if key.deferrable or known is None or known.upto != head or not known.fits(keyed(relation, key.columns)):
+            return False
+        numbers = {c.name: n for n, c in enumerate(relation.columns) if c.name in key.columns}
+        values = {c: pa.array([r[n] for r in rows], relation.columns[n].type.arrow) for c, n in numbers.items()}
+        hashes = known.hashes(with_values(pa.table(values), key.columns))
+        found[place] = listed = hashes.tolist()
+        noted = [keys.get(place, set()) for keys in (transaction.key_hashes, transaction.pending_keys)]
+        if known.is_too_large or not known.are_new(hashes) or not all(keys.isdisjoint(listed) for keys in noted):
+            return False
+    for place, listed in found.items():
+        transaction.pending_keys.setdefault(place, set()).update(listed)
+    return True
 
 
 def new_keys(session: Session, relation: Relation, rows: pa.Table) -> dict[tuple[str, ...], Hashes] | None:

@@ -10,8 +10,11 @@ which one query looks up; the commit has the difference. If the group fails, eac
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,7 +33,8 @@ from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.store.changes import quoted
 from watersmeet.store.commits import Commit
-from watersmeet.values.types import arrow_schema
+from watersmeet.values.declaredtypes import Declared
+from watersmeet.values.types import DEFAULT_PRECISION, SqlType, arrow_schema
 
 #: Properties that don't change how rows are written.
 _HARMLESS: Final = frozenset(
@@ -42,13 +46,18 @@ _HARMLESS: Final = frozenset(
 
 def takes_rows(relation: Relation) -> bool:
     """Whether rows of a table are stored as they are given: no expression, rule or limit applies to them, besides the
-    lengths of varchar.
+    lengths of varchar and the digits of numeric.
     """
     return (
         type(relation) is Table
         and all(f.name in _HARMLESS or getattr(relation, f.name) == _default(f) for f in fields(relation))
-        and all(d.is_name or d.name == "varchar" for d in relation.declared.values())
+        and all(d.is_name or d.name == "varchar" or _has_all_digits(d) for d in relation.declared.values())
     )
+
+
+def _has_all_digits(declared: Declared) -> bool:
+    """Whether it is `timestamp(6)` or `timestamptz(6)`, of which no value is rounded."""
+    return declared.name in ("timestamp", "timestamptz") and declared.digits is None
 
 
 def _default(field: Field[Any]) -> object:
@@ -149,6 +158,148 @@ def _note(database: OpenDatabase, commit: Commit, written: Mapping[tuple[str, tu
 
 class NotSmall(Exception):  # noqa: N818 - no error
     """A value needs the conversions or the errors of SQL, so the statement runs the usual way."""
+
+
+_WHOLE: Final = re.compile(r"-?\d{1,18}", re.ASCII)
+NUMBER: Final = re.compile(r"-?\d{1,15}(\.\d{1,15})?", re.ASCII)
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_OFFSET: Final = r"([+-]\d\d(:?\d\d)?)"
+_DATE: Final = re.compile(rf"\d{{4}}-\d\d-\d\d( {_OFFSET})?", re.ASCII)
+_TIMESTAMP: Final = re.compile(rf"\d{{4}}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{{1,6}})?(?P<zone>{_OFFSET})?", re.ASCII)
+
+#: The number of digits up to which every reader of a decimal number finds the same double precision number.
+_EXACT_DIGITS: Final = 15
+_EXACT_WHOLE: Final = 1 << 53
+#: The number of digits of a numeric number, on both sides of the point.
+_MOST_DIGITS: Final = 38
+
+
+def _whole(least: int, greatest: int) -> Callable[[object], object]:
+    def assign(value: object) -> object:
+        if type(value) is str and _WHOLE.fullmatch(value):
+            value = int(value)
+        if type(value) is int and least <= value <= greatest:
+            return value
+        raise NotSmall
+
+    return assign
+
+
+def _double(value: object) -> object:
+    if type(value) is str and NUMBER.fullmatch(value):
+        value = Decimal(value)
+    if type(value) is float and value - value == 0:
+        return value
+    if type(value) is int and -_EXACT_WHOLE <= value <= _EXACT_WHOLE:
+        return float(value)
+    if type(value) is Decimal and len(value.as_tuple().digits) <= _EXACT_DIGITS:
+        return float(value)
+    raise NotSmall
+
+
+def _numeric(kind: SqlType) -> Callable[[object], object]:
+    """For numeric(p, s), numbers without digits that would be rounded."""
+    scale, whole = kind.decimals, (kind.precision or DEFAULT_PRECISION) - kind.decimals
+
+    def assign(value: object) -> object:
+        if type(value) is int:
+            value = Decimal(value)
+        if type(value) is Decimal:
+            sign, digits, exponent = value.as_tuple()
+            if isinstance(exponent, int) and -_MOST_DIGITS <= exponent <= _MOST_DIGITS:
+                if exponent > 0:
+                    digits, exponent = digits + (0,) * exponent, 0
+                rounded = -scale - exponent
+                if rounded > 0 and not any(digits[-rounded:]):
+                    digits, exponent = digits[:-rounded] or (0,), -scale
+                if exponent >= -scale and len(digits) + exponent <= whole:
+                    return Decimal((sign, digits, exponent))
+        raise NotSmall
+
+    return assign
+
+
+def as_text(value: object) -> object:
+    """A value of a varchar column."""
+    if type(value) is str and "\0" not in value:
+        return value
+    raise NotSmall
+
+
+def _short_text(length: int) -> Callable[[object], object]:
+    def assign(value: object) -> object:
+        if type(value) is str and len(value) <= length:
+            return as_text(value)
+        raise NotSmall
+
+    return assign
+
+
+def _of_type(*kinds: type) -> Callable[[object], object]:
+    def assign(value: object) -> object:
+        if type(value) in kinds:
+            return value
+        raise NotSmall
+
+    return assign
+
+
+def _uuid(value: object) -> object:
+    if type(value) is str and _UUID.fullmatch(value):
+        return value
+    raise NotSmall
+
+
+def _date(value: object) -> object:
+    if type(value) is dt.date:
+        return value
+    if type(value) is str and _DATE.fullmatch(value):
+        try:
+            return dt.date.fromisoformat(value[:10])
+        except ValueError:
+            pass
+    raise NotSmall
+
+
+def _timestamp(*, zoned: bool) -> Callable[[object], object]:
+    def assign(value: object) -> object:
+        if type(value) is dt.datetime and (value.tzinfo is not None) == zoned:
+            return value
+        found = _TIMESTAMP.fullmatch(value) if type(value) is str else None
+        if found is not None and (found["zone"] or not zoned):
+            try:
+                read = dt.datetime.fromisoformat(found[0])
+                return read.astimezone(dt.UTC) if zoned else read.replace(tzinfo=None)
+            except (ValueError, OverflowError):
+                pass
+        raise NotSmall
+
+    return assign
+
+
+#: Functions that turn a Python value into that of a column, by the column's type.
+_ASSIGNS: Final[dict[str, Callable[[object], object]]] = {
+    "smallint": _whole(-(1 << 15), (1 << 15) - 1),
+    "integer": _whole(-(1 << 31), (1 << 31) - 1),
+    "bigint": _whole(-(1 << 63), (1 << 63) - 1),
+    "double precision": _double,
+    "varchar": as_text,
+    "boolean": _of_type(bool),
+    "bytea": _of_type(bytes),
+    "uuid": _uuid,
+    "date": _date,
+    "timestamp": _timestamp(zoned=False),
+    "timestamptz": _timestamp(zoned=True),
+}
+
+
+def assign_to(kind: SqlType, declared: Declared | None = None) -> Callable[[object], object] | None:
+    """The function that turns a Python value into that of a type, or raises NotSmall; None for other types."""
+    if kind.labels:
+        return None
+    if declared is not None and declared.length is not None:
+        return _short_text(declared.length)
+    return _numeric(kind) if kind.name == "numeric" else _ASSIGNS.get(kind.name)
 
 
 @dataclass(frozen=True, slots=True)

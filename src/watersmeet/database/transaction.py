@@ -256,6 +256,8 @@ class Transaction:
     savepoints: list[Savepoint] = field(default_factory=list)
     pending: dict[str, tuple[Relation, list[Row]]] = field(default_factory=dict)
     """The rows of INSERTs that are not in `changes` yet, by relation id."""
+    pending_keys: dict[tuple[str, tuple[str, ...]], set[int]] = field(default_factory=dict)
+    """The hashes of the keys of these rows, like `key_hashes`."""
     sequences: dict[str, Count] = field(default_factory=dict)
     """The states of the sequences that it has restarted, by id, which others see after COMMIT."""
     ran: dict[str, list[str]] = field(default_factory=dict)

@@ -32,7 +32,16 @@ from watersmeet.catalog import (
     Table,
 )
 from watersmeet.database.columntypes import check_uuids, kept, with_serials
-from watersmeet.database.constraints import check_at_commit, check_constraints, is_constrained, known_keys, new_keys
+from watersmeet.database.constraints import (
+    check_at_commit,
+    check_constraints,
+    is_constrained,
+    keys_of,
+    known_keys,
+    new_keys,
+    note_new_keys,
+    read_keys,
+)
 from watersmeet.database.reading import (
     BatchQuery,
     by_version,
@@ -327,6 +336,7 @@ def apply(
     session.transaction.copied.update(copied or {})
     if rows:
         session.transaction.note_change(relation.id, database.log.head())
+        read_keys(session, relation)  # before the content shows the new ones
         database.content.overlay(relation.id, change.table, change.diffs, session.transaction)
         _check(session, relation, change, updated)
 
@@ -368,10 +378,19 @@ def table_of(relation: Relation, rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def add_row(session: Session, transaction: Transaction, relation: Relation, row: Row) -> None:
-    """Adds a row to the open transaction, which writes it before its next other statement."""
+def add_rows(
+    session: Session, transaction: Transaction, relation: Relation, rows: Sequence[Row], *, checks_later: bool = False
+) -> bool:
+    """Adds rows to the open transaction, which writes them before its next other statement. False if other rows may
+    have one of their keys, which must be checked now unless `checks_later`.
+    """
+    if keys_of(relation) and not note_new_keys(session, transaction, relation, rows):
+        if not checks_later:
+            return False
+        transaction.unknown_keys.add(relation.id)
     transaction.note_change(relation.id, session.database.log.head())
-    transaction.pending.setdefault(relation.id, (relation, []))[1].append(row)
+    transaction.pending.setdefault(relation.id, (relation, []))[1].extend(rows)
+    return True
 
 
 def write_pending(session: Session) -> None:
@@ -383,12 +402,19 @@ def write_pending(session: Session) -> None:
         return
     with session.database.guard:
         pending, transaction.pending = transaction.pending, {}
+        transaction.pending_keys.clear()
         for relation, rows in pending.values():
             if session.database.catalog.relations.get(relation.id) != relation:
                 raise concurrent(f"{relation.title} was altered, or dropped, since the transaction changed it.")
             incoming = table_of(relation, rows)
             check_rows(relation, incoming, None)
-            apply(session, relation, upserted(session, relation, incoming))
+            were_new = relation.id not in transaction.unknown_keys
+            try:
+                apply(session, relation, upserted(session, relation, incoming))
+            except Error as err:
+                if err.condition != "UNIQUE_VIOLATION" or not relation.primary_key or not were_new:
+                    raise
+                raise concurrent(f"{relation.title} was changed since the transaction changed it.") from err
 
 
 def in_stored_form(relation: Relation, change: Change) -> Change:

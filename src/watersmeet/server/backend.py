@@ -198,28 +198,33 @@ class Backend(ClientState):
         given = found[0].given(found[1])
         return None if given is None else waiting(self.session, found[0], given)
 
-    def small_portal(self, portal: Portal) -> SmallWaiting | None:
-        """The statement of a portal, if it is small, to run with those of other clients; else None."""
+    def small_portal(self, portal: Portal, most: int) -> SmallWaiting | None:
+        """The statement of a portal, if it is small, to run with those of other clients; else None. most: as many rows
+        are requested, or all if it is 0.
+        """
+        if most > 0 and portal.columns is not None:
+            return None
         if portal.plan is None or portal.result is not None or self.session.transaction is not None:
             return None
         if self.session.temporaries.on_commit:
             return None
         return waiting(self.session, portal.plan, portal.given, portal.formats)
 
-    def adds_row(self, portal: Portal) -> bool:
-        """Adds the row of a small INSERT to the open transaction. False if the statement must run the usual way."""
+    def adds_rows(self, portal: Portal) -> bool:
+        """Adds the rows of a small INSERT to the open transaction. False if the statement must run the usual way."""
         if (
             portal.result is not None
             or portal.plan is None
             or not self._add(portal.plan, portal.given, checks_later=self.pipelined)
         ):
             return False
-        portal.result = Result("INSERT", rowcount=1)
+        assert isinstance(portal.given, list)
+        portal.result = Result("INSERT", rowcount=len(portal.given))
         self.clients.traffic.ended("insert")
         return True
 
     def _add(self, plan: Plan, given: object, *, checks_later: bool = False) -> bool:
-        """Adds a row to the open transaction. False if the statement must run the usual way."""
+        """Adds rows to the open transaction. False if the statement must run the usual way."""
         transaction = self.session.transaction
         if transaction is None or transaction.failed or transaction.definitions or transaction.read_only:
             return False
@@ -399,7 +404,7 @@ class Backend(ClientState):
             self.pipelined = True
         for portal in portals:
             portal.result = None
-            if not self.adds_row(portal):
+            if not self.adds_rows(portal):
                 self.execute_portal(portal)
 
     def end_pipeline(self) -> None:

@@ -18,6 +18,7 @@ from typing import IO, Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from watersmeet.database.committing import wait_if_wanted
 from watersmeet.database.sessions.result import Result, Running, in_zone
 from watersmeet.database.sessions.variables import APPLICATION
 from watersmeet.errors import Error, error
@@ -25,7 +26,7 @@ from watersmeet.server import messages
 from watersmeet.server.backend import Backend, Host
 from watersmeet.server.clients import Activity, Speaks, State
 from watersmeet.server.copying import CopyForm, CopyResult
-from watersmeet.server.grouped import ChangeWaiting, InsertWaiting, SmallWaiting
+from watersmeet.server.grouped import ChangeWaiting, InsertWaiting, LookupWaiting, SmallWaiting, inserted
 from watersmeet.server.messages import Body, Message, authentication, violation
 from watersmeet.server.results import Encode, Portal, complete_tag, data_rows, follow, has_rows
 from watersmeet.server.users import Login, Users, expired, refused
@@ -354,10 +355,12 @@ class Connection:
             raise
         if waiting.outdated:
             return False
+        if not isinstance(waiting, LookupWaiting) and waiting.session.variables.is_on("implicit_flush"):
+            await self._run(wait_if_wanted, waiting.session)
         for _ in range(counts or 1):
             traffic.ended(kind)
         if isinstance(waiting, InsertWaiting):
-            self._wire.tell(b"" if counts else _INSERTED)
+            self._wire.tell(b"" if counts else messages.command_complete(f"INSERT 0 {waiting.count}"))
             return True
         if isinstance(waiting, ChangeWaiting):
             self._wire.tell(messages.command_complete(f"{waiting.command} {waiting.rows}"))
@@ -523,13 +526,13 @@ class Connection:
         if portal.statement is None and portal.result is None and portal.bind is None:
             self._wire.tell(messages.EMPTY_QUERY)
             return
-        if backend.adds_row(portal):
-            self._wire.tell(_INSERTED)
+        if backend.adds_rows(portal):
+            self._wire.tell(inserted(portal))
             return
-        waiting = backend.small_portal(portal) if most <= 0 else None
+        waiting = backend.small_portal(portal, most)
         if self._collected or self._wire.continues:
             if isinstance(waiting, InsertWaiting) and self._collects(waiting, portal):
-                self._wire.tell(_INSERTED)
+                self._wire.tell(inserted(portal))
                 return
             if self._collected or backend.changes_rows(portal):
                 await self._join()
@@ -567,7 +570,7 @@ class Connection:
         if self._collected and not waiting.joins(self._collected[0][0]):
             return False
         self._collected.append((waiting, portal))
-        portal.result = Result("INSERT", rowcount=1)
+        portal.result = Result("INSERT", rowcount=waiting.count)
         return True
 
     async def _join(self) -> None:
@@ -682,8 +685,6 @@ class Connection:
         self._wire.tell(messages.ready(self._client.state))
         await self._wire.flush()
 
-
-_INSERTED: Final = messages.command_complete("INSERT 0 1")
 
 _HANDLERS: Final[dict[bytes, Callable[[Connection, Body], Awaitable[None]]]] = {
     b"Q": Connection._query,

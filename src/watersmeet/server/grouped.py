@@ -20,10 +20,9 @@ from watersmeet.database.grouping import KeyChange, RowInsert
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.sessions.sequences import with_numbers
 from watersmeet.errors import error
-from watersmeet.server.messages import row_description
-from watersmeet.server.results import columns_of, row_messages
+from watersmeet.server.messages import command_complete, row_description
+from watersmeet.server.results import Portal, columns_of, complete_tag, row_messages
 from watersmeet.session.statements import small
 from watersmeet.values import DEFAULT_DIALECT
 
@@ -80,6 +79,11 @@ class InsertWaiting(Waiting):
 
     insert: RowInsert | None = None
 
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return 0 if self.insert is None else len(self.insert.rows)
+
     def joins(self, other: InsertWaiting) -> bool:
         """Whether its rows can be inserted together with those of another one."""
         mine, theirs = self.insert, other.insert
@@ -128,20 +132,24 @@ SmallWaiting = InsertWaiting | LookupWaiting | ChangeWaiting
 
 
 def waiting(session: Session, plan: small.Plan, given: Any, formats: tuple[int, ...] = ()) -> SmallWaiting | None:
-    """A small statement outside of a transaction, to run in a group; None if it must run the usual way. given: its row,
-    the value that it looks up, or its change.
+    """A small statement outside of a transaction, to run in a group; None if it must run the usual way. given: its
+    rows, the value that it looks up, or its change.
     """
-    if not isinstance(plan, small.LookupPlan) and session.variables.is_on("implicit_flush"):
-        return None
     if isinstance(plan, small.ChangePlan):
         return ChangeWaiting(session, change=plan.change(session, given))
     if isinstance(plan, small.InsertPlan):
-        row = with_numbers(session, given, plan.numbered)
-        insert = None if row is None else RowInsert(session, plan.catalog, plan.relation, [row])
+        rows = plan.rows(session, given)
+        insert = None if rows is None else RowInsert(session, plan.catalog, plan.relation, rows)
         return None if insert is None else InsertWaiting(session, insert=insert)
     if session.waits and session.writes.pending:
         return None
     return LookupWaiting(session, lookup=small.Lookup(session, plan, given), formats=formats)
+
+
+def inserted(portal: Portal) -> bytes:
+    """The last message of an INSERT whose rows were added to others."""
+    assert portal.result is not None
+    return command_complete(complete_tag(portal.result))
 
 
 class Group(Generic[W]):

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from watersmeet.database.grouping import NotSmall
+from watersmeet.database.grouping import NotSmall, assign_to
 from watersmeet.database.sessions.result import Interval
 from watersmeet.dialects.statements.preparing import Parameter
 from watersmeet.dialects.tree.queries import literal_of
@@ -28,7 +28,6 @@ from watersmeet.formats.valuetexts import local_times, spaced
 from watersmeet.server.messages import Body, decoded
 from watersmeet.server.oids import TEXT, is_created, oid_of, sql_type
 from watersmeet.session.statements.preparing import literal
-from watersmeet.session.statements.small import assign_to
 from watersmeet.values.packing import offsets
 from watersmeet.values.types import BIGINT, JSON, NUMERIC, TIMESTAMP, UUID, VARCHAR, SqlType
 
@@ -565,20 +564,20 @@ def plain(
 
 def _plain_value(value: bytes, form: int, parameter: Parameter) -> object:
     kind = parameter.kind
-    if kind in (JSON, UUID):
+    if kind == JSON:
         raise NotSmall
-    if kind is None or kind == VARCHAR:
+    if kind is None or kind == VARCHAR or (kind == UUID and form == 0):
         return decoded(value)
     if form == 1:
         try:
             found = _read(Body(value), len(value), kind)
         except (struct.error, OverflowError, ValueError, Error):
             raise NotSmall from None
-        if isinstance(found, str):
+        if isinstance(found, str) and kind != UUID:
             raise NotSmall
         return found
     text = decoded(value)
-    if kind.is_integer:
+    if kind.is_integer or kind.name in ("date", "timestamp", "timestamptz"):
         assign = assign_to(kind)
         assert assign is not None
         return assign(text)
@@ -588,8 +587,6 @@ def _plain_value(value: bytes, form: int, parameter: Parameter) -> object:
         return Decimal(text)
     if kind.name == "boolean" and text in _BOOLEANS:
         return _BOOLEANS[text]
-    if kind.name in ("date", "timestamp"):
-        return text
     raise NotSmall
 
 

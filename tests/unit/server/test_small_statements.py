@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import random
+import struct
 import threading
+import uuid
 from contextlib import contextmanager
 from decimal import Decimal
 
 import psycopg
 import pytest
+from tests.unit.server.test_any_messages import message, spoken, started
 
 from watersmeet.database.grouping import RowInsert, commit_rows, takes_rows
 from watersmeet.server.grouped import inserts_in
@@ -101,6 +106,191 @@ def test_parameters_are_those_of_the_usual_way(serving, monkeypatch, form):
         assert failed == [tried(client, text.format("other"), row) for _ in range(4) for row in rows]
         ours, theirs = (client.execute(f"SELECT * FROM {t} ORDER BY id").fetchall() for t in ("one", "other"))
         assert str(ours) == str(theirs)
+
+
+MORE_TYPES = """
+CREATE TABLE {0} (id bigint PRIMARY KEY, price numeric(6, 2), tiny numeric(3), at timestamptz, plain timestamp(6),
+                  exact timestamptz(6), code uuid, data bytea, day date, name varchar(5));
+"""
+A_TIME = dt.datetime(2024, 7, 1, 12, 30, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+#: By column, values of which a plan assigns some.
+GIVEN = {
+    "price": [Decimal(n) for n in ("1.5", "0", "-0.00", "9999.99", "99999", "1.2300", "1.005", "1E+3", "1E+4")],
+    "tiny": [Decimal(n) for n in ("1", "1.0", "999", "1000", "0.4", "10")],
+    "at": [A_TIME, dt.datetime(2024, 7, 1, 12, 30), "2024-07-01 01:02:03.5+00", "2024-07-01 01:02:03",
+           "2024-13-01 00:00:00+00"],
+    "plain": [dt.datetime(2024, 7, 1, 12, 30), A_TIME, "2024-07-01T01:02:03.123456", "2024-07-01 01:02:03-05:30"],
+    "exact": [A_TIME, "2024-07-01 01:02:03.123456-0800"],
+    "code": [uuid.UUID(int=7), str(uuid.UUID(int=8)), "0000000000000000000000000000000A", "no uuid"],
+    "data": [b"", b"\0\xff'", "\\x00ff", "text"],
+    "day": [dt.date(2024, 2, 29), "2024-02-29 +00", "2024-02-30", "2024-02-29 +00:00:00"],
+    "name": ["", "short", "longer", "tail    "],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["%b", "%t"])
+def test_values_of_more_types_are_those_of_the_usual_way(serving, monkeypatch, form):
+    served = serving(MORE_TYPES.format("one") + MORE_TYPES.format("other"))
+    with planned(monkeypatch) as counts, served.connect(autocommit=True) as client:
+
+        def inserted(table: str) -> list[str | None]:
+            found = []
+            for column, values in GIVEN.items():
+                text = f"INSERT INTO {table} (id, {column}) VALUES ({form}, {form})"
+                for value in values * 3:
+                    found.append(tried(client, text, (len(found), value)))
+            return found
+
+        failed = inserted("one")
+        assert counts["insert"] > 50
+        with monkeypatch.context() as patch:
+            patch.setattr(small.Plans, "of_prepared", lambda *_: None)
+            assert inserted("other") == failed
+        ours, theirs = (client.execute(f"SELECT * FROM {t} ORDER BY id").fetchall() for t in ("one", "other"))
+        assert str(ours) == str(theirs)
+        assert len(ours) > 60
+
+
+def test_several_rows_of_a_prepared_insert(serving, monkeypatch):
+    served = serving(
+        "SET primary_key_conflict = 'error';"
+        "CREATE TABLE one (id int PRIMARY KEY, far double precision, n serial, name varchar(4));"
+        "CREATE TABLE other (id int PRIMARY KEY, far double precision, n serial, name varchar(4));"
+    )
+    text = "INSERT INTO {} (id, far, name) VALUES (%b, %b, %b), (%b, %b, %b), (%b, %b, %b)"
+    rows = [
+        (1, 0.5, "a", 2, None, "b", 3, 1.5, None),
+        (4, 0.5, "a", 4, 0.5, "b", 5, 0.5, "c"),  # twice the same key
+        (6, 0.5, "a", 7, 0.5, "too long", 8, 0.5, "c"),
+        (9, 0.5, "a", 2, 0.5, "b", 10, 0.5, "c"),
+        (11, 0.5, "a", 12, 2, "b", 13, 0.5, "c"),  # whose type differs
+        (14, 0.5, "a", None, 2.5, "b", 15, 0.5, "c"),
+        (16, 0.5, "a", 17, 2.5, "b", 18, 0.5, "c"),
+    ]
+
+    def inserted(table: str, *, together: bool) -> list[object]:
+        found: list[object] = []
+        with served.connect(autocommit=True, prepare_threshold=0) as client:
+            for number, row in enumerate(rows * 2):
+                if together and number % len(rows) == 0:
+                    client.execute("COMMIT" if number else "SELECT 1")
+                    client.execute("BEGIN")
+                found.append(tried(client, text.format(table), row))
+                if found[-1] is not None and together:
+                    client.execute("ROLLBACK")
+                    client.execute("BEGIN")
+            if together:
+                client.execute("COMMIT")
+            found.append(client.execute(f"SELECT id, far, name, n IS NOT NULL FROM {table} ORDER BY id").fetchall())
+        return found
+
+    for together in (False, True):
+        with planned(monkeypatch) as counts:
+            ours = inserted("one", together=together)
+            assert counts["insert"] > 4
+        with monkeypatch.context() as patch:
+            patch.setattr(small.Plans, "of_prepared", lambda *_: None)
+            assert inserted("other", together=together) == ours
+        served.python.execute("TRUNCATE one; TRUNCATE other")
+
+
+KEYED = """
+SET primary_key_conflict = 'error';
+CREATE TABLE {0} (id int PRIMARY KEY, a int UNIQUE, b varchar, UNIQUE (a, b));
+"""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_keys_in_transactions_are_checked_as_in_the_usual_way(serving, monkeypatch, seed):
+    """A client whose statements, some in transactions, have the results of the usual way; another one writes between
+    its transactions.
+    """
+    served = serving(KEYED.format("one") + KEYED.format("other"))
+
+    def ran(table: str) -> list[object]:
+        rng = random.Random(seed)
+        found: list[object] = []
+        with served.connect(autocommit=True) as first, served.connect(autocommit=True) as second:
+            for _ in range(150):
+                idle = first.info.transaction_status == second.info.transaction_status
+                client = second if idle and rng.random() < 0.2 else first
+                key, other = rng.randrange(400), rng.choice([None, *range(400)])
+                word = rng.choices(
+                    ("insert", "begin", "commit", "rollback", "delete", "save", "back"), (60, 9, 4, 1, 4, 2, 2)
+                )
+                word = ["insert"] if client is second else word
+                status = client.info.transaction_status
+                texts = {"begin": "BEGIN", "commit": "COMMIT", "rollback": "ROLLBACK", "save": "SAVEPOINT s",
+                         "back": "ROLLBACK TO s", "delete": f"DELETE FROM {table} WHERE id = {key}"}  # fmt: skip
+                if word[0] == "insert":
+                    insert = f"INSERT INTO {table} VALUES (%b, %b, %b)"
+                    found.append(tried(client, insert, (key, other, "x")))
+                else:
+                    found.append(tried(client, texts[word[0]]))
+                if client.info.transaction_status == psycopg.pq.TransactionStatus.INERROR != status:
+                    found.append(tried(client, "ROLLBACK"))
+            found += [tried(client, "COMMIT") for client in (first, second)]
+            found.append(first.execute(f"SELECT * FROM {table} ORDER BY id").fetchall())
+        return found
+
+    with planned(monkeypatch) as counts:
+        ours = ran("one")
+        assert counts["insert"] > 20
+    with monkeypatch.context() as patch:
+        patch.setattr(small.Plans, "of_prepared", lambda *_: None)
+        assert ran("other") == ours
+    assert len(ours[-1]) > 5
+
+
+def test_rows_with_keys_in_a_transaction_are_written_together(serving, monkeypatch):
+    served = serving(KEYED.format("one"))
+    added: list[bool] = []
+    usual = small.InsertPlan.add
+    monkeypatch.setattr(small.InsertPlan, "add", lambda *given: added.append(usual(*given)) or added[-1])
+    with served.connect(prepare_threshold=0) as client:
+        for number in range(30):
+            client.execute("INSERT INTO one VALUES (%b, %b, 'x')", (number, number))
+        assert sum(added) > 25
+        assert tried(client, "INSERT INTO one VALUES (%b, %b, 'x')", (7, 99)) == "23505"
+    with served.connect(autocommit=True) as client:
+        assert client.execute("SELECT count(*) FROM one").fetchone() == (0,)
+
+
+def test_a_key_that_another_transaction_commits_first_is_a_conflict(serving):
+    served = serving(KEYED.format("one") + "CREATE TABLE keyless (a int UNIQUE)")
+    for table, values, failure in (("one", "%b, NULL, 'x'", "40001"), ("keyless", "%b", "23505")):
+        text = f"INSERT INTO {table} VALUES ({values})"
+        with served.connect(prepare_threshold=0) as first, served.connect(autocommit=True) as second:
+            for number in range(10):
+                first.execute(text, (number,))
+            second.execute(text, (9,))
+            assert tried(first, f"SELECT count(*) FROM {table}") == failure
+
+
+@pytest.mark.parametrize("flushes", [False, True])
+def test_a_batch_that_asks_for_one_row_of_each_insert_shares_a_commit(serving, flushes):
+    """PostgreSQL's driver for Java executes a batch of INSERTs with a limit of one row."""
+    served = serving(SHOP)
+
+    def rows(first: int, count: int) -> bytes:
+        parts = []
+        for number in range(first, first + count):
+            value = str(number).encode()
+            parameters = struct.pack(">hhi", 0, 1, len(value)) + value + struct.pack(">h", 0)
+            parts += [message(b"B", b"\0s\0" + parameters), message(b"E", b"\0" + struct.pack(">i", 1))]
+        return b"".join(parts) + message(b"S", b"")
+
+    setting = message(b"Q", b"SET rw_implicit_flush = " + str(flushes).lower().encode() + b"\0")
+    parsing = message(b"P", b"s\0INSERT INTO items VALUES ($1, 'x', 1)\0" + struct.pack(">h", 0))
+    before = served.python.opened.log.head()
+    with started(served.server.port) as client:
+        found = spoken(client, setting + parsing + rows(900, 1) + rows(901, 1) + rows(902, 1) + rows(910, 40))
+    assert found.count(b"C") == 44
+    assert served.python.opened.log.head() < before + 20
+    with served.connect(autocommit=True) as other:
+        if not flushes:
+            other.execute("FLUSH")
+        assert other.execute("SELECT count(*) FROM shown WHERE id >= 900").fetchone() == (43,)
 
 
 SHOP = """

@@ -9,7 +9,6 @@ reject, runs the usual way.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -21,16 +20,16 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.catalog import Catalog, MaterializedView, Relation, Table
-from watersmeet.database.assignment import data_type
-from watersmeet.database.constraints import keys_of, references_to
-from watersmeet.database.grouping import Assigned, KeyChange, NotSmall, takes_rows
+from watersmeet.database.assignment import Target, data_type
+from watersmeet.database.constraints import references_to
+from watersmeet.database.grouping import NUMBER, Assigned, KeyChange, NotSmall, as_text, assign_to, takes_rows
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.reading import batch_query, described, readable, runs_on
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.cursors import Prepared
 from watersmeet.database.sessions.sequences import numbered_columns, with_numbers
 from watersmeet.database.transaction import Row, Transaction
-from watersmeet.database.writing import add_row
+from watersmeet.database.writing import add_rows
 from watersmeet.dialects.tree.queries import is_default, is_holder, name_of, parameter_key
 from watersmeet.dialects.tree.statements import Delete, Insert, Select, Statement, Update
 from watersmeet.errors import Error
@@ -40,11 +39,16 @@ from watersmeet.store.changes import quoted
 from watersmeet.unparsing.pushdown import constant_value, negated
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.declaredtypes import Declared
-from watersmeet.values.types import NUMERIC, Field, Schema, SqlType
+from watersmeet.values.types import BIGINT, Field, Schema, SqlType
 
 #: The longest text of which the plan is kept, and the number of plans.
 _MOST_CHARACTERS: Final = 2_000
 _MOST_PLANS: Final = 1_024
+#: The longest text of a prepared statement that is kept, and the characters of all of them.
+_MOST_OF_PREPARED: Final = 1 << 15
+_MOST_TOGETHER: Final = 1 << 18
+#: The number of values of all kept plans together, from which on the oldest plan is removed.
+_MOST_CELLS: Final = 1 << 18
 #: The number of rows that the look-ups of a batch may find together.
 _MOST_ROWS: Final = 10_000
 
@@ -55,18 +59,6 @@ _TOKENS: Final = re.compile(
       | (?<![\w.])(?P<number>[0-9]++(?:\.[0-9]++)?)(?![\w.]) | (?P<other>--|/\*|[$\\`?@'"]|\d)""",
     re.VERBOSE,
 )
-
-_WHOLE: Final = re.compile(r"-?\d{1,18}", re.ASCII)
-_NUMBER: Final = re.compile(r"-?\d{1,15}(\.\d{1,15})?", re.ASCII)
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?", re.ASCII)
-
-#: The number of digits up to which every reader of a decimal number finds the same double precision number.
-_EXACT_DIGITS: Final = 15
-_EXACT_WHOLE: Final = 1 << 53
-
-#: The digits of numeric before and after the point.
-_WHOLE_DIGITS, _SCALE = 28, 10
 
 
 def shape_of(text: str) -> tuple[str, list[object]] | None:
@@ -98,105 +90,11 @@ def shape_of(text: str) -> tuple[str, list[object]] | None:
     return "".join(parts), values
 
 
-def _whole(least: int, greatest: int) -> Callable[[object], object]:
-    def assign(value: object) -> object:
-        if type(value) is str and _WHOLE.fullmatch(value):
-            value = int(value)
-        if type(value) is int and least <= value <= greatest:
-            return value
-        raise NotSmall
-
-    return assign
-
-
-def _double(value: object) -> object:
-    if type(value) is str and _NUMBER.fullmatch(value):
-        value = Decimal(value)
-    if type(value) is float and value - value == 0:
-        return value
-    if type(value) is int and -_EXACT_WHOLE <= value <= _EXACT_WHOLE:
-        return float(value)
-    if type(value) is Decimal and len(value.as_tuple().digits) <= _EXACT_DIGITS:
-        return float(value)
-    raise NotSmall
-
-
-def _numeric(value: object) -> object:
-    if type(value) is int:
-        value = Decimal(value)
-    if type(value) is Decimal:
-        digits, exponent = value.as_tuple()[1:]
-        if isinstance(exponent, int) and -_SCALE <= exponent <= 0 and len(digits) + exponent <= _WHOLE_DIGITS:
-            return value
-    raise NotSmall
-
-
-def _text(value: object) -> object:
-    if type(value) is str and "\0" not in value:
-        return value
-    raise NotSmall
-
-
-def _short_text(length: int) -> Callable[[object], object]:
-    def assign(value: object) -> object:
-        if type(value) is str and len(value) <= length:
-            return _text(value)
-        raise NotSmall
-
-    return assign
-
-
-def _boolean(value: object) -> object:
-    if type(value) is not bool:
-        raise NotSmall
-    return value
-
-
-def _date(value: object) -> object:
-    if type(value) is dt.date:
-        return value
-    if type(value) is str and _DATE.fullmatch(value):
-        try:
-            return dt.date.fromisoformat(value)
-        except ValueError:
-            pass
-    raise NotSmall
-
-
-def _timestamp(value: object) -> object:
-    if type(value) is dt.datetime and value.tzinfo is None:
-        return value
-    if type(value) is str and _TIMESTAMP.fullmatch(value):
-        try:
-            return dt.datetime.fromisoformat(value)
-        except ValueError:
-            pass
-    raise NotSmall
-
-
-#: Functions that turn a Python value into that of a column, by the column's type.
-_ASSIGNS: Final[dict[str, Callable[[object], object]]] = {
-    "smallint": _whole(-(1 << 15), (1 << 15) - 1),
-    "integer": _whole(-(1 << 31), (1 << 31) - 1),
-    "bigint": _whole(-(1 << 63), (1 << 63) - 1),
-    "double precision": _double,
-    "varchar": _text,
-    "boolean": _boolean,
-    "date": _date,
-    "timestamp": _timestamp,
-}
-
-
-def assign_to(kind: SqlType) -> Callable[[object], object] | None:
-    """The function that turns a Python value into that of a type, or raises NotSmall; None for other types."""
-    return _numeric if kind == NUMERIC else None if kind.labels else _ASSIGNS.get(kind.name)
-
-
 def _negated(value: object) -> object:
     return negated(value) if isinstance(value, (int, Decimal)) else value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Cell:
     """A value of an INSERT: that of a constant or parameter, or always the same (index None).
 
@@ -221,36 +119,49 @@ class _Cell:
 
 @dataclass(eq=False)
 class InsertPlan:
-    """INSERT of one row. cells: those of the relation's columns in order. numbered: see `numbered_columns`."""
+    """INSERT of rows. cells: for each row, those of the relation's columns in order. numbered: see
+    `numbered_columns`.
+    """
 
     catalog: Catalog
     relation: Relation
-    cells: tuple[_Cell, ...]
+    cells: tuple[tuple[_Cell, ...], ...]
     numbered: Mapping[int, tuple[str, int]]
 
-    def given(self, values: Sequence[object]) -> Row | None:
-        """The row with the values of a statement; None if it must run the usual way."""
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        return sum(map(len, self.cells))
+
+    def given(self, values: Sequence[object]) -> list[Row] | None:
+        """The rows with the values of a statement; None if it must run the usual way."""
         try:
-            return tuple(cell.of(values) for cell in self.cells)
+            return [tuple(cell.of(values) for cell in cells) for cells in self.cells]
         except NotSmall:
             return None
 
-    def add(self, session: Session, transaction: Transaction, row: Any, *, checks_later: bool = False) -> bool:
-        """Adds a row to the open transaction. False if the plan is outdated, or the key must be checked at once.
+    def rows(self, session: Session, given: Sequence[Row]) -> list[Row] | None:
+        """The rows of `given` with the numbers of their sequences; None if the statement must run the usual way."""
+        rows = [row for one in given if (row := with_numbers(session, one, self.numbered)) is not None]
+        return rows if len(rows) == len(given) else None
+
+    def add(self, session: Session, transaction: Transaction, given: Any, *, checks_later: bool = False) -> bool:
+        """Adds rows to the open transaction. False if the plan is outdated, or a key must be checked at once.
 
         checks_later: whether a later statement may report that the key exists.
         """
-        if self.catalog is not session.database.catalog or (keys_of(self.relation) and not checks_later):
+        if self.catalog is not session.database.catalog:
             return False
-        if (row := with_numbers(session, row, self.numbered)) is not None:
-            add_row(session, transaction, self.relation, row)
-        return row is not None
+        rows = self.rows(session, given)
+        return rows is not None and add_rows(session, transaction, self.relation, rows, checks_later=checks_later)
 
 
 class _AddsNothing:
-    def add(self, session: Session, transaction: Transaction, row: Any, *, checks_later: bool = False) -> bool:
+    size = 1
+
+    def add(self, session: Session, transaction: Transaction, given: Any, *, checks_later: bool = False) -> bool:
         """As in InsertPlan: it adds no row."""
-        del session, transaction, row, checks_later
+        del session, transaction, given, checks_later
         return False
 
 
@@ -334,12 +245,16 @@ class Plans:
         return replace(found)
 
     def note_prepare(self, session: Session, text: str, oids: Hashable, prepared: Prepared) -> None:
-        """Keeps a prepared statement for `prepared_before`."""
-        if isinstance(prepared.statement, (Insert, Select, Update, Delete)) and len(text) <= _MOST_CHARACTERS:
+        """Keeps a prepared statement for `prepared_before`, and makes a plan for an INSERT of several rows."""
+        query = prepared.statement.query if isinstance(prepared.statement, Insert) else None
+        if isinstance(query, exp.Values) and len(query.expressions) > 1:
+            self._note(session, _prepared_key(prepared), lambda: _plan_of_prepared(session, prepared), at_once=True)
+        if isinstance(prepared.statement, (Insert, Select, Update, Delete)) and len(text) <= _MOST_OF_PREPARED:
             with self._lock:
                 self._prepared[_whole_key(session, (text, oids))] = replace(prepared)
-                if len(self._prepared) > _MOST_PLANS:
-                    del self._prepared[next(iter(self._prepared))]
+                sizes = [len(p.text) for p in self._prepared.values()]
+                while len(sizes) > _MOST_PLANS or sum(sizes) > _MOST_TOGETHER:
+                    del self._prepared[next(iter(self._prepared))], sizes[0]
 
     def note_text(self, session: Session, text: str, statement: Statement) -> None:
         """Makes a plan for a statement that ran without one, if it is not the first of its shape."""
@@ -356,17 +271,17 @@ class Plans:
         found = self._known.get(_whole_key(session, key))
         return None if found is None or found[0] is not session.database.catalog else found[1]
 
-    def _note(self, session: Session, key: Hashable, make: Callable[[], Plan | None]) -> None:
+    def _note(self, session: Session, key: Hashable, make: Callable[[], Plan | None], *, at_once: bool = False) -> None:
         if not session.variables.is_utc or (session.transaction is not None and session.transaction.definitions):
             return
         whole, catalog = _whole_key(session, key), session.database.catalog
         known = self._known.get(whole)
         if known is not None and known[0] is catalog:
             return
-        made = (None, None) if known is None else (catalog, make())
+        made = (None, None) if known is None and not at_once else (catalog, make())
         with self._lock:
             self._known[whole] = made
-            if len(self._known) > _MOST_PLANS:
+            if len(self._known) > _MOST_PLANS or sum(p.size for _, p in self._known.values() if p) > _MOST_CELLS:
                 del self._known[next(iter(self._known))]
 
 
@@ -405,6 +320,10 @@ class _Constants:
             return None
         return make(index=index, negative=negative)
 
+    def are_alike(self, rows: Sequence[exp.Expression]) -> bool:
+        """Whether each value is read as if its row was the only one."""
+        return len(rows) == 1
+
     def are_used(self) -> bool:
         """Whether the statement has no other constant."""
         return self._used == len(self._values)
@@ -425,6 +344,19 @@ class _Marks:
         key = parameter_key(node)
         return make(index=self._prepared.numbers[key] - 1) if isinstance(key, int) else None
 
+    def are_alike(self, rows: Sequence[exp.Expression]) -> bool:
+        """Whether each value is read as if its row was the only one: each column consists of parameters of one type."""
+        if len(rows) == 1:
+            return True
+        columns = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in rows]
+        if len({len(row) for row in columns}) > 1 or not all(is_holder(node) for row in columns for node in row):
+            return False
+        return all(len({self._kind(node) for node in column}) == 1 for column in zip(*columns, strict=True))
+
+    def _kind(self, node: exp.Expression) -> SqlType | None:
+        key = parameter_key(node)
+        return self._prepared.parameters[self._prepared.numbers[key] - 1].kind if isinstance(key, int) else None
+
     def are_used(self) -> bool:
         """Whether the statement needs nothing else; a parameter may occur twice."""
         return True
@@ -437,7 +369,7 @@ def _literal_value(node: exp.Expression) -> object:
     written = str(node.name)
     if node.is_string:
         return written
-    if not _NUMBER.fullmatch(written):
+    if not NUMBER.fullmatch(written):
         return None
     return Decimal(written) if "." in written else int(written)
 
@@ -467,7 +399,7 @@ def _insert_plan(session: Session, statement: Insert, sources: _Constants | _Mar
     parts = {n for n, v in query.args.items() if v}
     if session.dialect != DEFAULT_DIALECT or not isinstance(query, exp.Values) or parts != {"expressions"}:
         return None
-    if len(query.expressions) != 1 or _has_more(statement, Insert, ("table", "columns", "query")):
+    if _has_more(statement, Insert, ("table", "columns", "query")) or not sources.are_alike(query.expressions):
         return None
     relation = writable(session, statement.table, statement, "insert into")
     rights = session.rights
@@ -475,10 +407,30 @@ def _insert_plan(session: Session, statement: Insert, sources: _Constants | _Mar
         return None
     if not (takes_rows(relation) and rights.may("INSERT", relation.id) and rights.may("UPDATE", relation.id)):
         return None
-    row = query.expressions[0]
-    nodes = row.expressions if isinstance(row, exp.Tuple) else [row]
+    listed = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in query.expressions]
     targets = insert_targets(relation, statement)
-    targets = targets if statement.columns else targets[: len(nodes)]
+    targets = targets if statement.columns else targets[: len(listed[0])]
+    found = [_cells_of(relation, nodes, targets, sources) for nodes in listed]
+    rows = [cells for cells in found if cells is not None]
+    if len(rows) != len(found) or not sources.are_used():
+        return None
+    numbered = numbered_columns(relation, rows[0])
+    given = {t.column.name for t in targets}
+    for column in relation.columns:
+        lacks = column.name not in given and column.name not in relation.serials
+        if lacks and (column.name in relation.defaults or not column.nullable):
+            return None
+    if numbered is None:
+        return None
+    missing = _Cell(as_text, nullable=True)
+    cells = tuple(tuple(row.get(c.name, missing) for c in relation.columns) for row in rows)
+    return InsertPlan(session.database.catalog, relation, cells, numbered)
+
+
+def _cells_of(
+    relation: Relation, nodes: Sequence[exp.Expression], targets: Sequence[Target], sources: _Constants | _Marks
+) -> dict[str, _Cell] | None:
+    """The cells of the columns for which a row has values; None if the statement must run the usual way."""
     if len(targets) != len(nodes) or any(t.path for t in targets):
         return None
     cells: dict[str, _Cell] = {}
@@ -487,15 +439,7 @@ def _insert_plan(session: Session, statement: Insert, sources: _Constants | _Mar
         if cell is None:
             return None
         cells[target.column.name] = cell
-    numbered = numbered_columns(relation, cells)
-    for column in relation.columns:
-        lacks = column.name not in cells and column.name not in relation.serials
-        if lacks and (column.name in relation.defaults or not column.nullable):
-            return None
-        cells.setdefault(column.name, _Cell(assign_to(column.type) or _text, nullable=True))
-    if numbered is None or not sources.are_used():
-        return None
-    return InsertPlan(session.database.catalog, relation, tuple(cells[c.name] for c in relation.columns), numbered)
+    return cells
 
 
 def _change_plan(session: Session, statement: Update | Delete, sources: _Constants | _Marks) -> ChangePlan | None:
@@ -558,11 +502,9 @@ def _has_more(statement: Statement, kind: type[Statement], known: Sequence[str])
 def _cell_of(
     node: exp.Expression, column: Field, declared: Declared | None, sources: _Constants | _Marks
 ) -> _Cell | None:
-    kind, nullable, assign = column.type, column.nullable, assign_to(column.type)
+    kind, nullable, assign = column.type, column.nullable, assign_to(column.type, declared)
     if assign is None:
         return None
-    if declared is not None and declared.length is not None:
-        assign = _short_text(declared.length)
     if type(node) is exp.Cast and node.to == data_type(kind):
         node = node.this
     if type(node) is exp.Null:
@@ -605,7 +547,7 @@ def _lookup_of_prepared(session: Session, prepared: Prepared) -> LookupPlan | No
 
 def _keeps(kind: exp.DataType, assign: Callable[[object], object]) -> bool:
     """Whether a cast to a type changes no value that is looked up."""
-    if assign is _text:
+    if assign is as_text:
         return bool(kind.is_type(exp.DataType.Type.VARCHAR, exp.DataType.Type.TEXT))
     return bool(kind.is_type(*exp.DataType.SIGNED_INTEGER_TYPES))
 
@@ -625,8 +567,8 @@ def _lookup(
     is_read = isinstance(relation, MaterializedView) or type(relation) is Table
     if not is_read or relation.is_external or relation.staged or query.named != (relation.id,):
         return None
-    assign = _ASSIGNS["bigint"] if only.column.type.is_integer else None
-    assign = _text if only.column.type.name == "varchar" and not only.column.type.labels else assign
+    assign = assign_to(BIGINT) if only.column.type.is_integer else None
+    assign = as_text if only.column.type.name == "varchar" and not only.column.type.labels else assign
     made = None if assign is None else cell(assign, only.constant)
     if made is None:
         return None
