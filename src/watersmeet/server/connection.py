@@ -343,8 +343,7 @@ class Connection:
         """Runs a small statement with those of other clients, and sends its result. False if it must run the usual
         way. described: whether the client knows the columns. counts: the number of INSERTs whose results were told.
         """
-        traffic = self._host.traffic
-        kind = waiting.command.lower()
+        traffic, kind = self._host.traffic, waiting.command.lower()
         most_ms = self._client.settings.limit("statement_timeout")
         self._timed_out = False
         try:

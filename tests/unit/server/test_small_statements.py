@@ -246,7 +246,9 @@ def test_rows_with_keys_in_a_transaction_are_written_together(serving, monkeypat
     served = serving(KEYED.format("one"))
     added: list[bool] = []
     usual = small.InsertPlan.add
-    monkeypatch.setattr(small.InsertPlan, "add", lambda *given: added.append(usual(*given)) or added[-1])
+    monkeypatch.setattr(
+        small.InsertPlan, "add", lambda *given, **named: added.append(usual(*given, **named)) or added[-1]
+    )
     with served.connect(prepare_threshold=0) as client:
         for number in range(30):
             client.execute("INSERT INTO one VALUES (%b, %b, 'x')", (number, number))
