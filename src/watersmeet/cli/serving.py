@@ -44,6 +44,9 @@ FENCED: Final = "WRITER_FENCED"
 
 _FENCE_S: Final = 1.0
 
+#: The interval at which a standby copies new state, and at which it looks for a database that does not exist yet.
+_NEAR_S: Final = 1.0
+
 #: The statements that run one epoch.
 _FIRST_EPOCH: Final = (
     "CREATE TABLE t (a int)",
@@ -305,14 +308,16 @@ def _awaited(openings: Openings, task: Task) -> tuple[Connection, Task] | None:
     raise_descriptors(_descriptors(task.endpoint))
     with Interrupts(task.ending) as interrupts, contextlib.ExitStack() as held:
         interrupts.armed = True
-        reader, watch, serves = None, None, False
+        reader, watch, serves, near_s = None, None, False, time.monotonic()
         while not interrupts.event.is_set():
             if reader is None:
                 reader = _reader(openings, held)
                 watch = None if reader is None else Watch(reader.layout, openings.other, openings.silent_s)
             if watch is None or watch.is_free():
                 connection = _writer(openings, breaks=watch is not None and watch.breaks)
-                if connection is not None:
+                if connection is not None and interrupts.event.is_set():
+                    connection.close()
+                elif connection is not None:
                     return connection, task
             elif reader is not None and not serves:
                 server = held.enter_context(service.BackgroundServer(reader, task.endpoint))
@@ -320,9 +325,10 @@ def _awaited(openings: Openings, task: Task) -> tuple[Connection, Task] | None:
                 task = replace(task, endpoint=replace(task.endpoint, port=server.port, http_port=server.http_port))
                 held.enter_context(openings.warm(reader.buckets))
                 task.say(f"standing by on {task.endpoint.host}:{server.port}")
-            if reader is not None:
+            if reader is not None and time.monotonic() - near_s >= _NEAR_S:
                 _keep_near(reader)
-            interrupts.event.wait(_LOOK_S)
+                near_s = time.monotonic()
+            interrupts.event.wait(_LOOK_S if reader is not None else _NEAR_S)
     return None
 
 

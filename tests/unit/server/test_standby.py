@@ -17,8 +17,9 @@ from scripts.servers.process import free_ports
 from tests.standbys import Server, connected
 
 import watersmeet
+from watersmeet.cli.serving import Openings, Task, stand_by, warm_nothing
 from watersmeet.errors import Error
-from watersmeet.server.service import OtherServer, other_server
+from watersmeet.server.service import Endpoint, OtherServer, other_server
 from watersmeet.store.layout import Layout, WriterLock, has_writer
 
 pytestmark = pytest.mark.slow
@@ -85,6 +86,7 @@ def test_a_server_that_hangs_is_overtaken_and_becomes_the_standby(tmp_path, serv
     two.writes()
     with connected(second) as other:
         other.execute("INSERT INTO t VALUES (2)")
+        other.execute("FLUSH")  # a reader sees the rows of the newest epoch
     one.process.send_signal(signal.SIGCONT)
     with pytest.raises(psycopg.Error):
         for number in range(100, 100_000):  # until it learns that it was overtaken; none of them is kept
@@ -169,6 +171,23 @@ def test_restarts_in_turn_lose_no_row_and_no_place_of_a_subscriber(tmp_path, ser
     assert set(acknowledged) <= set(kept)
     assert kept == list(range(len(kept)))
     assert sorted(received) == kept
+
+
+def test_a_signal_while_it_opens_ends_it(tmp_path):
+    """It closes the database that it has just opened."""
+    opened: list[watersmeet.Connection] = []
+
+    def writer(*, take_over: bool) -> watersmeet.Connection:
+        opened.append(watersmeet.connect(tmp_path / "db", runtime="inprocess", take_over=take_over))
+        signal.raise_signal(signal.SIGTERM)
+        return opened[0]
+
+    def reader() -> watersmeet.Connection:
+        return watersmeet.connect(tmp_path / "db", read_only=True)
+
+    openings = Openings(reader, writer, warm_nothing, None, 1.0)
+    assert stand_by(openings, Task((), Endpoint(port=0))) == 0
+    assert opened[0].opened.is_closed
 
 
 def test_a_lock_is_only_broken_on_demand(tmp_path):
