@@ -6,6 +6,7 @@ A piece is an Arrow frame of rows, or a clock: the greatest time of a side.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -270,6 +271,10 @@ class Plan(Protocol):
         ...
 
 
+#: Spark's setting for workers whose reports of errors leave causes out.
+_SHORT_REPORTS: Final = "SPARK_SIMPLIFIED_TRACEBACK"
+
+
 @contextmanager
 def shown_first() -> Iterator[None]:
     """Makes an error of the block the first lines of its report in Spark. Python reports the cause of an error first;
@@ -278,6 +283,7 @@ def shown_first() -> Iterator[None]:
     try:
         yield
     except Error as err:
+        os.environ.pop(_SHORT_REPORTS, None)
         raise err from error(err.condition, err.message, detail=err.detail, hint=err.hint)
 
 
