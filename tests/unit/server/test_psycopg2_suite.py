@@ -37,7 +37,6 @@ KNOWN = {
         "AutocommitTests::test_set_session_autocommit",
         "NotifiesTests::test_notifies_received_on_set_session",
     ),
-    "pg_cursors": ("NamedCursorTests::test_*_close", "WithCursorTestCase::test_named_with_noop"),
     "nothing waits for locks: no deadlock": ("DeadlockSerializationTests::test_deadlock",),
     "a transaction that is serializable does not wait": ("IsolationLevelsTestCase::test_isolation_level_serializable",),
     "NO SCROLL is SCROLL, and rows of cursors that are not fetched": (
@@ -66,7 +65,7 @@ KNOWN = {
 
 def outcomes(folder: Path, modules: Path, report: Path, variables: dict[str, str]) -> dict[str, str]:
     """What became of each test. variables: where the server is."""
-    chosen = "not test_suite and not TestExecuteBatch and not TestExecuteValues and not test_pgconn_ptr"
+    chosen = "not test_suite and not test_pgconn_ptr"
     return outcomes_of(["tests", "-k", chosen], folder, report, {**variables, "PYTHONPATH": str(modules)})
 
 
@@ -94,7 +93,7 @@ def test_the_suite(serving, postgres, tmp_path):
         "psycopg2's own tests",
         at_least=True,
         version=version,
-        ran="the tests of its source that pass on PostgreSQL, without batches of thousands of statements",
+        ran="the tests of its source that pass on PostgreSQL",
         passed=sum(found.get(name) == "passed" for name in base),
         of=len(base),
         refused=dict(sorted(Counter(reason_of(name, KNOWN) for name in failed).items())),
