@@ -135,7 +135,7 @@ def _directory() -> Iterator[Path]:
 class _NoLock:
     """In the place of the writer's lock."""
 
-    def __init__(self, layout: object) -> None:
+    def __init__(self, layout: object, *, breaks: bool = False) -> None:
         pass
 
     def release(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import time
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,9 @@ import xxhash
 
 from watersmeet.kernel.arrays import bytehashes
 from watersmeet.kernel.arrays.bytehashes import Texts
-from watersmeet.kernel.evaluation.nativefunctions import native
+from watersmeet.kernel.evaluation import nativefunctions
+
+native = partial(nativefunctions.native, wait=time.sleep)
 
 #: Beginnings of a text whose lengths reach every branch of the algorithms.
 _BYTES = ("The quick brown fox, née Ж;" * 50).encode()

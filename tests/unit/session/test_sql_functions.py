@@ -94,7 +94,7 @@ def test_do_runs_statements_and_handles_their_errors(run, fails):
     run(made.format("duplicate_object"))
     run(made.format("undefined_table or duplicate_object"))
     run(made.format("others"))
-    assert fails(made.format("undefined_table")).condition == "DUPLICATE_OBJECT"
+    assert fails(made.format("undefined_table")).condition == "DUPLICATE_TYPE"
     run("CREATE TABLE t (a int, m mood); BEGIN; INSERT INTO t VALUES (1, 'a')")
     run(made.format("duplicate_object"))
     run("DO LANGUAGE plpgsql 'BEGIN INSERT INTO t VALUES (2, ''b''); DELETE FROM t WHERE a = 1; END'; COMMIT")

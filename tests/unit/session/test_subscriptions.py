@@ -438,7 +438,7 @@ def test_a_position_that_is_damaged_is_told_when_it_is_asked_for(path):
 
 def test_what_a_writer_that_was_overtaken_reads_acknowledges_nothing(path):
     class NoLock:
-        def __init__(self, layout):
+        def __init__(self, layout, **_):
             pass
 
         def release(self):
