@@ -15,7 +15,7 @@ import pytest
 from tests.unit.server.test_access import USERS, self_signed
 from tests.unit.server.test_attacks import raw, said
 
-from watersmeet.cli.run import raise_descriptors
+from watersmeet.cli.serving import raise_descriptors
 from watersmeet.server.clients import Limits
 from watersmeet.server.service import AcceptErrors
 

@@ -623,8 +623,8 @@ def _found(database: OpenDatabase, catalog: Catalog, group: Sequence[Lookup]) ->
     plan = group[0].plan
     values = dict.fromkeys(one.value for one in group)
     listed = ", ".join(str(v) if isinstance(v, int) else _quoted_text(str(v)) for v in values)
-    sql = f"{plan.select}({listed}) LIMIT {_MOST_ROWS + 1}"
-    table = database.content.look_up(readable(catalog), plan.relation.id, plan.column, sql)
+    sql = f"{plan.select}({listed})"
+    table = database.content.look_up(readable(catalog), plan.relation.id, plan.column, sql, _MOST_ROWS)
     if table.num_rows > _MOST_ROWS:
         for one in group:
             one.plan.is_wide = one.outdated = True
