@@ -156,15 +156,13 @@ class Content:
             return self._connection.execute(sql, parameters or None).to_arrow_table()
 
     def look_up(self, catalog: Catalog, relation_id: str, column: str, sql: str, most_rows: int) -> pa.Table:
-        """The result of a short SELECT that looks up rows of one loaded relation by a column, or more than `most_rows`
-        of its rows. Raises duckdb.Error.
-        """
+        """The rows of a SELECT that looks up a column of a loaded relation, or more than `most_rows` of them."""
         with self._lock:
             if not self._shows(catalog, [relation_id]):
                 self.refresh(catalog, [relation_id])
             self._tables[relation_id].look_up(column)
             self._search(newest=False)
-            return _first_rows(self._connection.execute(sql), most_rows)
+            return duckdbs.first_rows(self._connection.execute(sql), most_rows)
 
     @contextlib.contextmanager
     def session(self, *, newest: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -699,17 +697,3 @@ def _stored(catalog: Catalog, relation_id: str) -> Relation:
     if relation is None or not relation.is_stored:
         raise error("INTERNAL_ERROR", f"relation {relation_id} has no stored content")
     return relation
-
-
-def _first_rows(result: duckdb.DuckDBPyConnection, most_rows: int) -> pa.Table:
-    """The rows of a result, or at least `most_rows` + 1 of them. A reader returns few rows sooner than
-    `to_arrow_table`.
-    """
-    reader = result.to_arrow_reader(most_rows + 1)
-    batches, count = [], 0
-    for batch in reader:
-        batches.append(batch)
-        count += batch.num_rows
-        if count > most_rows:
-            break
-    return pa.Table.from_batches(batches, reader.schema)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import duckdb
+import pyarrow as pa
 
 #: The column with the order of arrival of rows.
 ARRIVAL: Final = "?arrival"
@@ -102,6 +103,20 @@ def another(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     made = connection.cursor()
     _quiet(made)
     return made
+
+
+def first_rows(result: duckdb.DuckDBPyConnection, most_rows: int) -> pa.Table:
+    """The rows of a result, or at least `most_rows` + 1 of them. A reader returns few rows sooner than
+    `to_arrow_table`.
+    """
+    reader = result.to_arrow_reader(most_rows + 1)
+    batches, count = [], 0
+    for batch in reader:
+        batches.append(batch)
+        count += batch.num_rows
+        if count > most_rows:
+            break
+    return pa.Table.from_batches(batches, reader.schema)
 
 
 def _quiet(connection: duckdb.DuckDBPyConnection) -> None:
