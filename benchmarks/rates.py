@@ -170,7 +170,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--only", default="", help="part of a measurement's name")
-    parser.add_argument("--workers", type=int, nargs="*", default=[], help="only look-ups on so many read-only servers")
+    parser.add_argument(
+        "--workers", type=int, nargs="*", default=[], help="only look-ups, for these numbers of servers"
+    )
     parser.add_argument("--alone", action="store_true", help="without PostgreSQL")
     wanted = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder, watersmeet(Path(folder), MADE) as ours:

@@ -1,4 +1,4 @@
-"""Makes the golden database of this format: a small database of every kind of view, and what it contains.
+"""Makes the golden database of this format: a small database with every kind of view, and a list of its rows.
 
 `python -m scripts.golden` writes `tests/golden/<format>.tar.xz` unless it exists: an archive of `db`, the files of the
 database, and `content.json`, the rows of each relation. The archive of a format is made once, by the first release with

@@ -68,9 +68,7 @@ def log_line(text: str) -> None:
 
 
 def raise_descriptors(wanted: int) -> None:
-    """Raises the limit of open files and connections of this process as required, or, with a warning, as far as the
-    system allows.
-    """
+    """Raises the limit of open files and connections of this process. Logs a warning if the system allows fewer."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
@@ -82,7 +80,7 @@ def raise_descriptors(wanted: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a server does: it runs scripts, each as a transaction if `transaction` is set, and listens.
+    """The work of a server: it runs scripts, each as a transaction if `transaction` is set, and listens.
 
     say: prints the addresses. ending: see `Interrupts`.
     """

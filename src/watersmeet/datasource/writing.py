@@ -477,7 +477,7 @@ def _netted(rows: pa.Table, marks: pa.ChunkedArray, key: Sequence[str]) -> tuple
             )
         db.execute(
             f"CREATE TEMP TABLE net AS SELECT {names}, sum({diff}) AS watersmeet_diff FROM changes GROUP BY {names} "
-            "HAVING sum(" + diff + ") <> 0"
+            f"HAVING sum({diff}) <> 0"
         )
         twice = db.execute(
             f"SELECT {keys} FROM net WHERE watersmeet_diff > 0 GROUP BY {keys} HAVING sum(watersmeet_diff) > 1 LIMIT 1"

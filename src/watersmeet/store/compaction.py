@@ -303,16 +303,11 @@ class Compactor:
 
     def _bounded(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the bounds of new levels of several blobs."""
-        levels = snapshot.levels
-        if all(level.bounds or len(level.blobs) < 2 for level in levels):
-            return snapshot
-        return replace(
-            snapshot,
-            levels=tuple(
-                level if level.bounds or len(level.blobs) < 2 else replace(level, bounds=self._bounds(level.blobs))
-                for level in levels
-            ),
+        levels = (
+            level if level.bounds or len(level.blobs) < 2 else replace(level, bounds=self._bounds(level.blobs))
+            for level in snapshot.levels
         )
+        return replace(snapshot, levels=tuple(levels))
 
     def _bounds(self, blobs: Sequence[BlobRef]) -> dict[str, BlobBounds]:
         """The bounds of the columns that have bounds and the same type in all blobs."""
