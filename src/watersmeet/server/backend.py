@@ -162,16 +162,21 @@ class Backend(ClientState):
         rows are written together, before the next statement without one, or at the end.
         """
         own = self.session.transaction is None
+        parsed: dict[int, st.Statement] = {}
+        most = 1  # doubled each time: the blanks before a statement are parsed as well
         try:
-            for start, insert in inserts:
+            for number, (start, insert) in enumerate(inserts):
                 if own and self.session.transaction is None:
                     self.session.transaction = committing.new_transaction(self.session)
                 if self._adds(insert):
                     yield Result("INSERT", rowcount=1)
                     continue
-                for statement in self._parsed(re.sub(r"[^\n]", " ", text[:start]) + insert):
-                    yield self.run(statement)
-                    self.clients.plans.note_text(self.session, insert, statement)
+                if number not in parsed:
+                    end = inserts[number + most][0] if number + most < len(inserts) else len(text)
+                    blanks = re.sub(r"[^\n]", " ", text[:start])
+                    parsed, most = dict(enumerate(self._parsed(blanks + text[start:end]), number)), 2 * most
+                yield self.run(parsed[number])
+                self.clients.plans.note_text(self.session, insert, parsed[number])
             write_added(self.session, self._lock)
             if own:
                 commit_whole(self.session, self._lock)
