@@ -276,7 +276,7 @@ STATEMENTS: Final = {
     "SHOW DIFF": ("which views a fork and its database have alike", "../FORKS.md"),
     "PROMOTE": ("make a database its fork", "../FORKS.md"),
     "SHOW FORKS": ("forks and their paths", "../FORKS.md"),
-    "ALTER SYSTEM": ("retention of history and of late rows; clock; verify_rate", "../OPERATIONS.md#damage-and-clocks"),
+    "ALTER SYSTEM": ("retention of history and of late rows; clock; verify_rate, verify_key", "../OPERATIONS.md#damage-and-clocks"),
     "VERIFY": ("computes views again and compares", "../OPERATIONS.md#proofs"),
     "SHOW VERIFICATIONS": ("results of VERIFY", "../OPERATIONS.md#proofs"),
     "ALTER DEFAULT PRIVILEGES": ("accepted with a notice", "../SERVING.md#roles-and-grants"),

@@ -6,6 +6,12 @@ rows). With a step of an operator that loses or repeats a row, the views that us
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -300,3 +306,90 @@ def test_a_view_with_another_query_is_proven_from_then_on(tmp_path: Path) -> Non
         assert {row[2] for row in outcomes(connection).values()} == {"proven"}
         assert outcomes(connection, before)["a"][5] == "it had another query at this commit"
         assert outcomes(connection, before)["b"][2] in ("proven", "not provable")
+
+
+def keys(folder: Path, number: int = 0) -> tuple[Path, Path]:
+    """A private and a public key, made as the page of proofs says."""
+    private, public = folder / f"private{number}.pem", folder / f"public{number}.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", private], check=True)
+    subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True)
+    return private, public
+
+
+#: The commands of the page, in `docs/OPERATIONS.md`.
+CHECK = """
+watersmeet query "SHOW VERIFICATIONS FROM totals" --path shop --json | head -1 > proof.json
+jq -j .statement proof.json > statement.json
+jq -r .signature proof.json | base64 -d > statement.sig
+openssl pkeyutl -verify -pubin -inkey public.pem -rawin -in statement.json -sigfile statement.sig
+"""
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("openssl", "jq"))), reason="it runs openssl and jq")
+def test_signed_statements_are_checked_by_the_commands_of_the_page(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "OPERATIONS.md").read_text()
+    assert CHECK.strip() in page
+    private, public = keys(tmp_path)
+    other, _ = keys(tmp_path, 1)
+    public.rename(tmp_path / "public.pem")
+    with opened(tmp_path / "shop") as connection:
+        connection.execute("CREATE TABLE t (k int, v int); INSERT INTO t VALUES (1, 2), (1, 3), (2, 5)")
+        connection.execute("CREATE MATERIALIZED VIEW totals AS SELECT k, sum(v) AS s FROM t GROUP BY k; FLUSH")
+        (unsigned,) = connection.execute("VERIFY").fetchall()
+        assert unsigned[2] == "proven"
+        assert unsigned[-2:] == (None, "nobody")
+        connection.execute(f"CREATE SECRET proofs WITH (backend = 'file', path = '{private}')")
+        connection.execute("ALTER SYSTEM SET verify_key = proofs")
+        (made,) = connection.execute("VERIFY VIEW totals").fetchall()
+        fingerprint = made[-1]
+        for text, condition in (
+            ("ALTER SYSTEM SET verify_key = nothing", "UNDEFINED_OBJECT"),
+            ("DROP SECRET proofs", "DEPENDENT_OBJECTS"),
+            ("CREATE SECRET wrong WITH (backend = 'meta') AS 'abc'; ALTER SYSTEM SET verify_key = wrong", ""),
+        ):
+            with pytest.raises(watersmeet.Error) as refused:
+                for part in text.split("; "):
+                    connection.execute(part)
+            assert refused.value.condition == (condition or "INVALID_PARAMETER")
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    (tmp_path / "watersmeet").write_text(f'#!/bin/sh\nexec {sys.executable} -m watersmeet "$@"\n')
+    (tmp_path / "watersmeet").chmod(0o700)
+    checked = subprocess.run(
+        ["bash", "-e", "-c", CHECK], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stdout.strip()) == (0, "Signature Verified Successfully"), checked.stderr
+    statement = json.loads((tmp_path / "statement.json").read_text())
+    assert statement["computed"] == statement["content"]
+    assert statement["inputs"]["t"]["rows"] == 3
+    manifest = tmp_path / "shop" / "commits" / f"{statement['commit']:012d}.json"
+    assert statement["manifest"] == hashlib.sha256(manifest.read_bytes()).hexdigest()
+    assert hashlib.sha256((tmp_path / "statement.json").read_bytes()).hexdigest() == made[-3]
+    der = subprocess.run(
+        ["openssl", "pkey", "-pubin", "-in", "public.pem", "-outform", "DER"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    ).stdout
+    assert fingerprint == hashlib.sha256(der).hexdigest()
+    (tmp_path / "statement.json").write_text(json.dumps(statement | {"commit": 1}))
+    forged = subprocess.run(
+        ["bash", "-c", CHECK.strip().splitlines()[-1]], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert forged.returncode == 1
+    private.unlink()
+    with opened(tmp_path / "shop") as connection:
+        with pytest.raises(watersmeet.Error) as lost:
+            connection.execute("VERIFY")
+        assert lost.value.condition == "RUNTIME_UNAVAILABLE"
+        other.rename(private)
+        (made,) = connection.execute("VERIFY").fetchall()
+        assert made[-1] not in ("nobody", fingerprint)
+        connection.execute("ALTER SYSTEM RESET verify_key")
+        connection.execute("DROP SECRET proofs")
+        assert connection.execute("VERIFY").fetchall()[0][-1] == "nobody"
+        shown = connection.execute("SHOW VERIFICATIONS").fetchall()
+        assert [row[-1] for row in shown] == ["nobody", made[-1], fingerprint, "nobody"]
+        connection.execute("DROP MATERIALIZED VIEW totals")
+    assert list((tmp_path / "shop" / "sources").glob("*-verifications.json"))
+    with opened(tmp_path / "shop") as connection:
+        assert not list((tmp_path / "shop" / "sources").glob("*-verifications.json"))

@@ -70,7 +70,7 @@ class Catalog:
     the ids of the functions that the text of the current view or function can call; None: all that are not dropped.
     roles: the roles by name. granted: the ids of the relations that the session may see; None: all. retention_us: the
     retention of history; None: the default. late_rows_us: the same for late rows; 0: none are kept.
-    verify_rate: how many views are verified in an hour.
+    verify_rate: how many views are verified in an hour. verify_key: the secret with the key that signs the results.
     ran: the digests of script statements that were already run, by the id of the changed relation or "".
     """
 
@@ -90,6 +90,7 @@ class Catalog:
     retention_us: int | None = None
     late_rows_us: int | None = None
     verify_rate: int = 0
+    verify_key: str = ""
     ran: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _forms: dict[str, tuple[Relation, Any]] = field(default_factory=dict, compare=False, repr=False)
     """Relations with their JSON forms by id, of which consecutive catalogs share nearly all."""
@@ -223,6 +224,10 @@ class Catalog:
         """A catalog whose views are verified continuously."""
         return replace(self, version=self.version + 1, verify_rate=verify_rate)
 
+    def with_verify_key(self, verify_key: str) -> Catalog:
+        """A catalog whose verifications are signed."""
+        return replace(self, version=self.version + 1, verify_key=verify_key)
+
     def with_ran(self, ran: Mapping[str, Sequence[str]]) -> Catalog:
         """A catalog with more digests of statements that were run, and without those of dropped relations."""
         known = {"", *self.relations, *self.functions}
@@ -317,6 +322,7 @@ class Catalog:
             self.ran,
             self.late_rows_us,
             self.verify_rate,
+            self.verify_key,
         )
         forms = self._forms
         for relation in self.relations.values():
@@ -341,6 +347,7 @@ class Catalog:
             retention_us=stored.retention_us,
             late_rows_us=stored.late_rows_us,
             verify_rate=stored.verify_rate,
+            verify_key=stored.verify_key,
             ran=stored.ran,
         )
 
@@ -359,6 +366,7 @@ class _Stored:
     ran: dict[str, tuple[str, ...]] = field(default_factory=dict)
     late_rows_us: int | None = None
     verify_rate: int = 0
+    verify_key: str = ""
 
 
 #: The kinds of relations, each of which is stored under the name of its `entry`.

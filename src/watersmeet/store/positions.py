@@ -3,8 +3,8 @@
 A position tells how far a subscription was read, or a sink was delivered. The name of its file contains the number of
 its writer. The file of the newest writer counts; files of an overtaken writer are ignored.
 
-Status files are JSON files, by which the writer reports to other processes. A secret is a file that only the user of
-this process can read.
+Status files are JSON files, by which the writer reports to other processes. Each view has one file of verifications. A
+secret is a file that only the user of this process can read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
@@ -281,6 +281,94 @@ class StatusFile:
     def discard(self) -> None:
         """Deletes the file of an earlier writer."""
         storage.discard(self._path)
+
+
+Outcome = Literal["proven", "differs", "not provable"]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The result of VERIFY for one view. outcome: proven if the content equals the recomputed one. missing, extra: the
+    number of rows that the view lacks, and that it should not have. reason: of `not provable`. hash: that of the view's
+    content.
+
+    statement: what was compared, as JSON: the database, the commit, the SQL, and the hashes of the commit's manifest,
+    of the inputs and of both results. digest: SHA-256 of the statement. signature, signed_by: see
+    `secretvalues.signed`; empty if it is unsigned.
+    """
+
+    view: str
+    commit: int
+    outcome: Outcome
+    missing: int = 0
+    extra: int = 0
+    reason: str = ""
+    rows: int = 0
+    hash: str = ""
+    verified_us: int = 0
+    took_s: float = 0.0
+    statement: str = ""
+    digest: str = ""
+    signature: str = ""
+    signed_by: str = ""
+
+    @property
+    def compared(self) -> bool:
+        """Whether the content was compared."""
+        return self.outcome != "not provable"
+
+    @property
+    def summary(self) -> str:
+        """The result in one line."""
+        rows = self.missing + self.extra
+        differs = f", {rows:,} row{'' if rows == 1 else 's'}" if self.outcome == "differs" else ""
+        return f"{self.outcome} at commit {self.commit}{differs}"
+
+
+#: The number of verifications of each view that are kept.
+_KEPT: Final = 100
+
+_VERIFICATIONS: Final = "-verifications.json"
+
+
+class Verifications:
+    """The newest results of VERIFY by the id of the view, the newest first. Thread-safe."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._lock = threading.Lock()
+
+    def add(self, view_id: str, made: Verification) -> None:
+        """Stores a result durably. Raises DISK_FULL."""
+        with self._lock:
+            found = [made, *self.read(view_id)][:_KEPT]
+            text = json.dumps([vars(one) for one in found], ensure_ascii=False)
+            storage.replace_file(self._path(view_id), text.encode(), durable=True)
+
+    def read(self, view_id: str) -> list[Verification]:
+        """The results of a view."""
+        try:
+            return [Verification(**one) for one in json.loads(storage.read_file(self._path(view_id)))]
+        except FileNotFoundError:
+            return []
+
+    def newest(self, view_ids: Iterable[str]) -> dict[str, Verification]:
+        """The newest result of each of these views that has one. Deletes nothing."""
+        there = {name.removesuffix(_VERIFICATIONS) for name in self._names()}
+        return {i: rows[0] for i in view_ids if i in there and (rows := self.read(i))}
+
+    def forget(self, known: Iterable[str]) -> None:
+        """Deletes the results of dropped views. known: the ids of the others."""
+        kept = {self._path(i).name for i in known}
+        for name in self._names():
+            if name not in kept:
+                storage.discard(self._layout.sources / name)
+
+    def _names(self) -> list[str]:
+        return [name for name in storage.list_names(self._layout.sources) if name.endswith(_VERIFICATIONS)]
+
+    def _path(self, view_id: str) -> AnyPath:
+        return self._layout.sources / f"{check_id(view_id)}{_VERIFICATIONS}"
 
 
 class Problems:

@@ -189,6 +189,7 @@ _EXTRAS: Final = {
     "boto3": ("kinesis", "boto3"),
     "botocore": ("kinesis", "boto3"),
     "confluent_kafka": ("kafka", "confluent-kafka"),
+    "cryptography": ("signatures", "cryptography"),
     "deltalake": ("delta", "deltalake"),
     "fastavro": ("kafka", "fastavro"),
     "google": ("kafka", "protobuf"),

@@ -8,6 +8,8 @@ text gets a generated name.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -15,6 +17,7 @@ from typing import Final
 
 from watersmeet.errors import error
 from watersmeet.errors.secretnames import is_secret
+from watersmeet.system.process import library
 
 HIDDEN: Final = "[HIDDEN]"
 #: The prefix of references. Statements can't contain its zero byte.
@@ -108,6 +111,30 @@ def shown(options: Mapping[str, str]) -> dict[str, str]:
         else:
             found[name] = HIDDEN if secret is not None or is_secret(name, value) else value
     return found
+
+
+def signed(text: str, key: str) -> tuple[str, str]:
+    """The Ed25519 signature of a text in UTF-8, as Base64, and the SHA-256 of the public key's DER form.
+
+    key: a reference to a secret with the private key in the form PEM. Raises INVALID_PARAMETER if it has another form,
+    LIBRARY_MISSING, and the errors of `revealed`.
+    """
+    serialization = library("cryptography.hazmat.primitives.serialization", "signatures")
+    ed25519 = library("cryptography.hazmat.primitives.asymmetric.ed25519", "signatures")
+    try:
+        private = serialization.load_pem_private_key(revealed(key).encode(), password=None)
+    except (ValueError, TypeError):  # the text is of another form, or encrypted
+        private = None
+    if not isinstance(private, ed25519.Ed25519PrivateKey):
+        raise error(
+            "INVALID_PARAMETER",
+            f'secret "{referred(key)}" is not a private key of Ed25519 in the form PEM',
+            hint="openssl genpkey -algorithm ed25519 makes one.",
+        )
+    public = private.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return base64.b64encode(private.sign(text.encode())).decode(), hashlib.sha256(public).hexdigest()
 
 
 def serve(database: str, read: Callable[[str], str]) -> None:

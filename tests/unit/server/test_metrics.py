@@ -57,6 +57,7 @@ def everything(tmp_path):
     CREATE MATERIALIZED VIEW v AS SELECT s.id, s.ts FROM s JOIN t ON s.id = t.id;
     CREATE SINK k FROM v WITH (connector = 'file', path = '{tmp_path / "out"}', type = 'append-only',
         force_append_only = 'true');
+    CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM t;
     INSERT INTO t VALUES (1), (2);
     FLUSH;
     """
@@ -65,6 +66,7 @@ def everything(tmp_path):
         watch.begin()
         for _ in connection.execute_script(script):
             pass
+        connection.execute("VERIFY")
         yield watch
 
 
@@ -112,6 +114,10 @@ def test_values(everything):
     assert value("memory_bytes", part="main", kind="mapped") > 0
     assert value("merge_debt_bytes", view="v") == 0
     assert value("sink_running", sink="k") == 1
+    assert value("view_mismatches", view="n") == 0
+    assert value("view_verified_commit", view="n") == everything.session.database.log.head()
+    assert value("view_verified_timestamp_seconds", view="n") > 1.7e9
+    assert not [labels for labels, _ in found[PREFIX + "view_mismatches"] if labels != {"view": "n"}]
     assert value("view_rows_out_total", view="v") == value("view_rows", view="v") == 2
     assert value("queries_total", kind="select", sqlstate="00000") == 3
     assert value("connections", protocol="postgresql") == 2

@@ -145,6 +145,27 @@ def test_freshness_follows_what_a_view_reads(tmp_path):
         assert (failed.state, failed.health, failed.note) == ("stopped", 2, "DISK_FULL: no space")
 
 
+def test_a_view_that_differs_from_its_query_is_a_problem():
+    script = "CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT a FROM t; CREATE MATERIALIZED VIEW w AS "
+    with watersmeet.connect(runtime="inprocess") as connection:
+        for _ in connection.execute_script(
+            script + "SELECT count(*) AS n FROM t; INSERT INTO t VALUES (1), (2); FLUSH"
+        ):
+            pass
+        connection.execute("VERIFY")
+        snapshot = Watch(Session(connection.opened, Variables("risingwave"))).snapshot()
+        ids = {r.name: r.id for r in snapshot.catalog.relations.values()}
+        proven = snapshot.metrics[ids["v"]]
+        commit = snapshot.verified[ids["v"]].commit
+        assert (proven.health, proven.errors, proven.verified) == (0, 0, f"proven at commit {commit}")
+        wrong = {ids["v"]: replace(snapshot.verified[ids["v"]], outcome="differs", missing=1200, extra=1)}
+        found = relation_metrics(snapshot.status, snapshot.catalog, {}, {}, verified=wrong)
+        differs = found[ids["v"]]
+        assert (differs.health, differs.errors) == (2, 1)
+        assert differs.note == f"VERIFY: differs at commit {commit}, 1,201 rows"
+        assert found[ids["w"]].verified is None
+
+
 def test_sources_that_stand_are_logged_once(tmp_path, caplog):
     (tmp_path / "in").mkdir()
     with watersmeet.connect(runtime="inprocess") as connection:

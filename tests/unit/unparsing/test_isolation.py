@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from watersmeet.system.childprocesses import ChildProcess
 from watersmeet.unparsing import needs_isolation
 
 SERIES = "SELECT unnest(generate_series({})) FROM t"
@@ -31,6 +34,16 @@ SERIES = "SELECT unnest(generate_series({})) FROM t"
 )
 def test_what_can_t_be_interrupted_is_isolated(sql, wanted):
     assert needs_isolation(sql) is wanted
+
+
+@pytest.mark.parametrize("yields", [False, True])
+def test_the_priority_of_a_process(yields):
+    worker = ChildProcess("watersmeet.kernel.evaluation.isolated", yields=yields)
+    try:
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, worker._process.pid) == (19 if yields else own)
+    finally:
+        worker.end()
 
 
 def test_numbers_of_the_catalog_are_small():

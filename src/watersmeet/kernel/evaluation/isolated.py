@@ -110,13 +110,15 @@ _WAIT_S: Final = 0.1
 class Budget:
     """The limits of a query, in bytes. result_bytes: 0 for no limit.
 
-    ending: like `Cancellation.within`. check: raises an error if the statement has ended.
+    ending: like `Cancellation.within`. check: raises an error if the statement has ended. yields: whether the query
+    runs at the lowest priority. Of these, one runs at a time, in addition to the others.
     """
 
     memory_bytes: int
     result_bytes: int
     ending: Callable[[Callable[[], object]], AbstractContextManager[None]]
     check: Callable[[], None]
+    yields: bool = False
 
 
 class _Worker(ChildProcess):
@@ -143,8 +145,9 @@ class _Worker(ChildProcess):
 
 
 _guard: Final = threading.Lock()
-_idle: Final[list[_Worker]] = []
-_places: Final = threading.BoundedSemaphore(max(2, cores()))
+#: Idle processes, and the number of queries that may run, by `Budget.yields`.
+_idle: Final[dict[bool, list[_Worker]]] = {False: [], True: []}
+_places: Final = {False: threading.BoundedSemaphore(max(2, cores())), True: threading.BoundedSemaphore(1)}
 
 
 def run_isolated(connection: duckdb.DuckDBPyConnection, sql: str, budget: Budget) -> pa.Table:
@@ -164,7 +167,7 @@ def run_isolated(connection: duckdb.DuckDBPyConnection, sql: str, budget: Budget
             "folder": str(folder),
             "external_access": found is not None and bool(found[0]),
         }
-        with _place(budget), _worker() as worker:
+        with _place(budget), _worker(budget.yields) as worker:
             try:
                 with budget.ending(worker.kill):
                     return worker.run(request, budget.result_bytes)
@@ -179,21 +182,22 @@ def run_isolated(connection: duckdb.DuckDBPyConnection, sql: str, budget: Budget
 
 
 @contextmanager
-def _worker() -> Iterator[_Worker]:
+def _worker(yields: bool) -> Iterator[_Worker]:
     """A process for one query. It is kept for the next query unless this one fails or is ended."""
+    idle = _idle[yields]
     with _guard:
-        worker = _idle.pop() if _idle else None
+        worker = idle.pop() if idle else None
     if worker is not None and not worker.is_alive:
         worker.end()
         worker = None
-    worker = worker or _Worker(__name__)
+    worker = worker or _Worker(__name__, yields=yields)
     kept = False
     try:
         yield worker
         with _guard:
-            kept = len(_idle) < _MOST_IDLE
+            kept = len(idle) < _MOST_IDLE
             if kept:
-                _idle.append(worker)
+                idle.append(worker)
     finally:
         if not kept:
             worker.end()
@@ -202,12 +206,13 @@ def _worker() -> Iterator[_Worker]:
 @contextmanager
 def _place(budget: Budget) -> Iterator[None]:
     """Waits until fewer queries run in processes than there are cores."""
-    while not _places.acquire(timeout=_WAIT_S):
+    places = _places[budget.yields]
+    while not places.acquire(timeout=_WAIT_S):
         budget.check()
     try:
         yield
     finally:
-        _places.release()
+        places.release()
 
 
 def _read(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:

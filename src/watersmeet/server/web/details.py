@@ -14,6 +14,7 @@ from watersmeet.planner import Producers
 from watersmeet.server.web.watch import Snapshot
 from watersmeet.session.statements.analyzing import AnalyzedOperator, analyzed, metrics_json, recent_epochs
 from watersmeet.session.statements.show import create_text
+from watersmeet.store.positions import Verification
 from watersmeet.system import secretvalues
 
 _LETTERS: Final = 100
@@ -49,11 +50,27 @@ def relation_json(session: Session, relation: Relation, snapshot: Snapshot, prod
         "source": None if source is None else {k: v for k, v in source.to_dict().items() if k not in _KNOWN},
         "captured": None if (capture := snapshot.captured.get(relation.id)) is None else capture.to_dict(),
         "sink": sink,
+        "verified": _verified(snapshot.verified.get(relation.id)) if knows else None,
         "plan": None,
     }
     if knows and isinstance(relation, MaterializedView) and relation.id in producers:
         found["plan"] = _plan_json(session, relation, catalog, snapshot, producers)
     return found
+
+
+def _verified(newest: Verification | None) -> dict[str, object] | None:
+    """The newest verification of a view."""
+    if newest is None:
+        return None
+    return {
+        "outcome": newest.outcome,
+        "commit": newest.commit,
+        "missing": newest.missing,
+        "extra": newest.extra,
+        "reason": newest.reason or None,
+        "time_us": newest.verified_us,
+        "signed_by": newest.signed_by or None,
+    }
 
 
 def named(catalog: Catalog, name: str) -> Relation | None:

@@ -72,6 +72,9 @@ FAMILIES: Final[dict[str, Family]] = {
     "merge_debt_bytes": Family("gauge", "State of a view that waits for a merge.", ("view",)),
     "expression_errors": Family("counter", "Values of a view that are NULL because an expression failed.", ("view",)),
     "late_rows": Family("counter", "Late rows that a view dropped.", ("view",)),
+    "view_verified_commit": Family("gauge", "The commit at which VERIFY compared a view last.", ("view",)),
+    "view_verified_timestamp_seconds": Family("gauge", "Time when VERIFY compared a view last.", ("view",)),
+    "view_mismatches": Family("gauge", "Missing and wrong rows that VERIFY found last in a view.", ("view",)),
     "watermark_timestamp_seconds": Family("gauge", "Watermark: no earlier event can arrive.", ("relation",)),
     "source_rows": Family("counter", "Rows read from a source.", ("source",)),
     "source_late": Family("counter", "Late rows of a source.", ("source",)),
@@ -202,6 +205,11 @@ def _of_views(found: _Found, snapshot: Snapshot) -> None:
         found.add("expression_errors", view.expression_errors, name)
         found.add("late_rows", view.late, name)
         found.add("watermark_timestamp_seconds", seconds_of(view.watermark), name)
+        verified = snapshot.verified.get(view.id)
+        if verified is not None and verified.compared:
+            found.add("view_verified_commit", verified.commit, name)
+            found.add("view_verified_timestamp_seconds", verified.verified_us / 1e6, name)
+            found.add("view_mismatches", verified.missing + verified.extra, name)
 
 
 def _of_sources(found: _Found, snapshot: Snapshot) -> None:

@@ -31,10 +31,12 @@ from watersmeet.runtime.status import (
     ViewStatus,
     failure_text,
 )
+from watersmeet.session.features.verifying import newest_verifications
 from watersmeet.session.status import Rates, database_status, sink_statuses
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Metrics
+from watersmeet.store.positions import Verification
 from watersmeet.store.readers import low_water_number, read_leases
 
 #: The lags from which on a view is late or stale.
@@ -56,7 +58,7 @@ class RelationMetrics(NamedTuple):
     not reflect; None if unknown. rows_in, rows_out: rows per second. rows: those of the content. size_bytes: the size
     of a table on disk, or of the state of a view. errors: their number since its creation. note: a problem, or the
     cause of a delay. progress: that of a backfill, from 0 to 1. backlog: rows, messages or bytes (`unit`) to read or
-    deliver.
+    deliver. verified: the newest result of VERIFY.
     """
 
     state: str
@@ -74,6 +76,7 @@ class RelationMetrics(NamedTuple):
     progress: float | None = None
     backlog: int | None = None
     unit: str | None = None
+    verified: str | None = None
 
 
 def relation_metrics(
@@ -83,11 +86,12 @@ def relation_metrics(
     rates: Mapping[str, float],
     sinks: Iterable[SinkStatus] = (),
     progress: float | None = None,
+    verified: Mapping[str, Verification] | None = None,
 ) -> dict[str, RelationMetrics]:
     """The metrics of all relations, by id.
 
     inputs: see `inputs_of_views`. rates: input rows per second by id, output rows by `>id`. progress: that of the
-    current backfill.
+    current backfill. verified: the newest verifications by id.
     """
     running = status.state == "running"
     found = {t.id: _table(t, rates) for t in status.tables}
@@ -99,7 +103,7 @@ def relation_metrics(
     views = {}
     for view in status.views:
         reads = [(catalog.relations[i], found[i]) for i in inputs.get(view.id, ()) if i in found]
-        views[view.id] = _view(view, status, reads, rates, progress)
+        views[view.id] = _verified(_view(view, status, reads, rates, progress), (verified or {}).get(view.id))
     return found | views | {sink.id: _sink(sink) for sink in sinks}
 
 
@@ -160,6 +164,16 @@ def _view(
         view.late,
         progress if state == "filling" else None,
     )
+
+
+def _verified(metrics: RelationMetrics, newest: Verification | None) -> RelationMetrics:
+    """The metrics with the newest verification. A view that differs needs its users, even if it is fresh."""
+    if newest is None:
+        return metrics
+    if newest.outcome == "differs":
+        note = f"VERIFY: {newest.summary}"
+        metrics = metrics._replace(health=_STALE, note=metrics.note or note, errors=metrics.errors + 1)
+    return metrics._replace(verified=newest.summary)
 
 
 def _freshness(
@@ -352,7 +366,7 @@ _FRESH_S: Final = 0.9
 #: The minimum interval of snapshots, and the maximum part of a core that they may use.
 _PAUSE_S: Final = 1.0
 _PART: Final = 0.005
-#: The minimum interval of queries to servers of captured databases.
+#: The minimum interval of queries to servers of captured databases, and of reading verifications from files.
 _ASK_S: Final = 10.0
 #: States without a problem.
 _FINE: Final = ("running", "filling", "paused")
@@ -400,7 +414,7 @@ class Snapshot:
 
     metrics: those of relations, by id. status: without memory. captured: the status of captured databases, by id.
     retained: the number of stored commits. oldest_hold: the number of commits since the oldest one that a reader pins;
-    None without readers.
+    None without readers. verified: the newest verifications by the id of the view.
     """
 
     time_us: int
@@ -412,6 +426,7 @@ class Snapshot:
     epochs: Epochs | None
     retained: int
     oldest_hold: int | None
+    verified: Mapping[str, Verification] = field(default_factory=dict)
 
     @property
     def database(self) -> dict[str, object]:
@@ -447,6 +462,8 @@ class Watch:
         self._taken_s = -math.inf
         self._asked_s = -math.inf
         self._captured: dict[str, CaptureStatus] = {}
+        self._verified: Mapping[str, Verification] = {}
+        self._verified_s = -math.inf
         self._followed = 0
         self._epochs = Epochs()
         self._filling = Filling()
@@ -491,7 +508,8 @@ class Watch:
         progress = self._filling.progress(database.layout, status)
         if self._inputs[0] != catalog.version:
             self._inputs = (catalog.version, inputs_of_views(catalog))
-        found = relation_metrics(status, catalog, self._inputs[1], rates, sink_states, progress)
+        verified = self._verifications()
+        found = relation_metrics(status, catalog, self._inputs[1], rates, sink_states, progress, verified)
         head = database.log.head()
         holds = [h.commit for h in read_leases(database.layout)]
         snapshot = Snapshot(
@@ -504,6 +522,7 @@ class Watch:
             None if database.read_only else self._follow(head),
             head - low_water_number(database.layout),
             head - min(holds) if holds else None,
+            verified,
         )
         self._say(snapshot)
         if time_us // (STEP_S * 1_000_000) > self._kept_step:
@@ -536,6 +555,14 @@ class Watch:
                 self._epochs = self._epochs.with_epoch(commit.metrics)
         self._followed = head
         return self._epochs
+
+    def _verifications(self) -> Mapping[str, Verification]:
+        """The newest verifications. A process that only reads takes them from files, which it reads rarely."""
+        database = self.session.database
+        if not database.read_only or time.monotonic() - self._verified_s >= _ASK_S:
+            self._verified_s = time.monotonic()
+            self._verified = newest_verifications(database)
+        return self._verified
 
     def _ask(self, catalog: Catalog) -> dict[str, CaptureStatus]:
         """The status of captured databases by id."""

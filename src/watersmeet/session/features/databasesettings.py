@@ -23,6 +23,8 @@ from watersmeet.session.features.viewrefresh import reset_clock
 from watersmeet.session.handlers import handles
 from watersmeet.store.checkpoints import oldest_commit
 from watersmeet.store.manifests import Commit
+from watersmeet.store.positions import secret_names
+from watersmeet.system.secretvalues import reference, signed
 from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
 
 
@@ -130,6 +132,8 @@ _LATE_ROWS: Final = "late_rows_retention"
 
 _VERIFY_RATE: Final = "verify_rate"
 
+_VERIFY_KEY: Final = "verify_key"
+
 
 @handles(ShowCommits)
 def show_commits(session: Session, statement: ShowCommits) -> Result:
@@ -166,8 +170,8 @@ def _row(commit: Commit, shown: dict[str, Relation]) -> tuple[Any, ...]:
 
 @handles(AlterSystem)
 def alter_system(session: Session, statement: AlterSystem) -> Result:
-    """ALTER SYSTEM SET retention, late_rows_retention: how long history and late rows are kept. ALTER SYSTEM RESET
-    clock: see `viewrefresh`.
+    """ALTER SYSTEM SET retention, late_rows_retention: how long history and late rows are kept; verify_rate,
+    verify_key: see `verifying`. ALTER SYSTEM RESET clock: see `viewrefresh`.
 
     Raises INVALID_PARAMETER, UNDEFINED_OBJECT.
     """
@@ -177,14 +181,16 @@ def alter_system(session: Session, statement: AlterSystem) -> Result:
         return _reset_clock(session, statement)
     if statement.name == _VERIFY_RATE:
         return _set_verify_rate(session, statement)
+    if statement.name == _VERIFY_KEY:
+        return _set_verify_key(session, statement)
     if statement.name not in (RETENTION, _RETENTION_MS, _LATE_ROWS):
         raise error_at(
             statement,
             statement.value_span,
             "UNDEFINED_OBJECT",
             f'there is no setting "{statement.name}" of the database',
-            hint=did_you_mean(statement.name, [RETENTION, _LATE_ROWS, _VERIFY_RATE, _CLOCK])
-            or f"There are {RETENTION}, {_LATE_ROWS}, {_VERIFY_RATE} and, for RESET only, {_CLOCK}.",
+            hint=did_you_mean(statement.name, [RETENTION, _LATE_ROWS, _VERIFY_RATE, _VERIFY_KEY, _CLOCK])
+            or f"There are {RETENTION}, {_LATE_ROWS}, {_VERIFY_RATE}, {_VERIFY_KEY} and, for RESET only, {_CLOCK}.",
         )
     retention_us = None if statement.value is None else _length_us(statement, statement.value)
     database = session.database
@@ -210,6 +216,21 @@ def _set_verify_rate(session: Session, statement: AlterSystem) -> Result:
     with database.guard:
         database.change_catalog(database.catalog.with_verify_rate(int(value)))
     database.follow()
+    return Result("ALTER SYSTEM")
+
+
+def _set_verify_key(session: Session, statement: AlterSystem) -> Result:
+    database, name = session.database, statement.value or ""
+    if name:
+        if name not in (known := secret_names(database.layout)):
+            hint = did_you_mean(name, known) or "Create it first: CREATE SECRET name WITH (backend = 'meta') AS '…'."
+            raise error_at(
+                statement, statement.value_span, "UNDEFINED_OBJECT", f'secret "{name}" does not exist', hint=hint
+            )
+        with located(statement, statement.value_span):
+            signed("", reference(name, database.layout.id))
+    with database.guard:
+        database.change_catalog(database.catalog.with_verify_key(name))
     return Result("ALTER SYSTEM")
 
 

@@ -206,6 +206,14 @@ def drop_secret(session: Session, statement: DropSecret) -> Result:
         session.notice(f'secret "{name.name}" does not exist, skipping')
         return Result("DROP SECRET")
     _known(session, statement, name)
+    if session.catalog.verify_key == name.name:
+        raise error_at(
+            statement,
+            name.span,
+            "DEPENDENT_OBJECTS",
+            f'cannot drop secret "{name.name}" because VERIFY signs its results with it',
+            hint="ALTER SYSTEM RESET verify_key first.",
+        )
     using = [r for r in session.catalog.relations.values() if uses_secret(r, name.name)]
     if using:
         raise error_at(

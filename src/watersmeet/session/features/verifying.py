@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 import duckdb
 import numpy as np
@@ -35,26 +36,25 @@ from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.isolated import Budget, quoted, run_isolated
+from watersmeet.objectstores.storage import read_file
 from watersmeet.session.handlers import handles
 from watersmeet.store.checkpoints import PastContent, check_there, pin_past
 from watersmeet.store.inplace import ContentHash, content_hash
-from watersmeet.store.positions import StatusFile
+from watersmeet.store.positions import Verification, Verifications
 from watersmeet.store.readers import Reader
+from watersmeet.system.secretvalues import reference, signed
 from watersmeet.system.threads import Worker
 from watersmeet.unparsing.relations import Writer
 from watersmeet.values.calledfunctions import called_in
 from watersmeet.values.types import BIGINT, DOUBLE, TIMESTAMPTZ, VARCHAR, Field, arrow_schema
 
-Outcome = Literal["proven", "differs", "not provable"]
-
 #: The memory of the process that computes a view again, unless the session sets another one.
 _MEMORY_BYTES: Final = 1 << 30
 
-#: The number of verifications of each view that SHOW VERIFICATIONS shows.
-_KEPT: Final = 100
-
 #: The interval at which a thread that waits looks whether it should end.
 _LOOK_S: Final = 0.2
+
+_LOG: Final = logging.getLogger(__name__)
 
 _EXPECTED: Final = "_watersmeet_expected"
 _VIEW: Final = "_watersmeet_verified"
@@ -103,38 +103,6 @@ def read_show_verifications(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return ShowVerifications(**base, view=view)
 
 
-@dataclass(frozen=True)
-class Verification:
-    """The result for one view. outcome: proven if the content equals the recomputed one. missing, extra: the number of
-    rows that the view lacks, and that it should not have. reason: of `not provable`. hash: that of the view's content.
-
-    statement: what was compared, as JSON: the database, the commit, the SQL, and the hashes of the inputs and of both
-    results. digest: SHA-256 of the statement.
-    """
-
-    view: str
-    commit: int
-    outcome: Outcome
-    missing: int = 0
-    extra: int = 0
-    reason: str = ""
-    rows: int = 0
-    hash: str = ""
-    verified_us: int = 0
-    took_s: float = 0.0
-    statement: str = ""
-    digest: str = ""
-
-    @property
-    def row(self) -> tuple[Any, ...]:
-        """The values of `_SHOWN`."""
-        differs = (self.missing, self.extra) if self.outcome != "not provable" else (None, None)
-        return (
-            self.view, self.commit, self.outcome, *differs, self.reason or None, self.rows, self.hash or None,
-            self.verified_us, self.took_s, self.statement or None, self.digest or None,
-        )  # fmt: skip
-
-
 _SHOWN: Final = (
     Field("view", VARCHAR),
     Field("commit", BIGINT),
@@ -148,7 +116,21 @@ _SHOWN: Final = (
     Field("seconds", DOUBLE),
     Field("statement", VARCHAR),
     Field("digest", VARCHAR),
+    Field("signature", VARCHAR),
+    Field("signed_by", VARCHAR),
 )
+
+_UNSIGNED: Final = "nobody"
+
+
+def _row(one: Verification) -> tuple[Any, ...]:
+    """The values of `_SHOWN`."""
+    differs = (one.missing, one.extra) if one.compared else (None, None)
+    return (
+        one.view, one.commit, one.outcome, *differs, one.reason or None, one.rows, one.hash or None, one.verified_us,
+        one.took_s, one.statement or None, one.digest or None, one.signature or None,
+        (one.signed_by or _UNSIGNED) if one.statement else None,
+    )  # fmt: skip
 
 
 @handles(Verify)
@@ -173,41 +155,40 @@ def verify(session: Session, statement: Verify) -> Result:
     for view in views:
         session.require("SELECT", view, statement.text)
     made = [verified(session, view, statement.commit) for view in views]
-    note(session.database, views, made)
-    return typed_result("VERIFY", _SHOWN, [one.row for one in made])
+    for view, one in zip(views, made, strict=True):
+        _keep(session.database, view, one)
+    return typed_result("VERIFY", _SHOWN, [_row(one) for one in made])
 
 
 @handles(ShowVerifications)
 def show_verifications(session: Session, statement: ShowVerifications) -> Result:
     """SHOW VERIFICATIONS."""
-    wanted = None if statement.view is None else session.relation(statement.view, statement).id
-    known = session.catalog.relations
-    rows = [
-        Verification(**one).row
-        for view, found in _status(session.database).read().items()
-        if view in known and session.catalog.shows(known[view]) and wanted in (None, view)
-        for one in found
-    ]
+    known, kept = session.catalog.relations, Verifications(session.database.layout)
+    if statement.view is not None:
+        wanted = [session.relation(statement.view, statement)]
+    else:
+        wanted = [r for r in known.values() if isinstance(r, MaterializedView) and session.catalog.shows(r)]
+    rows = [_row(one) for view in wanted for one in kept.read(view.id)]
     return typed_result("SHOW", _SHOWN, sorted(rows, key=lambda row: row[8], reverse=True))
 
 
-_noting: Final = threading.Lock()
+def _keep(database: OpenDatabase, view: Relation, made: Verification) -> None:
+    """Stores a result, unless this process only reads."""
+    service = database.service(Verifying)
+    if service is not None:
+        service.add(view, made)
 
 
-def _status(database: OpenDatabase) -> StatusFile:
-    return StatusFile(database.layout, "VERIFICATIONS.json")
+def newest_verifications(database: OpenDatabase) -> Mapping[str, Verification]:
+    """The newest verification of each view that has one, by its id. A process that only reads reads a file for each."""
+    service = database.service(Verifying)
+    if service is not None:
+        return service.newest
+    return Verifications(database.layout).newest(_view_ids(database.catalog))
 
 
-def note(database: OpenDatabase, views: Sequence[Relation], made: Sequence[Verification]) -> None:
-    """Keeps results for SHOW VERIFICATIONS. A process that only reads keeps none."""
-    if database.read_only:
-        return
-    with _noting:
-        file = _status(database)
-        found = {view: rows for view, rows in file.read().items() if view in database.catalog.relations}
-        for view, one in zip(views, made, strict=True):
-            found[view.id] = [vars(one), *found.get(view.id, [])][:_KEPT]
-        file.write(found)
+def _view_ids(catalog: Catalog) -> list[str]:
+    return [r.id for r in catalog.relations.values() if isinstance(r, MaterializedView)]
 
 
 def verified(session: Session, view: MaterializedView, number: int | None = None) -> Verification:
@@ -244,19 +225,21 @@ def verified(session: Session, view: MaterializedView, number: int | None = None
             content = database.content
             with content.reader(catalog, [*(r.id for r in inputs), view.id], past=[*past, own]) as (connection, _):
                 memory = session.memory_bytes or _MEMORY_BYTES
-                budget = Budget(memory, 0, session.cancellation.within, session.cancellation.check)
+                budget = Budget(memory, 0, session.cancellation.within, session.cancellation.check, yields=True)
                 found = run_isolated(connection, sql, budget).select(range(len(view.columns)))
                 expected = conformed(found, arrow_schema(view.columns, positional=False))
                 wanted = content_hash(expected.columns, np.ones(expected.num_rows, np.int64))
                 hashed = content.content_hash(view, own.upto)
                 missing, extra = (0, 0) if wanted == hashed else _different(connection, expected, view)
             hashes = {r.shown: content.content_hash(r, moment.upto(r)) for r in inputs}
+            proof = _statement(database, view, number, sql, hashes, wanted, hashed)
         except (Error, duckdb.Error) as cause:
             if isinstance(cause, Error) and cause.condition in _RAISED:
                 raise
             text = cause.message if isinstance(cause, Error) else str(cause).splitlines()[0]
             return replace(made, reason=f"DuckDB can't compute it: {text}", took_s=_since(began))
-    text = _statement(database, view, number, sql, hashes, wanted, hashed)
+    key = database.catalog.verify_key
+    signature, signed_by = signed(proof, reference(key, database.layout.id)) if key else ("", "")
     return replace(
         made,
         outcome="differs" if missing or extra else "proven",
@@ -265,8 +248,10 @@ def verified(session: Session, view: MaterializedView, number: int | None = None
         rows=hashed.rows,
         hash=str(hashed),
         took_s=_since(began),
-        statement=text,
-        digest=hashlib.sha256(text.encode()).hexdigest(),
+        statement=proof,
+        digest=hashlib.sha256(proof.encode()).hexdigest(),
+        signature=signature,
+        signed_by=signed_by,
     )
 
 
@@ -299,12 +284,21 @@ def _statement(
         "database": database.layout.id,
         "view": view.shown,
         "commit": number,
+        "manifest": _manifest(database, number),
         "sql": sql,
         "inputs": {name: {"rows": h.rows, "hash": str(h)} for name, h in sorted(inputs.items())},
         "computed": {"rows": wanted.rows, "hash": str(wanted)},
         "content": {"rows": found.rows, "hash": str(found)},
     }
     return json.dumps(value, ensure_ascii=False)
+
+
+def _manifest(database: OpenDatabase, number: int) -> str | None:
+    """The SHA-256 of the manifest of a commit; None if it was deleted, or for commit 0."""
+    try:
+        return hashlib.sha256(read_file(database.layout.commit(number))).hexdigest()
+    except FileNotFoundError:
+        return None
 
 
 def _different(connection: duckdb.DuckDBPyConnection, expected: pa.Table, view: Relation) -> tuple[int, int]:
@@ -413,13 +407,25 @@ def _is_ordered(node: nodes.Node, values: Sequence[Scalar]) -> bool:
 
 
 class Verifying(Service):
-    """Verifies one view after the other in a thread, while `verify_rate` is set."""
+    """Keeps the results of verifications, and verifies one view after the other in a thread, while `verify_rate` is
+    set.
+    """
 
     def __init__(self, session: Session) -> None:
         """session: a separate session, without transactions."""
         self._session = session
         self._worker: _Rounds | None = None
         self._lock = threading.Lock()
+        self._kept = Verifications(session.database.layout)
+        known = _view_ids(session.database.catalog)
+        self._kept.forget(known)
+        self.newest: Mapping[str, Verification] = self._kept.newest(known)
+
+    def add(self, view: Relation, made: Verification) -> None:
+        """Stores a result. Raises DISK_FULL."""
+        self._kept.add(view.id, made)
+        with self._lock:
+            self.newest = {**self.newest, view.id: made}
 
     def start(self) -> None:
         """Starts the thread if the setting is above 0."""
@@ -474,5 +480,8 @@ class _Rounds(Worker):
             return
         view = min(views, key=lambda v: self._turns.get(v.id, -1))
         self._turns[view.id] = max(self._turns.values(), default=0) + 1
-        with suppress(Error, duckdb.Error, OSError):  # the view was dropped, or the database closed meanwhile
-            note(database, [view], [verified(self._session, view)])
+        try:
+            _keep(database, view, verified(self._session, view))
+        except (Error, duckdb.Error, OSError) as cause:
+            if view.id in database.catalog.relations and not database.is_closed:
+                _LOG.warning("%s was not verified: %s", view.title, cause, extra={"relation": view.shown})

@@ -32,6 +32,14 @@ export function closeDetail(drawer) {
 
 const link = (go, relation) => h("a", { href: "", class: "relation", onclick: (e) => { e.preventDefault(); go(null, { relation: relation.name }); } }, relation.name);
 
+/** The newest result of VERIFY. */
+function verified(v) {
+  if (!v) return null;
+  const why = v.outcome === "differs" ? `: ${count(v.missing, "row")} missing, ${whole(v.extra)} wrong` : v.reason ? `: ${v.reason}` : "";
+  return [h("h3", {}, "Verified"), h("p", { class: v.outcome === "differs" ? "problem" : "" }, `${v.outcome} at commit ${whole(v.commit)}${why}`),
+    h("p", { class: "quiet" }, `${new Date(v.time_us / 1000).toLocaleString()}, ${v.outcome === "not provable" ? "nothing to sign" : v.signed_by ? `signed by ${v.signed_by.slice(0, 16)}…` : "unsigned"}`)];
+}
+
 class Detail {
   constructor(drawer, name, go, tab) {
     this.drawer = drawer;
@@ -154,7 +162,7 @@ class Detail {
     const listed = (title, relations) => (relations.length === 0 ? null : [h("h3", {}, title), links(relations.slice(0, LISTED)),
       relations.length > LISTED ? h("details", {}, h("summary", {}, `${whole(relations.length - LISTED)} more`), links(relations.slice(LISTED))) : null]);
     return h("div", {}, this.facts, this.time, h("div", { class: "charts" }, this.charts.map(([, chart]) => chart.element)),
-      listed("Reads", found.reads), listed("Read by", found.read_by),
+      verified(found.verified), listed("Reads", found.reads), listed("Read by", found.read_by),
       h("h3", {}, "Columns"), h("table", { class: "plain" }, h("tbody", {}, found.columns.map((c) => h("tr", {}, h("td", {}, c.name), h("td", { class: "quiet" }, c.type), h("td", { class: "quiet" }, [c.nullable ? "" : "not null", found.key.includes(c.name) ? "key" : ""].filter(Boolean).join(", ")))))));
   }
 

@@ -16,6 +16,7 @@ const COLUMNS = [
   ["size", "Size", (box, f) => (f && f.size_bytes !== null ? size(f.size_bytes) : ""), (box, f) => f?.size_bytes ?? -1],
   ["late", "Late", (box, f) => (f?.late ? short(f.late) : ""), (box, f) => f?.late ?? 0],
   ["errors", "Errors", (box, f) => (f?.errors ? short(f.errors) : ""), (box, f) => f?.errors ?? 0],
+  ["verified", "Verified", (box, f) => f?.verified ?? "", (box, f) => f?.verified ?? ""],
   ["watermark", "Event time", (box, f) => f?.watermark ?? (f?.held_back_by ? `waits for ${f.held_back_by}` : ""), (box, f) => f?.watermark ?? ""],
 ];
 const NUMBERS = new Set(["rows_in", "rows_out", "rows", "size", "late", "errors"]);
