@@ -10,6 +10,7 @@ secret is a file that only the user of this process can read.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import threading
 import urllib.parse
@@ -23,7 +24,7 @@ from watersmeet.objectstores.storage import AnyPath
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, WriterFile, check_id, writer_file, writer_files
 from watersmeet.store.readers import ACTIVE, DELIVERED, KEPT, Reader, low_water_number
-from watersmeet.system.secretvalues import is_nameless, nameless
+from watersmeet.system.secretvalues import is_nameless, nameless, reference, signed
 from watersmeet.values.serialization import from_json, to_json
 
 
@@ -312,6 +313,14 @@ class Verification:
     signature: str = ""
     signed_by: str = ""
 
+    def stating(self, statement: str, layout: Layout, key: str) -> Verification:
+        """The result with a statement, signed by the secret `key` of the database if it is not empty. Raises the errors
+        of `secretvalues.signed`.
+        """
+        signature, signed_by = signed(statement, reference(key, layout.id)) if key else ("", "")
+        digest = hashlib.sha256(statement.encode()).hexdigest()
+        return replace(self, statement=statement, digest=digest, signature=signature, signed_by=signed_by)
+
     @property
     def compared(self) -> bool:
         """Whether the content was compared."""
@@ -323,6 +332,14 @@ class Verification:
         rows = self.missing + self.extra
         differs = f", {rows:,} row{'' if rows == 1 else 's'}" if self.outcome == "differs" else ""
         return f"{self.outcome} at commit {self.commit}{differs}"
+
+
+def manifest_digest(layout: Layout, number: int) -> str | None:
+    """The SHA-256 of the manifest of a commit; None if it was deleted, or for commit 0."""
+    try:
+        return hashlib.sha256(storage.read_file(layout.commit(number))).hexdigest()
+    except FileNotFoundError:
+        return None
 
 
 #: The number of verifications of each view that are kept.

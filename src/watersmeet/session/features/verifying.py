@@ -7,7 +7,6 @@ depends on more than the content of its inputs, such as the order of arrival, is
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import threading
@@ -36,13 +35,11 @@ from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.isolated import Budget, quoted, run_isolated
-from watersmeet.objectstores.storage import read_file
 from watersmeet.session.handlers import handles
 from watersmeet.store.checkpoints import PastContent, check_there, pin_past
 from watersmeet.store.inplace import ContentHash, content_hash
-from watersmeet.store.positions import Verification, Verifications
+from watersmeet.store.positions import Verification, Verifications, manifest_digest
 from watersmeet.store.readers import Reader
-from watersmeet.system.secretvalues import reference, signed
 from watersmeet.system.threads import Worker
 from watersmeet.unparsing.relations import Writer
 from watersmeet.values.calledfunctions import called_in
@@ -238,9 +235,7 @@ def verified(session: Session, view: MaterializedView, number: int | None = None
                 raise
             text = cause.message if isinstance(cause, Error) else str(cause).splitlines()[0]
             return replace(made, reason=f"DuckDB can't compute it: {text}", took_s=_since(began))
-    key = database.catalog.verify_key
-    signature, signed_by = signed(proof, reference(key, database.layout.id)) if key else ("", "")
-    return replace(
+    made = replace(
         made,
         outcome="differs" if missing or extra else "proven",
         missing=missing,
@@ -248,11 +243,8 @@ def verified(session: Session, view: MaterializedView, number: int | None = None
         rows=hashed.rows,
         hash=str(hashed),
         took_s=_since(began),
-        statement=proof,
-        digest=hashlib.sha256(proof.encode()).hexdigest(),
-        signature=signature,
-        signed_by=signed_by,
     )
+    return made.stating(proof, database.layout, database.catalog.verify_key)
 
 
 #: Errors that say nothing about the view.
@@ -284,21 +276,13 @@ def _statement(
         "database": database.layout.id,
         "view": view.shown,
         "commit": number,
-        "manifest": _manifest(database, number),
+        "manifest": manifest_digest(database.layout, number),
         "sql": sql,
         "inputs": {name: {"rows": h.rows, "hash": str(h)} for name, h in sorted(inputs.items())},
         "computed": {"rows": wanted.rows, "hash": str(wanted)},
         "content": {"rows": found.rows, "hash": str(found)},
     }
     return json.dumps(value, ensure_ascii=False)
-
-
-def _manifest(database: OpenDatabase, number: int) -> str | None:
-    """The SHA-256 of the manifest of a commit; None if it was deleted, or for commit 0."""
-    try:
-        return hashlib.sha256(read_file(database.layout.commit(number))).hexdigest()
-    except FileNotFoundError:
-        return None
 
 
 def _different(connection: duckdb.DuckDBPyConnection, expected: pa.Table, view: Relation) -> tuple[int, int]:
