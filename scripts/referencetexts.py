@@ -27,6 +27,8 @@ SHOWN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
             "input whose watermark is the lowest",
             "bytes that wait for a merge",
             "keys with the most rows, heaviest first",
+            "number of the fill of a new view, for CANCEL JOBS",
+            "part of its history that was read, from 0 to 1",
         ),
     ),
     "errors": (

@@ -88,7 +88,9 @@ class MaterializedView(Relation):
     """A view that the circuit maintains. feeds: the id of the stream or topic into which it writes; period: when it
     does; None: as soon as it changes. signs: whether its deleted rows delete rows of a mutable stream, too. row_key:
     columns that identify its rows; empty if the planner knows none. dropped: columns of its earlier queries, which
-    stored rows may still have. defined: the version of the catalog since which it has its query; 0: always.
+    stored rows may still have. defined: the version of the catalog since which it has its query; 0: always. fill_rate:
+    the maximum number of rows per second of its history that are read while it is filled; 0: none until that changes;
+    None: any number.
     """
 
     words: ClassVar[Words] = Words(
@@ -111,6 +113,7 @@ class MaterializedView(Relation):
     row_key: tuple[str, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
     dropped: tuple[str, ...] = field(default=(), kw_only=True)
     defined: int = field(default=0, kw_only=True)
+    fill_rate: int | None = field(default=None, kw_only=True)
 
     @property
     def is_fed_by_circuit(self) -> bool:

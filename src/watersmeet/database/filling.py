@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeGuard
 
 from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.rewrites import JoinOrder
@@ -19,8 +20,10 @@ from watersmeet.circuit.operators import Operator
 from watersmeet.database.plans import Plans
 from watersmeet.database.sessions.context import JointFill, Session
 from watersmeet.database.sessions.variables import Variables
-from watersmeet.errors import Error
+from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
+from watersmeet.runtime.backfill import progress_of
+from watersmeet.runtime.status import Status
 
 if TYPE_CHECKING:
     from watersmeet.planner import Producers
@@ -66,7 +69,10 @@ def fill_together(session: Session, joint: JointFill) -> bool:
         lost = fill_at_once(session, made, joint.operators)
         if lost:
             undo(session, set(joint.relations))
-    except Error:
+    except Error as err:
+        if err.condition == "QUERY_CANCELED":
+            forget_joint(session, joint)
+            raise
         lost = {"": ""}
     except BaseException:
         forget_joint(session, joint)
@@ -95,12 +101,43 @@ def fill_at_once(
         for relation_id in ids:
             database.plans.add(relation_id, operators[relation_id])
         session.put(*relations)
-        lost = database.engine.install(database.plans.circuit, ids)
-        session.put(*(replace(r, ready=True) for r in relations))
+        lost = database.engine.install(database.plans.circuit, ids, partial(_check_canceled, session, frozenset(ids)))
+        known = session.catalog.relations  # the limits of fills may have changed meanwhile
+        session.put(*(replace(known.get(r.id, r), ready=True) for r in relations))
     except BaseException:
         undo(session, set(ids))
         raise
     return lost
+
+
+def is_job(relation: Relation) -> TypeGuard[MaterializedView]:
+    """Whether a relation is a view that is being filled."""
+    return isinstance(relation, MaterializedView) and not relation.ready and not relation.hidden
+
+
+def job_id(view: Relation) -> str:
+    """The id of the fill of a view."""
+    return view.id[1:]
+
+
+def fill_limit(job: MaterializedView) -> str | None:
+    """The limit of a fill, in words."""
+    if job.fill_rate is None:
+        return None
+    return "paused: backfill_rate_limit is 0" if job.fill_rate == 0 else f"at most {job.fill_rate} rows a second"
+
+
+def fill_progress(status: Status, job: MaterializedView) -> float:
+    """The part of its history that a fill has read, from 0 to 1."""
+    backfill = status.backfill
+    return progress_of(backfill) if backfill is not None and job.id in backfill.purpose.views else 0.0
+
+
+def _check_canceled(session: Session, ids: frozenset[str]) -> None:
+    """Raises QUERY_CANCELED if the statement that fills views, or the fill of one of them, was canceled."""
+    session.cancellation.check()
+    if ids & session.database.canceled_fills:
+        raise error("QUERY_CANCELED", "the fill of the view was canceled")
 
 
 def undo(session: Session, ids: set[str]) -> None:

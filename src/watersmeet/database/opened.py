@@ -132,8 +132,9 @@ class OpenDatabase:
     that changes the catalog, including the filling of its view; acquired before guard. clocks: the time of the newest
     row of each ordered stream that this process has written, in microseconds, by relation id. key_hashes: those of
     tables that this process has written, by relation id. unwritten: the errors of views with INTO whose rows the
-    stream rejects. Only a writer has circuit, plans, and positions and sink_positions, the progress of subscriptions
-    and sinks. feed: in a fork, the input of its sources. spark: the given SparkSession.
+    stream rejects. canceled_fills: the ids of views whose fills are to end. Only a writer has circuit, plans, and
+    positions and sink_positions, the progress of subscriptions and sinks. feed: in a fork, the input of its sources.
+    spark: the given SparkSession.
 
     Services register by `add`, and statements find them by their class.
     """
@@ -173,6 +174,7 @@ class OpenDatabase:
         self.key_hashes: dict[tuple[str, tuple[str, ...]], KeyHashes] = {}
         self.key_rows: dict[str, KeyRows] = {}
         self.meter = Meter()
+        self.canceled_fills: set[str] = set()
         self._closed = False
         with contextlib.ExitStack() as opened:
             if not read_only:

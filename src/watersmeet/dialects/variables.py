@@ -102,7 +102,6 @@ _RISINGWAVE: Final = "RisingWave"
 WITHOUT_EFFECT: Final[dict[str, tuple[str, str]]] = {
     "allow_drop_cascade": ("false", "Whether DROP … CASCADE is allowed."),
     "background_ddl": ("false", "Whether CREATE returns before a new view is filled."),
-    "backfill_rate_limit": ("default", "Rows per second while a new view reads its history."),
     "batch_enable_distributed_dml": ("false", "Whether INSERT, UPDATE and DELETE run on several nodes."),
     "batch_enable_lookup_join": ("true", "Lookup joins in batch queries."),
     "batch_enable_sort_agg": ("true", "Aggregates over sorted rows in batch queries."),
@@ -204,6 +203,13 @@ RISINGWAVE: Final = (
         "Effect of INSERT on an existing primary key of a new table: overwrite, or error as in PostgreSQL.",
         effect=True,
         choices=("overwrite", "error"),
+    ),
+    Variable(
+        "backfill_rate_limit",
+        "text",
+        "default",
+        "Rows of history per second that each new materialized view reads; 0 pauses it.",
+        effect=True,
     ),
     Variable(
         "sink_rate_limit",

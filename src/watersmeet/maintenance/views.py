@@ -17,13 +17,14 @@ from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Request
 from watersmeet.binder.dialects import rules_of
 from watersmeet.catalog import CacheFill, MaterializedView, Query, Relation, Sink, SinkConflicts, Source
 from watersmeet.circuit import operators
+from watersmeet.connectors.base.sources import rate_limit
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, is_same, new_relation, remove, schema_for
 from watersmeet.database.filling import Bound, fill, join_order, joins_many, most_join_rows, shares
 from watersmeet.database.reading import check_running, readable
 from watersmeet.database.rebuild import bound as bound_query
 from watersmeet.database.rebuild import conflicts_of, proves_key, requested, row_key_of, watermarks_of
-from watersmeet.database.sessions.context import FilledAloneError, Session, error_at
+from watersmeet.database.sessions.context import FilledAloneError, Session, error_at, located
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.dialects.tree.statements import Select, Subscribe
 from watersmeet.errors import error
@@ -260,11 +261,13 @@ def bind_running(
     return Bound(tree, relation, bound.rowtime, bound.hidden, bound.fills)
 
 
+#: The variable and the option of views with the maximum number of rows of history per second.
+FILL_RATE: Final = "backfill_rate_limit"
+
 #: Options of views in RisingWave that no result depends on.
 _WITHOUT_EFFECT: Final = (
     "backfill_order",
     "backfill_parallelism",
-    "backfill_rate_limit",
     "cloud.serverless_backfill_enabled",
     "resource_group",
     "source_rate_limit",
@@ -282,7 +285,7 @@ _WAYS_ROUND: Final = {
 
 def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     """The view that the statement would create. Raises errors of the binder, with their positions."""
-    for name in sorted(statement.options.keys() - {JOIN_ROWS_SETTING}):
+    for name in sorted(statement.options.keys() - {JOIN_ROWS_SETTING, FILL_RATE}):
         if name not in _WITHOUT_EFFECT:
             message = f"option {name} of a materialized view is not supported"
             hint = _WAYS_ROUND.get(name)
@@ -301,6 +304,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         watermarks=watermarks_of(query.tree),
         max_buffered_bytes=query.max_buffered_bytes,
         most_join_rows=_optional_rows(statement, _most_join_rows(session, query)),
+        fill_rate=_fill_rate(session, statement),
         period=query.period,
         signs=query.signs,
         row_key=row_key_of(query.tree),
@@ -323,6 +327,12 @@ def is_defined(session: Session, statement: CreateMaterializedView) -> bool:
 
 def _most_join_rows(session: Session, query: BoundQuery) -> int:
     return most_join_rows(session.variables) if query.most_join_rows is None else query.most_join_rows
+
+
+def _fill_rate(session: Session, statement: CreateMaterializedView) -> int | None:
+    """The limit in WITH, else that of the session, on the rows of history per second. Raises CONNECTOR_OPTION."""
+    with located(statement, statement.span):
+        return rate_limit({FILL_RATE: session.variables.get(FILL_RATE), **statement.options}, FILL_RATE)
 
 
 def _optional_rows(statement: CreateMaterializedView, otherwise: int) -> int:

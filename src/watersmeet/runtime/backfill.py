@@ -12,7 +12,6 @@ meanwhile are read in rounds; live views wait for the last, small one only.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -52,7 +51,6 @@ from watersmeet.errors import Error, OperationalError, error
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.inputs import blob_slice, commit_slices
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
-from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Progress, Purpose
 from watersmeet.values.slices import ChangeSlice, Slice
 
@@ -60,13 +58,14 @@ from watersmeet.values.slices import ChangeSlice, Slice
 @dataclass(frozen=True)
 class Piece:
     """The slices of one epoch. after: the progress after it, None at the end. lost: for each relation, the part of its
-    history that no longer exists.
+    history that no longer exists. rows: the number of rows.
     """
 
     slices: tuple[Slice, ...]
     after: Backfill | None
     more: bool
     lost: Mapping[str, str] = field(default_factory=dict)
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,9 @@ class Contents:
 
 def present_contents(db: Database) -> Contents:
     """The contents as of the newest commit. The checkpoint must be pinned."""
-    checkpoint, head = newest_checkpoint(db.layout, db.log), db.log.head()
-    return Contents(checkpoint.moment.head, head, _stored_rows(db, checkpoint, head))
+    checkpoint, head, last = newest_checkpoint(db.layout, db.log), db.log.head(), db.log.last_epoch()
+    read = {} if last is None else {i: total.rows for i, total in last.metrics.totals.items()}
+    return Contents(checkpoint.moment.head, head, {**read, **_stored_rows(db, checkpoint, head)})
 
 
 #: The operators whose output depends only on the present rows of their inputs.
@@ -143,9 +143,10 @@ def _last_read(db: Database, frontier: Frontier, head: int) -> int:
     return frontier.transaction if db.log.newest_transaction(head) > frontier.transaction else head
 
 
-def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int) -> Backfill:
+def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int, *, limited: bool) -> Backfill:
     """The round after `backfill`, which reads what was committed since, up to `frontier`, the newest epoch's. It is the
-    last one if these are at most `few` rows, or not clearly fewer than in the round before.
+    last one if these are at most `few` rows, or not clearly fewer than in the round before although that one was not
+    `limited` to rows per second.
     """
     purpose = backfill.purpose
     assert isinstance(purpose, Filling)
@@ -154,6 +155,7 @@ def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int) -
     for number in range(min(backfill.transaction, backfill.head) + 1, head + 1):
         found = db.log.read(number).relations
         rows += sum(b.rows for i in found.keys() & read for b in found[i].blobs)
+    shrinks = rows <= _SHRINKING * backfill.rows
     return replace(
         backfill,
         transaction=_last_read(db, frontier, head),
@@ -162,8 +164,10 @@ def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int) -
         cursor=None,
         round=backfill.round + 1,
         before=(backfill.transaction, backfill.head),
-        waits=rows <= few or rows > _SHRINKING * backfill.rows,
+        waits=rows <= few or not (shrinks or limited),
         rows=rows,
+        read=0,
+        hurries=backfill.hurries or not shrinks,
     )
 
 
@@ -264,6 +268,7 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
     lost: dict[str, str] = {}
     relations = list(backfill.relations)
     cursor = backfill.cursor
+    most_rows = rows
     while relations and rows > 0 and size_bytes > 0:
         relation_id = relations[0]
         if relation_id in sources and relation_id not in stored:
@@ -284,24 +289,20 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
             break
         relations.pop(0)
     goes_on = bool(relations) or not backfill.waits
-    rest = replace(backfill, relations=tuple(relations), cursor=cursor, started=True) if goes_on else None
-    return Piece(tuple(slices), rest, bool(relations), lost)
+    taken = most_rows - rows
+    rest = replace(backfill, relations=tuple(relations), cursor=cursor, started=True, read=backfill.read + taken)
+    return Piece(tuple(slices), rest if goes_on else None, bool(relations), lost, taken)
 
 
-def rows_left(layout: Layout, backfill: Backfill, rows: Mapping[str, int]) -> float:
-    """The approximate number of rows that a backfill still has to read. rows: those of each relation. The replay of
-    arrangements counts as much as all rows.
-    """
-    left = 0.0 if backfill.round else float(sum(max(1, rows.get(i, 0)) for i in backfill.relations))
-    purpose, cursor = backfill.purpose, backfill.cursor
-    if isinstance(purpose, Filling) and purpose.part < purpose.parts:
-        left = max(left, 1.0) * (1 + (purpose.parts - purpose.part) / purpose.parts)
-    if isinstance(cursor, (list, tuple)) and cursor[0] == "blob" and backfill.checkpoint:
-        with contextlib.suppress(FileNotFoundError):  # the backfill has ended
-            snapshot = load_checkpoint(layout, backfill.checkpoint).relations.get(backfill.relations[0])
-            blobs = [] if snapshot is None else snapshot.blobs
-            left -= sum(b.rows for b in blobs[: cursor[1]])
-    return max(left, 0.0)
+def progress_of(backfill: Backfill) -> float:
+    """The part of the history that was read, from 0 to 1. The replay of arrangements counts as half of it."""
+    purpose = backfill.purpose
+    if backfill.round:
+        return 1.0  # only changes that were committed meanwhile are left
+    part = min(1.0, backfill.read / max(1, backfill.rows))
+    if isinstance(purpose, Filling) and purpose.parts:
+        part = (purpose.part / purpose.parts + part) / 2
+    return round(part, 3)
 
 
 def lease_at(db: Database, backfill: Backfill) -> int:

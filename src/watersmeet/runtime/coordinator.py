@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import MaterializedView, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import (
     Fill,
@@ -143,10 +143,20 @@ class Coordinator:
         """Whether views are being filled beside live ones, so that `plan` also reads new input."""
         return self.backfill is not None and not self.backfill.waits
 
-    @property
-    def is_views_turn(self) -> bool:
+    def is_views_turn(self, now_us: int) -> bool:
         """Whether live views run next, before the next piece of history of views that are filled beside them."""
-        return self._is_views_turn and self.fills_beside and not self._begins_round
+        if not self.fills_beside:
+            return False
+        return (self._is_views_turn and not self._begins_round) or not self._pieces.allows(self._rate, now_us)
+
+    @property
+    def _rate(self) -> int | None:
+        """The maximum number of rows of history per second; 0: none for now; None: any number."""
+        backfill = self.backfill
+        if backfill is None or backfill.waits:
+            return None
+        rate = min(self._fill_rates(backfill.purpose.views), default=None)
+        return None if rate and backfill.hurries else rate
 
     @property
     def live_views(self) -> frozenset[str]:
@@ -298,12 +308,12 @@ class Coordinator:
             return change
         if not self._shed():
             return None
-        if self.backfill is not None and not self.is_views_turn:
+        if self.backfill is not None and not self.is_views_turn(now_us):
             self._is_views_turn = True
             return self._plan_backfill(self.circuit, self.backfill)
         self._is_views_turn = False
         intent = self._plan_live(self.circuit, now_us, fresh=fresh, sources=sources)
-        if intent is None and self.backfill is not None:
+        if intent is None and self.backfill is not None and not self.is_views_turn(now_us):
             return self._plan_backfill(self.circuit, self.backfill)
         return intent
 
@@ -403,15 +413,22 @@ class Coordinator:
 
     def _begin_filling(self, circuit: Circuit, views: tuple[str, ...], fill: Fill, live: frozenset[str]) -> None:
         """Begin to fill `views`. The views `live` run meanwhile if that is possible and the history is large."""
-        contents = self._contents()
-        if live:
+        contents, limited = self._contents(), bool(self._fill_rates(views))
+        if live or limited:
             beside = self._reach(circuit, views, live, beside=True)
             relations = self._read(circuit, beside.roles.keys(), beside.stored)
-            if contents.rows_of(relations) > self._pieces.few_rows and can_run_beside(circuit, beside, relations, live):
+            large = limited or contents.rows_of(relations) > self._pieces.few_rows
+            if large and can_run_beside(circuit, beside, relations, live):
                 self._begin(Filling(views), beside.roles.keys(), beside.stored, live, contents, beside=True)
                 return
         purpose = Filling(views, parts=self._parts(fill.having("replayed")))
         self._begin(purpose, fill.roles.keys(), fill.stored, live, contents)
+
+    def _fill_rates(self, views: Iterable[str]) -> list[int]:
+        """The limits of views on the rows of history per second."""
+        known = self._db.catalog().relations
+        found = [r.fill_rate for i in views if isinstance(r := known.get(i), MaterializedView)]
+        return [rate for rate in found if rate is not None]
 
     def _contents(self) -> Contents:
         """The contents from which a backfill begins. The lease begins before a checkpoint is chosen, because retention
@@ -470,7 +487,9 @@ class Coordinator:
         if self._begins_round:
             if not self.is_drained:
                 return None  # only then stored content reflects the tables
-            backfill = next_round(self._db, backfill, self.inputs.frontier, self._pieces.rows)
+            limited = self._rate is not None
+            few = self._pieces.unlimited_rows
+            backfill = next_round(self._db, backfill, self.inputs.frontier, few, limited=limited)
         budget = self.budget if backfill.waits else self._pieces
         piece = next_piece(self._db, backfill, self.inputs.sources, budget.rows, budget.bytes)
         if isinstance(backfill.purpose, Rebuilding):
@@ -478,6 +497,8 @@ class Coordinator:
         self.lost |= piece.lost
         if backfill.waits:
             self.budget.planned(limited=piece.more)
+        else:
+            self._pieces.planned(piece.rows)
         first = not backfill.started
         purpose = backfill.purpose
         mode: Mode = Rebuild(first)

@@ -98,13 +98,15 @@ class Engine(Protocol):
         """Continue from the newest commit. Call this first, before a compactor is started."""
         ...
 
-    def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> Mapping[str, str]:
+    def install(
+        self, circuit: Circuit, new_views: Sequence[str] = (), check: Callable[[], None] = lambda: None
+    ) -> Mapping[str, str]:
         """Run `circuit` (of all views of the catalog) from now on. Returns when all its views are ready: for each
         relation, the part of its history that no longer exists.
 
         Call after each CREATE and DROP of a materialized view. new_views: those of its sinks that must become ready
         (others may also, see `live_views`). Raises VIEW_FAILED if one can't be filled: drop it from the catalog and
-        install the circuit without it.
+        install the circuit without it. check: called between epochs of a fill; the fill rests when it raises an error.
         """
         ...
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import StateDistribution
@@ -26,6 +26,9 @@ from watersmeet.runtime.taskcontract import Intent, Receipt
 from watersmeet.runtime.tasks import run_whole
 from watersmeet.runtime.workers import workers_here
 from watersmeet.store.commits import Commit
+
+#: The time after which a fill that a limit of rows per second has stopped is tried again.
+_LIMITED_S: Final = 0.05
 
 
 class InProcessEngine:
@@ -60,13 +63,15 @@ class InProcessEngine:
             self._failure = None
             self._ready()
 
-    def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> Mapping[str, str]:
+    def install(
+        self, circuit: Circuit, new_views: Sequence[str] = (), check: Callable[[], None] = lambda: None
+    ) -> Mapping[str, str]:
         with self._lock:
             self._failure = None
             wanted = {s.relation_id for s in circuit.sinks} | set(new_views)
             while True:
                 self._ready().install(circuit)
-                coordinator = self._drain()
+                coordinator = self._drain(check)
                 coordinator.check_filled(new_views)
                 if coordinator.shows(wanted) and coordinator.runs(circuit):
                     return coordinator.lost
@@ -172,16 +177,19 @@ class InProcessEngine:
         self._drain().gather()
         return self._drain()
 
-    def _drain(self) -> Coordinator:
+    def _drain(self, check: Callable[[], None] = lambda: None) -> Coordinator:
         """Run all epochs of a backfill and of an install. While views are filled beside live ones, flushes of other
-        threads run in between.
+        threads run in between. check: as in `install`.
         """
         while (coordinator := self._ready()).backfill is not None or coordinator.has_chores:
+            check()
             intent = coordinator.plan(time.time_ns() // 1000, sources=False)
-            assert intent is not None
-            self._run(coordinator, intent)
+            if intent is not None:
+                self._run(coordinator, intent)
             if coordinator.fills_beside and self._flushing:
                 self._flushed.wait()
+            elif intent is None:  # a limit of rows per second does not allow the next piece
+                self._flushed.wait(_LIMITED_S)
         return coordinator
 
     def _run(self, coordinator: Coordinator, intent: Intent) -> None:

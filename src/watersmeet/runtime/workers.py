@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from watersmeet.connectors.base.sources import Allowance
 from watersmeet.kernel.runs.trace import CHUNK_BYTES, MERGE_BYTES
 from watersmeet.system.process import bytes_of, container_bytes
 
@@ -188,7 +189,7 @@ class Budget:
 
 class PieceBudget:
     """The maximum rows and bytes of a piece of history between which live views run, so that their epochs wait for
-    about `PIECE_S`. Never more than an epoch's.
+    about `PIECE_S`. Never more than an epoch's, or than a limit of rows per second allows.
     """
 
     def __init__(self, epochs: Budget) -> None:
@@ -196,14 +197,34 @@ class PieceBudget:
         self._rows = float(min(FIRST_PIECE_ROWS, PIECE_ROWS))
         self.few_rows: Final = PIECE_ROWS
         """The rows of a history up to which live views wait for its end."""
+        self._rate: int | None = None
+        self._allowance: Allowance | None = None
+        self._allowed: int | None = None
+
+    def allows(self, rate: int | None, now_us: int) -> bool:
+        """Whether a piece may be read now. rate: the maximum number of rows per second; 0: none; None: any number."""
+        if rate != self._rate:
+            self._rate, self._allowance = rate, Allowance(rate) if rate else None
+        self._allowed = self._allowance.at(now_us) if self._allowance is not None else rate
+        return self._allowed != 0
 
     @property
     def rows(self) -> int:
+        return self.unlimited_rows if self._allowed is None else min(self.unlimited_rows, max(1, self._allowed))
+
+    @property
+    def unlimited_rows(self) -> int:
+        """The maximum number of rows without a limit of rows per second."""
         return max(1, min(int(self._rows), self._epochs.rows))
 
     @property
     def bytes(self) -> int:
         return self._epochs.bytes
+
+    def planned(self, rows: int) -> None:
+        """Record a planned piece."""
+        if self._allowance is not None:
+            self._allowance.take(rows)
 
     def ran(self, duration_s: float) -> None:
         """Record the duration of a piece."""

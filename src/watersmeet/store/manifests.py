@@ -62,6 +62,8 @@ class Backfill:
     read, in order. cursor: the position in the first of these (None for its beginning). started: False before the first
     epoch. round: 0 reads the content; each later one the changes between two moments, of which `before` is the first:
     its `transaction` and `head`. waits: whether live views wait for the end of the round. rows: those of the round.
+    read: the rows of the round that were read so far. hurries: whether the round ignores limits of rows per second,
+    because rows arrive as fast as such a limit allows to read them.
     """
 
     purpose: Purpose
@@ -75,6 +77,8 @@ class Backfill:
     before: tuple[int, int] = (0, 0)
     waits: bool = True
     rows: int = 0
+    read: int = 0
+    hurries: bool = False
 
 
 @dataclass(frozen=True, slots=True)

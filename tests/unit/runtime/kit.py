@@ -90,9 +90,15 @@ class Kit:
     def circuit(self):
         return assemble(self.views.values(), self.buckets)
 
-    def install(self):
-        self.engine.install(self.circuit(), [i for i in self.views if not self.catalog.relations[i].ready])
+    def install(self, check=lambda: None):
+        new = [i for i in self.views if not self.catalog.relations[i].ready]
+        self.engine.install(self.circuit(), new, check)
         self.mark_ready()
+
+    def limit(self, relation_id, rate):
+        """The limit of rows per second of a view's fill."""
+        view = replace(self.catalog.relations[relation_id], fill_rate=rate)
+        self.catalog = self.catalog.with_relation(view)
 
     def mark_ready(self):
         for i in self.views:

@@ -9,7 +9,8 @@ from tests.thorough import mostly_slow
 from tests.unit.runtime import trees
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
-from watersmeet.runtime import workers
+from watersmeet.runtime import inprocess, workers
+from watersmeet.runtime.backfill import progress_of
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
 from watersmeet.runtime.workers import Budget
@@ -71,11 +72,14 @@ def _small_pieces(monkeypatch):
     monkeypatch.setattr(workers, "PIECE_ROWS", 7)
     monkeypatch.setattr(workers, "LEAST_PIECE_ROWS", 7)
     monkeypatch.setattr(workers, "PIECE_S", 0)
+    monkeypatch.setattr(inprocess, "_LIMITED_S", 0.001)
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(40), 4))
 def test_views_have_the_content_of_their_queries(tmp_path, seed):
-    """Transactions between the pieces, compaction, and the end of the process at any of them."""
+    """Transactions and flushes between the pieces, compaction, limits of rows per second, pauses, and the end of the
+    process at any moment.
+    """
     random_ = random.Random(seed)
     buckets = random_.choice([1, 1, 2, 3])
     kit = opened(tmp_path / "db", buckets)
@@ -96,6 +100,16 @@ def test_views_have_the_content_of_their_queries(tmp_path, seed):
             if left == 0:
                 raise Died
 
+    limits = random_.choice([[None], [None, 0, 1], [None, 0, 300, 5000]])
+
+    def check():
+        """Called before each piece, and again and again during a pause, which the last change ends."""
+        if random_.random() < 0.2:
+            for view in [i for i in kit.views if not kit.catalog.relations[i].ready]:
+                kit.limit(view, random_.choice(limits))
+        if random_.random() < 0.2:
+            kit.engine.flush()
+
     kit.engine.between = between
     names = random_.sample(sorted(LATER), 3)
     needed = {"total": "grouped"}
@@ -104,7 +118,7 @@ def test_views_have_the_content_of_their_queries(tmp_path, seed):
         kit.view(name, *LATER[name], install=False)
     while True:
         try:
-            kit.install()
+            kit.install(check)
             break
         except Died:
             kit.crash()
@@ -120,3 +134,64 @@ def test_views_have_the_content_of_their_queries(tmp_path, seed):
         kit.engine.flush()
         kit.check()
     kit.close()
+
+
+def history(intent):
+    """The number of rows of history that an epoch reads."""
+    return sum(s.rows if s.part is None else s.part[1] - s.part[0] for s in intent.slices)
+
+
+def test_a_limit_is_of_rows_per_second(tmp_path, monkeypatch):
+    """The time is the one that `plan` gets. Live epochs run whether a piece is due or not."""
+    monkeypatch.setattr(workers, "FIRST_PIECE_ROWS", 1000)
+    monkeypatch.setattr(workers, "PIECE_ROWS", 1000)
+    kit = opened(tmp_path / "db", 1)
+    kit.change(a=[(g, "x", 1) for g in range(100)], b=[(g, g, 1) for g in range(60)])
+    kit.engine.flush()
+    view = kit.view("counted", *COUNTED, install=False)
+    kit.limit(view.id, 20)
+    coordinator = Coordinator(kit.db)
+    coordinator.install(kit.circuit())
+    second = 1_000_000
+
+    def ran(now_us):
+        intent = coordinator.plan(now_us)
+        if intent is None:
+            return None
+        kit.engine._coordinator = coordinator
+        kit.engine._run(coordinator, intent)
+        return intent.mode.kind, history(intent)
+
+    assert [ran(now) for now in (0, 0, second // 2, second // 2)] == [("fill", 20), None, ("fill", 10), None]
+    kit.change(b=[(1, 1, 1)])
+    assert [ran(second // 2) for _ in range(2)] == [("live", 1), None]
+    kit.limit(view.id, 0)
+    kit.change(b=[(2, 2, 1)])
+    assert [ran(9 * second) for _ in range(2)] == [("live", 1), None]
+    assert progress_of(coordinator.backfill) == 0.5
+    kit.limit(view.id, None)
+    assert [ran(9 * second) for _ in range(3)] == [("fill", 30), ("fill", 2), None]
+    kit.mark_ready()
+    kit.check()
+
+
+def test_rows_that_arrive_as_fast_as_a_limit_allows_are_read_without_it(tmp_path):
+    kit = opened(tmp_path / "db", 1)
+    kit.change(a=[(g, "x", 1) for g in range(5)], b=[(g, g, 1) for g in range(40)])
+    kit.engine.flush()
+    view = kit.view("counted", *COUNTED, install=False)
+    kit.limit(view.id, 4)
+    now_us, most = 0, 0
+    coordinator = kit.engine._coordinator = Coordinator(kit.db)
+    coordinator.install(kit.circuit())
+    while coordinator.backfill is not None:
+        now_us += 1_000_000
+        if most < 40:
+            most += 1
+            kit.change(b=[(g, g, 1) for g in range(6)])
+        while (intent := coordinator.plan(now_us)) is not None:
+            kit.engine._run(coordinator, intent)
+    assert most < 40, "the fill has ended while rows still arrive"
+    kit.mark_ready()
+    kit.engine.flush()
+    kit.check()

@@ -14,7 +14,7 @@ from watersmeet.catalog import DropWord
 from watersmeet.dialects.statements.constraints import read_set_constraints
 from watersmeet.dialects.statements.dml import read_merge
 from watersmeet.dialects.tree.definitions import AlterWithoutEffect, RenameSchema
-from watersmeet.dialects.tree.statements import Accepted, KillQuery, Refused, Statement
+from watersmeet.dialects.tree.statements import Accepted, CancelJobs, KillQuery, Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, read_value, span_of
 from watersmeet.dialects.variables import ONE_VALUE, RISINGWAVE, WITHOUT_EFFECT
 
@@ -132,6 +132,8 @@ def _read_clause(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
         return None
     if_exists = cursor.take("IF", "EXISTS")
     name = cursor.relation_name()
+    if kind == "materialized view" and cursor.at("SET", "BACKFILL_RATE_LIMIT"):
+        return None
     for clause, reason in _CLAUSES.items():
         if cursor.take(*clause.split()):
             cursor.until("")
@@ -181,12 +183,9 @@ def read_cancel(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """Reads `CANCEL JOB | JOBS ids`; the cursor stands after CANCEL."""
     if not cursor.take("JOB"):
         cursor.expect("JOBS")
-    read_value(cursor)
-    while cursor.take(","):
-        read_value(cursor)
+    ids = read_list(cursor, lambda: Name(read_value(cursor), span_of(cursor.tokens[cursor.index - 1 : cursor.index])))
     cursor.end()
-    reason = "a view that is being filled is no job; DROP MATERIALIZED VIEW ends it"
-    return _accepted(cursor, base, "CANCEL JOBS", reason)
+    return CancelJobs(**base, ids=ids)
 
 
 def read_recover(cursor: Cursor, base: dict[str, Any]) -> Statement:

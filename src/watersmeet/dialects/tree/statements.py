@@ -377,6 +377,13 @@ class KillQuery(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CancelJobs(Statement):
+    """`CANCEL JOBS ids`: ends the fills of new views, which then don't exist. ids: those of SHOW JOBS."""
+
+    ids: tuple[Name, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Subscribe(Statement):
     """`SUBSCRIBE TO SELECT …`: starts a query that keeps running without a reader."""
 

@@ -45,6 +45,8 @@ _MAX_CADENCE_S: Final = 0.5
 _NOTIFIED_S: Final = 0.05
 _NOTIFIED_EPOCHS: Final = 1.5
 _IDLE_S: Final = 1.0
+#: The time after which a fill that a limit of rows per second has stopped is tried again.
+_LIMITED_S: Final = 0.05
 #: The maximum number of epochs in a micro-batch, and the time without a planned epoch after which it ends. A
 #: micro-batch for each epoch would add 40 ms to the epoch.
 _BATCH_EPOCHS: Final = 32
@@ -135,7 +137,9 @@ class SparkEngine:
             self.stop()
             raise
 
-    def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> Mapping[str, str]:
+    def install(
+        self, circuit: Circuit, new_views: Sequence[str] = (), check: Callable[[], None] = lambda: None
+    ) -> Mapping[str, str]:
         wanted = {s.relation_id for s in circuit.sinks} | set(new_views)
         with self._planning_held():
             if self._failure is not None:
@@ -146,10 +150,11 @@ class SparkEngine:
                     coordinator = self._drained()
                     coordinator.install(circuit)
                     try:
-                        coordinator = self._work_off(coordinator)
+                        coordinator = self._work_off(coordinator, check)
                     except Error as cause:
                         present = self._coordinator
-                        if self._given_up is None and present is not None and present.backfill is not None:
+                        is_given_up = self._given_up is None and cause.condition != "QUERY_CANCELED"
+                        if is_given_up and present is not None and present.backfill is not None:
                             self._unread = _Unread(cause, filling=True)  # no caller waits for this error any more
                         raise
                     coordinator.check_filled(new_views)
@@ -305,10 +310,10 @@ class SparkEngine:
             raise error("CONNECTION_CLOSED", "the engine is stopped")
         return self._coordinator
 
-    def _wait(self) -> None:
+    def _wait(self, seconds: float = _IDLE_S) -> None:
         """Wait for the next change, with the lock released; raises if the engine has failed."""
         self._running()
-        self._changed.wait(_IDLE_S)
+        self._changed.wait(seconds)
         self._check_query()
         self._running()
 
@@ -324,15 +329,18 @@ class SparkEngine:
         coordinator.gather()
         return self._work_off(coordinator)
 
-    def _work_off(self, coordinator: Coordinator) -> Coordinator:
+    def _work_off(self, coordinator: Coordinator, check: Callable[[], None] = lambda: None) -> Coordinator:
         """Plan and await all epochs of a backfill and of an install; between those of a fill beside live views also
-        live ones. Returns the coordinator, which a source that can't be read may have replaced meanwhile.
+        live ones. Returns the coordinator, which a source that can't be read may have replaced meanwhile. check: as in
+        `install`.
 
         Raises the error of a source whose history can't be read.
         """
         while coordinator.backfill is not None or coordinator.has_chores:
-            if len(self._planned) >= _AHEAD or not self._plan_beside(coordinator):
-                self._wait()
+            check()
+            full = len(self._planned) >= _AHEAD
+            if full or not self._plan_beside(coordinator):
+                self._wait(_IDLE_S if full or not coordinator.fills_beside else _LIMITED_S)
                 coordinator = self._after_replacement(coordinator)
         while not coordinator.is_drained:
             self._wait()
@@ -341,7 +349,7 @@ class SparkEngine:
 
     def _plan_beside(self, coordinator: Coordinator) -> bool:
         """Plan the next epoch of a backfill or of live views beside it; False if none is due."""
-        if coordinator.is_views_turn and not coordinator.must_drain:
+        if coordinator.is_views_turn(_now_us()) and not coordinator.must_drain:
             flushing = self._next_flush
             if flushing is None:
                 return self._plan_live(coordinator) == 0.0

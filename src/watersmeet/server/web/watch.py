@@ -21,7 +21,7 @@ import numpy.typing as npt
 from watersmeet.capture.capturing import Captures
 from watersmeet.catalog import CapturedDatabase, Catalog, MaterializedView, Relation, Sink
 from watersmeet.database.sessions.context import Session
-from watersmeet.runtime.backfill import rows_left
+from watersmeet.runtime.backfill import progress_of
 from watersmeet.runtime.status import (
     CaptureStatus,
     SinkStatus,
@@ -466,7 +466,6 @@ class Watch:
         self._verified_s = -math.inf
         self._followed = 0
         self._epochs = Epochs()
-        self._filling = Filling()
         self._inputs: tuple[int, dict[str, tuple[str, ...]]] = (-1, {})
         self._said: dict[str, tuple[str, str | None]] = {}
         self._kept_step = 0
@@ -505,7 +504,7 @@ class Watch:
         sinks = [r for r in catalog.relations.values() if isinstance(r, Sink) and not r.staged]
         sink_states = sink_statuses(session, sinks)
         rates = self._rates.update(_counts(status))
-        progress = self._filling.progress(database.layout, status)
+        progress = None if status.backfill is None else progress_of(status.backfill)
         if self._inputs[0] != catalog.version:
             self._inputs = (catalog.version, inputs_of_views(catalog))
         verified = self._verifications()
@@ -596,28 +595,6 @@ class Watch:
                 extra={"epoch": snapshot.status.epoch, "relation": relation.shown, "state": state},
             )
         self._said = said or self._said
-
-
-class Filling:
-    """The progress of filling new views, relative to the work left when it was first measured."""
-
-    def __init__(self) -> None:
-        self._views: Sequence[str] = ()
-        self._all = 0.0
-
-    def progress(self, layout: Layout, status: Status) -> float | None:
-        """The progress from 0 to 1; None if no view is being filled."""
-        backfill = status.backfill
-        if backfill is None:
-            self._views = ()
-            return None
-        rows = {t.id: t.rows for t in status.tables} | {v.id: v.rows for v in status.views}
-        rows |= {s.id: s.rows for s in status.sources}
-        left = rows_left(layout, backfill, rows)
-        if backfill.purpose.views != self._views:
-            self._views, self._all = backfill.purpose.views, left
-        self._all = max(self._all, left)
-        return round(1 - left / self._all, 3) if self._all else 1.0
 
 
 def _counts(status: Status) -> dict[str, int]:

@@ -146,7 +146,15 @@ def _check(session: Session, statement: st.Statement) -> None:
                 _check(
                     session, st.Delete(text=statement.text, sql=statement.sql, span=name.span, table=name, alias=None)
                 )
-        case CopyFrom() | CopyTo() | st.Flush() | st.KillQuery() | st.StartProcessor() | st.StopProcessor():
+        case (
+            CopyFrom()
+            | CopyTo()
+            | st.CancelJobs()
+            | st.Flush()
+            | st.KillQuery()
+            | st.StartProcessor()
+            | st.StopProcessor()
+        ):
             pass  # these need rows or running objects
         case DeclareSubscriptionCursor() | Fetch() | CloseCursor() | ExplainAnalyze() | ExplainRow():
             pass  # so do these

@@ -29,6 +29,7 @@ from watersmeet.catalog import (
 from watersmeet.connectors.base.deadletters import place_of, read_dead_letters, text_of
 from watersmeet.connectors.reference import rows as option_rows
 from watersmeet.database.definitions import is_listed, relation_of_kind, undefined_schema
+from watersmeet.database.filling import fill_limit, fill_progress, is_job, job_id
 from watersmeet.database.sessions.context import Session, denied
 from watersmeet.database.sessions.result import Result, text_result, typed_result
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
@@ -94,6 +95,8 @@ _JOBS: Final[Schema] = (
     Field("held_back_by", VARCHAR),
     Field("merge_debt_bytes", BIGINT),
     Field("hot_keys", VARCHAR),
+    Field("job", BIGINT),
+    Field("progress", DOUBLE),
 )
 
 
@@ -274,8 +277,11 @@ def _jobs(session: Session, statement: Show) -> Result:
     """A row for each view, each source and each captured table: its progress, and its errors."""
     status = database_status(session)
     rows: list[tuple[Any, ...]] = []
-    for view in status.views:
-        health = status.health_of(view)
+    jobs = {r.id: r for r in session.catalog.shown if is_job(r)}
+    begun = {v.id for v in status.views}
+    waiting = tuple(ViewStatus(r.id, r.shown, r.role, ready=False) for r in jobs.values() if r.id not in begun)
+    for view in (*status.views, *waiting):
+        health, job = status.health_of(view), jobs.get(view.id)
         rows.append(
             (
                 view.name,
@@ -289,22 +295,24 @@ def _jobs(session: Session, statement: Show) -> Result:
                 status.behind,
                 round(status.lag_seconds, 3),
                 view.expression_errors,
-                health.reason or _detail(session, view, status),
+                health.reason or (_detail(session, view, status) if job is None else fill_limit(job)),
                 view.watermark,
                 view.held_back_by,
                 view.merge_debt_bytes,
                 "; ".join(k.text for k in view.hot_keys[:_HOT_KEYS]) or None,
+                None if job is None else int(job_id(job)),
+                None if job is None else fill_progress(status, job),
             )
         )
     for source in status.sources:
         what, detail = session.catalog.relations[source.id].what, _source_detail(source)
         counts = (None, source.rows, *[None] * 5, source.errors)
-        rows.append((source.name, what, status.state, *counts, detail, source.watermark, *[None] * 3))
+        rows.append((source.name, what, status.state, *counts, detail, source.watermark, *[None] * 5))
     table_rows = {t.id: t.rows for t in status.tables}
     for table, capture in _captured(session):
         shown = "filling" if capture.state == "snapshot" else capture.state
         errors, reason = len(_letters(session, table.id)), capture.reason
-        rows.append((table.name, table.what, shown, table_rows.get(table.id), *[None] * 6, errors, reason, *[None] * 4))
+        rows.append((table.name, table.what, shown, table_rows.get(table.id), *[None] * 6, errors, reason, *[None] * 6))
     return typed_result("SHOW", _JOBS, [r for r in rows if _is_like(r[0], statement)])
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.binder import bind_query
-from watersmeet.catalog import ROWTIME, Merging, Relation, Stream, View
+from watersmeet.catalog import ROWTIME, MaterializedView, Merging, Relation, Stream, View
+from watersmeet.connectors.base.sources import rate_limit
 from watersmeet.connectors.base.targets import view_delivery
 from watersmeet.connectors.registry import connector_of
 from watersmeet.database.assignment import Target, check_types
@@ -18,18 +19,21 @@ from watersmeet.database.definitions import (
     named_columns,
     new_relation,
 )
+from watersmeet.database.filling import is_job, job_id
 from watersmeet.database.producing import unwritten
 from watersmeet.database.reading import batch_query, readable
-from watersmeet.database.sessions.context import Session, error_at
-from watersmeet.database.sessions.result import Result
+from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
+from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.sequences import calls_sequences
 from watersmeet.database.writing import accepting, divided_family
 from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.statements.alter import LimitFill
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateView
 from watersmeet.dialects.tree.queries import is_marked
+from watersmeet.dialects.tree.statements import CancelJobs
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import NotSupportedError, did_you_mean
-from watersmeet.maintenance.views import bind_view, is_defined, make, make_delivered
+from watersmeet.maintenance.views import FILL_RATE, bind_view, is_defined, make, make_delivered
 from watersmeet.session.features.viewrefresh import pause
 from watersmeet.session.statements.redefining import check_view, check_view_columns, redefine, replace_view
 from watersmeet.values.types import Schema
@@ -235,3 +239,47 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
     if statement.paused:
         pause(session, session.database.catalog.relations[bound.relation.id])
     return Result("CREATE MATERIALIZED VIEW")
+
+
+def limit_fill(session: Session, statement: LimitFill) -> Result:
+    """ALTER MATERIALIZED VIEW name SET BACKFILL_RATE_LIMIT: effective for the next pieces of its history. A filled view
+    has the limit when it is filled again.
+    """
+    session.require_definer("ALTER MATERIALIZED VIEW")
+    session.require_no_transaction("ALTER MATERIALIZED VIEW … SET BACKFILL_RATE_LIMIT")
+    with located(statement, statement.limit_span):
+        limit = rate_limit({FILL_RATE: statement.limit}, FILL_RATE)
+    database, name = session.database, statement.name
+    found = session.find(name)
+    if found is None and statement.if_exists:
+        session.notice(f'materialized view "{name.shown}" does not exist, skipping')
+        return Result("ALTER MATERIALIZED VIEW")
+    if found is None:
+        views = [r.shown for r in session.catalog.shown if isinstance(r, MaterializedView)]
+        raise undefined_relation(session.catalog, name, statement, "materialized view", views)
+    with database.guard:
+        view = database.catalog.relations.get(found.id)
+        if not isinstance(view, MaterializedView) or "materialized view" not in view.words.drop:
+            message = f'"{found.shown}" is not a materialized view'
+            raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", message)
+        database.change_catalog(database.catalog.with_relation(replace(view, fill_rate=limit)))
+    return Result("ALTER MATERIALIZED VIEW")
+
+
+def cancel_jobs(session: Session, statement: CancelJobs) -> Result:
+    """CANCEL JOBS: the fills of these views end, and the views don't exist. Returns the ids of those fills."""
+    session.require_definer("CANCEL JOBS")
+    session.require_no_transaction("CANCEL JOBS")
+    database = session.database
+    filling = {job_id(r): r.id for r in session.catalog.shown if is_job(r)}
+    wanted = dict.fromkeys(given for given in (i.name for i in statement.ids))
+    for given in wanted:
+        if given not in filling:
+            session.notice(f"no view with id {given} is being filled")
+    canceled = {filling[given] for given in wanted if given in filling}
+    database.canceled_fills.update(canceled)
+    with database.ddl:  # the statement that fills them has ended
+        database.canceled_fills.difference_update(canceled)
+    left = database.catalog.relations.keys()
+    ended = [(given,) for given in wanted if given in filling and filling[given] not in left]
+    return text_result("CANCEL JOBS", ("Id",), ended)
