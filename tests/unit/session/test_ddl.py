@@ -134,7 +134,7 @@ def test_a_materialized_view_that_fails_leaves_nothing(connection, run, fails, t
     engine = connection._session.database.engine
     install = engine.install
 
-    def broken(circuit, new_views=()):
+    def broken(circuit, new_views=(), check=None):
         if new_views:
             raise watersmeet.errors.error("VIEW_FAILED", "no")
         install(circuit, new_views)

@@ -242,11 +242,10 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
 
 
 def limit_fill(session: Session, statement: LimitFill) -> Result:
-    """ALTER MATERIALIZED VIEW name SET BACKFILL_RATE_LIMIT: effective for the next pieces of its history. A filled view
-    has the limit when it is filled again.
+    """ALTER MATERIALIZED VIEW name SET BACKFILL_RATE_LIMIT: effective for the next pieces of its history, in a
+    transaction after COMMIT. A filled view has the limit when it is filled again.
     """
     session.require_definer("ALTER MATERIALIZED VIEW")
-    session.require_no_transaction("ALTER MATERIALIZED VIEW … SET BACKFILL_RATE_LIMIT")
     with located(statement, statement.limit_span):
         limit = rate_limit({FILL_RATE: statement.limit}, FILL_RATE)
     database, name = session.database, statement.name
@@ -258,11 +257,11 @@ def limit_fill(session: Session, statement: LimitFill) -> Result:
         views = [r.shown for r in session.catalog.shown if isinstance(r, MaterializedView)]
         raise undefined_relation(session.catalog, name, statement, "materialized view", views)
     with database.guard:
-        view = database.catalog.relations.get(found.id)
+        view = session.catalog.relations.get(found.id)
         if not isinstance(view, MaterializedView) or "materialized view" not in view.words.drop:
             message = f'"{found.shown}" is not a materialized view'
             raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", message)
-        database.change_catalog(database.catalog.with_relation(replace(view, fill_rate=limit)))
+        session.put(replace(view, fill_rate=limit))
     return Result("ALTER MATERIALIZED VIEW")
 
 
