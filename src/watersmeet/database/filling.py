@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.rewrites import JoinOrder
@@ -17,13 +17,12 @@ from watersmeet.binder.context.binding import Fill
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
 from watersmeet.catalog import MaterializedView, Relation
 from watersmeet.circuit.operators import Operator
+from watersmeet.connectors.base.sources import rate_limit
 from watersmeet.database.plans import Plans
 from watersmeet.database.sessions.context import JointFill, Session
 from watersmeet.database.sessions.variables import Variables
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
-from watersmeet.runtime.backfill import progress_of
-from watersmeet.runtime.status import Status
 
 if TYPE_CHECKING:
     from watersmeet.planner import Producers
@@ -41,6 +40,15 @@ class Bound:
     rowtime: str | None = None
     hidden: bool = False
     fills: tuple[Fill, ...] = ()
+
+
+#: The variable and the option of views with the maximum number of rows of history per second.
+FILL_RATE: Final = "backfill_rate_limit"
+
+
+def fill_rate(text: str) -> int | None:
+    """A limit of rows of history per second; None for any number. Raises CONNECTOR_OPTION."""
+    return rate_limit({FILL_RATE: text}, FILL_RATE)
 
 
 def fill(session: Session, relation: Relation, operators: Sequence[Operator]) -> None:
@@ -118,19 +126,6 @@ def is_job(relation: Relation) -> TypeGuard[MaterializedView]:
 def job_id(view: Relation) -> str:
     """The id of the fill of a view."""
     return view.id[1:]
-
-
-def fill_limit(job: MaterializedView) -> str | None:
-    """The limit of a fill, in words."""
-    if job.fill_rate is None:
-        return None
-    return "paused: backfill_rate_limit is 0" if job.fill_rate == 0 else f"at most {job.fill_rate} rows a second"
-
-
-def fill_progress(status: Status, job: MaterializedView) -> float:
-    """The part of its history that a fill has read, from 0 to 1."""
-    backfill = status.backfill
-    return progress_of(backfill) if backfill is not None and job.id in backfill.purpose.views else 0.0
 
 
 def _check_canceled(session: Session, ids: frozenset[str]) -> None:

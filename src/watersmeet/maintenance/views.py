@@ -17,10 +17,18 @@ from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Request
 from watersmeet.binder.dialects import rules_of
 from watersmeet.catalog import CacheFill, MaterializedView, Query, Relation, Sink, SinkConflicts, Source
 from watersmeet.circuit import operators
-from watersmeet.connectors.base.sources import rate_limit
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, is_same, new_relation, remove, schema_for
-from watersmeet.database.filling import Bound, fill, join_order, joins_many, most_join_rows, shares
+from watersmeet.database.filling import (
+    FILL_RATE,
+    Bound,
+    fill,
+    fill_rate,
+    join_order,
+    joins_many,
+    most_join_rows,
+    shares,
+)
 from watersmeet.database.reading import check_running, readable
 from watersmeet.database.rebuild import bound as bound_query
 from watersmeet.database.rebuild import conflicts_of, proves_key, requested, row_key_of, watermarks_of
@@ -261,9 +269,6 @@ def bind_running(
     return Bound(tree, relation, bound.rowtime, bound.hidden, bound.fills)
 
 
-#: The variable and the option of views with the maximum number of rows of history per second.
-FILL_RATE: Final = "backfill_rate_limit"
-
 #: Options of views in RisingWave that no result depends on.
 _WITHOUT_EFFECT: Final = (
     "backfill_order",
@@ -332,7 +337,7 @@ def _most_join_rows(session: Session, query: BoundQuery) -> int:
 def _fill_rate(session: Session, statement: CreateMaterializedView) -> int | None:
     """The limit in WITH, else that of the session, on the rows of history per second. Raises CONNECTOR_OPTION."""
     with located(statement, statement.span):
-        return rate_limit({FILL_RATE: session.variables.get(FILL_RATE), **statement.options}, FILL_RATE)
+        return fill_rate(statement.options.get(FILL_RATE, session.variables.get(FILL_RATE)))
 
 
 def _optional_rows(statement: CreateMaterializedView, otherwise: int) -> int:

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from watersmeet.capture.receiving import Receivers, ReceivingStatus
 from watersmeet.catalog import (
@@ -18,7 +18,7 @@ from watersmeet.catalog import (
     Table,
 )
 from watersmeet.catalog.parts import RowForm
-from watersmeet.database.filling import producers_of
+from watersmeet.database.filling import is_job, job_id, producers_of
 from watersmeet.database.scans import late_between
 from watersmeet.database.sessions.context import Session
 from watersmeet.drawing import place, to_dot, to_svg
@@ -27,6 +27,7 @@ from watersmeet.expressions.casts import NO_INTEGER
 from watersmeet.planner import Producers
 from watersmeet.planner.explain import Failures, generated_text
 from watersmeet.planner.topology import topology
+from watersmeet.runtime.backfill import progress_of
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.status import FailedExpression, MemoryStatus, SinkStatus, Status, TableStatus, ViewStatus
@@ -39,6 +40,34 @@ from watersmeet.store.positions import StatusFile
 
 SINK_FORMS: Final[dict[str, RowForm]] = {"append-only": "plain", "upsert": "upsert", "debezium": "debezium"}
 SINK_TYPES: Final = {form: name for name, form in SINK_FORMS.items()}
+
+
+class FillState(NamedTuple):
+    """The state of a view's fill. number: that of its job. limit: in words. progress: from 0 to 1."""
+
+    number: int | None = None
+    limit: str | None = None
+    progress: float | None = None
+
+
+NOT_FILLED: Final = FillState()
+
+
+def fill_states(session: Session, status: Status) -> tuple[dict[str, FillState], list[ViewStatus]]:
+    """The states of the fills of new views by id, and those views of which no history was read yet."""
+    found, waiting = {}, []
+    begun, backfill = {v.id for v in status.views}, status.backfill
+    for view in filter(is_job, session.catalog.shown):
+        limit = None if view.fill_rate is None else f"at most {view.fill_rate} rows a second"
+        reads = backfill is not None and view.id in backfill.purpose.views
+        found[view.id] = FillState(
+            int(job_id(view)),
+            "paused: backfill_rate_limit is 0" if view.fill_rate == 0 else limit,
+            progress_of(backfill) if backfill is not None and reads else 0.0,
+        )
+        if view.id not in begun:
+            waiting.append(ViewStatus(view.id, view.shown, view.role, ready=False))
+    return found, waiting
 
 
 def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:

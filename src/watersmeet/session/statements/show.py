@@ -29,7 +29,6 @@ from watersmeet.catalog import (
 from watersmeet.connectors.base.deadletters import place_of, read_dead_letters, text_of
 from watersmeet.connectors.reference import rows as option_rows
 from watersmeet.database.definitions import is_listed, relation_of_kind, undefined_schema
-from watersmeet.database.filling import fill_limit, fill_progress, is_job, job_id
 from watersmeet.database.sessions.context import Session, denied
 from watersmeet.database.sessions.result import Result, text_result, typed_result
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
@@ -51,7 +50,15 @@ from watersmeet.session.features.sqlfunctions import like, show_create_function,
 from watersmeet.session.features.subscriptions import show_subscriptions
 from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.session.statements.topics import processors, topics, undelivered
-from watersmeet.session.status import database_status, late_rows, memory_status, receiving_status, sink_statuses
+from watersmeet.session.status import (
+    NOT_FILLED,
+    database_status,
+    fill_states,
+    late_rows,
+    memory_status,
+    receiving_status,
+    sink_statuses,
+)
 from watersmeet.store import retention
 from watersmeet.store.retention import changed_bytes
 from watersmeet.system.threads import running_workers
@@ -277,11 +284,9 @@ def _jobs(session: Session, statement: Show) -> Result:
     """A row for each view, each source and each captured table: its progress, and its errors."""
     status = database_status(session)
     rows: list[tuple[Any, ...]] = []
-    jobs = {r.id: r for r in session.catalog.shown if is_job(r)}
-    begun = {v.id for v in status.views}
-    waiting = tuple(ViewStatus(r.id, r.shown, r.role, ready=False) for r in jobs.values() if r.id not in begun)
+    fills, waiting = fill_states(session, status)
     for view in (*status.views, *waiting):
-        health, job = status.health_of(view), jobs.get(view.id)
+        health, fill = status.health_of(view), fills.get(view.id, NOT_FILLED)
         rows.append(
             (
                 view.name,
@@ -295,13 +300,13 @@ def _jobs(session: Session, statement: Show) -> Result:
                 status.behind,
                 round(status.lag_seconds, 3),
                 view.expression_errors,
-                health.reason or (_detail(session, view, status) if job is None else fill_limit(job)),
+                health.reason or fill.limit or _detail(session, view, status),
                 view.watermark,
                 view.held_back_by,
                 view.merge_debt_bytes,
                 "; ".join(k.text for k in view.hot_keys[:_HOT_KEYS]) or None,
-                None if job is None else int(job_id(job)),
-                None if job is None else fill_progress(status, job),
+                fill.number,
+                fill.progress,
             )
         )
     for source in status.sources:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from watersmeet.binder import bind_query
 from watersmeet.catalog import ROWTIME, MaterializedView, Merging, Relation, Stream, View
-from watersmeet.connectors.base.sources import rate_limit
 from watersmeet.connectors.base.targets import view_delivery
 from watersmeet.connectors.registry import connector_of
 from watersmeet.database.assignment import Target, check_types
@@ -19,7 +18,7 @@ from watersmeet.database.definitions import (
     named_columns,
     new_relation,
 )
-from watersmeet.database.filling import is_job, job_id
+from watersmeet.database.filling import fill_rate, is_job, job_id
 from watersmeet.database.producing import unwritten
 from watersmeet.database.reading import batch_query, readable
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
@@ -33,7 +32,7 @@ from watersmeet.dialects.tree.queries import is_marked
 from watersmeet.dialects.tree.statements import CancelJobs
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import NotSupportedError, did_you_mean
-from watersmeet.maintenance.views import FILL_RATE, bind_view, is_defined, make, make_delivered
+from watersmeet.maintenance.views import bind_view, is_defined, make, make_delivered
 from watersmeet.session.features.viewrefresh import pause
 from watersmeet.session.statements.redefining import check_view, check_view_columns, redefine, replace_view
 from watersmeet.values.types import Schema
@@ -247,7 +246,7 @@ def limit_fill(session: Session, statement: LimitFill) -> Result:
     """
     session.require_definer("ALTER MATERIALIZED VIEW")
     with located(statement, statement.limit_span):
-        limit = rate_limit({FILL_RATE: statement.limit}, FILL_RATE)
+        limit = fill_rate(statement.limit)
     database, name = session.database, statement.name
     found = session.find(name)
     if found is None and statement.if_exists:
