@@ -23,7 +23,8 @@ def checked() -> Iterator[list[str]]:
     def checking(circuit, stage, bucket, sources, frames, state, *rest):
         result = run_stage(circuit, stage, bucket, sources, frames, state, *rest)
         if stage > 0:
-            for (operator_id, name), trace in state._loaded.items():
+            traces = [(o, n, t) for o, loaded in state._loaded.items() for n, t in loaded.items()]
+            for operator_id, name, trace in traces:
                 if operator_id.startswith(COPY):
                     continue
                 op = circuit.by_id[operator_id]

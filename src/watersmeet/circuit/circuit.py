@@ -67,14 +67,21 @@ class Circuit:
                     found[i].append(o.id)
         return {i: tuple(c) for i, c in found.items()}
 
-    @property
+    @cached_property
     def last_stage(self) -> int:
         """The number of the last stage; 0 if nothing is exchanged."""
         return max(self.stages.values(), default=0)
 
-    def in_stage(self, stage: int) -> list[Operator]:
+    def in_stage(self, stage: int) -> Sequence[Operator]:
         """The operators of `stage`, in topological order."""
-        return [o for o in self.operators if self.stages[o.id] == stage]
+        return self._by_stage.get(stage, ())
+
+    @cached_property
+    def _by_stage(self) -> dict[int, list[Operator]]:
+        found: dict[int, list[Operator]] = {}
+        for o in self.operators:
+            found.setdefault(self.stages[o.id], []).append(o)
+        return found
 
     @cached_property
     def scans(self) -> tuple[Scan, ...]:
@@ -96,12 +103,17 @@ class Circuit:
         """The index of each id in topological order."""
         return {o.id: i for i, o in enumerate(self.operators)}
 
-    @cached_property
+    @property
     def is_timed(self) -> bool:
         """True if time alone can change the output or the state of an operator: then every bucket runs in every
         epoch.
         """
-        return any(o.is_timed for o in self.operators)
+        return bool(self.timed)
+
+    @cached_property
+    def timed(self) -> frozenset[str]:
+        """The operators whose output or state time alone can change."""
+        return frozenset(o.id for o in self.operators if o.is_timed)
 
     @cached_property
     def idle_filters(self) -> list[LateRowFilter]:

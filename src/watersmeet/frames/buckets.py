@@ -239,7 +239,7 @@ def run_stored(
         store.remove(ref)
     text = json.dumps({"epoch": epoch, "watermarks": dict(marks), "state": new.to_json()}, separators=(",", ":"))
     store.keep_text(MANIFEST, text)
-    sizes = [(m.state_rows, m.state_bytes) for m in result.metrics.values()]
+    sizes = [state.size(o) for o in state.operators]
     return result, (sum(s[0] for s in sizes), sum(s[1] for s in sizes))
 
 

@@ -596,7 +596,7 @@ class Stage:
         for piece in pieces:
             if piece.channel == _FIGURES:
                 found.update({name: found[name] + number for name, number in json.loads(piece.body).items()})
-        late = [result.metrics[o.id] for o in circuit.in_stage(self.number) if isinstance(o, LateRowFilter)]
+        late = [m for i, m in result.metrics.items() if isinstance(circuit.by_id[i], LateRowFilter)]
         found["late_rows"] += sum(m.rows_in - m.rows_out for m in late)
         return {**found, "state_rows": found["state_rows"] + size[0], "state_bytes": found["state_bytes"] + size[1]}
 

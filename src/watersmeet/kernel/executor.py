@@ -77,9 +77,10 @@ class StageResult:
     """The result of a stage. frames: those for later stages. published: the changes of each relation, unless `Publish`
     received them.
 
-    metrics: those of each operator. hottest: the hottest key of each join that may exceed its limit; if this bucket
-    already exceeds it, the join's output is empty, and all downstream output is invalid. orphans: for each upsert, the
-    updates that found no row of their key. failures: for each operator, the failed parts of its expressions.
+    metrics: those of each operator that ran. hottest: the hottest key of each join that may exceed its limit; if this
+    bucket already exceeds it, the join's output is empty, and all downstream output is invalid. orphans: for each
+    upsert, the updates that found no row of their key. failures: for each operator, the failed parts of its
+    expressions.
     """
 
     frames: list[Frame]
@@ -98,25 +99,6 @@ class HottestKey:
     values: tuple[str | None, ...]
 
 
-@dataclass(eq=False)
-class _Inputs:
-    """The outputs of operators that some readers in this stage have not read yet; the last reader releases it."""
-
-    readers: dict[str, int]
-    held: dict[str, OperatorOutput] = field(default_factory=dict)
-
-    def put(self, operator_id: str, output: OperatorOutput) -> None:
-        if self.readers.get(operator_id):
-            self.held[operator_id] = output
-
-    def get(self, operator: Operator) -> Any:
-        """The output of `operator` for one of its readers."""
-        self.readers[operator.id] -= 1
-        last = not self.readers[operator.id]
-        found = self.held.pop(operator.id, None) if last else self.held.get(operator.id)
-        return no_changes(operator) if found is None else found
-
-
 def run_stage(
     circuit: Circuit,
     stage: int,
@@ -127,63 +109,119 @@ def run_stage(
     ctx: EpochContext,
     publish: Publish | None = None,
 ) -> StageResult:
-    """Runs the operators of `stage`. `bucket` is the number of the task in a stage 0 that has no state.
+    """Runs the operators of `stage` whose input changed. `bucket` is the number of the task in a stage 0 that has no
+    state.
 
     sources: changes with columns c0, c1, …, by the id of their scan, or of an operator that stored content replaces.
     frames: those for this bucket, in any order. publish: receives the changes of sinks; by default the result contains
     them, in a file if they are large. The state is changed, not persisted. Raises STATE_MISMATCH if an operator that
     must have state has none.
     """
-    mode = ctx.mode
-    replayed = mode.having("replayed") if isinstance(mode, Fill) else frozenset()
-    operators = [o for o in circuit.in_stage(stage) if ctx.runs(o.id)]
-    if stage > 0 or circuit.buckets == 1:
-        _claim(operators, state, mode)
-    inputs = _Inputs(_count_readers(operators))
-    result = StageResult(_receive(circuit, stage, frames, ctx, inputs))
-    if stage == 0:
-        _hand_out(circuit, bucket, sources, ctx, inputs, result.frames)
-    scoped = ScopedState(state, mode.state_id)
-    tallies: dict[str, _Tally] = {}
-    watch = Stopwatch()
-    for op in operators:
-        place = f"in operator {op.id}, stage {stage}, bucket {bucket}, epoch {ctx.epoch}"
-        tally = tallies[op.id] = _Tally(op, place, watch)
-        given = [tally.coming(inputs.get(circuit.by_id[i])) for i in op.inputs]
-        out: OperatorOutput
-        watch.begin(tally)
+    return _Stage(circuit, stage, bucket, sources, state, ctx, publish).run(frames)
+
+
+class _Outputs:
+    """The outputs that readers in a stage have not read yet; the last reader releases them. changed: the operators that
+    read changes.
+    """
+
+    def __init__(self, circuit: Circuit, stage: int, ctx: EpochContext) -> None:
+        self.changed: set[str] = set()
+        self._circuit, self._stage, self._ctx = circuit, stage, ctx
+        self._held: dict[str, OperatorOutput] = {}
+        self._left: dict[str, int] = {}
+
+    def readers(self, operator_id: str) -> list[str]:
+        """The operators of the stage that run and read the output, once for each of their inputs."""
+        by_id, stages = self._circuit.by_id, self._circuit.stages
+        found = [r for r in self._circuit.consumers[operator_id] if stages[r] == self._stage and self._ctx.runs(r)]
+        return [r for r in found for i in by_id[r].inputs if i == operator_id]
+
+    def put(self, operator_id: str, output: OperatorOutput, readers: Sequence[str] | None = None) -> None:
+        """Keeps an output for its `readers`. Those of an output without changes need not run."""
+        changes = _has_rows(output)
+        if not changes and not isinstance(output, Arranged):
+            return
+        readers = self.readers(operator_id) if readers is None else readers
+        if readers:
+            self._held[operator_id], self._left[operator_id] = output, len(readers)
+        if changes:
+            self.changed.update(readers)
+
+    def get(self, operator_id: str) -> OperatorOutput | None:
+        """The output of an operator for one of its readers; None if nothing is kept."""
+        found = self._held.get(operator_id)
+        if found is not None:
+            self._left[operator_id] -= 1
+            if not self._left[operator_id]:
+                del self._held[operator_id]
+        return found
+
+
+class _Stage:
+    """One run of a stage in a bucket; see `run_stage`."""
+
+    def __init__(
+        self,
+        circuit: Circuit,
+        number: int,
+        bucket: int,
+        sources: Mapping[str, Sequence[Delta]],
+        state: StageState,
+        ctx: EpochContext,
+        publish: Publish | None,
+    ) -> None:
+        self._circuit, self._number, self._bucket = circuit, number, bucket
+        self._sources, self._state, self._ctx, self._publish = sources, state, ctx, publish
+        self._scoped = ScopedState(state, ctx.mode.state_id)
+        self._replayed = ctx.mode.having("replayed") if isinstance(ctx.mode, Fill) else frozenset()
+        self._outputs = _Outputs(circuit, number, ctx)
+        self._tallies: dict[str, _Tally] = {}
+        self._watch = Stopwatch()
+        self._result = StageResult([])
+
+    def run(self, frames: Iterable[Frame]) -> StageResult:
+        """Runs the stage, once."""
+        circuit, ctx, result = self._circuit, self._ctx, self._result
+        operators = circuit.in_stage(self._number)
+        if self._number > 0 or circuit.buckets == 1:
+            _claim([o for o in operators if o.kind in STATEFUL and ctx.runs(o.id)], self._state, ctx.mode)
+        result.frames.extend(_receive(circuit, self._number, frames, ctx, self._outputs))
+        changed = self._outputs.changed
+        if self._number == 0:
+            _hand_out(circuit, self._bucket, self._sources, ctx, self._outputs, result.frames)
+            changed.update(i for i, deltas in self._sources.items() if any(d.num_rows for d in deltas))
+        always = self._replayed | circuit.timed
+        for op in operators:
+            due = ctx.mode.is_first or op.id in changed or op.id in always
+            if due and op.id not in self._tallies and ctx.runs(op.id):
+                self._run(op)
+        for operator_id, tally in self._tallies.items():
+            result.metrics[operator_id] = tally.metrics()
+            if failures := tally.counters.failures:
+                result.failures[operator_id] = tuple(failures.values())
+        return result
+
+    def _given(self, operator_id: str) -> OperatorOutput:
+        """The output of an operator for one of its readers. An arrangement without changes runs when it is first
+        read.
+        """
+        op = self._circuit.by_id[operator_id]
+        if op.kind in UNPROMPTED and operator_id not in self._tallies and self._ctx.runs(operator_id):
+            self._run(op)
+        found = self._outputs.get(operator_id)
+        return no_changes(op) if found is None else found
+
+    def _run(self, op: Operator) -> None:
+        """Runs an operator, and keeps its output for its readers."""
+        read = [self._given(i) for i in op.inputs]
+        place = f"in operator {op.id}, stage {self._number}, bucket {self._bucket}, epoch {self._ctx.epoch}"
+        tally = self._tallies[op.id] = _Tally(op, place, self._watch)
+        given = [tally.coming(changes) for changes in read]
+        limit = self._ctx.most_rows.get(op.id, _ANY_NUMBER)
+        self._watch.begin(tally)
         try:
-            if isinstance(op, Scan):
-                out = _read(op, sources)
-            elif isinstance(op, Exchange) and circuit.buckets == 1:
-                out = given[0]
-            elif isinstance(op, Exchange):
-                result.frames.extend(_sent(op, tally.going(given[0]), circuit.buckets, bucket, ctx))
-                out = no_changes(op)
-            elif isinstance(op, Sink):
-                out = _shown(op, given[0], ctx.slicing, in_order=_is_in_order(op, circuit))
-            elif isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in replayed:
-                out = replay(op, state, mode.part, mode.parts, circuit.buckets)
-            elif mode.is_first or op.is_timed or op.kind in UNPROMPTED or any(_has_rows(d) for d in given):
-                schemas = tuple(circuit.by_id[i].schema for i in op.inputs)
-                flags = tuple(circuit.by_id[i].append_only for i in op.inputs)
-                step = StepContext(
-                    bucket,
-                    mode.is_first,
-                    EVALUATOR,
-                    schemas,
-                    tally.counters,
-                    flags,
-                    ctx.epoch,
-                    ctx.watermarks,
-                    ctx.before,
-                    filling=mode.reads_history,
-                    most_rows=ctx.most_rows.get(op.id, _ANY_NUMBER).made,
-                    slicing=ctx.slicing,
-                )
-                out = _stepped(op, given, scoped, step)
-            else:
-                out = no_changes(op)
+            out = self._step(op, given, tally, limit)
             check_output(op, out)
         except TooManyRowsError:
             out = no_changes(op)
@@ -191,32 +229,65 @@ def run_stage(
             tally.note(e)
             raise
         finally:
-            watch.end()
-        if tally.counters.made_rows * circuit.buckets > ctx.most_rows.get(op.id, _ANY_NUMBER).reported > 0:
+            self._watch.end()
+        counters = tally.counters
+        if counters.made_rows * self._circuit.buckets > limit.reported > 0:
             # If all buckets together exceed the limit, this condition is true in at least one of them.
-            result.hottest[op.id] = HottestKey(tally.counters.hottest_rows, tally.counters.hottest_key())
-        if tally.counters.orphans:
-            result.orphans[op.id] = tally.counters.orphans
+            self._result.hottest[op.id] = HottestKey(counters.hottest_rows, counters.hottest_key())
+        if counters.orphans:
+            self._result.orphans[op.id] = counters.orphans
         made = tally.going(out)
-        if isinstance(made, Sliced) and inputs.readers.get(op.id, 0) + isinstance(op, Sink) > 1:
-            made = _kept(made, ctx.slicing)
+        readers = self._outputs.readers(op.id)
+        if isinstance(made, Sliced) and len(readers) + isinstance(op, Sink) > 1:
+            made = _kept(made, self._ctx.slicing)
         try:
             if op.kind in STATEFUL:
-                state.store_large(mode.state_id(op.id))
-            if isinstance(op, Sink) and publish is not None:
-                publish(op.relation_id, slices_of(made))
-            elif isinstance(op, Sink) and (held := _held(op, made, ctx.slicing)).num_rows:
-                result.published[op.relation_id] = held
+                self._state.store_large(self._ctx.mode.state_id(op.id))
+            if isinstance(op, Sink):
+                self._show(op, made)
         except Exception as e:
             tally.note(e)
             raise
-        inputs.put(op.id, made)
-    for op in operators:
-        size = state.size(mode.state_id(op.id)) if op.kind in STATEFUL else (0, 0)
-        result.metrics[op.id] = tallies[op.id].metrics(*size)
-        if failures := tallies[op.id].counters.failures:
-            result.failures[op.id] = tuple(failures.values())
-    return result
+        self._outputs.put(op.id, made, readers)
+
+    def _step(self, op: Operator, given: Sequence[Any], tally: _Tally, limit: MostRows) -> OperatorOutput:
+        """The output of an operator."""
+        circuit, ctx = self._circuit, self._ctx
+        mode = ctx.mode
+        if isinstance(op, Scan):
+            return _read(op, self._sources)
+        if isinstance(op, Exchange):
+            if circuit.buckets == 1:
+                received: OperatorOutput = given[0]
+                return received
+            self._result.frames.extend(_sent(op, tally.going(given[0]), circuit.buckets, self._bucket, ctx))
+            return no_changes(op)
+        if isinstance(op, Sink):
+            return _shown(op, given[0], ctx.slicing, in_order=_is_in_order(op, circuit))
+        if isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in self._replayed:
+            return replay(op, self._state, mode.part, mode.parts, circuit.buckets)
+        step = StepContext(
+            self._bucket,
+            mode.is_first,
+            EVALUATOR,
+            tuple(circuit.by_id[i].schema for i in op.inputs),
+            tally.counters,
+            tuple(circuit.by_id[i].append_only for i in op.inputs),
+            ctx.epoch,
+            ctx.watermarks,
+            ctx.before,
+            filling=mode.reads_history,
+            most_rows=limit.made,
+            slicing=ctx.slicing,
+        )
+        return _stepped(op, given, self._scoped, step)
+
+    def _show(self, op: Sink, changes: Delta | Sliced) -> None:
+        """Publishes the changes of a relation."""
+        if self._publish is not None:
+            self._publish(op.relation_id, slices_of(changes))
+        elif (held := _held(op, changes, self._ctx.slicing)).num_rows:
+            self._result.published[op.relation_id] = held
 
 
 class _Tally(Worker):
@@ -280,13 +351,11 @@ class _Tally(Worker):
         finally:
             self._watch.end()
 
-    def metrics(self, state_rows: int, state_bytes: int) -> OperatorMetrics:
+    def metrics(self) -> OperatorMetrics:
         counters = self.counters
         return OperatorMetrics(
             self._rows_in,
             self._rows_out,
-            state_rows,
-            state_bytes,
             counters.expression_errors,
             counters.waits_for_us,
             counters.made_rows,
@@ -295,7 +364,7 @@ class _Tally(Worker):
         )
 
 
-def _has_rows(changes: Any) -> bool:
+def _has_rows(changes: OperatorOutput) -> bool:
     return isinstance(changes, Sliced) or changes.num_rows > 0
 
 
@@ -336,7 +405,7 @@ def _hand_out(
     task: int,
     sources: Mapping[str, Sequence[Delta]],
     ctx: EpochContext,
-    inputs: _Inputs,
+    outputs: _Outputs,
     frames: list[Frame],
 ) -> None:
     """Sends stored content to the readers of the operators that it replaces, in this stage or a later one."""
@@ -345,7 +414,7 @@ def _hand_out(
         op = circuit.by_id[operator_id]
         delta = _read(op, sources)
         if circuit.stages[operator_id] == 0:
-            inputs.put(operator_id, delta)
+            outputs.put(operator_id, delta)
         else:
             exchange = Exchange((operator_id,), op.schema, op.append_only, tuple(k[0] for k in keys))
             columns = [
@@ -356,12 +425,11 @@ def _hand_out(
 
 
 def _claim(operators: Sequence[Operator], state: StageState, mode: Mode) -> None:
-    """Checks that each operator has state. New operators get an empty state, which the manifest then lists."""
+    """Checks that each stateful operator has state. New operators get an empty state, which the manifest then lists."""
+    known = state.operators
     for op in operators:
-        if op.kind not in STATEFUL:
-            continue
         name = mode.state_id(op.id)
-        if name not in state.operators and not mode.may_be_new(op.id):
+        if name not in known and not mode.may_be_new(op.id):
             missing = error(
                 "STATE_MISMATCH",
                 f"the stored state has nothing of operator {name}",
@@ -373,15 +441,9 @@ def _claim(operators: Sequence[Operator], state: StageState, mode: Mode) -> None
         state.declare(name)
 
 
-def _count_readers(operators: Sequence[Operator]) -> dict[str, int]:
-    readers: dict[str, int] = {}
-    for op in operators:
-        for i in op.inputs:
-            readers[i] = readers.get(i, 0) + 1
-    return readers
-
-
-def _receive(circuit: Circuit, stage: int, frames: Iterable[Frame], ctx: EpochContext, inputs: _Inputs) -> list[Frame]:
+def _receive(
+    circuit: Circuit, stage: int, frames: Iterable[Frame], ctx: EpochContext, outputs: _Outputs
+) -> list[Frame]:
     """Decodes the frames for this stage; returns those for later stages."""
     passed: list[Frame] = []
     mine: dict[str, list[Frame]] = {}
@@ -396,7 +458,7 @@ def _receive(circuit: Circuit, stage: int, frames: Iterable[Frame], ctx: EpochCo
         if max(stages, default=0) > stage:
             passed.append(frame)
     for channel in list(mine):
-        inputs.put(channel, _received(mine.pop(channel), ctx.slicing))
+        outputs.put(channel, _received(mine.pop(channel), ctx.slicing))
     return passed
 
 

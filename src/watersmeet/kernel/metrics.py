@@ -91,15 +91,13 @@ class Orphan:
 
 @dataclass(frozen=True)
 class OperatorMetrics:
-    """The metrics of one operator in one bucket in one epoch. state_rows, state_bytes: those after the epoch.
+    """The metrics of one operator in one bucket in one epoch.
 
     waits_for_us, made_rows, busiest: as in `Counters`. took_ns: measured by `Stopwatch`.
     """
 
     rows_in: int = 0
     rows_out: int = 0
-    state_rows: int = 0
-    state_bytes: int = 0
     expression_errors: int = 0
     waits_for_us: int | None = None
     made_rows: int = 0
@@ -112,8 +110,6 @@ class OperatorMetrics:
         return OperatorMetrics(
             self.rows_in + other.rows_in,
             self.rows_out + other.rows_out,
-            self.state_rows + other.state_rows,
-            self.state_bytes + other.state_bytes,
             self.expression_errors + other.expression_errors,
             min(waiting, default=None),
             self.made_rows + other.made_rows,

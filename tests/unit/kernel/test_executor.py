@@ -232,7 +232,8 @@ def test_any_number_of_buckets_gives_the_batch_result_after_every_epoch(buckets)
         assert {r: Counter({k: n for k, n in c.items() if n}) for r, c in runner.content.items()} == expected(**tables)
         assert all(n >= 0 for c in runner.content.values() for n in c.values())
     assert runner.metrics[next(s.id for s in runner.circuit.scans)].rows_out > 0
-    assert sum(m.state_bytes for i, m in runner.metrics.items() if i.startswith("arrange")) > 0
+    states = [stored.load() for stored in runner.states.values()]
+    assert sum(s.size(o)[1] for s in states for o in s.operators if o.startswith("arrange")) > 0
 
 
 def test_replay_gives_the_same_bytes():

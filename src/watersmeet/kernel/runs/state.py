@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
@@ -164,7 +164,7 @@ class StageState:
         manifest = StateManifest({}) if manifest is None else manifest
         self._stored: dict[str, dict[str, tuple[RunRef, ...]]] = {o: dict(t) for o, t in manifest.operators.items()}
         self._before = {r.blob for r in manifest.refs}
-        self._loaded: dict[tuple[str, str], Trace] = {}
+        self._loaded: dict[str, dict[str, Trace]] = {}
         self._blobs = blobs
         self._cache = RunCache() if cache is None else cache
         self._budget = MergeBudget() if budget is None else budget
@@ -175,9 +175,9 @@ class StageState:
         self._streamed = set() if direct is None else _streamed(manifest.refs, stay_bytes)
 
     @property
-    def operators(self) -> frozenset[str]:
+    def operators(self) -> KeysView[str]:
         """The ids of the operators with state, possibly without rows."""
-        return frozenset(self._stored)
+        return self._stored.keys()
 
     def declare(self, operator_id: str) -> None:
         """Adds the operator, so that the manifest lists it even without rows."""
@@ -186,32 +186,29 @@ class StageState:
     def drop(self, operator_id: str) -> None:
         """Forgets the operator and its traces."""
         self._stored.pop(operator_id, None)
-        for key in [k for k in self._loaded if k[0] == operator_id]:
-            del self._loaded[key]
+        self._loaded.pop(operator_id, None)
 
     def trace(self, operator_id: str, name: str) -> Trace:
         """The trace `name` of the operator, empty the first time. Each call returns the same object."""
-        key = (operator_id, name)
-        if key not in self._loaded:
+        loaded = self._loaded.setdefault(operator_id, {})
+        if name not in loaded:
             self.declare(operator_id)
             refs = self._stored[operator_id].get(name, ())
             keep = None if self._early is None or self._direct is None else self._kept
-            self._loaded[key] = Trace([run for run in self._load(refs) if run.num_rows], self._budget, keep)
-        return self._loaded[key]
+            loaded[name] = Trace([run for run in self._load(refs) if run.num_rows], self._budget, keep)
+        return loaded[name]
 
     def names(self, operator_id: str) -> list[str]:
         """The names of the operator's traces, in order."""
-        return sorted({*self._stored.get(operator_id, {}), *(n for o, n in self._loaded if o == operator_id)})
+        return sorted({*self._stored.get(operator_id, {}), *self._loaded.get(operator_id, {})})
 
     def size(self, operator_id: str) -> tuple[int, int]:
         """(rows, bytes) of the operator's traces; unloaded traces count by their stored size."""
-        rows = size_bytes = 0
-        for (o, _), trace in self._loaded.items():
-            if o == operator_id:
-                rows += trace.num_rows
-                size_bytes += trace.size_bytes
+        loaded = self._loaded.get(operator_id, {})
+        rows = sum(trace.num_rows for trace in loaded.values())
+        size_bytes = sum(trace.size_bytes for trace in loaded.values())
         for name, refs in self._stored.get(operator_id, {}).items():
-            if (operator_id, name) not in self._loaded:
+            if name not in loaded:
                 rows += sum(r.rows for r in refs)
                 size_bytes += sum(r.size_bytes for r in refs)
         return rows, size_bytes
@@ -222,7 +219,7 @@ class StageState:
         """
         if self._early is None:
             return
-        new = [r for (o, _), t in self._loaded.items() if o == operator_id for r in t.runs if r.ref is None]
+        new = [r for t in self._loaded.get(operator_id, {}).values() for r in t.runs if r.ref is None]
         for run in new:
             if run.size_bytes >= self._early.least_bytes:
                 self._stored_early.add(self._store(run, self._early.add).blob)
@@ -235,9 +232,8 @@ class StageState:
         operators: dict[str, dict[str, tuple[RunRef, ...]]] = {}
         for operator_id in sorted(self._stored):
             traces = dict(self._stored[operator_id])
-            for (o, name), trace in self._loaded.items():
-                if o == operator_id:
-                    traces[name] = tuple(self._store(run, add) for run in trace.runs)
+            for name, trace in self._loaded.get(operator_id, {}).items():
+                traces[name] = tuple(self._store(run, add) for run in trace.runs)
             self._stored[operator_id] = traces
             operators[operator_id] = {n: traces[n] for n in sorted(traces) if traces[n]}
         manifest = StateManifest(operators)
