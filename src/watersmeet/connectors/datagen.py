@@ -125,6 +125,12 @@ class PacedSource:
                 if segment not in self._segments:
                     self._segments = (*(s for s in self._segments if s[0] < segment[0]), segment)
 
+    def withdraw(self, slices: Sequence[SourceSlice]) -> None:
+        for piece in reversed([p for p in slices if p.ordinal < self._slices]):
+            assert isinstance(piece, EventSlice)
+            self._slices -= 1
+            self._rows = piece.begin
+
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
         begin, ordinal = cursor or (0, 0)
         until = min(self._rows, begin + self._budget(budget_rows, budget_bytes))

@@ -348,6 +348,10 @@ class OpenDatabase:
         with self._compactor.paused():
             create_fork(self.layout, self.log, name)
 
+    def uncleaned(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which no file of the database is deleted."""
+        return self._compactor.paused()
+
     def adopt(self, catalog: Catalog, make: Callable[[], Commit]) -> None:
         """Append a commit that makes `catalog` the newest. make: makes the commit while no epoch runs and nothing is
         deleted; the epochs after it continue from it.

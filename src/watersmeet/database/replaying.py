@@ -28,20 +28,43 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, Query, Relation, View
+from watersmeet.catalog import Catalog, Query, Relation, Sink, View
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Change
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
-from watersmeet.runtime.plans import load_circuit, save_circuit
-from watersmeet.store.backup import MAIN, Position, digests_of, fork_named, note_replayed, position_of, root_of
+from watersmeet.runtime.backfill import check_rebuild, check_whole
+from watersmeet.runtime.inputs import save_past
+from watersmeet.runtime.plans import load_circuit, save_circuit, store_parallelism
+from watersmeet.store.backup import (
+    MAIN,
+    Position,
+    begin_fork,
+    digests_of,
+    first_commit,
+    fork_named,
+    note_replayed,
+    position_of,
+    remove_fork,
+    reserve_fork,
+    root_of,
+    with_own_ids,
+    write_first,
+)
 from watersmeet.store.changes import ChangeWriter, Diff, fitted, merged
-from watersmeet.store.checkpoints import Moment, Snapshot, moment_at, newest_checkpoint
-from watersmeet.store.commits import Commit, CommitLog, load_catalog
+from watersmeet.store.checkpoints import (
+    Moment,
+    Snapshot,
+    moment_at,
+    newest_checkpoint,
+    pin_past,
+)
+from watersmeet.store.commits import Commit, CommitLog, load_catalog, stored_catalog
+from watersmeet.store.compaction import past_snapshots
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Frontier, RelationChange
-from watersmeet.store.readers import Reader, low_water_number
+from watersmeet.store.readers import Fork, Reader, low_water_number, record_fork
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.store.segments import SegmentWriter, epoch_prefix
 from watersmeet.system.blobs import BlobRef
@@ -320,6 +343,153 @@ def _reading(root: AnyPath, opened: ExitStack) -> _Parts:
     log = CommitLog(layout)
     segments = opened.enter_context(closing(SegmentFiles(layout.segments, path=layout.segment)))
     return layout, log, segments, load_catalog(layout, log)[0]
+
+
+class PastFork:
+    """A fork that begins with an earlier commit of the main database, with its present definitions.
+
+    The fork has one commit, with the number and the inputs of that commit. Its tables are those of the main database
+    without the later changes. If the state of the commit still exists, the fork shares it, and its views are as they
+    were. Otherwise, all views are filled again from the tables, and from the records that sources had read.
+    """
+
+    def __init__(self, main: OpenDatabase, name: str, number: int) -> None:
+        """The ddl lock of `main` is held."""
+        self._main, self._name, self._number = main, name, number
+        queries = {r.id for r in main.catalog.relations.values() if r.hidden and isinstance(r, Query)}
+        queries |= {r.id for r in main.catalog.relations.values() if r.owner in queries}
+        self._catalog = with_own_ids(main.catalog.without(queries))
+        self._planned = [r for r in self._catalog.relations.values() if r.has_plan]
+
+    def run(self) -> None:
+        """Creates the fork. Raises like `create_fork`; INVALID_PARAMETER, HISTORY_GONE for another commit;
+        FEATURE_NOT_SUPPORTED if views can't be filled as they were.
+        """
+        main, name = self._main, self._name
+        made = Fork(name, self._number, time_us=time.time_ns() // 1000, is_complete=False)
+        with closing(Reader(main.layout)) as reader, main.uncleaned():
+            if self._number < 1:
+                raise error("INVALID_PARAMETER", f"there is no commit {self._number}")
+            moment = pin_past(main.layout, main.log, reader, self._number)
+            reserve_fork(main.layout, made)
+            try:
+                made = self._begin(made, moment)
+                record_fork(main.layout, made, first=False)
+                main.log.check()
+            except BaseException:
+                remove_fork(main.layout, name)
+                raise
+        try:
+            if made.is_filled:
+                self._fill()
+            record_fork(main.layout, replace(made, is_complete=True), first=False)
+        except BaseException:
+            remove_fork(main.layout, name)
+            raise
+
+    def _begin(self, made: Fork, moment: Moment) -> Fork:
+        """Writes the files of the fork. Its views are still to be filled, unless the state exists."""
+        main, log, number = self._main, self._main.log, self._number
+        epoch, commit = log.last_epoch(number), log.read(number)
+        state = None if epoch is None else self._state(commit, epoch)
+        is_filled = state is None and bool(self._planned)
+        if is_filled:
+            self._check_rebuilt(epoch)
+        folders = ["secrets", "sequences"] if is_filled else ["secrets", "sequences", "plans"]
+        fork = begin_fork(main.layout, log, made.name, folders)
+        store_parallelism(fork, main.buckets)
+        sources = {} if epoch is None or epoch.frontier is None else epoch.frontier.sources
+        save_past(main.layout, log, [r for i, r in self._catalog.relations.items() if i in sources], number, fork)
+        catalog = self._without_plans() if is_filled else self._catalog
+        there = [r for r in catalog.relations.values() if r.is_stored and r.since <= commit.catalog_version]
+        empty = {r.id: Snapshot(number) for r in self._catalog.relations.values() if r.is_stored}
+        snapshots = {**empty, **past_snapshots(main.layout, log, main.segments, there, moment, fork)}
+        write_first(fork, log, first_commit(commit, epoch, filled=is_filled), catalog, snapshots, moment)
+        shared = (state or set()) | {b.file for s in snapshots.values() for b in s.blobs}
+        return replace(
+            made,
+            files=tuple(sorted(shared - set(storage.list_names(fork.segments)))),
+            definitions=digests_of(main.catalog),
+            is_filled=is_filled,
+        )
+
+    def _state(self, commit: Commit, epoch: Commit) -> set[str] | None:
+        """The files of the state of an epoch; None if one was deleted, or the definitions have changed since."""
+        main = self._main
+        last = main.log.last_epoch()
+        same = last is not None and epoch.circuit is not None and epoch.circuit == last.circuit
+        if not same or epoch.frontier is None or epoch.frontier.backfill is not None:
+            return None
+        if any(r.since > commit.catalog_version for r in self._catalog.relations.values() if r.is_stored):
+            return None
+        try:
+            if digests_of(stored_catalog(main.layout, commit.catalog)) != digests_of(main.catalog):
+                return None
+            found = {f for s, place in epoch.sections for f in main.segments.referenced_files(s, place)}
+        except FileNotFoundError:
+            return None
+        except Error as damage:
+            if damage.condition != "STATE_DAMAGED":
+                raise
+            return None
+        return None if storage.missing([main.layout.segment(f) for f in sorted(found)]) else found
+
+    def _check_rebuilt(self, epoch: Commit | None) -> None:
+        """Raises FEATURE_NOT_SUPPORTED for views whose content does not only follow from their present inputs."""
+        if epoch is None:
+            return
+        try:
+            check_rebuild(self._main.plans.circuit, epoch.progress, self._catalog.relations)
+        except Error as refused:
+            raise error(
+                refused.condition,
+                f"a fork can't begin with commit {self._number}: {refused.message}",
+                detail=refused.detail,
+                hint="The state of that commit is deleted. Without AT COMMIT, a fork begins with the newest one.",
+            ) from refused
+
+    def _without_plans(self) -> Catalog:
+        """The catalog before views are filled."""
+        planned = {r.id for r in self._planned}
+        planned |= {r.id for r in self._catalog.dependents(*planned)}
+        owned = {r.id for r in self._catalog.relations.values() if r.owner in planned or isinstance(r, Sink)}
+        return self._catalog.without(planned | owned)
+
+    def _fill(self) -> None:
+        """Fills the views of the fork."""
+        main, planned = self._main, self._planned
+        try:
+            with closing(opened_fork(main, self._name)) as fork:
+                version = fork.catalog.version + 1
+                known = {
+                    i: replace(r, ready=not r.has_plan, since=version if r.has_plan else r.since)
+                    for i, r in self._catalog.relations.items()
+                }
+                fork.change_catalog(replace(self._catalog, version=version, relations=known))
+                for relation in planned:
+                    fork.plans.add(relation.id, main.plans.producers[relation.id])
+                lost = fork.engine.install(fork.plans.circuit, [r.id for r in planned])
+                gone = {i: s["history_lost"] for i, s in fork.engine.sources().items() if s.get("history_lost_files")}
+                check_whole({**lost, **{i: f"the files {', '.join(names)}" for i, names in gone.items()}})
+                ready = {i: replace(r, ready=True) for i, r in known.items()}
+                fork.change_catalog(replace(self._catalog, version=version + 1, relations=ready))
+        finally:
+            main.layout.serve_secrets()
+
+
+def opened_fork(main: OpenDatabase, name: str) -> OpenDatabase:
+    """A fork, open for writing in this process. References to secrets then read those of the fork."""
+    return OpenDatabase(
+        str(root_of(main.layout, name)),
+        read_only=False,
+        parallelism=None,
+        runtime=main.runtime,
+        spark=main.spark,
+        rebuild=False,
+        tick_seconds=main.clock.tick_us / 1e6,
+        permissions="private",
+        files=main.files,
+    )
 
 
 class Promotion:

@@ -22,12 +22,14 @@ from watersmeet.errors import Error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
 from watersmeet.runtime.engine import Database
-from watersmeet.store.commits import Commit
-from watersmeet.store.layout import WriterFile, writer_file, writer_files
+from watersmeet.store.backup import memory_of
+from watersmeet.store.commits import Commit, CommitLog
+from watersmeet.store.layout import Layout, WriterFile, writer_file, writer_files
 from watersmeet.store.manifests import Frontier
 from watersmeet.store.positions import StatusFile
 from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef
+from watersmeet.system.process import scratch_folder
 from watersmeet.values.slices import ChangeSlice, Slice
 
 #: The minimum time between writes of the file; longer in an object store, because an epoch waits for the request.
@@ -158,20 +160,15 @@ class Saved:
         return path if isinstance(path, Path) else self._db.layout.local / "sources" / path.name
 
     def read_commit(self) -> int:
-        """The commit up to which the saved memory is valid; 0 without one, or if the file is damaged."""
-        path = self._newest(_COMMIT)
-        try:
-            return 0 if path is None else int(json.loads(storage.read_file(path))["commit"])
-        except (ValueError, KeyError, TypeError):
-            _logger.warning("cannot read sources/%s of the database", path and path.name)
-            return 0
+        """As `_saved_commit`."""
+        return _saved_commit(self._newest(_COMMIT))
 
     def write_commit(self, commit: int) -> None:
         """Record the commit up to which the memory saved by this writer is valid. Deletes these files of earlier
         writers.
         """
         layout = self._db.layout
-        storage.replace_file(self._path(_COMMIT), json.dumps({"commit": commit}).encode(), durable=layout.durable)
+        storage.replace_file(self._path(_COMMIT), _commit_text(commit), durable=layout.durable)
         found = self._files()
         own = {f.id for f in found if f.writer == self._db.log.writer}
         storage.remove_files(f.path for f in found if f.id in own and f.writer < self._db.log.writer)
@@ -374,22 +371,13 @@ class Inputs:
             source, since = self._opened(relation), 0
             if self._notification is not None:
                 source.listen(self._notification)
-        for commit in self._epochs_since(since):
+        for commit in epochs_since(self._db.log, since):
             source.accept(commit.progress.taken.get(relation.id, ()))
         return source
 
     def _opened(self, relation: Relation) -> Source:
         source, feed = open_source(relation), self._db.feed
         return source if feed is None else FedSource(source, feed)
-
-    def _epochs_since(self, number: int) -> list[Commit]:
-        """The kept epoch commits above `number`, in ascending order."""
-        found = []
-        commit = self._db.log.last_epoch()
-        while commit is not None and commit.number > number:
-            found.append(commit)
-            commit = self._db.log.find(commit.epoch_before) if commit.epoch_before else None
-        return found[::-1]
 
     def _poll(self, relation_id: str, rows: int, size_bytes: int, now_us: int, *, fresh: bool) -> Poll:
         """The new slices of a source; none if its memory is damaged: then it is put in backoff."""
@@ -401,6 +389,57 @@ class Inputs:
                 raise
             self.backoffs.back_off(cause, now_us)
             return Poll((), None)
+
+
+def epochs_since(log: CommitLog, number: int) -> list[Commit]:
+    """The kept epoch commits above `number`, in ascending order."""
+    found = []
+    commit = log.last_epoch()
+    while commit is not None and commit.number > number:
+        found.append(commit)
+        commit = log.find(commit.epoch_before) if commit.epoch_before else None
+    return found[::-1]
+
+
+def save_past(layout: Layout, log: CommitLog, relations: Iterable[Relation], number: int, fork: Layout) -> None:
+    """Saves in a fork the memory of sources as of an earlier commit, after which all commits are kept.
+
+    Raises FEATURE_NOT_SUPPORTED if the memory of a source can't be determined.
+    """
+    newest = {f.id: f.path for f in writer_files(layout.sources)}
+    since = _saved_commit(newest.get(_COMMIT))
+    with scratch_folder("sources") as folder:
+        place = Path(folder) / "memory"
+        for relation in relations:
+            source = open_source(relation)
+            if relation.id in newest:
+                files.replace_file(place, memory_of(newest[relation.id]), durable=False)
+                source.load(place)
+            epochs = epochs_since(log, min(since, number))
+            for commit in epochs:
+                if commit.number <= number:
+                    source.accept(commit.progress.taken.get(relation.id, ()))
+            later = [c.progress.taken.get(relation.id, ()) for c in epochs if c.number > number]
+            source.withdraw([piece for slices in later for piece in slices])
+            source.save(place)
+            path = writer_file(fork.sources, relation.id, log.writer, ".saved")
+            storage.create_file(path, place.read_bytes(), durable=fork.durable)
+            files.discard(place)
+    path = writer_file(fork.sources, _COMMIT, log.writer, ".saved")
+    storage.create_file(path, _commit_text(number), durable=fork.durable)
+
+
+def _saved_commit(path: AnyPath | None) -> int:
+    """The commit up to which the saved memory is valid; 0 without one, or if the file is damaged."""
+    try:
+        return 0 if path is None else int(json.loads(storage.read_file(path))["commit"])
+    except (ValueError, KeyError, TypeError):
+        _logger.warning("cannot read sources/%s of the database", path and path.name)
+        return 0
+
+
+def _commit_text(number: int) -> bytes:
+    return json.dumps({"commit": number}).encode()
 
 
 def _reads_alike(before: Relation | None, now: Relation) -> bool:

@@ -24,10 +24,12 @@ files are recorded. A writer that takes over later reads the record before it de
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -40,15 +42,18 @@ from watersmeet.errors import Error, error
 from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.objectstores.storage import AnyPath
-from watersmeet.store.checkpoints import all_checkpoints, newest_checkpoint
+from watersmeet.store.checkpoints import Checkpoint, Moment, Snapshot, all_checkpoints, newest_checkpoint
 from watersmeet.store.commits import CommitLog, load_catalog
 from watersmeet.store.layout import DIRECTORIES, Layout, file_numbers, format_text, has_writer, make_root
+from watersmeet.store.manifests import Commit, Frontier, Metrics, Process, Progress
 from watersmeet.store.readers import (
     REPLAYED,
     Fork,
+    LowWaterMark,
     Reader,
     commits_there,
     low_water_number,
+    raise_low_water,
     read_fork,
     read_forks,
     read_low_water,
@@ -57,6 +62,7 @@ from watersmeet.store.readers import (
 from watersmeet.store.retention import state_files
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system import files
+from watersmeet.values.serialization import to_json
 
 #: The name of the main database in statements.
 MAIN: Final = "main"
@@ -108,7 +114,7 @@ class Copy:
             while (head := self._copy_commit()) is None:
                 pass
             for folder in self._dead_letters():
-                self._copy_folder(folder)
+                self.copy_folder(folder)
             self._copy_rest()
             storage.create_file(self._to / "FORMAT", format_text(self._from.id), durable=True)
         return head
@@ -116,7 +122,7 @@ class Copy:
     def _copy_rest(self) -> None:
         """Copies the files that no commit names, except for FORMAT."""
         for folder in _OTHERS:
-            self._copy_folder(folder)
+            self.copy_folder(folder)
         if storage.exists(self._from.root / "PARALLELISM"):
             self._copy("PARALLELISM")
         for folder in DIRECTORIES:  # a process that only reads does not create this folder
@@ -127,7 +133,7 @@ class Copy:
         for name in sorted(names, key=lambda name: not name.startswith(_MEMORY)):
             self._copy(f"sources/{name}", is_memory=not name.startswith(_MEMORY))
         for folder in folders:
-            self._copy_folder(folder)
+            self.copy_folder(folder)
 
     def _copy_commit(self) -> int | None:
         """Copies the newest commit with all that it needs. Returns its number; None if a file was deleted meanwhile."""
@@ -154,7 +160,7 @@ class Copy:
                 self._copy(f"snapshots/{checkpoint.moment.head:012d}.json", needed=True)
             if last.catalog:
                 self._copy(f"catalog/{last.catalog}.json", needed=True)
-                self._copy_folder("catalog", upto=f"{last.catalog}.json")
+                self.copy_folder("catalog", upto=f"{last.catalog}.json")
             for number in file_numbers(self._from.commits):
                 if number <= head:
                     self._copy(f"commits/{number:012d}.json", needed=number > mark.number)
@@ -166,7 +172,8 @@ class Copy:
             return None
         return head
 
-    def _copy_folder(self, folder: str, *, upto: str | None = None) -> None:
+    def copy_folder(self, folder: str, *, upto: str | None = None) -> None:
+        """Copies the files of a folder, up to a name."""
         for name in storage.list_names(self._from.root / folder):
             if upto is None or name <= upto:
                 self._copy(f"{folder}/{name}")
@@ -183,7 +190,7 @@ class Copy:
         if name.startswith(_SEGMENTS):
             source = self._from.segment(name.removeprefix(_SEGMENTS))
         try:
-            data = _memory(source) if is_memory and isinstance(source, Path) else storage.read_file(source)
+            data = memory_of(source) if is_memory else storage.read_file(source)
         except FileNotFoundError:
             if needed:
                 raise
@@ -222,10 +229,10 @@ def _below(root: AnyPath, name: str) -> AnyPath:
     return path
 
 
-def _memory(path: Path) -> bytes:
+def memory_of(path: AnyPath) -> bytes:
     """The memory of a source. An SQLite file is read as of one moment, even while it is written."""
     content = storage.read_file(path)
-    if not content.startswith(b"SQLite format 3"):
+    if not (isinstance(path, Path) and content.startswith(b"SQLite format 3")):
         return content
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as found:
         return found.serialize()
@@ -238,13 +245,13 @@ def root_of(layout: Layout, name: str) -> AnyPath:
 
 def forks_of(layout: Layout) -> list[Fork]:
     """The forks that exist, by name."""
-    return [fork for fork in read_forks(layout) if _exists(layout, fork.name)]
+    return [fork for fork in read_forks(layout) if _exists(layout, fork)]
 
 
 def fork_named(layout: Layout, name: str) -> Fork:
     """The fork with that name. Raises UNDEFINED_OBJECT."""
     found = read_fork(layout, name) if _NAME.match(name) else None
-    if found is None or not _exists(layout, name):
+    if found is None or not _exists(layout, found):
         raise error("UNDEFINED_OBJECT", f'fork "{name}" does not exist', hint="SHOW FORKS lists forks.")
     return found
 
@@ -254,16 +261,7 @@ def create_fork(layout: Layout, log: CommitLog, name: str) -> Fork:
 
     Raises INVALID_NAME, DUPLICATE_OBJECT, FEATURE_NOT_SUPPORTED in a fork, WRITER_FENCED.
     """
-    if layout.is_fork:
-        raise error("FEATURE_NOT_SUPPORTED", "a fork can't be forked", hint="Fork the main database.")
-    if not _NAME.match(name) or name == MAIN:
-        hint = "A name has letters, digits and _, and is not main, which means the database itself."
-        raise error("INVALID_NAME", f"a fork can't be called {name[:40]!r}", hint=hint)
-    if read_fork(layout, name) is not None:
-        if _exists(layout, name):
-            raise error("DUPLICATE_OBJECT", f'fork "{name}" already exists', hint="DROP FORK deletes it.")
-        _remove(layout, name)
-    record_fork(layout, Fork(name, log.head(), time_us=time.time_ns() // 1000), first=True)
+    reserve_fork(layout, Fork(name, log.head(), time_us=time.time_ns() // 1000))
     try:
         copy = _Fork(layout, root_of(layout, name), log)
         made = copy.fork(name)
@@ -271,9 +269,89 @@ def create_fork(layout: Layout, log: CommitLog, name: str) -> Fork:
         log.check()
         copy.finish()
     except BaseException:
-        _remove(layout, name)
+        remove_fork(layout, name)
         raise
     return made
+
+
+def reserve_fork(layout: Layout, fork: Fork) -> None:
+    """Records a fork that will be created. Raises like `create_fork`."""
+    name = fork.name
+    if layout.is_fork:
+        raise error("FEATURE_NOT_SUPPORTED", "a fork can't be forked", hint="Fork the main database.")
+    if not _NAME.match(name) or name == MAIN:
+        hint = "A name has letters, digits and _, and is not main, which means the database itself."
+        raise error("INVALID_NAME", f"a fork can't be called {name[:40]!r}", hint=hint)
+    if (found := read_fork(layout, name)) is not None:
+        if _exists(layout, found):
+            raise error("DUPLICATE_OBJECT", f'fork "{name}" already exists', hint="DROP FORK deletes it.")
+        remove_fork(layout, name)
+    record_fork(layout, fork, first=True)
+
+
+def begin_fork(layout: Layout, log: CommitLog, name: str, folders: Iterable[str]) -> Layout:
+    """The files of a reserved fork that can be opened, but has no commit: copies of those in the folders, and
+    FORMAT.
+    """
+    copy = _Fork(layout, root_of(layout, name), log)
+    for folder in folders:
+        copy.copy_folder(folder)
+    for folder in DIRECTORIES:
+        storage.make_directory(root_of(layout, name) / folder)
+    copy.finish()
+    return Layout(root_of(layout, name), create=False, durable=layout.durable, serves=False)
+
+
+def first_commit(commit: Commit, epoch: Commit | None, *, filled: bool) -> Commit:
+    """The first commit of a fork that begins with an earlier one. epoch: the last epoch up to that. filled: whether
+    the views must be filled.
+    """
+    number = commit.number
+    if epoch is None or epoch.frontier is None:
+        process = Process(os.getpid(), socket.gethostname())
+        return Commit("fence", commit.time_us, number=number, process=process, rejected=commit.rejected)
+    made = replace(epoch, number=number, time_us=commit.time_us, relations={}, last_epoch=number, epoch_before=0)
+    made = replace(
+        made, last_transaction=0, frontier=Frontier(number, epoch.frontier.sources), rejected=commit.rejected
+    )
+    if not filled:
+        return made
+    told = epoch.progress
+    progress = Progress(time_us=told.time_us, watermarks=told.watermarks, late=told.late)
+    return replace(made, segments={}, circuit=None, progress=progress, metrics=Metrics())
+
+
+def write_first(
+    fork: Layout, log: CommitLog, first: Commit, catalog: Catalog, snapshots: Mapping[str, Snapshot], moment: Moment
+) -> None:
+    """Writes the first commit of a begun fork, and all that it names. log: that of the main database. moment: that of
+    the content.
+    """
+    number = first.number
+    path = fork.catalog(f"{catalog.version:012d}-{log.writer}")
+    storage.create_file(path, fork.seal(path, catalog.to_json()), durable=fork.durable)
+    checkpoint = Checkpoint(Moment(number, number), dict(snapshots), catalog.next_number, 0, first.time_us)
+    manifest = fork.snapshot_manifest(number)
+    storage.create_file(manifest, fork.seal(manifest, to_json(checkpoint)), durable=fork.durable)
+    made = replace(
+        first,
+        captured={MAIN: [moment.transaction, number]},
+        catalog=path.stem,
+        checkpoint=number,
+        follows=catalog.follows_epochs,
+        writer=log.writer,  # files of the main database that the fork has copies of are not those of a later writer
+        token=log.read(log.head()).token,
+    )
+    if number > 1:
+        before = LowWaterMark(0, ((number - 1, made.writer, made.token),))
+        raise_low_water(fork, before, number - 1, ())
+    note_replayed(fork, moment.transaction, number)
+    if fork.durable:
+        for folder in (fork.catalogs, fork.snapshots, fork.segments):
+            storage.sync_directory(folder)
+    storage.create_file(fork.commit(number), fork.seal(fork.commit(number), to_json(made)), durable=fork.durable)
+    if fork.durable:
+        storage.sync_directory(fork.commits)
 
 
 class Position(NamedTuple):
@@ -320,7 +398,7 @@ def drop_fork(layout: Layout, name: str) -> None:
     root = root_of(layout, name)
     if has_writer(Layout(root, create=False, serves=False)):
         raise error("DATABASE_IN_USE", f'fork "{name}" is in use', hint="Close its connections.")
-    _remove(layout, name)
+    remove_fork(layout, name)
 
 
 def remove_unfinished(layout: Layout) -> None:
@@ -328,15 +406,16 @@ def remove_unfinished(layout: Layout) -> None:
     start.
     """
     for fork in read_forks(layout):
-        if not _exists(layout, fork.name):
-            _remove(layout, fork.name)
+        if not _exists(layout, fork):
+            remove_fork(layout, fork.name)
 
 
-def _exists(layout: Layout, name: str) -> bool:
-    return storage.exists(root_of(layout, name) / _FORMAT)
+def _exists(layout: Layout, fork: Fork) -> bool:
+    return fork.is_complete and storage.exists(root_of(layout, fork.name) / _FORMAT)
 
 
-def _remove(layout: Layout, name: str) -> None:
+def remove_fork(layout: Layout, name: str) -> None:
+    """Deletes a fork, or the part of it that exists."""
     root = root_of(layout, name)
     storage.remove_files([root / _FORMAT])
     storage.remove_directory(root)
@@ -376,4 +455,9 @@ class _Fork(Copy):
         if path.parent.name != "catalog":
             return data
         catalog = Catalog.from_json(self._from.unsealed(path, data))
-        return self._from.seal(path, replace(catalog, next_number=catalog.next_number + _OWN_IDS).to_json())
+        return self._from.seal(path, with_own_ids(catalog).to_json())
+
+
+def with_own_ids(catalog: Catalog) -> Catalog:
+    """The catalog of a fork, whose new relations have other ids than those of the main database."""
+    return replace(catalog, next_number=catalog.next_number + _OWN_IDS)

@@ -37,6 +37,7 @@ from watersmeet.store.checkpoints import (
     Moment,
     Named,
     Snapshot,
+    checkpoint_upto,
     moment_at,
     named_by,
     newest_checkpoint,
@@ -44,7 +45,7 @@ from watersmeet.store.checkpoints import (
 )
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
-from watersmeet.store.readers import Reader
+from watersmeet.store.readers import Reader, low_water_number
 from watersmeet.store.retention import Cleaner, Keep, no_history
 from watersmeet.store.segmentfiles import KEPT_COMMITS, SegmentFiles
 from watersmeet.store.segments import SegmentWriter, file_snapshot, snapshot_prefix
@@ -387,6 +388,46 @@ class Compactor:
     def _check_stop(self) -> None:
         if self._stop.is_set():
             raise _StoppedError
+
+
+def past_snapshots(
+    layout: Layout, log: CommitLog, segments: SegmentFiles, relations: Iterable[Relation], moment: Moment, into: Layout
+) -> dict[str, Snapshot]:
+    """The content of relations at a past moment, after which all commits are kept, as snapshots up to it: levels of a
+    checkpoint, and a level of the changes since, or of later changes undone, which is written into another database.
+    """
+    base = checkpoint_upto(layout, log, moment.head)
+    if base.moment.transaction < low_water_number(layout):
+        base = newest_checkpoint(layout, log)
+    writer = SegmentWriter(into.segments, snapshot_prefix(moment.head, log.writer), durable=into.durable)
+    found = {}
+    for relation in relations:
+        before = base.relations.get(relation.id, Snapshot(base.moment.transaction))
+        bounds = before.upto, moment.upto(relation)
+        sign = 1 if before.upto < moment.upto(relation) else -1
+        changes = [log.read(n).relations.get(relation.id) for n in range(min(bounds) + 1, max(bounds) + 1)]
+        blobs = [b for change in changes if change is not None for b in change.blobs]
+        schema = arrow_schema(relation.as_stored.columns, positional=False)
+        written = ChangeWriter(writer, unread=False)
+        if blobs:
+            for table, diff in merged(_signed(segments, blobs, sign, schema, relation), schema):
+                written.add(table.rename_columns(schema.names), diff)
+        change = written.finish()
+        levels = before.levels
+        if change.blobs:
+            levels = (*levels, Level(change.blobs, insert_only=not change.deleted_rows))
+        found[relation.id] = Snapshot(moment.head, before.rows + change.inserted_rows - change.deleted_rows, levels)
+    segment = writer.finish()
+    return {i: snapshot.within(segment) for i, snapshot in found.items()}
+
+
+def _signed(
+    segments: SegmentFiles, blobs: Iterable[BlobRef], sign: int, schema: pa.Schema, relation: Relation
+) -> Parts:
+    """The rows of blobs. sign: -1 to undo them."""
+    for blob in blobs:
+        table, diff = segments.read_change(blob)
+        yield fitted(table, schema, relation.as_stored.fills).cast(schema), sign * diff
 
 
 class _StoppedError(Exception):

@@ -274,6 +274,8 @@ class Fork:
     """A fork of the database. commit: the one with which it began. files: the segment and run files that it shares.
     definitions: digests of the definitions of the database, by relation id; "" for the others.
     time_us: when it was created. replayed: the commit of which it has the content; needs: all later commits are needed.
+    is_filled: whether its views were filled again, because the state of the commit was deleted. is_complete: False
+    while it is created.
     """
 
     name: str
@@ -283,6 +285,8 @@ class Fork:
     replayed: int = 0
     needs: int = 0
     definitions: dict[str, str] = field(default_factory=dict)
+    is_filled: bool = False
+    is_complete: bool = True
 
 
 _FORK: Final = ".json"
@@ -309,7 +313,15 @@ def read_fork(layout: Layout, name: str) -> Fork | None:
         return None
     try:
         files, definitions = tuple(map(str, value["files"])), dict(value["definitions"])
-        found = Fork(name, int(value["commit"]), files, int(value["time_us"]), definitions=definitions)
+        found = Fork(
+            name,
+            int(value["commit"]),
+            files,
+            int(value["time_us"]),
+            definitions=definitions,
+            is_filled=bool(value.get("filled")),
+            is_complete=bool(value.get("complete", True)),
+        )
     except (KeyError, TypeError, ValueError) as cause:
         raise error("DATABASE_DAMAGED", f"forks/{path.name} is not a fork") from cause
     try:
@@ -323,7 +335,14 @@ def read_fork(layout: Layout, name: str) -> Fork | None:
 def record_fork(layout: Layout, fork: Fork, *, first: bool) -> None:
     """Records a fork: from then on, its files stay. first: raises FileExistsError for a recorded name."""
     path = fork_file(layout.forks, fork.name)
-    value = {"commit": fork.commit, "files": fork.files, "time_us": fork.time_us, "definitions": fork.definitions}
+    value = {
+        "commit": fork.commit,
+        "files": fork.files,
+        "time_us": fork.time_us,
+        "definitions": fork.definitions,
+        "filled": fork.is_filled,
+        "complete": fork.is_complete,
+    }
     data = layout.seal(path, value)
     write = storage.create_file if first else storage.replace_file
     write(path, data, durable=layout.durable)

@@ -453,6 +453,7 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
         layout.intents,
         layout.sources,
         layout.secrets,
+        layout.forks,
         *layout.dead_directories(),
     ):
         storage.remove_temporaries(directory)

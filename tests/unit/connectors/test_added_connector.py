@@ -72,6 +72,10 @@ class SquareSource:
             if piece.ordinal == self._slices:
                 self._done, self._slices = piece.end, self._slices + 1
 
+    def withdraw(self, slices):
+        for piece in reversed([p for p in slices if p.ordinal < self._slices]):
+            self._done, self._slices = piece.begin, self._slices - 1
+
     def history(self, cursor, budget_rows, budget_bytes):
         return History((self._slice(0, self._done, 0),) if self._done else (), None)
 

@@ -268,3 +268,17 @@ def test_a_query_reads_all_rows_of_a_generator_that_ends():
         connection.execute("CREATE SOURCE endless (id int) WITH (connector = 'datagen')")
         with pytest.raises(watersmeet.Error, match="it has no end"):
             connection.execute("SELECT * FROM endless LIMIT 1")
+
+
+def test_withdrawn_slices_are_generated_again(tmp_path: Path) -> None:
+    source = datagen(datagen__rows__per__second="1000")
+    source.poll(None, 1, 1, T0)
+    polls = []
+    for number in range(1, 4):
+        polls.append(source.poll(polls[-1].position if polls else None, 1 << 20, 1 << 40, T0 + number * S))
+        source.accept(polls[-1].slices)
+    for _ in range(2):
+        source.withdraw([piece for poll in polls[1:] for piece in poll.slices])
+    assert sum(piece.rows for piece in source.history(None, 1 << 20, 1 << 40).slices) == polls[0].rows
+    again = source.poll(polls[0].position, polls[1].rows, 1 << 40, T0 + 9 * S)
+    assert again.slices[0].begin == polls[0].position["rows"]

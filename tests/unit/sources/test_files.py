@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.thorough import mostly_slow
+from tests.thorough import mostly_slow, some
 from tests.unit.sources.helpers import AB, T0, Driver, S, file_source, put, relation, stored
 
 from watersmeet.connectors.files import listing
@@ -485,3 +485,35 @@ def test_risingwave_spelling(tmp_path: Path) -> None:
         )
     )
     assert Driver(source).all() == [(1, "x")]
+
+
+@pytest.mark.parametrize("seed", some(range(40)))
+def test_withdrawn_slices_are_as_if_they_had_never_been_read(tmp_path, seed):
+    """Of new files and of files that grow, up to any slice; a repeated withdrawal changes nothing."""
+    pick = random.Random(seed)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    whole = Driver(file_source(folder), budget_rows=2)
+    for number in range(12):
+        lines = "".join(f"{n},x\n" for n in range(pick.randrange(1, 5)))
+        name = f"{pick.randrange(5)}.csv"
+        there = (folder / name).exists()
+        put(folder / name, lines if there else f"a,b\n{lines}", T0 - (60 - number) * S, append=there)
+        while whole.once(T0 + number * S):
+            pass
+    kept = pick.randrange(len(whole.slices) + 1)
+    first, withdrawn = Driver(file_source(folder)), Driver(file_source(folder))
+    first.source.accept(whole.slices[:kept])
+    whole.source.save(tmp_path / "saved")
+    withdrawn.source.load(tmp_path / "saved")
+    for _ in range(2):
+        withdrawn.source.withdraw(whole.slices[kept:])
+    assert withdrawn.history() == first.history()
+    assert sorted(first.history()) == sorted(whole.read(whole.slices[:kept]))
+    withdrawn.source.save(tmp_path / "saved")
+    again = Driver(file_source(folder))
+    again.source.load(tmp_path / "saved")
+    for driver in (first, again):
+        driver.position = {"slices": kept} if kept else None
+        assert sorted(driver.all(T0 + 99 * S)) == sorted(whole.read(whole.slices[kept:])), "the rest is read once"
+        assert sorted(driver.history()) == sorted(whole.read(whole.slices))

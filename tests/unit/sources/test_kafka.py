@@ -230,6 +230,22 @@ def test_what_expires_after_it_was_planned_is_counted_by_the_reader(broker, topi
     ]
 
 
+def test_a_history_lacks_what_was_withdrawn(broker, topic):
+    name = topic(partitions=2)
+    reading = Reading(relation(broker, name))
+    for first in range(0, 30, 10):
+        for partition in range(2):
+            produce(broker, name, range(partition * 100 + first, partition * 100 + first + 10), partition)
+        while reading.take(7):
+            pass
+    for kept in range(len(reading.slices), -1, -1):
+        reading.source.withdraw(reading.slices[kept:])
+        history = reading.source.history(None, MANY, MANY)
+        assert sorted(reading.rows(history.slices)) == sorted(reading.rows(reading.slices[:kept]))
+    reading.position = None
+    assert sorted(reading.take()) == sorted([*range(30), *range(100, 130)])
+
+
 def test_a_history_gives_what_was_accepted(broker, topic):
     name = topic(partitions=2)
     produce(broker, name, range(50), 0)

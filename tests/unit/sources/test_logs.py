@@ -177,6 +177,19 @@ def test_each_message_is_read_once_and_again_in_histories_and_after_a_restart(st
 
 
 @on("nats", "kinesis")
+def test_a_history_lacks_what_was_withdrawn(stream):
+    reading = Reading(relation(stream))
+    for first in range(0, 30, 10):
+        stream.send(messages(*range(first, first + 10)))
+        while (poll := reading.poll(4)).slices:
+            reading.accept(poll)
+    for kept in range(len(reading.slices), -1, -1):
+        reading.source.withdraw(reading.slices[kept:])
+        history = reading.source.history(None, MANY, MANY)
+        assert sorted(reading.rows(history.slices)) == sorted(reading.rows(reading.slices[:kept]))
+
+
+@on("kinesis", "nats")
 def test_a_poll_that_is_not_accepted_is_given_again(stream):
     stream.send(messages(1, 2))
     reading = Reading(relation(stream))

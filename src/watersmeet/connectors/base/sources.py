@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import External, MessageFormat, Relation
 from watersmeet.connectors.base.options import RATE_LIMIT, OptionSet, refuse
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.system import files
 from watersmeet.system.threads import OneCall, Worker
 from watersmeet.values.slices import SourceSlice
@@ -207,6 +207,12 @@ class Source(Protocol):
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         """Records that `slices` are committed. Idempotent. Raises DATABASE_DAMAGED for a gap in the ordinals."""
 
+    def withdraw(self, slices: Sequence[SourceSlice]) -> None:
+        """Forgets the newest accepted slices, which are in order. Those that were not accepted have no effect.
+
+        Raises FEATURE_NOT_SUPPORTED if the state before them is unknown.
+        """
+
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
         """All accepted input again, in pieces within the budget (backfill). cursor: None to begin at the start.
 
@@ -243,6 +249,13 @@ def is_known_slice(relation_id: str, piece: SourceSlice, accepted: int, of: str)
             detail=f"{of} would be read twice or never.",
         )
     return piece.ordinal < accepted
+
+
+def no_withdrawal(relation_id: str, reason: str) -> Error:
+    """The error for slices that a source can't forget."""
+    refused = error("FEATURE_NOT_SUPPORTED", "the input of a source at that commit is unknown", detail=reason)
+    refused.source = relation_id
+    return refused
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:
@@ -388,6 +401,9 @@ class WrappedSource:
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         self._source.accept(slices)
+
+    def withdraw(self, slices: Sequence[SourceSlice]) -> None:
+        self._source.withdraw(slices)
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
         return self._source.history(cursor, budget_rows, budget_bytes)

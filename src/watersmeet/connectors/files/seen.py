@@ -12,7 +12,7 @@ import hashlib
 import json
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -263,11 +263,52 @@ class SeenFiles:
         before = self.files.get(piece.path, FileState())
         state = before.advanced(piece)
         self.read += state.is_read and not before.is_read
-        self._put(piece.path, state)
+        self.put(piece.path, state)
         if isinstance(piece, AsideSlice):
             self.aside[piece.reason] = self.aside.get(piece.reason, 0) + 1
         elif state.is_read:
             self._put_run(piece.path, state.runs - 1, state.run)
+
+    def withdraw(self, slices: Sequence[SourceSlice]) -> dict[str, FileState]:
+        """Forgets the newest slices, as `Source.withdraw`. Returns the text files of which an earlier part stays, by
+        name, with their fingerprints as before.
+        """
+        cut: dict[str, FileSlice] = {}
+        with _transaction(self._database):
+            for piece in reversed([p for p in slices if p.ordinal < self.slices]):
+                self.slices -= 1
+                self.rows -= piece.rows
+                self.bytes -= piece.size_bytes
+                assert isinstance(piece, (FileSlice, AsideSlice))
+                if piece.again:
+                    self.again -= 1
+                elif isinstance(piece, FileSlice):
+                    cut[piece.path] = piece
+                else:
+                    self.aside[piece.reason] -= 1
+                    self._cut(piece.path, self.files[piece.path]._replace(aside=None), None)
+            kept = {name: self._cut(name, self.files[name], piece) for name, piece in cut.items()}
+        return {name: state for name, state in kept.items() if state is not None and state.total is None}
+
+    def _cut(self, name: str, state: FileState, first: FileSlice | None) -> FileState | None:
+        """The state of a file without its slices from `first` on; None if it was not read before."""
+        runs = [r for r in self._runs_of(name) if first is None or r[0] < first.ordinal]
+        if first is not None and first.begin > (runs[-1][1] if runs else state.start):
+            runs.append((first.ordinal - 1, first.begin, first.line - 1))  # it was in the middle of a run
+        self._database.execute("DELETE FROM run WHERE name = ?", (_bytes(name),))
+        self._database.execute("INSERT OR IGNORE INTO gone VALUES (?)", (_bytes(name),))
+        self.read -= state.is_read and not runs
+        if not runs:
+            self._database.execute("DELETE FROM file WHERE name = ?", (_bytes(name),))
+            return None
+        for i, run in enumerate(runs):
+            self._put_run(name, i, run)
+        _, consumed, lines = runs[-1]
+        kept = state._replace(
+            aside=None, consumed=consumed, lines=lines, unterminated=False, runs=len(runs), run=runs[-1]
+        )
+        self.put(name, kept)
+        return kept
 
     def _rename(self, names: Mapping[str, str]) -> None:
         """Renames all files in one step, because two files may have swapped their names."""
@@ -279,7 +320,7 @@ class SeenFiles:
                 self._database.execute(f"DELETE FROM {table} WHERE name = ?", (_bytes(name),))
             self._database.execute("INSERT OR IGNORE INTO gone VALUES (?)", (_bytes(name),))
         for name, (state, runs) in moved.items():
-            self._put(name, state)
+            self.put(name, state)
             for i, run in enumerate(runs):
                 self._put_run(name, i, run)
         self.renamed += len(moved)
@@ -290,7 +331,8 @@ class SeenFiles:
         )
         return [(ordinal, consumed, lines) for ordinal, consumed, lines in found]
 
-    def _put(self, name: str, state: FileState) -> None:
+    def put(self, name: str, state: FileState) -> None:
+        """Stores the state of a file."""
         key = identity_key(self._identity, state.inode, state.size, state.mtime_ns) if state.is_taken else None
         self._database.execute(
             "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, 1)",

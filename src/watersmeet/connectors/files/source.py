@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from watersmeet.catalog import Relation
 from watersmeet.connectors.base.deadletters import shown_name
-from watersmeet.connectors.base.sources import History, Notification, Poll
+from watersmeet.connectors.base.sources import History, Notification, Poll, no_withdrawal
 from watersmeet.connectors.files.cutting import Cut, ListedFile, aside_piece, next_cut, renaming_piece, text_cut
 from watersmeet.connectors.files.listing import (
     FileStat,
@@ -27,7 +27,7 @@ from watersmeet.connectors.files.listing import (
 )
 from watersmeet.connectors.files.options import FileOptions, FileSpec, file_options
 from watersmeet.connectors.files.parquet import read_footer
-from watersmeet.connectors.files.seen import FileState, Key, RunOf, SeenFiles
+from watersmeet.connectors.files.seen import FileState, Key, RunOf, SeenFiles, print_at
 from watersmeet.errors import error
 from watersmeet.objectstores.base import ObjectReplacedError, StoreProblem
 from watersmeet.values.slices import AsideSlice, FileSlice, RenamingSlice, SourceSlice
@@ -157,6 +157,16 @@ class FileSource:
                 or (state.is_done and (state.size, state.mtime_ns) == (stat.size, stat.mtime_ns))
             ):
                 self._forget_work(name)
+
+    def withdraw(self, slices: Sequence[SourceSlice]) -> None:
+        if any(isinstance(piece, RenamingSlice) for piece in slices if piece.ordinal < self.seen.slices):
+            raise no_withdrawal(self.relation_id, "Files have been renamed since.")
+        for name, state in self.seen.withdraw(slices).items():
+            if self.options.store is not None:
+                continue  # an object has the same fingerprints as before
+            with suppress(OSError), open_listed(self.options, name, FileStat(0, state.consumed, state.inode)) as file:
+                head, tail = (print_at(file, state.consumed, tail=part) for part in (False, True))
+                self.seen.put(name, state._replace(head=head, tail=tail))
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
         if not isinstance(cursor, dict):

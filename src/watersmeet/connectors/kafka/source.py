@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -15,6 +15,7 @@ from watersmeet.connectors.base.sources import (
     Poll,
     check_position,
     is_known_slice,
+    no_withdrawal,
     save_state,
     saved_state,
 )
@@ -123,6 +124,14 @@ class KafkaSource:
             self._rows += piece.rows
             self._starts.setdefault(piece.partition, piece.begin)
             self._next[piece.partition] = piece.end
+
+    def withdraw(self, slices: Sequence[SourceSlice]) -> None:
+        for piece in reversed([p for p in slices if p.ordinal < self._slices]):
+            if not isinstance(piece, MessageSlice):
+                raise no_withdrawal(self.relation_id, f'Topic "{self.options.topic}" has lost messages since.')
+            self._slices -= 1
+            self._rows -= piece.rows
+            self._next[piece.partition] = piece.begin
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
         partitions = sorted(p for p in self._next if self._starts[p] < self._next[p])

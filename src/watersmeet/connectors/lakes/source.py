@@ -28,6 +28,7 @@ from watersmeet.connectors.base.sources import (
     Unavailable,
     check_position,
     is_known_slice,
+    no_withdrawal,
 )
 from watersmeet.connectors.files.cutting import GROUP_BYTES
 from watersmeet.connectors.files.listing import open_file
@@ -286,6 +287,10 @@ class LakeSource:
             if isinstance(piece, VersionSlice):
                 done = [i for i, step in enumerate(self._steps) if step.mark.version == piece.version]
                 self._steps = self._steps[done[0] + 1 :] if done else []
+
+    def withdraw(self, slices: Sequence[SourceSlice]) -> None:
+        if any(piece.ordinal < self._read.slices for piece in slices):
+            raise no_withdrawal(self.relation_id, "Which files a lake table had is only known as of its newest slices.")
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
         """The history from the files that exist after compactions. Raises CONNECTOR_OPTION if one is missing."""

@@ -6,7 +6,7 @@ A thread asks the system for the messages after the position of each shard, in p
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
@@ -22,6 +22,7 @@ from watersmeet.connectors.base.sources import (
     Unavailable,
     check_position,
     is_known_slice,
+    no_withdrawal,
     save_state,
     saved_state,
 )
@@ -241,6 +242,17 @@ class LogSource(abc.ABC):
             self._rows += piece.rows
             self._next[piece.shard] = piece.upto
             self._keep(Piece(piece.shard, piece.after, piece.upto, piece.rows, piece.size_bytes))
+
+    def withdraw(self, slices: Sequence[SourceSlice]) -> None:
+        for piece in reversed([p for p in slices if p.ordinal < self._slices]):
+            if not isinstance(piece, LogSlice):
+                raise no_withdrawal(self.relation_id, f'Stream "{self._stream}" has lost messages since.')
+            self._slices -= 1
+            self._rows -= piece.rows
+            self._next[piece.shard] = piece.after
+            last = self._read[piece.shard].pop()
+            if last.after != piece.after:
+                self._read[piece.shard].append(replace(last, upto=piece.after, rows=last.rows - piece.rows))
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
         pieces = [piece for shard in sorted(self._read) for piece in self._read[shard]]

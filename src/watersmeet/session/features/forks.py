@@ -33,8 +33,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.database.filling import clear_away
-from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.replaying import Comparison, Pair, Promotion, compared, replay
+from watersmeet.database.replaying import Comparison, Pair, PastFork, Promotion, compared, opened_fork, replay
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result, rows_result, typed_result
 from watersmeet.dialects.readers import reads
@@ -59,9 +58,10 @@ class ChangingForks(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateFork(ChangingForks):
-    """`CREATE FORK name`."""
+    """`CREATE FORK name [AT COMMIT commit]`. commit: None for the newest one."""
 
     name: Name
+    commit: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,10 @@ def _last_name(cursor: Cursor) -> Name:
 @reads("CREATE FORK")
 def read_create_fork(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor stands after CREATE FORK."""
-    return CreateFork(**base, name=_last_name(cursor))
+    name = cursor.name()
+    commit = cursor.integer() if cursor.take("AT", "COMMIT") else None
+    cursor.end()
+    return CreateFork(**base, name=name, commit=commit)
 
 
 @reads("DROP FORK")
@@ -198,20 +201,26 @@ _FORKS: Final[Schema] = (
     Field("commit", BIGINT, nullable=False),
     Field("created", TIMESTAMPTZ, nullable=False),
     Field("replayed", BIGINT, nullable=False),
+    Field("views", VARCHAR, nullable=False),
     Field("path", VARCHAR, nullable=False),
 )
 
 
 @handles(CreateFork)
 def create(session: Session, statement: CreateFork) -> Result:
-    """CREATE FORK: the fork has all input that the database has now."""
+    """CREATE FORK: the fork has all input that the database has now, or had as of a commit. Raises like
+    `create_fork` and `PastFork`.
+    """
     session.require_definer("CREATE FORK")
     session.require_no_transaction("CREATE FORK")
     database = session.database
     with located(statement, statement.name.span):
         _check_forkable(database.catalog)
-        database.flush()
-        database.fork(statement.name.name)
+        if statement.commit is not None:
+            PastFork(database, statement.name.name, statement.commit).run()
+        else:
+            database.flush()
+            database.fork(statement.name.name)
     return Result("CREATE FORK")
 
 
@@ -230,7 +239,10 @@ def show(session: Session, statement: ShowForks) -> Result:
     """SHOW FORKS: by name."""
     del statement
     layout = session.database.layout
-    rows = [(f.name, f.commit, f.time_us, f.replayed, str(root_of(layout, f.name))) for f in forks_of(layout)]
+    rows = [
+        (f.name, f.commit, f.time_us, f.replayed, "filled" if f.is_filled else "shared", str(root_of(layout, f.name)))
+        for f in forks_of(layout)
+    ]
     return typed_result("SHOW", _FORKS, rows)
 
 
@@ -381,7 +393,7 @@ def promote(session: Session, statement: Promote) -> Result:
     with located(statement, statement.name.span):
         fork_named(database.layout, name)
         try:
-            with closing(_open(database, name)) as fork:
+            with closing(opened_fork(database, name)) as fork:
                 database.layout.serve_secrets()
                 dropped = Promotion(database, fork).run()
         finally:
@@ -389,21 +401,6 @@ def promote(session: Session, statement: Promote) -> Result:
         clear_away(session, dropped)
         drop_fork(database.layout, name)
     return Result("PROMOTE")
-
-
-def _open(database: OpenDatabase, name: str) -> OpenDatabase:
-    """A fork, open for writing in this process."""
-    return OpenDatabase(
-        str(root_of(database.layout, name)),
-        read_only=False,
-        parallelism=None,
-        runtime=database.runtime,
-        spark=database.spark,
-        rebuild=False,
-        tick_seconds=database.clock.tick_us / 1e6,
-        permissions="private",
-        files=database.files,
-    )
 
 
 def _require_fork(session: Session, statement: Statement) -> None:
