@@ -66,14 +66,19 @@ if TYPE_CHECKING:
     from watersmeet.cli import serving
     from watersmeet.cli import shell as prompt
     from watersmeet.cli.run import Script
+    from watersmeet.database import exporting, importing
     from watersmeet.dialects import parsing
     from watersmeet.runtime import failures as epochs
     from watersmeet.server import clients, service
+    from watersmeet.server.catalog import definitions
     from watersmeet.session.connections.connection import Connection
     from watersmeet.store import backup as backups
 else:
     backups = lazy_import("watersmeet.store.backup")
     parsing = lazy_import("watersmeet.dialects.parsing")
+    definitions = lazy_import("watersmeet.server.catalog.definitions")
+    exporting = lazy_import("watersmeet.database.exporting")
+    importing = lazy_import("watersmeet.database.importing")
     epochs = lazy_import("watersmeet.runtime.failures")
     runner = lazy_import("watersmeet.cli.run")
     serving = lazy_import("watersmeet.cli.serving")
@@ -184,6 +189,85 @@ def backup(
     with reporting():
         commit = backups.copy_database(path, target)
         typer.echo(f"{target} has commit {commit} of {path}")
+
+
+@app.command(
+    "export",
+    examples=[
+        "watersmeet export shop shop-export",
+        "watersmeet export s3://bucket/shop s3://bucket/shop-export",
+    ],
+)
+def export_(
+    path: Annotated[str, typer.Argument(help="Directory or URL of the database.", metavar="PATH")],
+    target: Annotated[str, typer.Argument(help="A new or empty directory, or an empty URL.", metavar="TARGET")],
+) -> None:
+    """Write a database as SQL, Parquet and JSON, also while another process writes it.
+
+    `watersmeet import` makes a database from it, also in releases with another format. Values of secrets are left out.
+    """
+    with reporting(), _doing() as say:
+        made = exporting.export_database(path, target, definitions.script_of, say)
+    typer.echo(f"{target} has commit {made.commit} of {path}: {made.relations} tables and views")
+    if made.secrets:
+        typer.echo(f"the import needs the secrets {', '.join(made.secrets)}")
+    _echo_waiting(made.waiting)
+
+
+@app.command(
+    "import",
+    examples=[
+        "watersmeet import shop-export shop",
+        "watersmeet import s3://bucket/shop-export shop --secrets secrets.json",
+        "watersmeet import shop-export shop --rebuild",
+    ],
+)
+def import_(
+    source: Annotated[str, typer.Argument(help="Directory or URL of the export.", metavar="SOURCE")],
+    path: Annotated[str, typer.Argument(help="A new or empty directory, or an empty URL.", metavar="PATH")],
+    secrets: Annotated[
+        Path | None,
+        typer.Option("--secrets", help="JSON file with the values of secrets, by name.", exists=True, dir_okay=False),
+    ] = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Plan all views again and compute their state from their inputs.")
+    ] = False,
+) -> None:
+    """Make a database from an export.
+
+    Compares the hashes of all files and contents. An interrupted import leaves no database.
+    """
+    with reporting(), _doing() as say:
+        given = _read_secrets(secrets)
+        made = importing.import_database(source, path, given, rebuild=rebuild, say=say)
+    typer.echo(f"{path} has commit {made.commit}: {made.relations} tables and views with the exported contents")
+    _echo_waiting(made.waiting)
+
+
+@contextlib.contextmanager
+def _doing() -> Iterator[Callable[[str], None]]:
+    """A function that shows what a command does, on a terminal."""
+    with errors_output().status("…") as status:
+        yield status.update
+
+
+def _read_secrets(file: Path | None) -> dict[str, str]:
+    if file is None:
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise error("INVALID_PARAMETER", f"{file} can't be read: {cause}") from cause
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise error("INVALID_PARAMETER", f"{file} has no JSON object with a text for each secret")
+    return found
+
+
+def _echo_waiting(names: Sequence[str]) -> None:
+    if names:
+        typer.echo(
+            f"not all changes had been delivered, so these can't go on after an import: {', '.join(names)}", err=True
+        )
 
 
 @app.command(

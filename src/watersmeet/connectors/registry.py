@@ -30,13 +30,13 @@ from watersmeet.connectors.base.sources import (
     rate_limit,
 )
 from watersmeet.connectors.base.targets import Connector, Delivery
-from watersmeet.connectors.clickhouse import connectors as clickhouse
+from watersmeet.connectors.clickhouse import target as clickhouse
 from watersmeet.connectors.databases.captures import System
 from watersmeet.connectors.files import connectors as files
 from watersmeet.connectors.iceberg import connectors as iceberg
 from watersmeet.connectors.kafka import connectors as kafka
 from watersmeet.connectors.messages import connectors as messages
-from watersmeet.connectors.mysql import connectors as mysql
+from watersmeet.connectors.mysql import target as mysql
 from watersmeet.connectors.postgres import connectors as postgres
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.registry import with_kept_schema

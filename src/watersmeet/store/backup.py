@@ -90,7 +90,7 @@ def copy_database(source: Path | str, target: Path | str) -> int:
     the copy has. Raises INVALID_PARAMETER, DATABASE_FORMAT.
     """
     layout, place = Layout(source, create=False), storage.path_at(target)
-    _check_target(layout.root, place)
+    check_target(layout.root, place)
     return Copy(layout, place, CommitLog(layout)).run()
 
 
@@ -190,14 +190,18 @@ class Copy:
         if name.startswith(_SEGMENTS):
             source = self._from.segment(name.removeprefix(_SEGMENTS))
         try:
-            data = memory_of(source) if is_memory else storage.read_file(source)
+            self._transfer(source, target, is_memory=is_memory)
         except FileNotFoundError:
             if needed:
                 raise
             return
+        self._copied.add(name)
+
+    def _transfer(self, source: AnyPath, target: AnyPath, *, is_memory: bool) -> None:
+        """Copies a file. Raises FileNotFoundError if it is missing."""
+        data = memory_of(source) if is_memory else storage.read_file(source)
         storage.make_directory(target.parent)
         storage.create_file(target, self._content(source, data), durable=True)
-        self._copied.add(name)
 
     def _content(self, path: AnyPath, data: bytes) -> bytes:
         """The content of the copy of a file."""
@@ -205,7 +209,7 @@ class Copy:
         return data
 
 
-def _check_target(source: AnyPath, target: AnyPath) -> None:
+def check_target(source: AnyPath, target: AnyPath) -> None:
     """Raises INVALID_PARAMETER for a target that has files, or is inside the database."""
     if isinstance(target, ObjectPath):
         is_free = databasefiles.is_empty(target)

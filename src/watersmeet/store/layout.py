@@ -345,8 +345,9 @@ class Layout:
                 "DATABASE_FORMAT",
                 f"the database at {self.root} has format {version}, {'newer' if newer else 'older'} than "
                 f"format {DATABASE_FORMAT_VERSION} of this release",
-                hint="Use the release of Watersmeet that wrote it" + (", or a newer one" if newer else "") + ". "
-                "Nothing was changed.",
+                hint="Use the release of Watersmeet that wrote it"
+                + (", or a newer one" if newer else ": write its statements by SHOW CREATE and its rows by COPY")
+                + ". Nothing was changed.",
             )
         return found
 

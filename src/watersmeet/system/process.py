@@ -127,14 +127,16 @@ _locks: Final[dict[Path, int]] = {}
 _swept: Final[set[str]] = set()
 
 
-def make_folder(what: str) -> Path:
-    """Creates an empty temporary folder, which exists until `remove_folder`. what: part of its name."""
-    place = tempfile.gettempdir()
+def make_folder(what: str, inside: Path | None = None) -> Path:
+    """Creates an empty temporary folder, which exists until `remove_folder`. what: part of its name. inside: where; by
+    default the system's folder for temporary files.
+    """
+    place = tempfile.gettempdir() if inside is None else str(inside)
     with _guard:
         if place not in _swept:
             _swept.add(place)
             _sweep(place)
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{what}-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{what}-", dir=place))
     new = folder / f"{_LOCK}.new"
     lock = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -154,9 +156,9 @@ def remove_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def scratch_folder(what: str) -> Iterator[Path]:
+def scratch_folder(what: str, inside: Path | None = None) -> Iterator[Path]:
     """A context with a folder of `make_folder`, which is removed at the end."""
-    folder = make_folder(what)
+    folder = make_folder(what, inside)
     try:
         yield folder
     finally:

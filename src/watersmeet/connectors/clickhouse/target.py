@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
+from watersmeet.connectors.base.sources import TableConnector
 from watersmeet.connectors.base.targets import (
     Delivery,
     SinkBatch,
@@ -34,7 +35,7 @@ from watersmeet.connectors.base.targets import (
     connector_for,
     rows_that_came,
 )
-from watersmeet.connectors.clickhouse.client import asked, check_server, literal, quoted
+from watersmeet.connectors.clickhouse.client import SYSTEM, ClickhouseReader, asked, check_server, literal, quoted
 from watersmeet.connectors.clickhouse.types import TIMES, ClickhouseType, clickhouse_type
 from watersmeet.connectors.databases.servers import Server
 from watersmeet.connectors.databases.targets import passing
@@ -337,3 +338,7 @@ def _table(delivery: Delivery) -> tuple[_Table, str]:
 CONNECTOR: Final = connector_for(
     ClickhouseTarget, SINK_OPTIONS, remembers=False, append=lambda target, rows: target.append(rows)
 )
+
+#: The connectors under the names and uses of the registry.
+SINKS: Final = {"clickhouse": CONNECTOR}
+TABLES: Final = {"clickhouse": TableConnector(ClickhouseReader, SYSTEM.options)}

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from watersmeet.catalog import Merging
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.sources import TableConnector, Unavailable
 from watersmeet.connectors.base.targets import Delivery, RowChange, SinkBatch, check_form, rows_that_came
 from watersmeet.connectors.databases.targets import (
     RIGHTS,
@@ -34,7 +34,16 @@ from watersmeet.connectors.databases.targets import (
     named_table,
     table_specs,
 )
-from watersmeet.connectors.mysql.client import connect, failure, library, number_and_text, quoted
+from watersmeet.connectors.mysql.capture import MysqlSystem
+from watersmeet.connectors.mysql.client import (
+    SYSTEM,
+    MysqlReader,
+    connect,
+    failure,
+    library,
+    number_and_text,
+    quoted,
+)
 from watersmeet.connectors.mysql.types import LOOSE, rounds, takes
 from watersmeet.errors import Error, error
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
@@ -432,3 +441,8 @@ def conflict_clause(text: str) -> str:
 
 
 CONNECTOR: Final = database_connector(_target, SINK_OPTIONS)
+
+#: The connectors under the names and uses of the registry.
+SINKS: Final = {"mysql": CONNECTOR}
+TABLES: Final = {"mysql": TableConnector(MysqlReader, SYSTEM.options)}
+CAPTURES: Final = {"mysql-cdc": MysqlSystem()}

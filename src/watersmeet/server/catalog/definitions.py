@@ -14,7 +14,8 @@ from sqlglot import exp
 from sqlglot.tokens import TokenType
 
 from watersmeet.binder.clauses.sources import view_statement
-from watersmeet.catalog import COMMON_SCHEMA, Catalog, DomainType, EnumType, Relation
+from watersmeet.catalog import COMMON_SCHEMA, Catalog, DomainType, EnumType, NumberSequence, Relation
+from watersmeet.catalog.roles import language_of
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import find_relation, relation_in_from
@@ -24,6 +25,8 @@ from watersmeet.dialects.tree.queries import node_span
 from watersmeet.dialects.tree.statements import Select
 from watersmeet.errors import Error, Span
 from watersmeet.server.catalog.queries import cte_of
+from watersmeet.session.statements.show import create_text
+from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.spans import own_span
 from watersmeet.values.types import Field
 
@@ -181,3 +184,66 @@ def _edited(text: str, edits: Iterable[tuple[Span, str]]) -> str:
     for span, new in sorted(edits, key=lambda e: e[0].start, reverse=True):
         text = f"{text[: span.start]}{new}{text[span.end :]}"
     return text
+
+
+def script_of(catalog: Catalog) -> str:
+    """The statements that create all objects of a catalog, in order of creation, as SHOW CREATE shows them; then
+    comments, roles and grants. Passwords and secrets are missing.
+    """
+    lines = ["-- All objects of the database. Values of passwords and secrets are missing."]
+    lines += [f"CREATE SCHEMA {quoted(schema)};" for schema in catalog.schemas]
+    dialect, path = DEFAULT_DIALECT, COMMON_SCHEMA
+
+    def add(text: str, language: str, schema: str) -> None:
+        nonlocal dialect, path
+        if schema != path:
+            lines.append(f"-- dialect: {DEFAULT_DIALECT}\nSET search_path = {quoted(schema)};")
+            dialect, path = DEFAULT_DIALECT, schema
+        if language != dialect:
+            lines.append(f"-- dialect: {language}")
+            dialect = language
+        lines.append(f"{text.strip().removesuffix(';')};")
+
+    # types, functions and sequences first: others refer to them
+    relations = [r for r in catalog.relations.values() if r.is_named and r.sql and not r.owner]
+    first: list[Relation] = [r for r in relations if isinstance(r, EnumType | DomainType)]
+    first += [r for r in relations if isinstance(r, NumberSequence) and not r.owned]
+    for relation in first:
+        add(create_text(catalog, relation), relation.dialect, relation.schema)
+    for function in catalog.functions.values():
+        if not function.dropped:
+            add(function.sql, function.dialect, function.schema)
+    for relation in relations:
+        if relation not in first and not isinstance(relation, NumberSequence):
+            add(create_text(catalog, relation), relation.dialect, relation.schema)
+    for text in (*_comments(relations), *_roles(catalog)):
+        add(text, DEFAULT_DIALECT, COMMON_SCHEMA)
+    return "\n".join(lines) + "\n"
+
+
+def _comments(relations: Iterable[Relation]) -> Iterator[str]:
+    for relation in relations:
+        name = f"{quoted(relation.schema)}.{quoted(relation.name)}"
+        if relation.comment:
+            yield f"COMMENT ON {relation.family.upper()} {name} IS {_literal(relation.comment)}"
+        for column, text in relation.comments.items():
+            yield f"COMMENT ON COLUMN {name}.{quoted(column)} IS {_literal(text)}"
+
+
+def _roles(catalog: Catalog) -> Iterator[str]:
+    for role in catalog.roles.values():
+        yield f"CREATE {'USER' if role.login else 'ROLE'} {quoted(role.name)}"
+    for role in catalog.roles.values():
+        if role.member_of:
+            yield f"GRANT {', '.join(map(quoted, role.member_of))} TO {quoted(role.name)}"
+        for relation_id, privileges in role.grants.items():
+            if language_of(relation_id) is None and relation_id in catalog.relations:
+                found = catalog.relations[relation_id]
+                name = f"{quoted(found.schema)}.{quoted(found.name)}"
+                yield f"GRANT {', '.join(privileges)} ON {name} TO {quoted(role.name)}"
+        for name, value in role.settings.items():
+            yield f"ALTER ROLE {quoted(role.name)} SET {name} TO {_literal(value)}"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,407 @@
+"""Imports: a new database from an export (`exporting`).
+
+The database continues the log above the exported commit, without earlier commits. So positions of sinks, tokens of
+subscribers, and the moments at which queries began keep their meaning: the target of a sink has nothing that the
+database does not know. A sink or subscription that had not received all changes can't go on, because they are gone.
+
+One transaction has the rows of tables and the definitions; one epoch has the content of views, the state, and the
+positions of sources; further transactions are those that no epoch had reflected.
+
+The database is made next to its target, and gets its name when all its contents have the exported hashes. So an
+interrupted import leaves nothing that can be opened. For an object store it is made in a temporary folder and copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets as random
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet import planner
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
+from watersmeet.circuit.operators import Operator
+from watersmeet.database.exporting import (
+    DIFF,
+    EXPORT_VERSION,
+    MANIFEST,
+    Say,
+    beside,
+    opened,
+    read_only,
+    restored,
+    silent,
+)
+from watersmeet.database.rebuild import plans_made_anew
+from watersmeet.errors import Error, error
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.runs.run import Merging, Run
+from watersmeet.kernel.runs.shares import RunRef, hot_keys
+from watersmeet.kernel.runs.state import StateManifest
+from watersmeet.objectstores import storage
+from watersmeet.objectstores.storage import AnyPath
+from watersmeet.runtime.output import section_of
+from watersmeet.runtime.plans import begin_parallelism, save_circuit
+from watersmeet.store.backup import check_target, copy_database
+from watersmeet.store.changes import ChangeWriter, RelationChange
+from watersmeet.store.checkpoints import Checkpoint, Moment, save_checkpoint
+from watersmeet.store.commits import CommitLog, saving
+from watersmeet.store.layout import Layout, format_text, make_root, writer_file
+from watersmeet.store.manifests import Commit, Frontier, Metrics, Process, Progress
+from watersmeet.store.positions import create_secret
+from watersmeet.store.readers import LowWaterMark, raise_low_water
+from watersmeet.store.segments import SegmentWriter, epoch_prefix, transaction_prefix
+from watersmeet.values.serialization import from_json, to_json
+
+_SINKS: Final = "sinks"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The result of an import. waiting: see `exporting.Exported`."""
+
+    commit: int
+    relations: int
+    waiting: list[str]
+
+
+def import_database(
+    source: Path | str,
+    target: Path | str,
+    secrets: Mapping[str, str],
+    *,
+    rebuild: bool = False,
+    say: Say = silent,
+) -> Imported:
+    """Makes a database at a path or URL, which must be empty, from an export. secrets: the values of its secrets.
+    rebuild: plan all views again and compute their state from their inputs, instead of taking over the state.
+
+    Raises INVALID_PARAMETER, also for missing secrets; DATABASE_DAMAGED; STATE_MISMATCH for state of another form;
+    FEATURE_NOT_SUPPORTED for a view whose state can't be computed again.
+    """
+    root, place = storage.path_at(source), storage.path_at(target)
+    check_target(root, place)
+    export = _Files(root)
+    export.check(say)
+    _check_form(export.manifest, rebuild=rebuild)
+    values = _given(export.manifest, secrets)
+    with beside("import", place) as folder:
+        made = folder / "db"
+        _Import(export, made, say).run(values, rebuild=rebuild)
+        if rebuild:
+            say("computing the state of all views")
+            opened(made, rebuild=True).close()
+        say("comparing contents")
+        commit = _compare(made, export.manifest)
+        if isinstance(place, Path):
+            os.rename(made, place)
+        else:
+            copy_database(made, target)
+    return Imported(commit, len(export.manifest["relations"]), list(export.manifest["waiting"]))
+
+
+class _Files:
+    """The files of an export."""
+
+    def __init__(self, root: AnyPath) -> None:
+        """Raises INVALID_PARAMETER if there is no complete export, DATABASE_DAMAGED."""
+        self._root = root
+        try:
+            text = storage.read_file(root / MANIFEST)
+        except (FileNotFoundError, NotADirectoryError):
+            hint = f"An export has a file {MANIFEST}, which is written last."
+            raise error("INVALID_PARAMETER", f"there is no complete export at {root}", hint=hint) from None
+        try:
+            value = json.loads(text)
+            self.manifest: dict[str, Any] = value["manifest"]
+            found = hashlib.sha256(json.dumps(self.manifest, indent=1).encode()).hexdigest()
+            is_whole = found == value["sha256"]
+        except (ValueError, KeyError, TypeError):
+            is_whole = False
+        if not is_whole:
+            raise _damaged(MANIFEST, "its content is not what was written")
+        self._table = lru_cache(2)(lambda name: restored(self.read(name)))
+
+    def check(self, say: Say) -> None:
+        """Reads all files and compares their hashes. Raises DATABASE_DAMAGED."""
+        names = self.manifest["files"]
+        for number, name in enumerate(names, 1):
+            say(f"checking file {number} of {len(names)}")
+            self.read(name)
+
+    def read(self, name: str) -> bytes:
+        """The content of a file. Raises DATABASE_DAMAGED."""
+        size, wanted = self.manifest["files"][name]
+        place = self._root
+        for part in name.split("/"):
+            place = place / part
+        try:
+            data = storage.read_file(place)
+        except FileNotFoundError:
+            raise _damaged(name, "it is missing") from None
+        if len(data) != size or hashlib.sha256(data).hexdigest() != wanted:
+            raise _damaged(name, "its content is not what was written")
+        return data
+
+    def json(self, name: str) -> Any:
+        """The value of a JSON file."""
+        return json.loads(self.read(name))
+
+    def table(self, name: str) -> pa.Table:
+        """The rows of a Parquet file."""
+        found: pa.Table = self._table(name)
+        return found
+
+    def within(self, folder: str) -> list[str]:
+        """The names of the files in a folder."""
+        return [name for name in self.manifest["files"] if name.startswith(f"{folder}/")]
+
+
+def _damaged(name: str, reason: str) -> Error:
+    return error("DATABASE_DAMAGED", f"{name} of the export is damaged: {reason}", hint="Export the database again.")
+
+
+def _check_form(manifest: Mapping[str, Any], *, rebuild: bool) -> None:
+    version = manifest["export"]
+    if version != EXPORT_VERSION:
+        raise error(
+            "DATABASE_FORMAT",
+            f"the export has version {version}, this release reads version {EXPORT_VERSION}",
+            hint=f"Use release {manifest['watersmeet']} of Watersmeet, or a newer one.",
+        )
+    if manifest["state_format"] != STATE_FORMAT_VERSION and not rebuild:
+        raise error(
+            "STATE_MISMATCH",
+            f"the export has state of format {manifest['state_format']}, this release has {STATE_FORMAT_VERSION}",
+            hint="With --rebuild, the import computes the state of all views from their inputs.",
+        )
+
+
+def _given(manifest: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, str]:
+    """The values of secrets by their stored names. Raises INVALID_PARAMETER, naming all missing ones."""
+    needed: dict[str, list[str]] = manifest["secrets"]
+    missing, unknown = sorted(needed.keys() - secrets.keys()), sorted(secrets.keys() - needed.keys())
+    if missing:
+        example = json.dumps(dict.fromkeys(missing, "…"), ensure_ascii=False)
+        raise error(
+            "INVALID_PARAMETER",
+            f"the import needs secrets, of which an export has no values: {', '.join(missing)}",
+            hint=f"Write them to a file, and name it with --secrets: {example}",
+        )
+    if unknown:
+        raise error("INVALID_PARAMETER", f"the database has no secrets {', '.join(unknown)}")
+    places: dict[str, str] = manifest["places"]
+    return {name: secrets[title] for title, names in needed.items() for name in names} | places
+
+
+def _compare(path: Path, manifest: Mapping[str, Any]) -> int:
+    """Compares all contents with the exported hashes. Returns the number of the newest commit."""
+    with read_only(path) as database:
+        catalog, log = database.catalog, database.log
+        epoch = log.last_epoch()
+        for relation_id, wanted in manifest["relations"].items():
+            relation = catalog.relations[relation_id]
+            upto = log.head()
+            if not relation.is_fed_by_circuit and epoch is not None and epoch.frontier is not None:
+                upto = epoch.frontier.transaction
+            found = database.content.content_hash(relation, upto)
+            if (found.rows, str(found)) != (wanted["rows"], wanted["hash"]):
+                raise _damaged(relation.title, f"it has {found.rows} rows with hash {found}, not those of the manifest")
+        return log.head()
+
+
+class _Import:
+    """One import into a new directory."""
+
+    def __init__(self, export: _Files, path: Path, say: Say) -> None:
+        self._export, self._say = export, say
+        self._manifest = export.manifest
+        make_root(path, "private")
+        storage.create_file(path / "FORMAT", format_text(self._manifest["id"]), durable=True)
+        self._layout = Layout(path, serves=False)
+        self._catalog = Catalog.from_json(export.json("catalog.json"))
+        self._positions = export.json("positions.json")
+        self._known = self._catalog.relations
+
+    def run(self, secrets: Mapping[str, str], *, rebuild: bool) -> None:
+        """Writes all files."""
+        for name, value in secrets.items():
+            create_secret(self._layout, name, value)
+        self._begin()
+        self._log = CommitLog(self._layout, writer=True)
+        first = self._log.began - 1
+        save_checkpoint(self._layout, self._log, Checkpoint(Moment(first, first), time_us=time.time_ns() // 1000))
+        circuit = self._plans(rebuild=rebuild)
+        transaction = self._tables()
+        if circuit is not None:
+            self._epoch(circuit, transaction, with_state=not rebuild)
+        self._changes()
+        self._services()
+
+    def _begin(self) -> None:
+        """Begins the log with the exported commit, which changes nothing."""
+        layout, number = self._layout, max(1, int(self._manifest["commit"]))
+        if number > 1:
+            raise_low_water(layout, LowWaterMark(), number - 1, ())
+        process = Process(os.getpid(), os.uname().nodename)
+        token, writer = random.token_hex(8), max(1, int(self._manifest["writer"]))
+        time_us = int(self._manifest["time_us"]) or time.time_ns() // 1000
+        first = Commit("fence", time_us=time_us, process=process, number=number, writer=writer, token=token)
+        path = layout.commit(number)
+        storage.create_file(path, layout.seal(path, to_json(first)), durable=True)
+
+    def _plans(self, *, rebuild: bool) -> Circuit | None:
+        """Saves the plans of all views. Returns the circuit of the exported epoch."""
+        value = self._export.json("plans.json")
+        if value["circuit"] is None:
+            return None
+        if rebuild:
+            plans = dict(plans_made_anew(self._catalog))
+            failed = from_json(Progress, self._positions["progress"]).failed
+            circuit = planner.assemble(plans.values(), value["circuit"]["buckets"]).without(failed)
+        else:
+            plans = {i: from_json(tuple[Operator, ...], operators) for i, operators in value["plans"].items()}
+            circuit = from_json(Circuit, value["circuit"])
+        for relation_id, operators in plans.items():
+            path = self._layout.plan(relation_id, self._log.writer)
+            form = {"state_format": STATE_FORMAT_VERSION, "operators": [json.loads(o.text) for o in operators]}
+            storage.create_file(path, self._layout.seal(path, form), durable=True)
+        save_circuit(self._layout, circuit)
+        begin_parallelism(self._layout, circuit.buckets)
+        return circuit
+
+    def _tables(self) -> int:
+        """Commits the definitions and the rows of tables. Returns the number of the commit."""
+        writer = SegmentWriter(
+            self._layout.segments, transaction_prefix(self._log.head() + 1, self._log.writer), durable=True
+        )
+        changes = self._contents(writer, fed=False)
+        with saving(self._layout, self._log, self._catalog) as name:
+            return self._log.append(
+                Commit(
+                    "transaction",
+                    relations=_within(changes, writer.finish()),
+                    captured=self._positions["captured"],
+                    rejected=self._positions["rejected"],
+                    catalog=name,
+                    follows=self._catalog.follows_epochs,
+                )
+            ).number
+
+    def _contents(self, writer: SegmentWriter, *, fed: bool) -> dict[str, RelationChange]:
+        """Writes the content of relations. fed: of those that the circuit feeds, or of the others."""
+        found = {}
+        for relation_id, value in self._manifest["relations"].items():
+            relation = self._known[relation_id]
+            if relation.is_fed_by_circuit == fed and value["rows"]:
+                self._say(f"rows of {relation.title}")
+                found[relation_id] = self._written(writer, relation, value["files"])
+        return found
+
+    def _written(self, writer: SegmentWriter, relation: Relation, names: Iterable[str]) -> RelationChange:
+        blobs = ChangeWriter(writer, unread=False, lasting=True)
+        columns = [c.name for c in relation.as_stored.columns]
+        for name in names:
+            rows, diff = self._export.table(name), None
+            if rows.column_names[-1:] == [DIFF]:
+                diff = np.array(col.words(col.flat(rows.column(DIFF))))
+                rows = rows.drop_columns([DIFF])
+            blobs.add(rows.rename_columns(columns), diff)
+        return blobs.finish()
+
+    def _epoch(self, circuit: Circuit, transaction: int, *, with_state: bool) -> None:
+        """Commits the content of views, the state, and the positions of sources."""
+        positions, number = self._positions, int(self._positions["epoch"])
+        writer = SegmentWriter(self._layout.segments, epoch_prefix(number, self._log.writer), durable=True)
+        changes = self._contents(writer, fed=True)
+        changes = _within(changes, writer.finish())
+        progress = from_json(Progress, positions["progress"])
+        self._log.append(
+            Commit(
+                "epoch",
+                relations=changes,
+                epoch=number,
+                frontier=Frontier(transaction, positions["sources"]),
+                segments=dict(self._states(number)) if with_state else {},
+                circuit=circuit.fingerprint,
+                progress=progress if with_state else replace(progress, split={}),
+                metrics=from_json(Metrics, positions["metrics"]),
+                follows=self._catalog.follows_epochs,
+            )
+        )
+
+    def _states(self, epoch: int) -> Iterator[tuple[str, str]]:
+        """Writes the state of each place. Returns the place and the segment."""
+        for place, operators in self._manifest["state"].items():
+            self._say(f"state of bucket {place}")
+            prefix = epoch_prefix(epoch, self._log.writer, *map(int, place.split("/")))
+            writer = SegmentWriter(self._layout.segments, prefix, durable=True)
+            found = {
+                o: {n: tuple(self._run(run, writer) for run in runs) for n, runs in traces.items()}
+                for o, traces in operators.items()
+            }
+            yield place, writer.finish({place: section_of(StateManifest(found))})
+
+    def _run(self, value: Mapping[str, Any], writer: SegmentWriter) -> RunRef:
+        pieces = [self._export.table(name).slice(first, rows) for name, first, rows in value["pieces"]]
+        table = pa.concat_tables(pieces).combine_chunks()
+        has_diff = table.column_names[-1] == "_diff"
+        weights = col.words(col.flat(table.column("_diff"))) if has_diff else None
+        columns = table.select(range(1, table.num_columns - has_diff))
+        run = Run(
+            col.flat(table.column(0)).to_numpy(),
+            columns,
+            weights,
+            tuple(value["keys"]),
+            pure=value["pure"],
+            continues=value["continues"],
+            note=value["note"],
+        )
+        merging = None if value["merging"] is None else Merging(*value["merging"])
+        return RunRef(writer.add(run.stored(filters=True), run.num_rows), hot=hot_keys(run), merging=merging)
+
+    def _changes(self) -> None:
+        """Commits the transactions that no epoch had reflected."""
+        for change in self._manifest["changes"]:
+            prefix = transaction_prefix(self._log.head() + 1, self._log.writer)
+            writer = SegmentWriter(self._layout.segments, prefix, durable=True)
+            found = {i: self._written(writer, self._known[i], names) for i, names in change["relations"].items()}
+            relations = _within(found, writer.finish())
+            self._log.append(Commit("transaction", relations=relations, copied=change["copied"]))
+
+    def _services(self) -> None:
+        """Writes the positions of sinks and subscriptions, the numbers of sequences, and the memory of sources."""
+        layout, writer = self._layout, self._log.writer
+        for folder in (_SINKS, "subscriptions", "sequences"):
+            for relation_id, value in self._positions[folder].items():
+                path = writer_file(layout.root / folder, relation_id, writer)
+                storage.create_file(path, layout.seal(path, self._begun(value, folder)), durable=True)
+        for name in self._export.within("sources"):
+            file, _, ending = name.removeprefix("sources/").rpartition(".")
+            path = writer_file(layout.sources, file, writer, f".{ending}")
+            storage.create_file(path, self._export.read(name), durable=True)
+        for name in self._export.within("dead"):
+            _, relation_id, file = name.split("/")
+            storage.make_directory(layout.dead(relation_id))
+            storage.create_file(layout.dead(relation_id) / file, self._export.read(name), durable=True)
+
+    def _begun(self, value: dict[str, Any], folder: str) -> dict[str, Any]:
+        """A position. A sink that has delivered nothing begins with the content of the newest commit."""
+        if folder == _SINKS and int(value.get("commit", -1)) < 0 and value.get("start") is not None:
+            head = self._log.head()
+            return {**value, "start": head, "since": head, "base": 0}
+        return value
+
+
+def _within(changes: Mapping[str, RelationChange], segment: str) -> dict[str, RelationChange]:
+    return {i: change.within(segment) for i, change in changes.items()}
