@@ -152,9 +152,9 @@ def opened(path: Path, *, rebuild: bool | None = None) -> OpenDatabase:
 class _Linked(Copy):
     """A copy whose large files are links, where that is possible. It has no secrets."""
 
-    def _copy_folder(self, folder: str, *, upto: str | None = None) -> None:
+    def copy_folder(self, folder: str, *, upto: str | None = None) -> None:
         if folder != "secrets":
-            super()._copy_folder(folder, upto=upto)
+            super().copy_folder(folder, upto=upto)
 
     def _transfer(self, source: AnyPath, target: AnyPath, *, is_memory: bool) -> None:
         if isinstance(source, Path) and isinstance(target, Path) and source.parent.name == "segments":
