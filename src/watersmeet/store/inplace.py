@@ -66,6 +66,11 @@ _COMPARED: Final[dict[str, Callable[[pa.Array, Any], pa.Array]]] = {
     "=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal, "IN": pc.is_in,
 }  # fmt: skip
 
+#: The same comparisons of integers, dates and times without NULL.
+_COMPARED_WORDS: Final[dict[str, Callable[[npt.NDArray[Any], npt.NDArray[Any]], col.Mask]]] = {
+    "=": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "IN": np.isin,
+}  # fmt: skip
+
 #: The sums of hashes are modulo this number.
 _WORD: Final = 1 << 64
 
@@ -203,7 +208,7 @@ class StoredRows:
             source = f"range({self._count})"
         else:
             # DuckDB reads a capsule itself. For other objects it imports Arrow's data sets, and with them pandas.
-            connection.register(source, self.__arrow_c_stream__() if self._needed.once else self)
+            connection.register(source, self._stream() if self._needed.once else self)
         columns = ", ".join(
             f"CAST({f'c{i}' if i in self._places else 'NULL'} AS {column.type.duckdb}) AS {quoted(column.name)}"
             for i, column in enumerate(self.relation.columns)
@@ -212,6 +217,18 @@ class StoredRows:
         if self._needed.arrival:
             select = f"SELECT {columns}, _n AS {quoted(ARRIVAL)} FROM {source}"
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(arrival_view(name))} AS {select}")
+
+    def _stream(self) -> object:
+        """The rows as a capsule, which is read once. Those of a single local piece are read now: if rows are few,
+        passing them between threads takes longer than reading them.
+        """
+        if self._tests and not self.segments.are_remote and self._share is None:
+            pieces = list(islice(self._pieces(self._parts), 2))
+            if len(pieces) < 2:
+                self._parts = pieces
+                read = pa.RecordBatchReader.from_batches(self.schema, list(self.batches()))
+                return read.__arrow_c_stream__()
+        return self.__arrow_c_stream__()
 
     def content_hash(self) -> ContentHash:
         """The hash of the rows, which need all columns and no conditions."""
@@ -361,7 +378,7 @@ class StoredRows:
         conditions, first = self._needed.conditions, 0
         number = _INDEXES if conditions else 1
         while some := parts[first : first + number]:
-            refs = [p.source for p in some if isinstance(p.source, BlobRef)]
+            refs = [p.source for p in some if isinstance(p.source, BlobRef) and not p.end]
             self.segments.fetch([(r, max(0, r.length_bytes - INDEX_END_BYTES), r.length_bytes) for r in refs])
             indexes = [self.segments.index(ref) for ref in refs]
             chosen = [_within_all(self._tests, len(i.ends), i.kinds, i.bounds) for i in indexes]
@@ -373,7 +390,7 @@ class StoredRows:
                 chosen[at] = self._passed(refs[at], test, chosen[at])
             found = zip(indexes, chosen, strict=True)
             for part in some:
-                if not isinstance(part.source, BlobRef):
+                if not isinstance(part.source, BlobRef) or part.end:
                     yield part
                     continue
                 index, places = next(found)
@@ -526,15 +543,15 @@ class _Decoded:
 
     def satisfying(self, conditions: Sequence[Condition]) -> col.Positions | None:
         """The positions of rows that may satisfy all conditions; None for all rows."""
-        found: pa.Array | None = None
+        found: col.Mask | None = None
         for condition in conditions:
             place = self._rows.names.index(condition.column.name)
             mask = _mask(self.columns([place])[0], condition)
             if mask is not None:
-                found = mask if found is None else pc.and_(found, mask)
-                if not pc.any(found).as_py():
-                    return np.zeros(0, np.int64)
-        return None if found is None else col.words(pc.indices_nonzero(found)).astype(np.int64)
+                found = mask if found is None else found & mask
+                if not found.any():
+                    break
+        return None if found is None else np.flatnonzero(found)
 
     def delta(self, places: Sequence[int], rows: col.Positions | None) -> Delta:
         """The columns at `places` of `rows`; None for all. Columns of no rows are not decoded."""
@@ -661,10 +678,14 @@ def _fixed(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
-def _mask(array: pa.Array, condition: Condition) -> pa.Array | None:
+def _mask(array: pa.Array, condition: Condition) -> col.Mask | None:
     """Whether each value satisfies a condition; None if that is left to DuckDB."""
     values = _values(condition, array.type) if condition.operator in _COMPARED else None
     if values is None:
         return None
+    kind, nulls = array.type, array.null_count + values.null_count
+    if not nulls and (pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        # NumPy: the first call of a function of Arrow takes as long as the rest of a look-up
+        return _COMPARED_WORDS[condition.operator](col.words(array), col.words(values))
     found = _COMPARED[condition.operator](array, values if condition.operator == "IN" else values[0])
-    return found.fill_null(False) if found.null_count else found
+    return col.words(found.fill_null(False) if found.null_count else found).astype(np.bool_)
