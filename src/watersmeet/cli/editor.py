@@ -22,7 +22,7 @@ from watersmeet.dialects.parsing import split_statements
 from watersmeet.dialects.registry import Language, language_named
 from watersmeet.dialects.tree.tokens import RESERVED, folded
 from watersmeet.errors.secretnames import concealed
-from watersmeet.values import DEFAULT_DIALECT, DIALECTS
+from watersmeet.values import CHOICES, DEFAULT_DIALECT
 
 #: The first words of statements in all dialects.
 _VERBS: Final = (
@@ -231,7 +231,7 @@ def _keywords(language: Language, upper: Sequence[str]) -> Iterable[str]:
     if upper == ["SHOW"]:
         return _SHOWN
     if upper[:1] == ["SET"] and "DIALECT" in upper:
-        return [f"'{d}'" for d in DIALECTS]
+        return [f"'{d}'" for d in CHOICES]
     return (*_WORDS, *language.words)
 
 

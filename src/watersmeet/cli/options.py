@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 import watersmeet
 from watersmeet.objectstores.base import is_url
-from watersmeet.values import DEFAULT_DIALECT, DIALECTS
+from watersmeet.values import CHOICES, DEFAULT_DIALECT
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -108,8 +108,8 @@ DialectOption = Annotated[
     str | None,
     typer.Option(
         "--dialect",
-        help=f"First dialect: {', '.join(DIALECTS)}. Default: that of the script's folder, else {DEFAULT_DIALECT}.",
-        autocompletion=lambda: [*DIALECTS],
+        help=f"First dialect: {', '.join(CHOICES)}. Default: that of the script's folder, else {DEFAULT_DIALECT}.",
+        autocompletion=lambda: [*CHOICES],
     ),
 ]
 ParallelismOption = Annotated[

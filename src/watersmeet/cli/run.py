@@ -34,7 +34,7 @@ from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.scripts import Step, check_definitions, steps_of
 from watersmeet.session.status import Rates
-from watersmeet.values import DEFAULT_DIALECT, DIALECTS
+from watersmeet.values import CHOICES, DEFAULT_DIALECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def read_scripts(paths: Iterable[str], dialect: str | None = None) -> list[Scrip
 def dialect_of(path: str) -> str | None:
     """The dialect with the name of a file's folder."""
     folder = path.split("/")[-2] if is_url(path) else Path(path).absolute().parent.name
-    return folder if folder in DIALECTS else None
+    return folder if folder in CHOICES else None
 
 
 def read_script(path: str) -> str:

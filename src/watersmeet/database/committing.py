@@ -41,13 +41,15 @@ def new_transaction(session: Session, *, read_only: bool = False, isolation: Iso
 
 
 def _end(session: Session, transaction: Transaction, *, rolled_back: bool) -> None:
-    """Ends the effect of SET LOCAL, and cursors; after ROLLBACK it restores variables, role and cursors."""
+    """Ends the effects of SET LOCAL, and cursors; after ROLLBACK it restores variables, role and cursors."""
     session.transaction = None
     if rolled_back:
         session.variables.restore(transaction.variables)
         session.role = transaction.role
     else:
         session.variables.put_back(transaction.local)
+        if transaction.outer_role is not None:
+            (session.role,) = transaction.outer_role
     closed = [n for n, c in session.cursors.items() if c.declared and not c.held]
     if rolled_back:
         closed += [n for n, c in session.cursors.items() if c.declared and n not in transaction.cursors]

@@ -223,12 +223,13 @@ class Transaction:
     is accepted.
 
     variables, role, cursors: the session's at its start, which ROLLBACK restores. local: the values that SET LOCAL
-    replaced. savepoints: oldest first. committed: whether its changes are committed, which may be so even if COMMIT
-    raises because views could not be updated. begun: by relation id, the newest commit when the relation was first
-    changed. used: whether a statement has read or written. snapshot: the moment that its queries show (`snapshots`).
-    read: the ids of relations that were read at that moment. locked: like `begun`, for tables of which it has read rows
-    FOR UPDATE. running: queries that began in it. ends: resources released at its end. clocks, rejected: for ordered
-    streams, by relation id, the time of the newest written row in microseconds, and the number of rejected rows.
+    replaced. outer_role: the role that SET LOCAL ROLE replaced, in a tuple. savepoints: oldest first. committed:
+    whether its changes are committed, which may be so even if COMMIT raises because views could not be updated. begun:
+    by relation id, the newest commit when the relation was first changed. used: whether a statement has read or
+    written. snapshot: the moment that its queries show (`snapshots`). read: the ids of relations that were read at that
+    moment. locked: like `begun`, for tables of which it has read rows FOR UPDATE. running: queries that began in it.
+    ends: resources released at its end. clocks, rejected: for ordered streams, by relation id, the time of the newest
+    written row in microseconds, and the number of rejected rows.
     """
 
     read_only: bool = False
@@ -253,6 +254,7 @@ class Transaction:
     role: Actor | None = None
     cursors: frozenset[str] = frozenset()
     local: dict[str, str | None] = field(default_factory=dict)
+    outer_role: tuple[Actor | None] | None = None
     savepoints: list[Savepoint] = field(default_factory=list)
     pending: dict[str, tuple[Relation, list[Row]]] = field(default_factory=dict)
     """The rows of INSERTs that are not in `changes` yet, by relation id."""

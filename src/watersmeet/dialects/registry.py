@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -55,6 +55,10 @@ class Language:
     word. catalog: its name of the database,
     with which a name of three parts may begin. functions: the names of the functions of its reference, separated by
     spaces, by family.
+
+    A variant of a dialect has another name, and other defaults of session variables. base: the name of that dialect;
+    empty for a dialect. defaults: the defaults that differ. custom: whether SET of any name with a dot makes a variable
+    (PostgreSQL, "Customized Options").
     """
 
     name: str
@@ -74,6 +78,9 @@ class Language:
     command_sign: str = ""
     catalog: str = ""
     functions: Mapping[str, str] = field(default_factory=dict)
+    base: str = ""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    custom: bool = False
 
     @cached_property
     def grammar(self) -> Dialect:
@@ -197,6 +204,15 @@ _LANGUAGES: Final[dict[str, Language]] = {
         columns=read_columns,
     ),
 }
+_VARIANTS: Final = {
+    "postgres": replace(
+        _LANGUAGES["risingwave"],
+        name="postgres",
+        base="risingwave",
+        defaults={"implicit_flush": "true", "primary_key_conflict": "error"},
+        custom=True,
+    ),
+}
 #: All names of the default schema in any dialect.
 COMMON_NAMES: Final = tuple(
     dict.fromkeys([COMMON_SCHEMA, *(language.semantics.schema for language in _LANGUAGES.values())])
@@ -215,11 +231,13 @@ def registered() -> tuple[str, ...]:
 
 
 def language_named(name: str) -> Language:
-    """The dialect with a name. Raises INVALID_PARAMETER for an unknown one."""
-    if name in _LANGUAGES:
-        return _LANGUAGES[name]
+    """The dialect or variant with a name. Raises INVALID_PARAMETER for an unknown one."""
+    found = _LANGUAGES.get(name) or _VARIANTS.get(name)
+    if found is not None:
+        return found
+    known = (*_LANGUAGES, *_VARIANTS)
     raise error(
         "INVALID_PARAMETER",
         f'unknown dialect "{name}"',
-        hint=did_you_mean(name, _LANGUAGES) or "The dialects are: " + ", ".join(_LANGUAGES) + ".",
+        hint=did_you_mean(name, known) or "The dialects are: " + ", ".join(known) + ".",
     )

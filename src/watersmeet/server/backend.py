@@ -56,6 +56,7 @@ from watersmeet.session.connections.execute import (
     together,
     write_added,
 )
+from watersmeet.session.features.roles import put_role
 from watersmeet.session.features.settings import RollbackTo, end_session
 from watersmeet.session.statements import preparing
 from watersmeet.system.threads import lock
@@ -99,9 +100,7 @@ class Backend(ClientState):
     def begin_with(self, name: str, value: str) -> None:
         """Sets a value that the client sends when it connects."""
         if name.lower() == "role":
-            quoted = value.replace('"', '""')
-            for statement in self.session.parse(f'SET ROLE "{quoted}"'):
-                self.run(statement)
+            put_role(self.session, value, local=False)
         else:
             self.settings.set(name, value)
 

@@ -168,7 +168,7 @@ class Settings(Variables):
 
     def named(self, name: str) -> Variable:
         """A setting as a variable, or a variable. Raises UNDEFINED_OBJECT."""
-        return _named(name)
+        return self._custom(name) or _named(name)
 
     def limit(self, name: str) -> int:
         """The value of one of `LIMITS`; 0 for no limit."""
@@ -180,10 +180,10 @@ class Settings(Variables):
         return {**own, **{n: self.get(v) for n, v in _SESSION.items()}, "session_authorization": self._user}
 
     def listed(self) -> list[tuple[str, str, str | None]]:
-        """Name, value and unit of all settings, and of the variables that are settings in PostgreSQL. The value of a
-        limit is a number, as in `pg_settings`.
+        """Name, value and unit of all settings, of the variables that are settings in PostgreSQL, and of those of the
+        client's own. The value of a limit is a number, as in `pg_settings`.
         """
-        names = [*(s.name for s in _SETTINGS), *_SESSION]
+        names = [*(s.name for s in _SETTINGS), *_SESSION, *(n for n in self._values if "." in n)]
         return [(n, str(self.limit(n)), unit(n)) if n in LIMITS else (n, self.get(n), None) for n in names]
 
 

@@ -9,6 +9,9 @@ from typing import Final, Literal
 DIALECTS: Final = ("risingwave", "lenses", "sqlstream", "timeplus")
 DEFAULT_DIALECT: Final = "risingwave"
 
+#: The dialects, and variants of them that differ in the defaults of session variables: the values of `SET dialect`.
+CHOICES: Final = (*DIALECTS, "postgres")
+
 #: The version of PostgreSQL whose protocol and catalog are emulated; tools read the leading number.
 POSTGRES_VERSION: Final = "15.0"
 

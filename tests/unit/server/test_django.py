@@ -30,7 +30,7 @@ def test_models_migrations_and_the_admin_site(serving, postgres):
     path, version = packages("django", 40)
     served = serving()
     here = {"SHOP_HOST": "127.0.0.1", "SHOP_PORT": str(served.server.port), "SHOP_USER": "ann", "SHOP_NAME": "shop"}
-    found = answers({**here, "SHOP_OPTIONS": "-c primary_key_conflict=error"}, path)
+    found = answers({**here, "SHOP_OPTIONS": "-c dialect=postgres"}, path)
     with postgres.connect() as connection:
         info = connection.info
         there = {"SHOP_HOST": info.host, "SHOP_PORT": str(info.port), "SHOP_USER": info.user, "SHOP_NAME": info.dbname}

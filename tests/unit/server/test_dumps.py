@@ -120,7 +120,7 @@ def restore(text: str, url: str, **variables: str) -> None:
 def restored_into(served, text: str) -> None:
     """Restores into a server of Watersmeet, where existing keys are to be refused as in PostgreSQL."""
     url = f"postgresql://someone@127.0.0.1:{served.server.port}/shop"
-    restore(text, url, PGOPTIONS="-c primary_key_conflict=error")
+    restore(text, url, PGOPTIONS="-c dialect=postgres")
 
 
 def without_versions(text: str) -> str:

@@ -27,7 +27,7 @@ LIBRARIES = Bundle(
 )
 PROGRAM = Path(__file__).with_name("hibernate")
 #: A pool reads by one connection what another one has written.
-OPTIONS = "-c%20primary_key_conflict=error%20-c%20rw_implicit_flush=true"
+OPTIONS = "-c%20dialect=postgres"
 REFUSED = {
     "large_object": "@Lob makes a large object; @Column(length = 100_000) makes a text",
     "skipped_locks": "SKIP LOCKED: nothing waits for locks, and a conflict fails at COMMIT",

@@ -15,7 +15,7 @@ DRIVER = Bundle(
 )
 PROGRAM = Path(__file__).with_name("Jdbc.java")
 UPDATING = Path(__file__).with_name("Updating.java")
-OPTIONS = "-c%20primary_key_conflict=error%20-c%20rw_implicit_flush=true"
+OPTIONS = "-c%20dialect=postgres"
 REFUSED = {
     "called_function": "CallableStatement: a function of one value in FROM",
     "described_parameters": "the type of a parameter for a column text[] is described as varchar[]",

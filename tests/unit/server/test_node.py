@@ -17,7 +17,7 @@ from tests.clients import check_result
 PINS = Path(__file__).parents[3] / "requirements/node"
 PROGRAMS = Path(__file__).with_name("node")
 #: A pool reads by one connection what another one has written.
-OPTIONS = "-c primary_key_conflict=error -c rw_implicit_flush=true"
+OPTIONS = "-c dialect=postgres"
 
 
 @pytest.fixture(scope="module")

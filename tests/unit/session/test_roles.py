@@ -320,7 +320,7 @@ REFUSED = {
     "REVOKE GRANT OPTION FOR SELECT ON t FROM ann": "FEATURE_NOT_SUPPORTED",
     "GRANT SELECT ON ALL TABLES IN SCHEMA nowhere TO ann": "UNDEFINED_OBJECT",
     "SET ROLE nobody": "UNDEFINED_OBJECT",
-    "SET LOCAL ROLE ann": "FEATURE_NOT_SUPPORTED",
+    "SET LOCAL ROLE nobody": "UNDEFINED_OBJECT",
 }
 
 
@@ -338,6 +338,24 @@ def test_the_statements_are_the_same_in_every_dialect(connection, dialect):
     connection.execute("SET ROLE olga")
     assert connection.execute("SHOW GRANTS").fetchall() == [("olga", "v", "SELECT")]
     connection.execute("RESET ROLE; REVOKE SELECT ON v FROM olga; DROP USER olga; DROP ROLE IF EXISTS olga")
+
+
+def test_a_local_role_ends_with_the_transaction(connection):
+    def who() -> str:
+        return connection.execute("SELECT current_user").fetchone()[0]
+
+    before = who()
+    for end in ("COMMIT", "ROLLBACK"):
+        connection.execute("BEGIN; SET LOCAL ROLE ann")
+        assert who() == "ann"
+        connection.execute(end)
+        assert who() == before
+    connection.execute("BEGIN; SET LOCAL ROLE ann; SET LOCAL ROLE NONE; SET LOCAL ROLE ann; COMMIT")
+    assert who() == before
+    connection.execute("SET LOCAL ROLE ann")  # a transaction of its own
+    assert who() == before
+    connection.execute("BEGIN; SET LOCAL ROLE ann; SET ROLE ann; COMMIT")
+    assert who() == "ann"
 
 
 def test_subscribers_take_the_privilege_to_read(connection):

@@ -43,7 +43,7 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.cancellation import Cancellation
 from watersmeet.database.sessions.cursors import Acknowledgements, Cursors, Prepared
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.sessions.variables import DIALECT, Variables
+from watersmeet.database.sessions.variables import Variables
 from watersmeet.database.transaction import ISOLATIONS, Isolation, Stoppable, Transaction
 from watersmeet.dialects.parsing import parse
 from watersmeet.dialects.registry import language_named
@@ -248,8 +248,9 @@ class Session:
 
     @property
     def dialect(self) -> str:
-        """The name of the SQL dialect."""
-        return self.variables.get(DIALECT)
+        """The name of the SQL dialect; of a variant, that of its dialect."""
+        chosen = self.variables.dialect
+        return language_named(chosen).base or chosen
 
     @property
     def notices(self) -> list[str]:

@@ -16,11 +16,11 @@ from watersmeet.algebra.scalars import ORACLE
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
 from watersmeet.catalog import MOST_JOIN_ROWS
-from watersmeet.dialects.registry import language_named, registered
+from watersmeet.dialects.registry import Language, language_named, registered
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
-from watersmeet.values import DEFAULT_DIALECT, DIALECTS
+from watersmeet.values import CHOICES, DEFAULT_DIALECT
 from watersmeet.values.times import UTC, is_zone_name
 
 #: The variables with the SQL dialect and with the name of the client's program.
@@ -42,7 +42,7 @@ _FALSE: Final = ("false", "f", "off", "no", "0")
 #: Variables of all dialects.
 _SHARED: Final = (
     Variable(APPLICATION, "text", "", "Name of the program, for the reader of a log.", effect=True),
-    Variable(DIALECT, "text", DEFAULT_DIALECT, "SQL that is spoken: " + ", ".join(DIALECTS) + ".", effect=True),
+    Variable(DIALECT, "text", DEFAULT_DIALECT, "SQL that is spoken: " + ", ".join(CHOICES) + ".", effect=True),
     Variable(
         JOIN_ROWS_SETTING,
         "integer",
@@ -88,7 +88,21 @@ class Variables:
     def get(self, name: str) -> str:
         """The value of `name` as text. Raises UNDEFINED_OBJECT."""
         variable = self.named(name)
-        return self._values.get(variable.name, variable.default)
+        found = self._values.get(variable.name)
+        if found is not None:
+            return found
+        if "." in variable.name:
+            return find(name).default  # one of the client's own that it never set is unknown
+        return self._language.defaults.get(variable.name, variable.default)
+
+    @property
+    def dialect(self) -> str:
+        """The dialect or variant that was chosen."""
+        return self._values[DIALECT]
+
+    @property
+    def _language(self) -> Language:
+        return language_named(self._values[DIALECT])
 
     def is_on(self, name: str) -> bool:
         """The value of a boolean variable."""
@@ -96,15 +110,15 @@ class Variables:
 
     def set(self, name: str, value: str | None) -> Variable:
         """Sets `name` to the text `value`, or to its default for None. Raises UNDEFINED_OBJECT, INVALID_PARAMETER."""
-        variable = find(name)
+        variable = self._custom(name) or find(name)
         if value is None or value.lower() == "default":
             if variable.name == DIALECT:
                 raise error(
-                    "INVALID_PARAMETER", "there is no default dialect", hint="Name one: " + ", ".join(DIALECTS) + "."
+                    "INVALID_PARAMETER", "there is no default dialect", hint="Name one: " + ", ".join(CHOICES) + "."
                 )
-            self._values.pop(variable.name, None)
+            self._unset(variable.name)
         elif variable.name == "timezone":
-            self._values[variable.name] = _zone(value, language_named(self._values[DIALECT]).semantics)
+            self._values[variable.name] = _zone(value, self._language.semantics)
         else:
             self._values[variable.name] = _checked(variable, value)
         return variable
@@ -122,7 +136,7 @@ class Variables:
     def zone(self) -> str:
         """The time zone of the session by its canonical name; `UTC` in dialects without session zones."""
         zone = self._values.get("timezone", UTC)
-        named = zone.lower() not in _UTC_NAMES and language_named(self._values[DIALECT]).semantics.session_zones
+        named = zone.lower() not in _UTC_NAMES and self._language.semantics.session_zones
         return zone if named else UTC
 
     @property
@@ -155,13 +169,26 @@ class Variables:
         """Sets values that `own` returned."""
         for name, value in values.items():
             if value is None:
-                self._values.pop(name, None)
+                self._unset(name)
             else:
                 self._values[name] = value
 
+    def _unset(self, name: str) -> None:
+        """Restores the default. A variable of the client's own is known from its first SET on, as in PostgreSQL."""
+        if "." in name:
+            self._values[name] = ""
+        else:
+            self._values.pop(name, None)
+
     def named(self, name: str) -> Variable:
         """The variable called `name`, which may be an alternative name. Raises UNDEFINED_OBJECT."""
-        return find(name)
+        return self._custom(name) or find(name)
+
+    def _custom(self, name: str) -> Variable | None:
+        """A variable of the client's own, if the dialect has them: its name has a dot."""
+        if "." not in name or not self._language.custom:
+            return None
+        return Variable(name.lower(), "text", "", "A setting of the client.", effect=True)
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, value and description of all variables, sorted by name."""

@@ -51,7 +51,7 @@ from watersmeet.server.web.sqlsessions import MOST_ROWS, Send, SqlSession
 from watersmeet.server.web.topologies import Graphs, shown_graph
 from watersmeet.server.web.watch import STEP_S, RelationMetrics, Watch
 from watersmeet.session.features import webhooks
-from watersmeet.values import DIALECTS
+from watersmeet.values import CHOICES
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -257,7 +257,7 @@ class WebServer:
             "lets_in": lets_in,
             "needs_users": self._access.needs_users,
             "version": __version__,
-            "dialects": list(DIALECTS),
+            "dialects": list(CHOICES),
             "dialect": self._host.dialect,
             "read_only": self._host.database.read_only,
             "metrics": list(RelationMetrics._fields),

@@ -91,7 +91,7 @@ class SqlSession:
             results: list[Json] = []
             backend = self._backend
             try:
-                if dialect is not None and dialect != backend.session.dialect:
+                if dialect is not None and dialect != backend.settings.dialect:
                     backend.settings.set("dialect", dialect)
                 found = backend.simple(text)
                 try:
@@ -104,7 +104,11 @@ class SqlSession:
                 results.append({"error": err.to_json()})
             session = backend.session
             session.puts_roles = False
-            return {"results": results, "dialect": session.dialect, "transaction": session.transaction is not None}
+            return {
+                "results": results,
+                "dialect": backend.settings.dialect,
+                "transaction": session.transaction is not None,
+            }
 
     async def check(self, text: str, dialect: str | None) -> Json:
         """The statements of a text that would be refused, given the objects of the database. Nothing is run."""
@@ -167,7 +171,7 @@ class SqlSession:
         for result, query in zip(results, queries, strict=True):
             result["query"] = query
             self._running[query] = (subscriber, task)
-        return {"results": results, "dialect": self._backend.session.dialect, "transaction": False}
+        return {"results": results, "dialect": self._backend.settings.dialect, "transaction": False}
 
     async def stop(self, query: str | None) -> None:
         """Stops a running query; None for the current statement."""

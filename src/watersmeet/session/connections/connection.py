@@ -182,7 +182,7 @@ class Connection:
     @property
     def dialect(self) -> str:
         """The SQL dialect."""
-        return self._session.dialect
+        return self._session.variables.dialect
 
     @property
     def opened(self) -> OpenDatabase:

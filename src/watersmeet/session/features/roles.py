@@ -19,6 +19,7 @@ from watersmeet.catalog.roles import (
     FIXED,
     OWNER,
     PUBLIC,
+    Actor,
     ChangeMembership,
     PutRole,
     RemoveRole,
@@ -32,9 +33,9 @@ from watersmeet.database.sessions.context import Session, denied, error_at, loca
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.variables import check_setting
 from watersmeet.dialects.readers import reads
-from watersmeet.dialects.tree.statements import Name, Refused, Statement
-from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, refused, span_of
-from watersmeet.errors import Error, did_you_mean
+from watersmeet.dialects.tree.statements import Name, Statement
+from watersmeet.dialects.tree.tokens import Cursor, read_value, refused, span_of
+from watersmeet.errors import Error, Span, did_you_mean
 from watersmeet.session.handlers import handles
 from watersmeet.store.positions import keep_secret
 from watersmeet.system.passwords import Verifier
@@ -127,11 +128,12 @@ class DropRole(OfRoles):
 
 @dataclass(frozen=True, kw_only=True)
 class SetRole(Statement):
-    """`SET ROLE name`. name: None for `SET ROLE NONE` and `RESET ROLE`, which restore the role of the login."""
+    """`SET [LOCAL] ROLE name`. name: None for `SET ROLE NONE` and `RESET ROLE`, which restore the role of the login."""
 
     takes: ClassVar[str | None] = None
 
     name: Name | None
+    local: bool = False
 
 
 @reads("CREATE ROLE")
@@ -198,17 +200,21 @@ def read_drop_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
 @reads("SET SESSION ROLE")
 def read_set_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """SET ROLE."""
-    if not cursor.take("TO"):
-        cursor.take("=")
-    name = None if cursor.take("NONE") or cursor.take("DEFAULT") else _role(cursor, text=True)
-    cursor.end()
-    return SetRole(**base, name=name if name is None or name.name != "none" else None)
+    return _set_role(cursor, base, local=False)
 
 
 @reads("SET LOCAL ROLE")
 def read_set_local_role(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """SET LOCAL ROLE, which is not supported."""
-    return Refused(**base, error=not_supported("SET LOCAL ROLE", cursor.text, span_of(cursor.tokens[:3])))
+    """SET LOCAL ROLE."""
+    return _set_role(cursor, base, local=True)
+
+
+def _set_role(cursor: Cursor, base: dict[str, Any], *, local: bool) -> Statement:
+    if not cursor.take("TO"):
+        cursor.take("=")
+    name = None if cursor.take("NONE") or cursor.take("DEFAULT") else _role(cursor, text=True)
+    cursor.end()
+    return SetRole(**base, name=name if name is None or name.name != "none" else None, local=local)
 
 
 @reads("RESET ROLE")
@@ -370,13 +376,31 @@ def drop_role(session: Session, statement: DropRole) -> Result:
 
 @handles(SetRole)
 def set_role(session: Session, statement: SetRole) -> Result:
-    """SET ROLE, RESET ROLE: the session gets that role's rights. Raises PERMISSION_DENIED for a role that is not the
-    user's, whether it exists or not.
+    """SET ROLE, RESET ROLE: the session gets that role's rights; by SET LOCAL ROLE until the transaction ends. Raises
+    PERMISSION_DENIED for a role that is not the user's, whether it exists or not.
     """
+    role = _role_to_set(session, statement)
+    transaction = session.transaction
+    if transaction is not None:
+        outer = transaction.outer_role or (session.role,)
+        transaction.outer_role = outer if statement.local else None
+    elif statement.local:
+        session.notice("SET LOCAL can only be used in transaction blocks")
+        return Result("SET")
+    session.role = role
+    return Result("SET")
+
+
+def put_role(session: Session, name: str, *, local: bool) -> None:
+    """Sets the role to a name that is a value. Raises the errors of `set_role`."""
+    base: dict[str, Any] = {"text": name, "sql": name, "span": Span(0, len(name))}
+    set_role(session, SetRole(**base, name=None if name == "none" else Name(name, base["span"]), local=local))
+
+
+def _role_to_set(session: Session, statement: SetRole) -> Actor | None:
     roles = session.catalog.roles
     if statement.name is None:
-        session.role = session.user
-        return Result("SET")
+        return session.user
     name = statement.name.name
     found = actor_of(roles, name)
     if session.user is not None:
@@ -385,8 +409,7 @@ def set_role(session: Session, statement: SetRole) -> Result:
             raise denied(f'setting role "{name}"', statement.text)
     if found is None:
         raise _undefined(session, statement, statement.name)
-    session.role = found
-    return Result("SET")
+    return found
 
 
 def show_roles(session: Session, is_like: Callable[[str], bool]) -> Result:

@@ -72,9 +72,7 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
     elif (of_mode := read_set_mode(cursor, base)) is not None:
         return of_mode
     else:
-        name = cursor.word().name
-        while cursor.take("."):
-            name += "." + cursor.word().name
+        name = _setting(cursor)
         if not cursor.take("TO"):
             cursor.expect("=")
     if cursor.take("DEFAULT"):
@@ -113,9 +111,17 @@ def read_reset(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if cursor.take("SESSION", "AUTHORIZATION"):
         cursor.end()
         return Accepted(**base, command="RESET")
-    name = cursor.word().name
+    name = _setting(cursor)
     cursor.end()
     return SetVariable(**base, name=name, value=None)
+
+
+def _setting(cursor: Cursor) -> str:
+    """The name of a variable, which may have dots."""
+    name = cursor.word().name
+    while cursor.take("."):
+        name += "." + cursor.word().name
+    return name
 
 
 @reads("BEGIN")
