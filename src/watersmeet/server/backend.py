@@ -56,8 +56,7 @@ from watersmeet.session.connections.execute import (
     together,
     write_added,
 )
-from watersmeet.session.features.roles import put_role
-from watersmeet.session.features.settings import RollbackTo, end_session
+from watersmeet.session.features.settings import RollbackTo, end_session, put_setting
 from watersmeet.session.statements import preparing
 from watersmeet.system.threads import lock
 
@@ -99,10 +98,7 @@ class Backend(ClientState):
 
     def begin_with(self, name: str, value: str) -> None:
         """Sets a value that the client sends when it connects."""
-        if name.lower() == "role":
-            put_role(self.session, value, local=False)
-        else:
-            self.settings.set(name, value)
+        put_setting(self.session, name, value, local=False)
 
     @property
     def state(self) -> bytes:

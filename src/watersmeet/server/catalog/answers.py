@@ -44,8 +44,8 @@ from watersmeet.server.catalog.tables import (
 from watersmeet.server.clients import Activity, ClientState
 from watersmeet.server.messages import Column
 from watersmeet.server.oids import TEXT, TYPES
-from watersmeet.session.features.roles import known_roles, put_role
-from watersmeet.session.features.settings import put_variable
+from watersmeet.session.features.roles import known_roles
+from watersmeet.session.features.settings import put_setting
 from watersmeet.session.features.subscriptions import notify
 from watersmeet.system import duckdbs
 from watersmeet.unparsing import needs_isolation
@@ -215,10 +215,7 @@ class CatalogTables:
         if asking is None:
             return value
         try:
-            if name.lower() == "role":
-                put_role(asking.client.session, value, local=local)
-            else:
-                put_variable(asking.client.session, name, value, local=local)
+            put_setting(asking.client.session, name, value, local=local)
             ended = local and asking.client.session.transaction is None
             return value if ended else asking.client.settings.get(name)
         except Error as err:

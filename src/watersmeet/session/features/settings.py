@@ -48,6 +48,7 @@ from watersmeet.dialects.tree.statements import (
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, quoted, read_value, span_of, unquoted
 from watersmeet.dialects.variables import Variable
 from watersmeet.errors import Error, did_you_mean
+from watersmeet.session.features.roles import put_role
 from watersmeet.session.handlers import handler_of, handles, handles_nested
 from watersmeet.store.sequences import Count
 from watersmeet.subscribing.updates import channels_of
@@ -391,7 +392,7 @@ def set_variable(session: Session, statement: SetVariable) -> Result:
     if statement.schema is not None:
         return set_schema(session, statement, statement.schema)
     try:
-        variable = put_variable(session, statement.name, statement.value, local=statement.local)
+        variable = _put_variable(session, statement.name, statement.value, local=statement.local)
     except Error as err:
         raise _of_processor(session, statement, err) from None
     if not variable.effect:
@@ -402,8 +403,16 @@ def set_variable(session: Session, statement: SetVariable) -> Result:
     return Result("SET")
 
 
-def put_variable(session: Session, name: str, value: str | None, *, local: bool) -> Variable:
-    """Set a variable; local: only until the transaction ends. Raises the errors of `Variables.set`."""
+def put_setting(session: Session, name: str, value: str, *, local: bool) -> None:
+    """Sets the role or a variable, like SET. Raises the errors of SET ROLE and of `Variables.set`."""
+    if name.lower() == "role":
+        put_role(session, value, local=local)
+    else:
+        _put_variable(session, name, value, local=local)
+
+
+def _put_variable(session: Session, name: str, value: str | None, *, local: bool) -> Variable:
+    """local: only until the transaction ends."""
     known, before = session.variables.own(name)
     transaction = session.transaction
     variable = session.variables.set(name, value)
