@@ -43,10 +43,10 @@ def load(live: Live, tables: dict, batches: int) -> tuple[float, float]:
     return statements, views
 
 
-def refresh(live: Live, pair, keys: Path) -> tuple[float, float]:
+def refresh(live: Live, pair, keys: Path, *, flush: bool = True) -> tuple[float, float]:
     """(seconds of the statements, seconds until the view shows them).
 
-    keys: a file for those that go, as RF2 has one.
+    keys: a file for those that go, as RF2 has one. flush: whether to wait for the view.
     """
     pq.write_table(pa.table({"k": list(pair.deleted)}), keys)
     deletions = [
@@ -67,7 +67,8 @@ def refresh(live: Live, pair, keys: Path) -> tuple[float, float]:
         live.connection.execute(statement)
     live.connection.execute("COMMIT")
     written = time.perf_counter()
-    live.connection.execute("FLUSH")
+    if flush:
+        live.connection.execute("FLUSH")
     return written - started, time.perf_counter() - written
 
 

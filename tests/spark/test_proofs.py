@@ -24,7 +24,7 @@ def test_late_rows_shared_keys_and_proofs(tmp_path):
         assert connection.execute("SELECT k, v FROM late_rows(e) ORDER BY k").fetchall() == [(0, "v0"), (1, "v1")]
         assert [row[:3] for row in connection.execute("SHOW LATE ROWS").fetchall()] == [("e", 2, 2)]
         found = {row[0]: row[2] for row in connection.execute("VERIFY").fetchall()}
-        assert found == {"n": "not provable", "w": "proven"}
+        assert found == {"n": "proven", "w": "proven"}
         sink = "CREATE SINK s FROM t WITH (connector = 'blackhole', type = 'upsert', primary_key = '{}')"
         with pytest.raises(watersmeet.Error, match=r'2 rows of sink "s" share its key: \(k\) = \(1\)'):
             connection.execute(sink.format("k"))

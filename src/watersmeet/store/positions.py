@@ -284,14 +284,14 @@ class StatusFile:
         storage.discard(self._path)
 
 
-Outcome = Literal["proven", "differs", "not provable"]
+Outcome = Literal["proven", "partly proven", "differs", "not provable"]
 
 
 @dataclass(frozen=True)
 class Verification:
     """The result of VERIFY for one view. outcome: proven if the content equals the recomputed one. missing, extra: the
-    number of rows that the view lacks, and that it should not have. reason: of `not provable`. hash: that of the view's
-    content.
+    number of rows that the view lacks, and that it should not have. reason: why it is not or only partly proven. hash:
+    that of the view's content.
 
     statement: what was compared, as JSON: the database, the commit, the SQL, and the hashes of the commit's manifest,
     of the inputs and of both results. digest: SHA-256 of the statement. signature, signed_by: see

@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
@@ -20,11 +20,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.algebra import nodes
-from watersmeet.algebra.properties import is_single_row
-from watersmeet.algebra.scalars import Scalar
-from watersmeet.algebra.trees import walk
-from watersmeet.catalog import Catalog, MaterializedView, Relation
+from watersmeet.catalog import Catalog, LateRows, MaterializedView, Relation
 from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.database.reading import conformed, readable
 from watersmeet.database.rebuild import tree_of
@@ -36,14 +32,15 @@ from watersmeet.dialects.tree.tokens import Cursor
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.isolated import Budget, quoted, run_isolated
 from watersmeet.session.handlers import handles
-from watersmeet.store.checkpoints import PastContent, check_there, pin_past
-from watersmeet.store.inplace import ContentHash, content_hash
-from watersmeet.store.positions import Verification, Verifications, manifest_digest
-from watersmeet.store.readers import Reader
+from watersmeet.store.checkpoints import Moment, PastContent, check_there, commit_at, pin_past
+from watersmeet.store.inplace import content_hash
+from watersmeet.store.manifests import Progress
+from watersmeet.store.positions import Outcome, Verification, Verifications, manifest_digest
+from watersmeet.store.readers import Reader, low_water_number
 from watersmeet.system.threads import Worker
-from watersmeet.unparsing.relations import Writer
-from watersmeet.values.calledfunctions import called_in
+from watersmeet.unparsing.provable import INPUT, Computation, computation
 from watersmeet.values.types import BIGINT, DOUBLE, TIMESTAMPTZ, VARCHAR, Field, arrow_schema
+from watersmeet.values.watermarks import NOW
 
 #: The memory of the process that computes a view again, unless the session sets another one.
 _MEMORY_BYTES: Final = 1 << 30
@@ -191,60 +188,133 @@ def _view_ids(catalog: Catalog) -> list[str]:
 def verified(session: Session, view: MaterializedView, number: int | None = None) -> Verification:
     """Computes a view again as of a commit, by default the newest, and compares. Raises HISTORY_GONE."""
     database, began = session.database, time.perf_counter()
-    log, catalog = database.log, readable(session.catalog)
+    log = database.log
     with closing(Reader(database.layout)) as hold:
         number = log.head() if number is None else number
         moment = pin_past(database.layout, log, hold, number)
         check_there(log, [view], number)
         made = Verification(view.shown, number, "not provable", verified_us=database.clock.now_us())
-        epoch = log.last_epoch(number)
         try:
-            tree = tree_of(view, catalog, 0)
-            late = {} if epoch is None else epoch.progress.late
-            stopped = epoch is not None and view.id in epoch.progress.failed
-            if view.defined > (log.read(number).catalog_version if number else 0):
-                return replace(made, reason="it had another query at this commit", took_s=_since(began))
-            why = "it was stopped or paused before this commit" if stopped else obstacle(tree, catalog, late)
-            if why is not None:
-                return replace(made, reason=why, took_s=_since(began))
-            inputs = [
-                catalog.relations[i] for i in sorted({n.relation_id for n in walk(tree) if isinstance(n, nodes.Scan)})
-            ]
-            check_there(log, inputs, number)
-            writer = Writer(lambda i: f"_watersmeet_input_{i}")
-            sql = writer.query(tree, [f"v{i}" for i in range(len(tree.columns))])
-            if "epoch_time(" in sql.lower():
-                return replace(made, reason=_REASONS[nodes.Clock], took_s=_since(began))
-            if any(called_in(sql)):
-                return replace(made, reason=_LANGUAGES, took_s=_since(began))
-            past = [PastContent(f"_watersmeet_input_{r.id}", r.id, moment.upto(r)) for r in inputs]
-            own = PastContent(_VIEW, view.id, moment.upto(view))
-            content = database.content
-            with content.reader(catalog, [*(r.id for r in inputs), view.id], past=[*past, own]) as (connection, _):
-                memory = session.memory_bytes or _MEMORY_BYTES
-                budget = Budget(memory, 0, session.cancellation.within, session.cancellation.check, yields=True)
-                found = run_isolated(connection, sql, budget).select(range(len(view.columns)))
-                expected = conformed(found, arrow_schema(view.columns, positional=False))
-                wanted = content_hash(expected.columns, np.ones(expected.num_rows, np.int64))
-                hashed = content.content_hash(view, own.upto)
-                missing, extra = (0, 0) if wanted == hashed else _different(connection, expected, view)
-            hashes = {r.shown: content.content_hash(r, moment.upto(r)) for r in inputs}
-            proof = _statement(database, view, number, sql, hashes, wanted, hashed)
+            epoch = log.last_epoch(number)
+            progress = Progress() if epoch is None else epoch.progress
+            found = _computation(session, view, number, progress)
+            made, proof = (
+                (replace(made, reason=found), "")
+                if isinstance(found, str)
+                else _compared(session, view, found, moment, progress.late, made)
+            )
         except (Error, duckdb.Error) as cause:
             if isinstance(cause, Error) and cause.condition in _RAISED:
                 raise
             text = cause.message if isinstance(cause, Error) else str(cause).splitlines()[0]
-            return replace(made, reason=f"DuckDB can't compute it: {text}", took_s=_since(began))
-    made = replace(
+            made, proof = replace(made, reason=f"DuckDB can't compute it: {text}"), ""
+    if proof:
+        made = made.stating(proof, database.layout, database.catalog.verify_key)
+    return replace(made, took_s=round(time.perf_counter() - began, 3))
+
+
+def _computation(session: Session, view: MaterializedView, number: int, progress: Progress) -> Computation | str:
+    """The computation that proves a view at a commit, or why there is none. Raises HISTORY_GONE."""
+    log, catalog = session.database.log, readable(session.catalog)
+    if view.defined > (log.read(number).catalog_version if number else 0):
+        return "it had another query at this commit"
+    if view.id in progress.failed:
+        return "it was stopped or paused before this commit"
+    marks = {**progress.watermarks, NOW: progress.time_us}
+    made = computation(tree_of(view, catalog, 0), catalog, marks)
+    if not isinstance(made, str):
+        check_there(log, [catalog.relations[i] for i in made.inputs], number)
+    return made
+
+
+def _compared(
+    session: Session,
+    view: MaterializedView,
+    wanted: Computation,
+    moment: Moment,
+    late: Mapping[str, int],
+    made: Verification,
+) -> tuple[Verification, str]:
+    """The result of a computation at a moment, and its statement. late: the number of late rows of each relation."""
+    database, catalog, content = session.database, readable(session.catalog), session.database.content
+    inputs = [catalog.relations[i] for i in wanted.inputs]
+    kept = {r.owner: r for r in catalog.relations.values() if isinstance(r, LateRows) and late.get(r.owner)}
+    dropped = [kept[r.id] for r in inputs if r.id in kept]
+    past = [PastContent(f"{INPUT}{r.id}", r.id, moment.upto(r)) for r in (*inputs, *dropped)]
+    past.append(PastContent(_VIEW, view.id, moment.upto(view)))
+    names, columns = [f"v{i}" for i in wanted.positions], [view.columns[i] for i in wanted.positions]
+    memory = session.memory_bytes or _MEMORY_BYTES
+    budget = Budget(memory, 0, session.cancellation.within, session.cancellation.check, yields=True)
+    with content.reader(catalog, [one.relation_id for one in past], past=past) as (connection, _):
+        ontime, existed = _ontime(database, connection, view, wanted.inputs, dropped, late)
+        hashed = content.content_hash(view, moment.upto(view))
+        results = []
+        for queries in ([ontime] if ontime else []) + ([{}] if not existed else []):
+            sql = wanted.sql(queries)
+            found = run_isolated(connection, sql, budget).select(range(len(columns)))
+            expected = conformed(found, arrow_schema(tuple(columns), positional=False))
+            computed = content_hash(expected.columns, np.ones(expected.num_rows, np.int64))
+            same = computed == hashed and len(columns) == len(view.columns)
+            missing, extra = (0, 0) if same else _different(connection, expected.rename_columns(names), columns)
+            results.append((sql, computed, 0 if wanted.subset else missing, extra))
+            if not (results[-1][2] or extra):
+                break
+    sql, computed, missing, extra = results[-1] if not (results[-1][2] or results[-1][3]) else results[0]
+    if (missing or extra) and not existed and any(late.get(r.id) for r in inputs):
+        return replace(made, reason=next(r for r in (_late(r, late) for r in inputs) if r)), ""
+    hashes = {r.shown: content.content_hash(r, moment.upto(r)) for r in (*inputs, *dropped)}
+    value = {
+        "database": database.layout.id,
+        "view": view.shown,
+        "commit": made.commit,
+        "manifest": manifest_digest(database.layout, made.commit),
+        "sql": sql,
+        "columns": [c.name for c in columns],
+        "subset": wanted.subset,
+        "inputs": {name: {"rows": h.rows, "hash": str(h)} for name, h in sorted(hashes.items())},
+        "computed": {"rows": computed.rows, "hash": str(computed)},
+        "content": {"rows": hashed.rows, "hash": str(hashed)},
+    }
+    outcome: Outcome = "differs" if missing or extra else "partly proven" if wanted.caveat else "proven"
+    found_out = replace(
         made,
-        outcome="differs" if missing or extra else "proven",
+        outcome=outcome,
         missing=missing,
         extra=extra,
+        reason=wanted.caveat,
         rows=hashed.rows,
         hash=str(hashed),
-        took_s=_since(began),
     )
-    return made.stating(proof, database.layout, database.catalog.verify_key)
+    return found_out, json.dumps(value, ensure_ascii=False)
+
+
+def _ontime(
+    database: OpenDatabase,
+    connection: duckdb.DuckDBPyConnection,
+    view: Relation,
+    inputs: Sequence[str],
+    dropped: Sequence[LateRows],
+    late: Mapping[str, int],
+) -> tuple[dict[str, str], bool]:
+    """The queries of the inputs without their late rows, by id, if all late rows are kept, and whether the view has
+    existed since before the first of them.
+    """
+    found, existed = {}, bool(dropped)
+    owners = {one.owner for one in dropped}
+    if any(late.get(i) for i in inputs if i not in owners):
+        return {}, False
+    for one in dropped:
+        at = quoted(one.columns[0].name)
+        rows = connection.execute(f"SELECT count(*), epoch_us(min({at})) FROM {quoted(INPUT + one.id)}").fetchone()
+        assert rows is not None
+        if rows[0] != late[one.owner]:
+            return {}, False
+        columns = ", ".join(quoted(c.name) for c in database.catalog.relations[one.owner].columns)
+        every, others = (f"SELECT {columns} FROM {quoted(INPUT + i)}" for i in (one.owner, one.id))
+        found[one.owner] = f"{every} EXCEPT ALL {others}"
+        commit = database.log.find(commit_at(database.log, rows[1], low_water_number(database.layout)))
+        existed = existed and commit is not None and view.since <= commit.catalog_version
+    return found, existed
 
 
 #: Errors that say nothing about the view.
@@ -258,40 +328,20 @@ _RAISED: Final = (
 )
 
 
-def _since(began: float) -> float:
-    return round(time.perf_counter() - began, 3)
+def _late(relation: Relation, late: Mapping[str, int]) -> str | None:
+    """Why the late rows of an input leave it open which rows a view has."""
+    if not (count := late.get(relation.id)):
+        return None
+    return f"it is not known which of the late rows of {relation.title} it has: {count:,}"
 
 
-def _statement(
-    database: OpenDatabase,
-    view: Relation,
-    number: int,
-    sql: str,
-    inputs: Mapping[str, ContentHash],
-    wanted: ContentHash,
-    found: ContentHash,
-) -> str:
-    """What was compared, as JSON."""
-    value = {
-        "database": database.layout.id,
-        "view": view.shown,
-        "commit": number,
-        "manifest": manifest_digest(database.layout, number),
-        "sql": sql,
-        "inputs": {name: {"rows": h.rows, "hash": str(h)} for name, h in sorted(inputs.items())},
-        "computed": {"rows": wanted.rows, "hash": str(wanted)},
-        "content": {"rows": found.rows, "hash": str(found)},
-    }
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _different(connection: duckdb.DuckDBPyConnection, expected: pa.Table, view: Relation) -> tuple[int, int]:
-    """The number of rows that a view lacks, and that it should not have."""
-    names = [f"v{i}" for i in range(len(view.columns))]
-    connection.register(f"{_EXPECTED}_rows", expected.rename_columns(names))
-    casts = ", ".join(f"CAST({n} AS {c.type.duckdb}) AS {n}" for n, c in zip(names, view.columns, strict=True))
-    columns = ", ".join(f"{quoted(c.name)} AS {n}" for n, c in zip(names, view.columns, strict=True))
-    one, other = f"SELECT {casts} FROM {_EXPECTED}_rows", f"SELECT {columns} FROM {_VIEW}"
+def _different(connection: duckdb.DuckDBPyConnection, expected: pa.Table, columns: Sequence[Field]) -> tuple[int, int]:
+    """The number of rows that a view lacks in these columns, and that it should not have."""
+    names = expected.column_names
+    connection.register(f"{_EXPECTED}_rows", expected)
+    casts = ", ".join(f"CAST({n} AS {c.type.duckdb}) AS {n}" for n, c in zip(names, columns, strict=True))
+    listed = ", ".join(f"{quoted(c.name)} AS {n}" for n, c in zip(names, columns, strict=True))
+    one, other = f"SELECT {casts} FROM {_EXPECTED}_rows", f"SELECT {listed} FROM {_VIEW}"
     try:
         rows = [
             connection.execute(f"SELECT count(*) FROM (({a}) EXCEPT ALL ({b}))").fetchone()
@@ -301,93 +351,6 @@ def _different(connection: duckdb.DuckDBPyConnection, expected: pa.Table, view: 
         connection.unregister(f"{_EXPECTED}_rows")
     missing, extra = (int(row[0]) if row else 0 for row in rows)
     return missing, extra
-
-
-#: The nodes whose rows depend on the content of their inputs alone.
-_PLAIN: Final = (nodes.Values, nodes.Filter, nodes.Project, nodes.Union, nodes.Repeat, nodes.Expand, nodes.Unnest)
-
-#: Aggregates whose value does not depend on the order of rows.
-_AGGREGATES: Final = ("count", "sum", "avg", "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor")
-
-#: Window functions whose value is the same for rows that are equal in the order.
-_OF_PEERS: Final = ("rank", "dense_rank", "percent_rank", "cume_dist")
-
-_LANGUAGES: Final = "it calls functions in other languages, which may return something else each time"
-
-_REASONS: Final[dict[type[nodes.Node], str]] = {
-    nodes.TimeFilter: "it depends on the time of epochs, or on watermarks",
-    nodes.TemporalJoin: "it looks rows up when others arrive",
-    nodes.Clock: "it depends on the time of epochs",
-    nodes.Arrivals: "it depends on the order in which rows arrived",
-    nodes.Cut: "it depends on when the query was started",
-    nodes.LateRowFilter: "it drops rows that are late",
-    nodes.AsofJoin: "DuckDB's ASOF join has other rules",
-}
-
-
-def obstacle(tree: nodes.Node, catalog: Catalog, late: Mapping[str, int]) -> str | None:
-    """Why a query can't be proven; None if its result is a function of the content of its inputs. late: the number of
-    late rows of relations.
-    """
-    return next(_obstacles(tree, catalog, late), None)
-
-
-def _obstacles(tree: nodes.Node, catalog: Catalog, late: Mapping[str, int]) -> Iterator[str]:
-    for node in walk(tree):
-        if isinstance(node, nodes.Scan):
-            yield from _of_input(catalog.relations[node.relation_id], late.get(node.relation_id, 0))
-        elif isinstance(node, (nodes.Join, nodes.Apply)):
-            if node.arrival:
-                yield "partners are determined when rows arrive"
-            elif isinstance(node, nodes.Join) and node.partners is not None:
-                yield "its outer join outputs rows without partners in addition to their pairs"
-        elif isinstance(node, nodes.Aggregate):
-            yield from _of_aggregate(node)
-        elif isinstance(node, nodes.Window):
-            yield from _of_window(node)
-        elif isinstance(node, nodes.TopN):
-            if not node.with_ties and not _is_ordered(node.input, (*node.partition, *(k.value for k in node.order))):
-                yield "its first rows may be equal in ORDER BY, and no key of the query orders these"
-        elif not isinstance(node, _PLAIN):
-            found = next((why for kind, why in _REASONS.items() if isinstance(node, kind)), None)
-            yield found or f"DuckDB has no equivalent of its {type(node).__name__}"
-
-
-def _of_input(relation: Relation, late: int) -> Iterator[str]:
-    if not relation.is_stored:
-        yield f"{relation.title} stores no rows; a table with the same connector does"
-    if late:
-        yield f"{late} rows of {relation.title} were late, and are in no view that existed then"
-
-
-def _of_aggregate(node: nodes.Aggregate) -> Iterator[str]:
-    for call in node.calls:
-        if call.function not in _AGGREGATES or call.order:
-            yield f"{call.function} depends on the order of rows"
-        elif call.function in ("sum", "avg") and call.argument is not None and _is_float(call.argument):
-            yield f"{call.function} of floating-point numbers depends on the order of rows"
-
-
-def _of_window(node: nodes.Window) -> Iterator[str]:
-    if node.in_order or node.delays or node.gaps:
-        yield "its windows depend on the order in which rows arrived"
-        return
-    for call in node.calls:
-        if call.function in ("sum", "avg") and any(map(_is_float, call.arguments)):
-            yield f"{call.function} of floating-point numbers depends on the order of rows"
-        elif call.function not in _OF_PEERS and not _is_ordered(
-            node.input, (*node.partition, *(k.value for k in call.order))
-        ):
-            yield f"rows may be equal in the order of {call.function}, and no key of the query orders these"
-
-
-def _is_float(scalar: Scalar) -> bool:
-    return scalar.type.name in ("real", "double precision")
-
-
-def _is_ordered(node: nodes.Node, values: Sequence[Scalar]) -> bool:
-    """Whether no two rows are equal in all of the values."""
-    return is_single_row(node, frozenset(v.column for v in values if v.column is not None))
 
 
 class Verifying(Service):

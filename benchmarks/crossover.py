@@ -1,0 +1,114 @@
+"""Processor time of an epoch that changes a share of the rows, and of computing the same view from scratch.
+
+TPC-H queries as live views, each in a database of its own. A refresh deletes a share of the orders with their lines and
+inserts as many. For each share: the processor seconds of the epoch that brings the view up to date. For comparison: the
+seconds of the epochs that fill the same view over the loaded tables by its operators, with their state, and those of
+DuckDB for the query alone, which makes neither state nor the difference. All of this is in one process, and times are
+processor times without those of compaction, so that other processes change little. The content of the view is compared
+with DuckDB's result after each refresh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import duckdb
+from tests.harness import Harness
+from tests.tpch.data import QUERIES, SCHEMA, TABLES, content, generated
+from tests.tpch.live import Live
+from tests.tpch.refresh import Pair, Refreshes
+
+import watersmeet
+from benchmarks.tpch import refresh
+from watersmeet.runtime import inprocess
+
+
+class Growing(Refreshes):
+    """Refreshes of growing shares, none of which touches the orders of an earlier one."""
+
+    def of(self, share: float) -> Pair:
+        """The next pair, of that share of the orders."""
+        used = self._number * self._count
+        self._count = max(1, round(len(self._old) * share))
+        self._number = -(-used // self._count)
+        return self.next()
+
+
+@contextmanager
+def epochs() -> Iterator[list[float]]:
+    """Collects the processor seconds of each epoch."""
+    found: list[float] = []
+    run = inprocess.run_epoch
+
+    def timed(*arguments: Any) -> Any:
+        began = time.process_time()
+        try:
+            return run(*arguments)
+        finally:
+            found.append(time.process_time() - began)
+
+    with mock.patch.object(inprocess, "run_epoch", timed):
+        yield found
+
+
+def queried_s(judge: duckdb.DuckDBPyConnection, sql: str) -> float:
+    """The least processor seconds of a query."""
+    times = []
+    for _ in range(3):
+        began = time.process_time()
+        judge.execute(sql).fetchall()
+        times.append(time.process_time() - began)
+    return min(times)
+
+
+def measure(number: int, options: argparse.Namespace) -> str:
+    """A row of the table."""
+    judge = generated(options.scale)
+    judge.execute("SET threads = 1")
+    tables = content(judge)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        watersmeet.connect(Path(folder) / "db", parallelism=1, runtime="inprocess") as connection,
+    ):
+        connection.execute(SCHEMA)
+        live = Live(connection, judge)
+        for name in TABLES:
+            Harness(connection).inject(name, tables[name])
+        connection.execute("FLUSH")
+        with epochs() as used:
+            live.create([number])
+            connection.execute("FLUSH")
+        filled = sum(used)
+        live.check("after the load")
+        again = queried_s(judge, QUERIES[number])
+        refreshes, cells = Growing(tables, 1), []
+        for share in options.shares:
+            refresh(live, refreshes.of(share), Path(folder) / "keys.parquet", flush=False)
+            with epochs() as used:
+                connection.execute("FLUSH")
+            cells.append(sum(used))
+            live.check(f"after a refresh of {share:.0%}")
+    shares = " | ".join(f"{s:.2f} s ({s / filled:.1f})" for s in cells)
+    return f"| Q{number} | {shares} | {filled:.2f} s | {again:.2f} s |"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="crossover", description=__doc__)
+    parser.add_argument("queries", type=int, nargs="*", default=[1, 3, 5, 6, 9, 13, 18, 21])
+    parser.add_argument("--scale", type=float, default=0.1)
+    parser.add_argument("--shares", type=float, nargs="*", default=[0.01, 0.1, 0.5])
+    options = parser.parse_args(arguments)
+    heads = " | ".join(f"{share:.0%} (of the filling)" for share in options.shares)
+    print(f"scale {options.scale:g}")
+    print(f"| query | {heads} | filling | duckdb |")
+    print("|---" * (len(options.shares) + 3) + "|")
+    for number in options.queries:
+        print(measure(number, options), flush=True)
+    return 0

@@ -1,0 +1,269 @@
+"""What can be proven of a view: its query, without the parts that depend on the arrival of rows, as a query that ends.
+
+A query that is a function of the content of its inputs, of the watermarks and of the time of the epoch is computed as a
+whole. Of others, the part that does not depend on the rows that were looked up may be computable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, NamedTuple
+
+import sqlglot
+from sqlglot import exp
+
+from watersmeet.algebra import nodes
+from watersmeet.algebra.properties import is_single_row
+from watersmeet.algebra.rewrites.conditions import as_predicate
+from watersmeet.algebra.scalars import Scalar, SortKey, column_ref, conjuncts, null_of
+from watersmeet.algebra.timewindows import mentions_time, term_of
+from watersmeet.algebra.trees import exactly, filtered, read, transform_up, walk
+from watersmeet.catalog import Catalog
+from watersmeet.unparsing.relations import Writer
+from watersmeet.values import watermarks
+from watersmeet.values.calledfunctions import called_in
+from watersmeet.values.types import BOOLEAN
+
+#: The nodes whose rows depend on the content of their inputs alone.
+_PLAIN: Final = (nodes.Values, nodes.Filter, nodes.Project, nodes.Union, nodes.Repeat, nodes.Expand, nodes.Unnest)
+
+#: Aggregates whose value does not depend on the order of rows.
+_AGGREGATES: Final = ("count", "sum", "avg", "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor")
+
+#: Window functions whose value is the same for rows that are equal in the order.
+_OF_PEERS: Final = ("rank", "dense_rank", "percent_rank", "cume_dist")
+
+TIME_OF_EPOCHS: Final = "it depends on the time of epochs"
+
+_REASONS: Final[dict[type[nodes.Node], str]] = {
+    nodes.TemporalJoin: "it looks rows up when others arrive",
+    nodes.Clock: TIME_OF_EPOCHS,
+    nodes.Arrivals: "it depends on the order in which rows arrived",
+    nodes.Cut: "it depends on when the query was started",
+    nodes.LateRowFilter: "it drops rows that are late",
+}
+
+
+#: The names of inputs in queries: their content, and their content without late rows.
+INPUT: Final = "_watersmeet_input_"
+_ONTIME: Final = "_watersmeet_ontime_"
+
+_LANGUAGES: Final = "it calls functions in other languages, which may return something else each time"
+
+
+class Computation(NamedTuple):
+    """A query whose result a view must have.
+
+    positions: those of the view's columns that are compared, in the order of the tree's columns. subset: whether the
+    view may lack rows. caveat: why something else is not compared.
+    """
+
+    tree: nodes.Node
+    positions: Sequence[int]
+    subset: bool = False
+    caveat: str = ""
+
+    @property
+    def inputs(self) -> list[str]:
+        """The ids of the relations that it reads."""
+        return sorted({n.relation_id for n in walk(self.tree) if isinstance(n, nodes.Scan)})
+
+    def sql(self, ontime: Mapping[str, str]) -> str:
+        """The query for DuckDB, of views named `INPUT` and the id of an input. ontime: the queries of inputs without
+        their late rows, by id.
+        """
+        writer = Writer(lambda i: f"{_ONTIME if i in ontime else INPUT}{i}")
+        writer.named.update({f"{_ONTIME}{i}": text for i, text in ontime.items()})
+        return writer.query(self.tree, [f"v{i}" for i in range(len(self.tree.columns))])
+
+
+def computation(tree: nodes.Node, catalog: Catalog, marks: Mapping[str, int]) -> Computation | str:
+    """The computation that proves as much as possible of the view of a query, or why there is none. marks: the
+    watermarks of the newest epoch, and its time.
+    """
+    positions, caveat, subset = list(range(len(tree.columns))), "", False
+    if (found := obstacle(tree, catalog)) is not None:
+        left = left_sides(tree)
+        if left is None or obstacle(left.tree, catalog) is not None:
+            return found
+        positions = [i for i in positions if left.tree.columns[i].id not in left.unknown]
+        if not positions:
+            return found
+        names = ", ".join(tree.columns[i].name for i in positions)
+        caveat = f"{found}; proven: {names}" + (" of all rows, not that none is missing" if left.subset else "")
+        tree, subset = exactly(left.tree, [left.tree.columns[i] for i in positions]), left.subset
+    made = Computation(transform_up(tree, partial(_computable, marks)), positions, subset, caveat)
+    sql = made.sql({})
+    if "epoch_time(" in sql.lower():
+        return TIME_OF_EPOCHS
+    return _LANGUAGES if any(called_in(sql)) else made
+
+
+def obstacle(tree: nodes.Node, catalog: Catalog) -> str | None:
+    """Why a query can't be computed again; None if its result is a function of the content of its inputs and of the
+    watermarks and the time of the epoch.
+    """
+    return next(_obstacles(tree, catalog), None)
+
+
+def _obstacles(tree: nodes.Node, catalog: Catalog) -> Iterator[str]:
+    for node in walk(tree):
+        if isinstance(node, nodes.Scan):
+            relation = catalog.relations[node.relation_id]
+            if not relation.is_stored:
+                yield f"{relation.title} stores no rows; a table with the same connector does"
+        elif isinstance(node, nodes.TimeFilter):
+            if node.stays:
+                yield "its rows stay when their input is deleted"
+        elif isinstance(node, (nodes.Join, nodes.Apply, nodes.AsofJoin)) and node.arrival:
+            yield "partners are determined when rows arrive"
+        elif isinstance(node, nodes.Join):
+            if node.partners is not None:
+                yield "its outer join outputs rows without partners in addition to their pairs"
+        elif isinstance(node, nodes.AsofJoin):
+            if not _is_ordered(node.right, [*(k.right for k in node.keys), node.right_value, *_tied(node)]):
+                yield "rows may be equally near in its ASOF join, and no key orders these"
+        elif isinstance(node, nodes.Aggregate):
+            yield from _of_aggregate(node)
+        elif isinstance(node, nodes.Window):
+            yield from _of_window(node)
+        elif isinstance(node, nodes.TopN):
+            if not node.with_ties and not _is_ordered(node.input, (*node.partition, *(k.value for k in node.order))):
+                yield "its first rows may be equal in ORDER BY, and no key of the query orders these"
+        elif not isinstance(node, (*_PLAIN, nodes.Apply)):
+            found = next((why for kind, why in _REASONS.items() if isinstance(node, kind)), None)
+            yield found or f"DuckDB has no equivalent of its {type(node).__name__}"
+
+
+def _tied(node: nodes.AsofJoin) -> list[Scalar]:
+    return [read(c) for c in node.right.columns if c.id in node.ties]
+
+
+def _computable(marks: Mapping[str, int], node: nodes.Node) -> nodes.Node:
+    """The node as DuckDB can compute it. marks: the watermarks of the epoch, and its time."""
+    if isinstance(node, nodes.Filter):
+        return node.changed(partial(_at_epoch, marks)) if mentions_time(node.predicate) else node
+    if isinstance(node, nodes.TimeFilter):
+        return nodes.Filter(node.input, _passes(node, watermarks.value(node.bound, marks)))
+    if isinstance(node, nodes.AsofJoin):
+        near = exp.maybe_parse(f"a {node.comparison} b").transform(
+            lambda e: (
+                {"a": node.left_value, "b": node.right_value}[e.name].expression.copy()
+                if isinstance(e, exp.Column)
+                else e
+            )
+        )
+        parts = [*(as_predicate(k) for k in node.keys), Scalar(near, BOOLEAN)]
+        order = [SortKey(node.right_value, descending=node.comparison[0] == ">"), *map(SortKey, _tied(node))]
+        nearest: nodes.Node = nodes.TopN(filtered(node.right, parts), (), tuple(order), 1)
+        if node.residual is not None:
+            nearest = nodes.Filter(nearest, node.residual)
+        return nodes.Apply(node.left, nearest, node.kind)
+    return node
+
+
+def _at_epoch(marks: Mapping[str, int], scalar: Scalar) -> Scalar:
+    """The expression with the time of the epoch as a constant."""
+
+    def constant(node: exp.Expression) -> exp.Expression:
+        if (found := term_of(node)) is None:
+            return node
+        term, kind = found
+        time = exp.Anonymous(this="make_timestamp", expressions=[exp.Literal.number(term.value(marks) or 0)])
+        return exp.cast(time, kind.duckdb, dialect="duckdb")
+
+    return replace(scalar, expression=scalar.expression.transform(constant))
+
+
+def _passes(node: nodes.TimeFilter, bound_us: int | None) -> Scalar:
+    """Whether a row passes a filter whose bound has that value."""
+    column = column_ref(node.column).sql(dialect="duckdb")
+    if bound_us is None:
+        text = f"{column} IS NOT NULL" if node.comparison[0] == ">" else "FALSE"
+    else:
+        text = f"epoch_us({column}) {node.comparison} {bound_us}"
+    if node.untimed:
+        text = f"({text}) OR {column} IS NULL"
+    return Scalar(sqlglot.parse_one(text, dialect="duckdb"), BOOLEAN)
+
+
+class LeftSides(NamedTuple):
+    """A query whose look-ups output their left rows with NULLs. unknown: the ids of columns that depend on the rows
+    that were looked up. subset: whether the query has rows that the original one may lack.
+    """
+
+    tree: nodes.Node
+    unknown: frozenset[str]
+    subset: bool
+
+
+def left_sides(node: nodes.Node) -> LeftSides | None:
+    """The part of a query that does not depend on which rows its look-ups found; None if a look-up may find several, or
+    if other nodes than Filter, Project and Union read its result.
+    """
+    if not any(_looks_up(n) for n in walk(node)):
+        return LeftSides(node, frozenset(), subset=False)
+    if isinstance(node, (nodes.TemporalJoin, nodes.AsofJoin)) and _looks_up(node):
+        below = left_sides(node.left)
+        waits = isinstance(node, nodes.TemporalJoin) and node.waits
+        several = isinstance(node, nodes.TemporalJoin) and not _is_ordered(node.right, [k.right for k in node.keys])
+        if below is None or waits or several:
+            return None
+        values = (*map(read, node.left.columns), *(null_of(c.type) for c in node.right.columns))
+        columns = (*node.left.columns, *(replace(c, nullable=True) for c in node.right.columns))
+        subset = below.subset or (node.kind == "inner" and not isinstance(node.right, nodes.Clock))
+        return LeftSides(nodes.Project(below.tree, columns, values), below.unknown | node.right.ids, subset)
+    if isinstance(node, nodes.Union):
+        known = [found for p in node.parts if (found := left_sides(p)) is not None]
+        if len(known) < len(node.parts):
+            return None
+        places = {i for p in known for i, c in enumerate(p.tree.columns) if c.id in p.unknown}
+        unknown = frozenset(node.outputs[i].id for i in places)
+        return LeftSides(node.over([p.tree for p in known]), unknown, any(p.subset for p in known))
+    if not isinstance(node, (nodes.Filter, nodes.Project)) or (below := left_sides(node.input)) is None:
+        return None
+    if isinstance(node, nodes.Filter):
+        parts = [p for p in conjuncts(node.predicate) if not p.columns & below.unknown]
+        lost = len(parts) < len(conjuncts(node.predicate))
+        return LeftSides(filtered(below.tree, parts), below.unknown, below.subset or lost)
+    unknown = frozenset(c.id for c, e in zip(node.outputs, node.exprs, strict=True) if e.columns & below.unknown)
+    return LeftSides(node.over([below.tree]), unknown, below.subset)
+
+
+def _looks_up(node: nodes.Node) -> bool:
+    """Whether a node determines partners when rows arrive."""
+    return isinstance(node, nodes.TemporalJoin) or (
+        isinstance(node, (nodes.AsofJoin, nodes.Join, nodes.Apply)) and node.arrival
+    )
+
+
+def _of_aggregate(node: nodes.Aggregate) -> Iterator[str]:
+    for call in node.calls:
+        if call.function not in _AGGREGATES or call.order:
+            yield f"{call.function} depends on the order of rows"
+        elif call.function in ("sum", "avg") and call.argument is not None and _is_float(call.argument):
+            yield f"{call.function} of floating-point numbers depends on the order of rows"
+
+
+def _of_window(node: nodes.Window) -> Iterator[str]:
+    if node.in_order or node.delays or node.gaps:
+        yield "its windows depend on the order in which rows arrived"
+        return
+    for call in node.calls:
+        if call.function in ("sum", "avg") and any(map(_is_float, call.arguments)):
+            yield f"{call.function} of floating-point numbers depends on the order of rows"
+        elif call.function not in _OF_PEERS and not _is_ordered(
+            node.input, (*node.partition, *(k.value for k in call.order))
+        ):
+            yield f"rows may be equal in the order of {call.function}, and no key of the query orders these"
+
+
+def _is_float(scalar: Scalar) -> bool:
+    return scalar.type.name in ("real", "double precision")
+
+
+def _is_ordered(node: nodes.Node, values: Sequence[Scalar]) -> bool:
+    """Whether no two rows are equal in all of the values."""
+    return is_single_row(node, frozenset(v.column for v in values if v.column is not None))
