@@ -33,7 +33,7 @@ from watersmeet.connectors.base.targets import Connector, Delivery
 from watersmeet.connectors.clickhouse import target as clickhouse
 from watersmeet.connectors.databases.captures import System
 from watersmeet.connectors.files import connectors as files
-from watersmeet.connectors.iceberg import connectors as iceberg
+from watersmeet.connectors.iceberg import target as iceberg
 from watersmeet.connectors.kafka import connectors as kafka
 from watersmeet.connectors.messages import connectors as messages
 from watersmeet.connectors.mysql import target as mysql

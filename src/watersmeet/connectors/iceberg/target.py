@@ -24,16 +24,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
-from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.base.sources import TableConnector, Unavailable
 from watersmeet.connectors.base.targets import Delivery, SinkOffset, check_form, connector_for, reached
+from watersmeet.connectors.iceberg.tables import TABLE_OPTIONS, IcebergLog, IcebergReader
 from watersmeet.connectors.lakes.client import (
     ICEBERG_OPTIONS,
+    ICEBERG_SOURCE,
     IcebergLocation,
     iceberg_catalog,
     iceberg_explained,
     iceberg_library,
     iceberg_location,
 )
+from watersmeet.connectors.lakes.source import lake_connector
 from watersmeet.connectors.lakes.targets import TARGET_OPTIONS, LakeTarget, check_partition_name
 from watersmeet.errors import error
 from watersmeet.formats.writers import row_codes
@@ -249,4 +252,7 @@ def create_table(delivery: Delivery, columns: Schema) -> None:
         IcebergTarget(delivery, "").create(columns)
 
 
-CONNECTOR: Final = connector_for(IcebergTarget, SINK_OPTIONS, _HINT, append=IcebergTarget.append)
+#: The connectors under the names and uses of the registry.
+SOURCES: Final = {"iceberg": lake_connector(IcebergLog, ICEBERG_SOURCE)}
+SINKS: Final = {"iceberg": connector_for(IcebergTarget, SINK_OPTIONS, _HINT, append=IcebergTarget.append)}
+TABLES: Final = {"iceberg": TableConnector(IcebergReader, TABLE_OPTIONS)}
