@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -11,10 +12,10 @@ import pyarrow.compute as pc
 
 from watersmeet.circuit.circuit import Circuit, Roles
 from watersmeet.circuit.epochs import Fill, Live, Mode
-from watersmeet.circuit.operators import Arrange, AsofJoin, Exchange, Join, Operator, Scan, Sink, Union, Versions
+from watersmeet.circuit.operators import Arrange, AsofJoin, Exchange, Join, Map, Operator, Scan, Sink, Union, Versions
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext, check_output, mark_failing, no_changes
-from watersmeet.kernel.evaluation.expressions import EVALUATOR
+from watersmeet.kernel.evaluation.expressions import EVALUATOR, MapOf
 from watersmeet.kernel.metrics import Counters, Failure, OperatorMetrics, Orphan, Stopwatch, Worker
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
 from watersmeet.kernel.operators.arrange import replay
@@ -41,6 +42,9 @@ class MostRows:
 
 
 _ANY_NUMBER: Final = MostRows(0, 0)
+
+#: The maximum number of pairs of a row and a map that are computed in one step.
+_MOST_PAIRS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,10 @@ class _Outputs:
         if changes:
             self.changed.update(readers)
 
+    def look(self, operator_id: str) -> OperatorOutput | None:
+        """The output of an operator, without reading it; None if nothing is kept."""
+        return self._held.get(operator_id)
+
     def get(self, operator_id: str) -> OperatorOutput | None:
         """The output of an operator for one of its readers; None if nothing is kept."""
         found = self._held.get(operator_id)
@@ -177,6 +185,8 @@ class _Stage:
         self._replayed = ctx.mode.having("replayed") if isinstance(ctx.mode, Fill) else frozenset()
         self._outputs = _Outputs(circuit, number, ctx)
         self._tallies: dict[str, _Tally] = {}
+        self._mapped: dict[str, Delta] = {}
+        self._asked: set[str] = set()
         self._watch = Stopwatch()
         self._result = StageResult([])
 
@@ -193,6 +203,8 @@ class _Stage:
             changed.update(i for i, deltas in self._sources.items() if any(d.num_rows for d in deltas))
         always = self._replayed | circuit.timed
         for op in operators:
+            if isinstance(op, Map) and op.id in changed and op.inputs[0] not in self._asked:
+                self._map_together(op.inputs[0])
             due = ctx.mode.is_first or op.id in changed or op.id in always
             if due and op.id not in self._tallies and ctx.runs(op.id):
                 self._run(op)
@@ -250,6 +262,32 @@ class _Stage:
             raise
         self._outputs.put(op.id, made, readers)
 
+    def _map_together(self, operator_id: str) -> None:
+        """Computes in one step the maps of an output that only differ in constants. Those without rows need not run."""
+        self._asked.add(operator_id)
+        outputs, by_id = self._outputs, self._circuit.by_id
+        maps = [r for r in outputs.readers(operator_id) if isinstance(by_id[r], Map)]
+        found = outputs.look(operator_id)
+        if len(maps) < 2 or not isinstance(found, Delta) or found.num_rows * len(maps) > _MOST_PAIRS:
+            return
+        began_ns = time.perf_counter_ns()
+        made = EVALUATOR.project_alike(found.columns, by_id[operator_id].schema, maps, self._projection)
+        share_ns = (time.perf_counter_ns() - began_ns) // max(1, len(made))
+        nothing = OperatorMetrics(found.num_rows, took_ns=share_ns)
+        for map_id, result in made.items():
+            if result is None:
+                outputs.changed.discard(map_id)
+                outputs.get(operator_id)
+                self._result.metrics[map_id] = nothing
+            else:
+                columns, rows = result
+                self._mapped[map_id] = Delta(columns, found.diff if rows is None else found.diff[rows])
+
+    def _projection(self, map_id: str) -> MapOf:
+        op = self._circuit.by_id[map_id]
+        assert isinstance(op, Map)
+        return MapOf(op.id, op.exprs, op.schema, op.predicate, op.required)
+
     def _step(self, op: Operator, given: Sequence[Any], tally: _Tally, limit: MostRows) -> OperatorOutput:
         """The output of an operator."""
         circuit, ctx = self._circuit, self._ctx
@@ -264,6 +302,8 @@ class _Stage:
             return no_changes(op)
         if isinstance(op, Sink):
             return _shown(op, given[0], ctx.slicing, in_order=_is_in_order(op, circuit))
+        if op.id in self._mapped:
+            return self._mapped.pop(op.id)
         if isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in self._replayed:
             return replay(op, self._state, mode.part, mode.parts, circuit.buckets)
         step = StepContext(

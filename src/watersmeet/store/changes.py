@@ -19,6 +19,7 @@ import json
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -44,6 +45,10 @@ BLOB_ROWS: Final = 1 << 18
 
 #: Smaller blobs are neither packed nor compressed, and have no index.
 _COMPRESSED_BYTES: Final = 16 << 10
+
+#: So few rows are written without a writer of streams, which takes longer than they do. The bytes are the same.
+_FEW_ROWS: Final = 256
+_STREAM_END: Final = struct.pack("<iI", -1, 0)
 
 #: The maximum rows of a piece. It has fewer, but not fewer than …, if these rows have more than so many bytes.
 _PIECE_ROWS: Final = 1 << 16
@@ -132,7 +137,7 @@ class ChangeWriter:
         return RelationChange(tuple(self._blobs), self._inserted_rows, self._deleted_rows)
 
     def _write(self) -> None:
-        table = pa.concat_tables([t for t, _ in self._pending])
+        table = pa.concat_tables([t for t, _ in self._pending]) if len(self._pending) > 1 else self._pending[0][0]
         diff = None
         if any(d is not None for _, d in self._pending):
             diff = np.concatenate([np.ones(t.num_rows, np.int64) if d is None else d for t, d in self._pending])
@@ -150,12 +155,13 @@ def encode_change(table: pa.Table, diff: Diff | None, *, lasting: bool = False) 
     """
     if diff is not None and bool((diff == 1).all()):
         diff = None
-    schema = table.schema.with_metadata({_MARK: b"0" if diff is None else b"1"})
+    schema, head = _head(table.schema, diff is not None)
     arrays = [_single(c) for c in table.columns]
     if diff is not None:
         arrays.append(pa.array(diff, pa.int64()))
-        schema = schema.append(pa.field(DIFF, pa.int64()))
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if batch.num_rows <= _FEW_ROWS and (body := batch.serialize()).size < _COMPRESSED_BYTES:
+        return pa.py_buffer(b"".join((head, body, _STREAM_END)))
     sink = pa.BufferOutputStream()
     if batch.nbytes < _COMPRESSED_BYTES:
         write_streams(sink, [batch])
@@ -174,6 +180,15 @@ def encode_change(table: pa.Table, diff: Diff | None, *, lasting: bool = False) 
         sink, [p.select(range(table.num_columns)) for p in pieces], ends, most=table.num_columns if lasting else 1
     )
     return sink.getvalue()
+
+
+@lru_cache(maxsize=4096)
+def _head(schema: pa.Schema, has_diff: bool) -> tuple[pa.Schema, bytes]:
+    """(the schema of a blob of rows with this schema, the beginning of an IPC stream with it)."""
+    schema = schema.with_metadata({_MARK: b"1" if has_diff else b"0"})
+    if has_diff:
+        schema = schema.append(pa.field(DIFF, pa.int64()))
+    return schema, schema.serialize().to_pybytes()
 
 
 def decode_change(buffer: pa.Buffer, columns: Collection[str] | None = None) -> tuple[pa.Table, Diff]:

@@ -395,6 +395,61 @@ def test_conditions_and_sums_without_duckdb_have_its_rows_and_errors(monkeypatch
         assert counted[0].failures == counted[1].failures
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_projections_that_are_alike_give_together_what_each_gives_alone(seed):
+    random = Random(seed)
+    kinds = [random.choice([SMALLINT, INTEGER, BIGINT, BIGINT, VARCHAR]) for _ in range(3)]
+    schema = tuple(Field(f"c{i}", kind) for i, kind in enumerate(kinds))
+    count = random.choice([1, 1, 2, 9, 30])
+    rows = [pa.array([made_value(random, kind) for _ in range(count)], kind.arrow) for kind in kinds]
+    table = pa.table(rows, names=["c0", "c1", "c2"])
+    projections = {}
+    for _ in range(40):
+        predicate = " AND ".join(made_condition(random, kinds) for _ in range(random.choice([0, 1, 1, 2]))) or None
+        exprs, output = [random.choice(["c0", "c1"])], [schema[0]]
+        output = [schema[int(exprs[0][1])]]
+        for position, kind in enumerate(kinds):
+            if kind == BIGINT and random.random() < 0.5:
+                exprs.append(f"c{position} {random.choice('+-')} {random.choice([0, 3, -2, 2**31, 10**18 - 1])}")
+                output.append(Field("sum", BIGINT))
+        required = (0,) if random.random() < 0.1 else ()
+        name = str(len(projections))
+        projections[name] = expressions.MapOf(name, tuple(exprs), tuple(output), predicate, required)
+    evaluator = Evaluator()
+    for _ in range(2):
+        together = evaluator.project_alike(table, schema, projections, projections.__getitem__)
+        for name, found in together.items():
+            one = projections[name]
+            counters = Counters()
+            expected, rows = evaluator.project(table, schema, one.exprs, one.output, one.predicate, counters)
+            assert counters.expression_errors == 0, "it is left out"
+            assert (found is None) == (expected.num_rows == 0), one
+            if found is not None:
+                assert found[0].schema == expected.schema
+                assert found[0].to_pydict() == expected.to_pydict(), one
+                assert (found[1] is None) == (rows is None)
+                assert rows is None or found[1].tolist() == rows.tolist()
+    assert {i for i, one in projections.items() if one.required}.isdisjoint(together)
+
+
+def test_many_projections_are_one_step_if_they_only_differ_in_constants():
+    evaluator = Evaluator()
+    schema = (Field("a", BIGINT), Field("b", VARCHAR))
+    table = pa.table({"c0": [1, None, 7, 2**63 - 1], "c1": ["a", "b", None, "c"]})
+
+    def projection(name: str) -> expressions.MapOf:
+        number = int(name)
+        sums = (f"c0 + {number}", "c1")
+        return expressions.MapOf(name, sums, schema, f"c0 > {number} AND c1 <> '{'abc'[number % 3]}'", ())
+
+    found = evaluator.project_alike(table, schema, map(str, range(9)), projection)
+    assert set(found) == {"0", "2", "5", "8"}, "other sums are out of range: each is computed alone"
+    assert found["0"][0].to_pydict() == {"c0": [2**63 - 1], "c1": ["c"]}
+    assert found["0"][1].tolist() == [3]
+    assert found["2"] is None
+    assert not evaluator._plans
+
+
 def test_simple_conditions_and_sums_prepare_no_statement():
     evaluator = Evaluator()
     table = pa.table({"c0": pa.array([1, 2, None, 2**63 - 1]), "c1": ["a", None, "b", "c"]})

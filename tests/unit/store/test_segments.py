@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import Error
+from watersmeet.store import changes
 from watersmeet.store.changes import decode_change, encode_change
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.store.segments import (
@@ -240,3 +241,13 @@ def test_changes(diff):
     assert found.tolist() == (diff or [1, 1, 1])
     again, found = decode_change(encode_change(table.slice(0, 0), None))
     assert (again.num_rows, len(found)) == (0, 0)
+
+
+@pytest.mark.parametrize("diff", [None, [1, -1]])
+def test_few_rows_have_the_bytes_that_a_writer_of_streams_writes(monkeypatch, diff):
+    columns = {"a": [1, 2, None, 4], "b": ["x", None, "ä" * 100, ""], "c": [[1], None, [], [2, 3]], "d": [True] * 4}
+    table = pa.table(columns).slice(1, 2)
+    array = None if diff is None else np.array(diff)
+    blob = encode_change(table, array)
+    monkeypatch.setattr(changes, "_FEW_ROWS", 0)
+    assert encode_change(table, array).equals(blob)

@@ -11,9 +11,9 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, Literal, NamedTuple
 
 import duckdb
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.kernel.arrays.columns import flat, validity, words
 from watersmeet.kernel.evaluation.duck import (
     VALUE_ERRORS,
     Columns,
@@ -56,6 +57,16 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
     "+": pc.add_checked, "-": pc.subtract_checked, "NULL": pc.is_null, "NOT NULL": pc.is_valid,
 }  # fmt: skip
+
+#: The same over arrays of numbers, for many constants at once.
+_ARRAY_FUNCTIONS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = {
+    pc.equal: np.equal, pc.not_equal: np.not_equal, pc.less: np.less, pc.less_equal: np.less_equal,
+    pc.greater: np.greater, pc.greater_equal: np.greater_equal,
+    pc.add_checked: np.add, pc.subtract_checked: np.subtract,
+}  # fmt: skip
+
+#: The maximum number of sets of maps whose groups are kept.
+_SETS_OF_MAPS: Final = 256
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Way = Literal["input", "literal", "computed"]
@@ -124,6 +135,76 @@ class _Simple(NamedTuple):
                 table = table.take(found)
         return [column.of(table) for column in self.columns], rows
 
+    @property
+    def steps(self) -> tuple[_Step, ...]:
+        """All steps."""
+        return self.tests + self.columns
+
+
+class MapOf(NamedTuple):
+    """A projection for `Evaluator.project_alike`: its name, and arguments of `Evaluator.project`."""
+
+    name: str
+    exprs: tuple[str, ...]
+    output: Schema
+    predicate: str | None
+    required: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """Projections of one input that only differ in their constants. plan: that of the first. constants: for each step
+    of the plan, the constant of each projection, None without constants.
+    """
+
+    names: tuple[str, ...]
+    plan: _Plan
+    types: tuple[SqlType, ...]
+    constants: tuple[pa.Array | None, ...]
+
+    def run(self, table: pa.Table) -> Iterator[tuple[str, tuple[pa.Table, Rows | None] | None]]:
+        """For each projection, the result of `Evaluator.project`, None without rows. Projections with a sum out of
+        range are omitted.
+        """
+        simple = self.plan.simple
+        assert simple is not None
+        kept = np.ones((len(self.names), table.num_rows), np.bool_)
+        for test, constants in zip(simple.tests, self.constants, strict=False):
+            kept &= _compared(test, table, constants)
+        which, rows = np.nonzero(kept)
+        counts = np.bincount(which, minlength=len(self.names))
+        left_out: set[int] = set()
+        computed = []
+        for step, constants in zip(simple.columns, self.constants[len(simple.tests) :], strict=True):
+            values, out_of_range = _sums(step, table, constants, which, rows)
+            computed.append(values)
+            left_out.update(which[out_of_range].tolist())
+        whole = bool(((counts == 0) | (counts == table.num_rows)).all())
+        taken = None if whole else pa.array(rows)
+        sources = [
+            computed[place]
+            if way == "computed"
+            else table.column(place)
+            if taken is None
+            else table.column(place).take(taken)
+            for way, place, _ in self.plan.outputs
+        ]
+        labels = [f"c{i}" for i in range(len(sources))]
+        begin = 0
+        for i, (name, count) in enumerate(zip(self.names, counts.tolist(), strict=True)):
+            first, begin = begin, begin + count
+            if i in left_out:
+                continue
+            if not count:
+                yield name, None
+                continue
+            arrays = [
+                source if taken is None and way == "input" else source.slice(first, count)
+                for source, (way, _, _) in zip(sources, self.plan.outputs, strict=True)
+            ]
+            chosen = None if count == table.num_rows else rows[first:begin]
+            yield name, (pa.Table.from_arrays(arrays, labels), chosen)
+
 
 class Evaluator:
     """DuckDB for expressions. One evaluator per process is enough; forked children and several threads may use it."""
@@ -138,6 +219,7 @@ class Evaluator:
         self._recovery: Recovery | None = None
         self._plans: OrderedDict[_Request, _Plan] = OrderedDict()
         self._simple_plans: dict[_Request, _Plan] = {}
+        self._alike: dict[tuple[str, ...], tuple[_Alike, ...]] = {}
 
     def project(
         self,
@@ -192,6 +274,35 @@ class Evaluator:
             else:
                 arrays.append(as_type(columns[position], kind.arrow) if columns else pa.chunked_array([], kind.arrow))
         return pa.Table.from_arrays(arrays, [f"c{i}" for i in range(len(arrays))]), rows
+
+    def project_alike(
+        self, table: pa.Table, schema: Schema, names: Iterable[str], projection: Callable[[str], MapOf]
+    ) -> dict[str, tuple[pa.Table, Rows | None] | None]:
+        """The results of `project` for several projections of a table, by name; None for those without rows.
+
+        Projections are omitted that are not alike: others are computed in one step, however many they are. names: each
+        always means the same projection of the same columns, which `projection` returns.
+        """
+        key = tuple(names)
+        with self._lock:
+            groups = self._alike.get(key)
+            if groups is None:
+                if len(self._alike) >= _SETS_OF_MAPS:
+                    self._alike.clear()
+                groups = self._alike[key] = self._grouped(table, schema, map(projection, key))
+        return {name: result for group in groups for name, result in group.run(table)}
+
+    def _grouped(self, table: pa.Table, schema: Schema, projections: Iterable[MapOf]) -> tuple[_Alike, ...]:
+        names, types = tuple(table.column_names), tuple(f.type for f in schema)
+        shapes: dict[Any, list[tuple[str, _Plan]]] = {}
+        for p in projections:
+            results = tuple(f.type for f in p.output)
+            plan = _plan_without_duckdb(_Request(names, types, p.exprs, results, p.predicate, p.required))
+            if plan is not None and plan.simple is not None and not p.required:
+                steps = [(s.function, s.position, s.constant is None) for s in plan.simple.steps]
+                shape = (tuple(steps), len(plan.simple.tests), plan.outputs, results)
+                shapes.setdefault(shape, []).append((p.name, plan))
+        return tuple(_alike(types, found) for found in shapes.values() if len(found) > 1)
 
     def mask(
         self,
@@ -311,21 +422,36 @@ def generated_values(rows: pa.Table, column: Field, reads: Schema, sql: str, cou
 
 
 def _make_plan(connection: duckdb.DuckDBPyConnection, request: _Request) -> _Plan:
+    outputs, computed = _ways(request, partial(_literal, connection))
+    simple = _simple(request, computed)
+    if simple is not None:
+        return _Plan(outputs, computed, None, broken=False, simple=simple)
+    return _prepared(connection, request, outputs, computed)
+
+
+def _plan_without_duckdb(request: _Request) -> _Plan | None:
+    """The plan if it needs DuckDB neither for its computed columns and its predicate, nor for literals."""
+    outputs, computed = _ways(request, lambda _, __: None)
+    simple = _simple(request, computed)
+    return None if simple is None else _Plan(outputs, computed, None, broken=False, simple=simple)
+
+
+def _ways(
+    request: _Request, literal: Callable[[str, SqlType], pa.Scalar | None]
+) -> tuple[tuple[tuple[Way, int, pa.Scalar | None], ...], tuple[tuple[int, str, SqlType], ...]]:
+    """`outputs` and `computed` of a plan. literal: the value of a literal of a type, None if it must be computed."""
     outputs: list[tuple[Way, int, pa.Scalar | None]] = []
     computed: list[tuple[int, str, SqlType]] = []
     for i, (expr, kind) in enumerate(zip(request.exprs, request.results, strict=True)):
         position = request.names.index(expr) if expr in request.names else -1
         if position >= 0 and request.types[position].arrow == kind.arrow:
             outputs.append(("input", position, None))
-        elif _LITERAL.fullmatch(expr) and (literal := _literal(connection, expr, kind)) is not None:
-            outputs.append(("literal", 0, literal))
+        elif _LITERAL.fullmatch(expr) and (value := literal(expr, kind)) is not None:
+            outputs.append(("literal", 0, value))
         else:
             outputs.append(("computed", len(computed), None))
             computed.append((i, expr, kind))
-    simple = _simple(request, computed)
-    if simple is not None:
-        return _Plan(tuple(outputs), tuple(computed), None, broken=False, simple=simple)
-    return _prepared(connection, request, outputs, computed)
+    return tuple(outputs), tuple(computed)
 
 
 def _prepared(
@@ -347,7 +473,7 @@ def _prepared(
 
 
 def _simple(request: _Request, computed: Sequence[tuple[int, str, SqlType]]) -> _Simple | None:
-    """The plan without DuckDB; None if it is not possible, or nothing is to compute."""
+    """The computation without DuckDB; None if it is not possible, or nothing is to compute."""
     conditions = [] if request.predicate is None else request.predicate.split(" AND ")
     tests = [_test(request, condition) for condition in conditions]
     columns = [_sum(request, sql, kind) for _, sql, kind in computed]
@@ -383,6 +509,43 @@ def _sum(request: _Request, sql: str, kind: SqlType) -> _Step | None:
     if request.types[position] != BIGINT:
         return None
     return _Step(_FUNCTIONS[found[2]], position, pa.scalar(int(found[3]), pa.int64()))
+
+
+def _alike(types: tuple[SqlType, ...], found: Sequence[tuple[str, _Plan]]) -> _Alike:
+    first = found[0][1]
+    steps = zip(*[plan.simple.steps for _, plan in found if plan.simple is not None], strict=True)
+    constants = [None if s[0].constant is None else pa.array([x.constant.as_py() for x in s]) for s in steps]
+    return _Alike(tuple(name for name, _ in found), first, types, tuple(constants))
+
+
+def _compared(test: _Step, table: pa.Table, constants: pa.Array | None) -> Mask:
+    """For each constant and row, whether the test is true. Without constants there is one row of results."""
+    hit: Mask
+    column = flat(table.column(test.position))
+    if constants is None:
+        hit = test.function(column).to_numpy(zero_copy_only=False)[None]
+        return hit
+    valid = validity(column)
+    if not pa.types.is_integer(column.type):
+        # equal texts have equal positions among the distinct constants
+        distinct = constants.unique()
+        column, constants = (pc.index_in(a, distinct).fill_null(-1) for a in (column, constants))
+    hit = _ARRAY_FUNCTIONS[test.function](words(column)[None], words(constants)[:, None])
+    return hit if valid is None else hit & valid
+
+
+def _sums(step: _Step, table: pa.Table, constants: pa.Array | None, which: Rows, rows: Rows) -> tuple[pa.Array, Mask]:
+    """The values of a computed column for pairs of projections and rows, and a mask of those out of range."""
+    column = flat(table.column(step.position))
+    one, other = words(column)[rows], words(constants)[which]
+    made = _ARRAY_FUNCTIONS[step.function](one, other)
+    signs = one ^ made
+    wrong = (signs & (other ^ made if step.function is pc.add_checked else one ^ other)) < 0
+    valid = validity(column)
+    if valid is None:
+        return pa.array(made), wrong
+    valid = valid[rows]
+    return pa.array(made, mask=~valid), wrong & valid
 
 
 def _literal(connection: duckdb.DuckDBPyConnection, expr: str, kind: SqlType) -> pa.Scalar | None:
