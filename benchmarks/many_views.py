@@ -2,8 +2,9 @@
 
 The views are joins, aggregates and filters of two small tables. Processor times include those of child processes when
 the database is opened again. `--spark` runs on Spark: compare with one view, because each opening starts a session.
+`--rows` measures instead that many rows, one by one, through views in memory.
 
-python -m benchmarks many_views [--views 100 400 1000] [--spark]
+python -m benchmarks many_views [--views 100 400 1000] [--spark] [--rows 10]
 """
 
 from __future__ import annotations
@@ -56,11 +57,29 @@ def measure(views: int, folder: str, *, spark: bool) -> str:
     return f"{made}  {opening}  a row through all {row:6.1f} s, processor {more:6.1f} s"
 
 
+def rows_through(views: int, rows: int) -> str:
+    """The processor time of a row through views in memory."""
+    with watersmeet.connect(runtime="inprocess", dialect="risingwave") as connection:
+        connection.execute(script(views))
+        times = []
+        for number in range(rows + 2):
+            used = time.process_time()
+            connection.execute(f"INSERT INTO orders VALUES ({number + 3}, {1 + number % 2}, {number + 5}); FLUSH")
+            times.append((time.process_time() - used) * 1000)
+    # the first rows make plans and connections
+    return f"{views:6} views: a row takes {min(times[2:]):.1f} to {max(times[2:]):.1f} ms of processor time"
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("many_views", description=__doc__)
     parser.add_argument("--views", type=int, nargs="+", default=[100, 400, 1000])
     parser.add_argument("--spark", action="store_true")
+    parser.add_argument("--rows", type=int, default=0)
     wanted = parser.parse_args(arguments)
+    if wanted.rows:
+        for views in wanted.views:
+            print(rows_through(views, wanted.rows), flush=True)
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         for views in wanted.views:
             print(measure(views, folder, spark=wanted.spark), flush=True)
