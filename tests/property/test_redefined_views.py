@@ -1,4 +1,4 @@
-"""Views that get other queries while other views read them, on random histories, against DuckDB.
+"""Views and functions that get other definitions while views read them, on random histories, against DuckDB.
 
 After each change of data or definitions, every view has the rows of its query. What a subscription reads adds up to the
 content of its view, with no change of a row that stays. A kill leaves the old definitions with the old rows, or the new
@@ -44,14 +44,20 @@ READERS = {
     "above": "SELECT sums.g, sums.s, v.k FROM sums LEFT JOIN v ON sums.g = v.g",
     "plain_k": "SELECT k, x FROM plain WHERE x > 1",
     "lacking": "SELECT u.g FROM u WHERE u.g NOT IN (SELECT g FROM v WHERE g IS NOT NULL)",
+    "called": "SELECT k, part(x) AS p, twice(x) AS q FROM v",
+    "counted": "SELECT p, count(*) AS n FROM called GROUP BY p",
 }
-PLAIN = "SELECT k, x, g FROM v WHERE k IS NOT NULL"
+PLAIN = ("SELECT k, x, g FROM v WHERE k IS NOT NULL", "SELECT k, x, g FROM v WHERE k > 3 OR x = 1")
+#: Bodies of the function part, which the function twice calls.
+BODIES = ("x + 1", "x * 2", "CASE WHEN x > 2 THEN 0 ELSE x END")
+TWICE = "part(part(x) + 1)"
 TABLES = ("CREATE TABLE t(k int PRIMARY KEY, g int, x int)", "CREATE TABLE u(g int PRIMARY KEY, y int)")
 
 
 def model() -> duckdb.DuckDBPyConnection:
     found = duckdb.connect()
-    for sql in (*TABLES, f"CREATE VIEW v AS {QUERIES[0]}", f"CREATE VIEW plain AS {PLAIN}"):
+    macros = f"CREATE MACRO part(x) AS {BODIES[0]}", f"CREATE MACRO twice(x) AS {TWICE}"
+    for sql in (*TABLES, *macros, f"CREATE VIEW v AS {QUERIES[0]}", f"CREATE VIEW plain AS {PLAIN[0]}"):
         found.execute(sql)
     for name, query in READERS.items():
         found.execute(f"CREATE VIEW {name} AS {query}")
@@ -59,7 +65,11 @@ def model() -> duckdb.DuckDBPyConnection:
 
 
 def create(connection: watersmeet.Connection) -> None:
-    for sql in (*TABLES, f"CREATE MATERIALIZED VIEW v AS {QUERIES[0]}", f"CREATE VIEW plain AS {PLAIN}"):
+    functions = [
+        f"CREATE FUNCTION {n}(x int) RETURNS int RETURN {b}" for n, b in (("part", BODIES[0]), ("twice", TWICE))
+    ]
+    views = f"CREATE MATERIALIZED VIEW v AS {QUERIES[0]}", f"CREATE VIEW plain AS {PLAIN[0]}"
+    for sql in (*TABLES, *functions, *views):
         connection.execute(sql)
     for name, query in READERS.items():
         connection.execute(f"CREATE MATERIALIZED VIEW {name} AS {query}")
@@ -91,14 +101,26 @@ def check(connection: watersmeet.Connection, reference: duckdb.DuckDBPyConnectio
         assert rows(connection, name) == rows(reference, name), (name, where)
 
 
-def redefine(connection: watersmeet.Connection, reference: duckdb.DuckDBPyConnection, rng: random.Random) -> str:
+def definition(rng: random.Random) -> tuple[str, str]:
+    """A statement that changes a definition, and the one with the same effect in DuckDB."""
+    pick = rng.random()
+    if pick < 0.3:
+        body = rng.choice(BODIES)
+        made = f"CREATE OR REPLACE FUNCTION part(x int) RETURNS int RETURN {body}"
+        return made, f"CREATE OR REPLACE MACRO part(x) AS {body}"
+    if pick < 0.45:
+        query = rng.choice(PLAIN)
+        made = "ALTER VIEW plain" if rng.random() < 0.5 else "CREATE OR REPLACE VIEW plain"
+        return f"{made} AS {query}", f"CREATE OR REPLACE VIEW plain AS {query}"
     query = rng.choice(QUERIES)
-    whole = rng.random() < 0.5
-    connection.execute(
-        f"CREATE OR REPLACE MATERIALIZED VIEW v AS {query}" if whole else f"ALTER MATERIALIZED VIEW v AS {query}"
-    )
-    reference.execute(f"CREATE OR REPLACE VIEW v AS {query}")
-    return query
+    made = "ALTER MATERIALIZED VIEW v" if rng.random() < 0.5 else "CREATE OR REPLACE MATERIALIZED VIEW v"
+    return f"{made} AS {query}", f"CREATE OR REPLACE VIEW v AS {query}"
+
+
+def redefine(connection: watersmeet.Connection, reference: duckdb.DuckDBPyConnection, rng: random.Random) -> None:
+    ours, theirs = definition(rng)
+    connection.execute(ours)
+    reference.execute(theirs)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -143,8 +165,8 @@ def run(seed: int, path: Path, runtime: Literal["inprocess", "spark"] = "inproce
 
 
 class History:
-    """A history that is killed at a step of the file system. reference: what was acknowledged; begun: the query whose
-    statement was not acknowledged.
+    """A history that is killed at a step of the file system. reference: what was acknowledged; begun: the statement for
+    DuckDB that was not acknowledged.
     """
 
     def __init__(self, path, seed: int) -> None:
@@ -159,10 +181,10 @@ class History:
         with mock.patch.object(files, "os", faulty):
             try:
                 connection = watersmeet.connect(self.path, runtime="inprocess")
-                for query in self.rng.sample(QUERIES, 2):
-                    self.begun = query
-                    connection.execute(f"ALTER MATERIALIZED VIEW v AS {query}")
-                    self.reference.execute(f"CREATE OR REPLACE VIEW v AS {query}")
+                for ours, theirs in [definition(self.rng) for _ in range(2)]:
+                    self.begun = theirs
+                    connection.execute(ours)
+                    self.reference.execute(theirs)
                     self.begun = ""
                     connection._session.database._compactor.run()
             except Killed:
@@ -190,8 +212,9 @@ def test_a_kill_leaves_old_or_new_definitions_with_their_rows(seed, tmp_path):
         ended = history.run(FaultyOs(1 + number * stride + seed))
         with watersmeet.connect(path, runtime="inprocess") as connection:
             connection.execute("FLUSH")
-            if history.begun and rows(connection, "v") != rows(history.reference, "v"):
-                history.reference.execute(f"CREATE OR REPLACE VIEW v AS {history.begun}")
+            names = ("v", "plain", *READERS)
+            if history.begun and any(rows(connection, n) != rows(history.reference, n) for n in names):
+                history.reference.execute(history.begun)
             check(connection, history.reference, (number, history.begun))
             found = connection.execute("SHOW CREATE MATERIALIZED VIEW v").fetchall()[0][1]
             for sql in changes(history.rng):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, External, NumberSequence, Relation, Subscription
+from watersmeet.catalog import Catalog, External, NumberSequence, Relation, SqlFunction, Subscription
 from watersmeet.circuit.operators import Operator
 from watersmeet.connectors.base.sources import Feed
 from watersmeet.connectors.base.targets import deliveries
@@ -390,13 +390,22 @@ class OpenDatabase:
             return False
 
     def redefine(
-        self, relations: Sequence[Relation], plans: Mapping[str, Sequence[Operator]], made: Mapping[str, str]
+        self,
+        relations: Sequence[Relation],
+        plans: Mapping[str, Sequence[Operator]],
+        made: Mapping[str, str],
+        functions: Sequence[SqlFunction] = (),
     ) -> None:
         """Give relations new definitions, inputs first, and views their new plans in one commit, which changes the
-        content of each view by the difference to the hidden view that was filled for it (`made`, by view).
+        content of each view by the difference to the hidden view that was filled for it (`made`, by view). functions:
+        those that change in the same commit.
         """
         with self.guard:
-            catalog = self._catalog.redefined(relations)
+            catalog = self._catalog.with_functions(functions) if functions else self._catalog
+            catalog = catalog.redefined(relations)
+            if not made:
+                self.change_catalog(catalog)
+                return
             with self._saving(catalog) as name:
                 self.circuit.refresh(plans, made, name)
             for relation_id in made:

@@ -286,7 +286,7 @@ def altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, read_column: C
         return DropColumn(**base, column=column, if_column_exists=if_column_exists)
     if cursor.at("ALTER") and kind == "table":
         return _read_altered_column(cursor, base)
-    if kind == "materialized view" and cursor.take("AS"):
+    if kind in ("materialized view", "view") and cursor.take("AS"):
         return read_redefined(cursor, base)
     if cursor.take("SET", "SCHEMA"):
         schema = cursor.name(reserved=True)

@@ -380,7 +380,7 @@ class Alter(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class RedefineView(Alter):
-    """`ALTER MATERIALIZED VIEW name AS query` (RisingWave), `ALTER VIEW name MODIFY QUERY query` (Timeplus).
+    """`ALTER [MATERIALIZED] VIEW name AS query` (RisingWave), `ALTER VIEW name MODIFY QUERY query` (Timeplus).
 
     query: the span of the query in the text, up to the end of the statement.
     """

@@ -22,6 +22,7 @@ from watersmeet.database.sessions.snapshots import begin_statement
 from watersmeet.database.transaction import Transaction
 from watersmeet.database.writing import write_pending
 from watersmeet.dialects.statements.dml import CopyFrom
+from watersmeet.dialects.statements.functions import CreateFunction
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.tokens import not_supported
@@ -484,7 +485,7 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
     if replaces and session.joint is not None:
         raise FilledAloneError
     try:
-        alone = not replaces or is_redefined(session, statement)
+        alone = not replaces or isinstance(statement, CreateFunction) or is_redefined(session, statement)
         with nullcontext() if alone else committing.own_transaction(session):
             if replaces and isinstance(statement, df.Create):
                 with keeping_grants(session, statement):

@@ -1,7 +1,8 @@
 """CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS; DO; LIKE of all SHOW statements.
 
-A function has one definition in a schema. Views keep the definition with which they were created: a replaced one stays
-in the catalog for them, but statements can no longer call it.
+A function has one definition in a schema. Views, and functions that call a replaced one, follow it (`statements/
+redefining`). Computed columns of tables and sources keep the definition with which they were created: it stays in the
+catalog for them, but statements can no longer call it.
 
 The body of a function in Python or JavaScript can do everything that the process of the engine can do. So only the
 owner of the database, members of the role `admin`, and roles with `GRANT USAGE ON LANGUAGE python` may create such
@@ -37,7 +38,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_list, sp
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.kernel.evaluation.functioncalls import check_body
 from watersmeet.session.features.roles import grantee, read_roles
-from watersmeet.session.handlers import handles, handles_nested
+from watersmeet.session.handlers import function_named, handles, handles_nested
 from watersmeet.system.process import library
 from watersmeet.values.calledfunctions import CalledFunction
 from watersmeet.values.types import SqlType
@@ -137,8 +138,10 @@ def create_function(session: Session, statement: CreateFunction) -> Result:
         made = checked_body(made, session.catalog)
     else:
         made = replace(made, called=checked_function(session, statement))
-    dropped = [] if existing is None else [replace(existing, dropped=True)]
-    session.put_functions([*dropped, made])
+    if existing is not None and existing.id != made.id:
+        function_named("redefining.replace_function")(session, statement, existing, made)
+    else:
+        session.put_functions([made])
     return Result(command)
 
 

@@ -1,4 +1,5 @@
-"""Views get another query while other objects read them: ALTER MATERIALIZED VIEW … AS, CREATE OR REPLACE.
+"""Views get another query while other objects read them: ALTER [MATERIALIZED] VIEW … AS, CREATE OR REPLACE of a view,
+or of a function that views call.
 
 The view and the materialized views over it get new plans, and each is filled as a hidden view over the present content
 of its inputs, beside live views. Operators that stay the same keep their state. Then one commit has the new definitions
@@ -11,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.trees import exactly
 from watersmeet.binder import BoundQuery, bind_query
+from watersmeet.binder.sqlfunctions import checked_body
 from watersmeet.catalog import (
     Catalog,
     Index,
@@ -28,6 +31,7 @@ from watersmeet.catalog import (
     Sink,
     SinkConflicts,
     SinkQuery,
+    SqlFunction,
     StoppedPump,
     Subscription,
     View,
@@ -41,7 +45,7 @@ from watersmeet.database.rebuild import proves_key, row_key_of, stored_query, tr
 from watersmeet.database.sessions.context import Session, depended_on, error_at
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.parsing import parse
-from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateView, RedefineView
+from watersmeet.dialects.tree.definitions import Create, CreateMaterializedView, CreateView, RedefineView
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, NotSupportedError, Span
@@ -49,6 +53,7 @@ from watersmeet.maintenance.views import begins, bind_view, moment, rows_left_ou
 from watersmeet.planner import assemble, compile_view
 from watersmeet.runtime.backfill import check_rebuild
 from watersmeet.session.features.viewrefresh import end, hidden_twin, receivers, settle
+from watersmeet.session.handlers import function_named
 from watersmeet.session.statements.altering import altered
 from watersmeet.values.types import Field, Schema, is_wider
 
@@ -69,6 +74,9 @@ def redefine_view(session: Session, statement: RedefineView) -> Result:
     view = altered(session, statement)
     if view is None:
         return Result(_COMMAND)
+    if type(view) is View:
+        _redefine_plain(session, statement)
+        return Result("ALTER VIEW")
     if type(view) is not MaterializedView:
         raise error_at(
             statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'"{view.shown}" is not a materialized view'
@@ -81,6 +89,15 @@ def redefine_view(session: Session, statement: RedefineView) -> Result:
         bound = bind_view(session, created)
     _redefine_materialized(session, statement, statement.name.span, view, bound)
     return Result(_COMMAND)
+
+
+def _redefine_plain(session: Session, statement: RedefineView) -> None:
+    """ALTER VIEW … AS: as CREATE OR REPLACE VIEW."""
+    name = statement.text[statement.name.span.start : statement.name.span.end]
+    begin = f"CREATE OR REPLACE VIEW {name} AS "
+    with _moved(statement, statement.query.start - len(begin)):
+        (created,) = parse(begin + statement.text[statement.query.start : statement.query.end], session.dialect)
+        function_named("views.create_view")(session, created)
 
 
 @contextmanager
@@ -187,8 +204,7 @@ def redefine(
     tree: that of a materialized view. An error leaves everything unchanged. Raises DEPENDENT_OBJECTS,
     FEATURE_NOT_SUPPORTED, INVALID_NAME, and the errors of filling a view.
     """
-    database = session.database
-    if view.id in database.catalog.upstream(new.depends_on):
+    if view.id in session.database.catalog.upstream(new.depends_on):
         raise error_at(statement, span, "INVALID_NAME", f"{view.title} would read itself")
     check_running(session, new.depends_on, live=True)
     kept = {c.name for c in new.columns}
@@ -205,6 +221,77 @@ def redefine(
             following.problems,
             hint="Drop these first, and create them again.",
         )
+    for missing in _run(session, following):
+        session.notice(f"{view.title} lacks {missing}")
+    _tell(session, [r for r in map(following.view, following.trees) if r.id != view.id])
+
+
+def replace_function(session: Session, statement: Create, old: SqlFunction, new: SqlFunction) -> None:
+    """CREATE OR REPLACE FUNCTION: functions and views that call it, and all that reads these views, have the new
+    definition from one commit on. Computed columns of tables and sources keep the old one.
+
+    An error leaves everything unchanged. Raises DEPENDENT_OBJECTS with all objects that can't follow.
+    """
+    catalog = session.catalog
+    action, problems = f"replace function {old.shown}", list[str]()
+    functions, moved = _calling_functions(catalog, old, new, problems)
+    calling = [r for r in catalog.relations.values() if moved.keys() & set(r.functions) and not isinstance(r, Query)]
+    views = [r for r in calling if isinstance(r, View) or type(r) in _PLANNED]
+    if session.transaction is not None and views:
+        hint = "CREATE OR REPLACE FUNCTION outside of a transaction computes them again."
+        clauses = (f"{r.reader} calls it" for r in views)
+        raise depended_on(statement, statement.name_span, action, clauses, hint=hint)
+    following = None
+    if views:
+        following = _Following(session, None, None, functions, moved)
+        problems += following.problems
+    if problems:
+        raise depended_on(
+            statement, statement.name_span, action, problems, hint="Drop these first, and create them again."
+        )
+    for kept in calling:
+        if kept not in views:
+            session.notice(f"{kept.title} keeps the earlier definition of {old.shown}")
+    if following is None:
+        session.put_functions(functions)
+        return
+    for missing in _run(session, following):
+        session.notice(f"views that call {old.shown} lack {missing}")
+    _tell(session, list(map(following.view, following.trees)))
+
+
+def _calling_functions(
+    catalog: Catalog, old: SqlFunction, new: SqlFunction, problems: list[str]
+) -> tuple[list[SqlFunction], dict[str, str]]:
+    """The changes of functions, of which those follow that call the replaced one; and the new ids by the old ones.
+    problems: gets a clause for each function that can't follow.
+    """
+    functions, moved = [replace(old, dropped=True), new], {old.id: new.id}
+    waiting: list[SqlFunction] = []
+    reached = {old.id}
+    known = [f for f in catalog.functions.values() if not f.dropped and f.id != old.id]
+    while more := [f for f in known if f.id not in reached and reached & set(f.functions)]:
+        waiting += more
+        reached |= {f.id for f in more}
+    while waiting:
+        ready = [f for f in waiting if not any(f is not g and g.id in f.functions for g in waiting)]
+        for function in ready:
+            waiting.remove(function)
+            called = tuple(moved.get(i, i) for i in function.functions)
+            try:
+                seen = catalog.with_functions(functions).seen_in(replace(function, functions=called))
+                made = checked_body(replace(function, functions=()), seen)
+            except Error as err:
+                problems.append(f"function {function.shown} can't be bound again: {err.message}")
+                return functions, moved
+            moved[function.id] = made.id
+            functions += [replace(function, dropped=True), made]
+    return functions, moved
+
+
+def _run(session: Session, following: _Following) -> Iterable[str]:
+    """Puts new definitions into effect in one commit. Returns what is missing of the history of their inputs."""
+    database = session.database
     plans = following.plans(session)
     made: dict[str, str] = {}
     hidden: list[MaterializedView] = []
@@ -218,14 +305,18 @@ def redefine(
         operators[twin.id] = (*inner, replace(sink, relation_id=twin.id))
         hidden.append(replace(twin, ready=False, append_only=sink.append_only))
     try:
-        for missing in fill_at_once(session, hidden, operators).values():
-            session.notice(f"{view.title} lacks {missing}")
-        database.redefine(following.relations(database.catalog), plans, made)
+        lost = fill_at_once(session, hidden, operators) if hidden else {}
+        database.redefine(following.relations(database.catalog), plans, made, following.functions)
     except BaseException:
         undo(session, set(made.values()))
         raise
     end(session, plans.keys(), made)
-    again = [r.title for r in map(following.view, plans) if r.id != view.id and r.is_named]
+    return lost.values()
+
+
+def _tell(session: Session, views: Iterable[Relation]) -> None:
+    """A notice with the views that were computed again."""
+    again = [r.title for r in views if r.is_named]
     if again:
         session.notice(f"{' and '.join(again)} {'were' if len(again) > 1 else 'was'} computed again")
 
@@ -247,22 +338,36 @@ def _check_columns(statement: Statement, span: Span, view: MaterializedView, now
 
 
 class _Following:
-    """What follows from a new definition of a view. problems: a clause for each object that can't follow."""
+    """What follows from a new definition of a view, or of functions. problems: a clause for each object that can't
+    follow. trees: those of the materialized views, inputs first.
+    """
 
-    def __init__(self, session: Session, new: Relation, tree: Node | None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        new: Relation | None,
+        tree: Node | None,
+        functions: Sequence[SqlFunction] = (),
+        moved: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """new, tree: the new view, with the tree of a materialized one. functions: the changed functions. moved: the
+        ids of new functions by those of the old ones.
+        """
         self._session = session
         self._before = session.database.catalog
-        self._new = new
+        self.functions = functions
+        self._with_functions = self._before.with_functions(functions)
+        self._new, self._moved = new, moved
         self.problems: list[str] = []
         self._failed: set[str] = set()
-        self._made: dict[str, Relation] = {new.id: new}
+        self._made: dict[str, Relation] = {} if new is None else {new.id: new}
         """The new definitions, inputs first."""
-        self._trees: dict[str, Node] = {} if tree is None else {new.id: tree}
-        """Those of the materialized views."""
-        readers = self._before.dependents(new.id)
-        for reader in sorted(readers, key=lambda r: (len(self._before.upstream([r.id])), r.id)):
+        self.trees: dict[str, Node] = {} if tree is None or new is None else {new.id: tree}
+        calling = {r.id: r for r in self._before.relations.values() if self._follows(r)}
+        readers = {**calling, **{r.id: r for r in self._before.dependents(*self._made, *calling)}}
+        for reader in sorted(readers.values(), key=lambda r: (len(self._before.upstream([r.id])), r.id)):
             self._follow(reader)
-        for relation_id in self._trees:
+        for relation_id in self.trees:
             before = self._before.relations[relation_id]
             if before.append_only and isinstance(before, MaterializedView):
                 self.problems += [f"{r.title} has received rows that are final" for r in receivers(session, before)]
@@ -276,7 +381,7 @@ class _Following:
     @property
     def catalog(self) -> Catalog:
         """The catalog with the new definitions."""
-        return self._before.redefined(self._made.values())
+        return self._with_functions.redefined(self._made.values())
 
     def relations(self, catalog: Catalog) -> list[Relation]:
         """The new definitions for a catalog, inputs first. Readers load the content of views with other columns again.
@@ -300,8 +405,8 @@ class _Following:
         running = {i: ops for i, ops in database.plans.producers.items() if i not in progress.failed}
         plans: dict[str, Sequence[Operator]] = {}
         catalog = self.catalog
-        for relation_id, tree in self._trees.items():
-            own = session.variables if relation_id == self._new.id else None
+        for relation_id, tree in self.trees.items():
+            own = session.variables if self._new is not None and relation_id == self._new.id else None
             plans[relation_id] = compile_view(
                 tree,
                 self._made[relation_id],
@@ -317,11 +422,18 @@ class _Following:
                 check_rebuild(assemble([plans[relation_id]], database.buckets), progress, catalog.relations)
         return plans
 
+    def _follows(self, relation: Relation) -> bool:
+        """Whether a relation calls a replaced function. Running queries keep the old one until they end."""
+        calls = not self._moved.keys().isdisjoint(relation.functions)
+        return calls and (type(relation) in _PLANNED or isinstance(relation, View))
+
     def _follow(self, reader: Relation) -> None:
         if not self._failed.isdisjoint(reader.depends_on):
             self._failed.add(reader.id)
             return
         reader, problem = self._pinned(reader)
+        if self._moved:
+            reader = replace(reader, functions=tuple(self._moved.get(i, i) for i in reader.functions))
         name = self._before.relations[reader.owner].title if reader.owner else reader.reader
         if problem:
             pass
@@ -349,6 +461,8 @@ class _Following:
     def _pinned(self, reader: Relation) -> tuple[Relation, str]:
         """A reader whose text keeps naming the columns that it knew, also by `*`; and the reason why it can't."""
         first = self._new
+        if first is None:
+            return reader, ""
         before = self._before.relations[first.id]
         names, now = [[c.name for c in r.columns] for r in (before, first)]
         if first.id not in reader.depends_on or names == now:
@@ -400,6 +514,7 @@ class _Following:
             )
         except NotSupportedError:  # a batch query; it reads columns by name
             unlike = [self._lacks(i) for i in view.depends_on if self._now(i) is not self._before.relations[i]]
+            self._made[view.id] = view
             return next(filter(None, unlike), "")
         except Error as err:
             return _fails(err)
@@ -415,7 +530,7 @@ class _Following:
         if view.feeds and not isinstance(view, SinkQuery):
             return "writes a stream"
         if isinstance(view, SinkConflicts):
-            self._trees[view.id], self._made[view.id] = tree_of(view, self.catalog, 0), view
+            self.trees[view.id], self._made[view.id] = tree_of(view, self.catalog, 0), view
             return ""
         try:
             found = stored_query(view, self.catalog, moment(self._session))
@@ -428,7 +543,7 @@ class _Following:
         if isinstance(columns, str):
             return columns
         tree = _with_columns(found, columns)
-        self._trees[view.id] = tree
+        self.trees[view.id] = tree
         self._made[view.id] = replace(
             view,
             columns=columns,
