@@ -47,6 +47,7 @@ from watersmeet.store.layout import DATABASE_FORMAT_VERSION, FilePermissions, La
 from watersmeet.store.positions import (
     Problems,
     StatusFile,
+    discard_problems,
     drop_unused,
     nameless_secrets,
     sink_positions,
@@ -205,6 +206,7 @@ class OpenDatabase:
                     remove_unfinished(self.layout)
                     drop_unused(self.layout, self._secrets, json.dumps(self._catalog.to_json()))
                     self.plans.discard_unused()
+                    discard_problems(self.layout)
                 self.content = Content(self.layout, self.log, self.segments, external_access=files)
                 opened.callback(self.content.close)
                 self.external_readers = ExternalReaders(Problems(self.layout, "EXTERNAL.json", read_only=read_only))

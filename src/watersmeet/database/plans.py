@@ -24,6 +24,7 @@ from watersmeet.runtime.engine import Database, Engine
 from watersmeet.runtime.plans import (
     begin_parallelism,
     check_parallelism,
+    kept_circuit,
     load_circuit,
     parallelism,
     save_circuit,
@@ -79,7 +80,8 @@ class Plans:
         self._layout = layout
         self._log = log
         self.buckets = buckets
-        paths = {f.id: f.path for f in writer_files(layout.plans)}
+        self._saved = writer_files(layout.plans)
+        paths = {f.id: f.path for f in self._saved}
         self.producers: dict[str, Sequence[Operator]] = {}
         self._unsaved: dict[str, Error] = {}
         """The reasons why plans were not read from their files."""
@@ -124,7 +126,7 @@ class Plans:
         if last is None or last.circuit is None:
             return
         try:
-            load_circuit(self._layout, last.circuit)
+            kept_circuit(self._layout, last.circuit)
         except Error as damage:
             failed = last.progress.failed
             found = [c for c in (self.circuit, self.circuit.without(failed)) if c.fingerprint == last.circuit]
@@ -187,8 +189,7 @@ class Plans:
 
     def discard_unused(self) -> None:
         """Delete plans of earlier writers whose relations are not in the catalog."""
-        saved = writer_files(self._layout.plans)
-        _discard(saved, {f.id for f in saved} - self.producers.keys(), self._log.writer - 1)
+        _discard(self._saved, {f.id for f in self._saved} - self.producers.keys(), self._log.writer - 1)
 
 
 def _discard(saved: Iterable[WriterFile], relation_ids: Collection[str], writer: int) -> None:

@@ -46,7 +46,7 @@ from watersmeet.runtime.epochstatus import state_sizes
 from watersmeet.runtime.eventtimes import Idleness, clocked, clocks, event_times, is_due, raised
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.limits import most_rows, most_used
-from watersmeet.runtime.plans import load_circuit, save_circuit
+from watersmeet.runtime.plans import kept_circuit, load_circuit, save_circuit
 from watersmeet.runtime.splitting import Splitting
 from watersmeet.runtime.taskcontract import InputSpec, Intent, divide
 from watersmeet.runtime.workers import Budget, PieceBudget
@@ -79,7 +79,7 @@ class Coordinator:
         self._stored: Circuit | None = None
         """The circuit of the newest epoch, to which the state belongs."""
         if last is not None and last.circuit is not None:
-            self.circuit = self._stored = load_circuit(db.layout, last.circuit)
+            self.circuit = self._stored = kept_circuit(db.layout, last.circuit)
         self.epoch = (last.epoch or 0) if last else 0
         """The last epoch planned."""
         progress = db.log.progress()
@@ -206,7 +206,8 @@ class Coordinator:
             self.backfill = None
         if self._stored is not None and not self._splitting.allows(self._stored, circuit):
             return
-        save_circuit(self._db.layout, circuit)
+        if self._stored is None or circuit.fingerprint != self._stored.fingerprint:
+            save_circuit(self._db.layout, circuit)
         live = self.live_views & sinks
         if self._stored is not None:
             _check_state(self._stored, circuit, live)

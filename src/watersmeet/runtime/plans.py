@@ -84,7 +84,7 @@ def parallelism(layout: Layout, log: CommitLog) -> int | None:
         purpose = None if backfill is None else backfill.purpose
         # The new state of a rebuild is not in use yet.
         try:
-            return load_circuit(layout, purpose.before if isinstance(purpose, Rebuilding) else last.circuit).buckets
+            return kept_circuit(layout, purpose.before if isinstance(purpose, Rebuilding) else last.circuit).buckets
         except Error as damage:
             if damage.condition != "DATABASE_DAMAGED":
                 raise

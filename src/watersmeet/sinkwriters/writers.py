@@ -83,7 +83,6 @@ class SinkWriters(Service):
         self._workers: Workers[_SinkWriter] = Workers()
         self._telling = threading.Lock()
         self._status_file = StatusFile(database.layout, "SINKS.json")
-        self._status_file.discard()
 
     def start(self) -> None:
         """Deliver the sinks of the catalog, until the database is closed."""

@@ -497,18 +497,16 @@ def _check_objects(layout: Layout) -> None:
     """
     # This object stays: if it were deleted, each killed process would leave another one.
     probe = layout.root / _PROBE
-    with contextlib.suppress(FileExistsError):
-        storage.create_file(probe, secrets.token_hex(8).encode(), durable=True)
-    try:
-        storage.create_file(probe, secrets.token_hex(8).encode(), durable=True)
-    except FileExistsError:
-        pass
-    else:
-        raise error(
-            "FILE_SYSTEM_UNSUITABLE",
-            f"the object store of {layout.root} can't hold a database: it replaces an object that was to be created",
-            hint="Use a store that obeys the header If-None-Match of a PUT.",
-        )
+    for _ in range(2):  # only the first process creates it
+        try:
+            storage.create_file(probe, secrets.token_hex(8).encode(), durable=True)
+        except FileExistsError:
+            return
+    raise error(
+        "FILE_SYSTEM_UNSUITABLE",
+        f"the object store of {layout.root} can't hold a database: it replaces an object that was to be created",
+        hint="Use a store that obeys the header If-None-Match of a PUT.",
+    )
 
 
 def _links(first: Path, second: Path) -> bool:

@@ -16,7 +16,7 @@ import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
@@ -279,10 +279,6 @@ class StatusFile:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def discard(self) -> None:
-        """Deletes the file of an earlier writer."""
-        storage.discard(self._path)
-
 
 Outcome = Literal["proven", "partly proven", "differs", "not provable"]
 
@@ -388,20 +384,27 @@ class Verifications:
         return self._layout.sources / f"{check_id(view_id)}{_VERIFICATIONS}"
 
 
+#: The status files with errors.
+ProblemsName = Literal["EXTERNAL.json", "SINKS.json", "UNWRITTEN.json"]
+
+
+def discard_problems(layout: Layout) -> None:
+    """Deletes the errors of the last writer, with one request. Only for the writer, at its start."""
+    storage.remove_files(layout.sources / name for name in get_args(ProblemsName))
+
+
 class Problems:
     """Errors by relation id. Thread-safe.
 
-    A new writer starts without errors, because it reads everything again. Read-only processes see the errors of the
-    last writer.
+    A new writer starts without errors (`discard_problems`), because it reads everything again. Read-only processes see
+    the errors of the last writer.
     """
 
-    def __init__(self, layout: Layout, name: str, *, read_only: bool) -> None:
+    def __init__(self, layout: Layout, name: ProblemsName, *, read_only: bool) -> None:
         self._status_file = StatusFile(layout, name)
         self._read_only = read_only
         self._found: dict[str, Error] = {}
         self._lock = threading.Lock()
-        if not read_only:
-            self._status_file.discard()
 
     def __setitem__(self, relation_id: str, problem: Error) -> None:
         with self._lock:

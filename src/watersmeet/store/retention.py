@@ -441,7 +441,8 @@ def clean_at_start(layout: Layout, log: CommitLog, segments: SegmentFiles) -> No
         _logger.warning("%s segments are missing, as %s: nothing is deleted", len(absent), min(absent))
         return
     checkpoints = list(checkpoints_from(layout, newest)) if in_whole else []
-    needed = needed.union(*(c.files for c in checkpoints)) | _forked(layout)
+    if in_whole:
+        needed = needed.union(*(c.files for c in checkpoints)) | _forked(layout)
     log.check()  # Like in `Cleaner.run`.
     for directory in (
         layout.commits,
