@@ -17,6 +17,7 @@ import watersmeet
 from tests.thorough import mostly_slow
 from tests.unit.sinks.conftest import connect, memory, path, settle, shown  # noqa: F401 - fixtures
 from tests.waiting import until
+from watersmeet.connectors.registry import SINKS
 from watersmeet.sinkwriters import batches
 
 Rows = list[tuple[Any, ...]]
@@ -125,6 +126,38 @@ def test_sinks_stop_at_shared_keys_and_never_deliver_one_of_them(
         errors = [(r[0], r[1]) for r in connection.execute("SHOW ERRORS").fetchall()]
         assert {n for n, kind in errors if kind == "sink stopped"} <= {n for n, stop in wanted.items() if stop}
     assert stopped_once
+
+
+@pytest.mark.parametrize("connector", sorted(SINKS))
+def test_each_connector_refuses_a_shared_key(connector: str) -> None:
+    """The key is checked before the options of the connector, so no server is needed."""
+    with watersmeet.connect(runtime="inprocess") as connection:
+        connection.execute("CREATE TABLE t (k int, v int); INSERT INTO t VALUES (1, 1), (1, 2), (2, 3); FLUSH")
+        for form in ("upsert", "debezium"):
+            with pytest.raises(watersmeet.Error, match=r'2 rows of sink "s" share its key: \(k\) = \(1\)') as found:
+                connection.execute(
+                    f"CREATE SINK s FROM t WITH (connector = '{connector}', type = '{form}', primary_key = 'k')"
+                )
+            assert found.value.condition == "UNIQUE_VIOLATION"
+        assert not [r for r in connection._session.catalog.relations.values() if r.name != "t"]
+
+
+def test_what_proves_a_key_stays(connect: Callable[..., Any], memory: Any) -> None:  # noqa: F811
+    connection = connect()
+    connection.execute("CREATE TABLE t (k int PRIMARY KEY, v int UNIQUE)")
+    for name, key in (("proven", "k"), ("watched", "v")):
+        connection.execute(
+            f"CREATE SINK {name} FROM t WITH (connector = 'memory', type = 'upsert', primary_key = '{key}')"
+        )
+    with pytest.raises(watersmeet.Error) as found:
+        connection.execute("ALTER TABLE t DROP CONSTRAINT t_pkey")
+    assert found.value.condition == "DEPENDENT_OBJECTS"
+    connection.execute("ALTER TABLE t DROP CONSTRAINT t_v_key")
+    connection.execute("INSERT INTO t VALUES (1, 7), (2, 7)")
+    connection.flush()
+    connection.execute("ALTER SINK watched START")
+    until(lambda: "share its key: (v) = (7)" in str(connection.execute("SHOW ERRORS").fetchall()))
+    assert connection.execute("SHOW SINKS").fetchall()[0][3] == "running"
 
 
 def test_a_sink_is_refused_if_rows_share_its_key_now(connect: Callable[..., Any], memory: Any) -> None:  # noqa: F811

@@ -130,6 +130,10 @@ PROVEN: dict[str, tuple[str, set[str]]] = {
         "SELECT window_start, count(*) AS c FROM TUMBLE(e, ts, INTERVAL '1 minute') GROUP BY 1 EMIT ON WINDOW CLOSE",
         {"timefilter"},
     ),
+    "on_arrival": (
+        "SELECT l.k, l.x, m.x AS y FROM l JOIN l AS m ON l.k = m.x EMIT ON ARRIVAL",
+        {"join"},
+    ),
     "with_a_row": (
         "SELECT k FROM t UNION ALL SELECT 7",
         {"constant"},
@@ -183,10 +187,31 @@ PARTLY = {
     ),
 }
 
+PARTLY |= {
+    "or_not_on_arrival": (
+        "SELECT l.k, l.x, m.x AS y FROM l LEFT JOIN l AS m ON l.k = m.x EMIT ON ARRIVAL",
+        {"arrivaljoin"},
+        "partners are determined when rows arrive; proven: k, x, y of all rows, not that none is missing",
+    ),
+    "full_on_arrival": (
+        "SELECT l.k, m.x AS y FROM l FULL JOIN l AS m ON l.k = m.x AND l.x > 1 EMIT ON ARRIVAL",
+        {"arrivaljoin"},
+        "partners are determined when rows arrive; proven: k, y of all rows, not that none is missing",
+    ),
+    "semi_on_arrival": (
+        "SELECT k, x FROM l WHERE EXISTS (SELECT 1 FROM t WHERE t.g = l.k) EMIT ON ARRIVAL",
+        {"arrivaljoin"},
+        "partners are determined when rows arrive; proven: k, x of all rows, not that none is missing",
+    ),
+    "nearest_on_arrival": (
+        "SELECT l.k, l.x, p.v FROM l ASOF LEFT JOIN p ON l.k = p.g AND l.x >= p.w EMIT ON ARRIVAL",
+        {"arrivalasof"},
+        "partners are determined when rows arrive; proven: k, x",
+    ),
+}
+
 #: The kinds of operators whose output VERIFY does not compute, and why.
 NOT_COMPUTED = {
-    "arrivalasof": "partners are determined when rows arrive",
-    "arrivaljoin": "partners are determined when rows arrive",
     "arrivals": "it depends on the order in which rows arrived",
     "changelog": "DuckDB has no equivalent",
     "changes": "DuckDB has no equivalent",
@@ -329,6 +354,9 @@ def test_a_defect_of_each_operator_is_found(tmp_path: Path, kind: str, fault: Ca
             return  # an arrangement is not a change
         assert calls
         found = outcomes(connection)
+        if kind == "arrivaljoin" and fault is losing:  # the view may lack rows
+            assert found[name][2] == "partly proven"
+            return
         assert found[name][2] == "differs", found
         assert sum(found[name][3:5]) > 0
 

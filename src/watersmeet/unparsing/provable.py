@@ -118,7 +118,8 @@ def _obstacles(tree: nodes.Node, catalog: Catalog) -> Iterator[str]:
             if node.stays:
                 yield "its rows stay when their input is deleted"
         elif isinstance(node, (nodes.Join, nodes.Apply, nodes.AsofJoin)) and node.arrival:
-            yield "partners are determined when rows arrive"
+            if not _has_all_pairs(node):
+                yield "partners are determined when rows arrive"
         elif isinstance(node, nodes.Join):
             if node.partners is not None:
                 yield "its outer join outputs rows without partners in addition to their pairs"
@@ -137,6 +138,11 @@ def _obstacles(tree: nodes.Node, catalog: Catalog) -> Iterator[str]:
             yield found or f"DuckDB has no equivalent of its {type(node).__name__}"
 
 
+def _has_all_pairs(node: nodes.Node) -> bool:
+    """Whether a join EMIT ON ARRIVAL is the same as without it: its inputs keep their rows, and each pair is output."""
+    return isinstance(node, nodes.Join) and node.kind == "inner"
+
+
 def _tied(node: nodes.AsofJoin) -> list[Scalar]:
     return [read(c) for c in node.right.columns if c.id in node.ties]
 
@@ -147,6 +153,8 @@ def _computable(marks: Mapping[str, int], node: nodes.Node) -> nodes.Node:
         return node.changed(partial(_at_epoch, marks)) if mentions_time(node.predicate) else node
     if isinstance(node, nodes.TimeFilter):
         return nodes.Filter(node.input, _passes(node, watermarks.value(node.bound, marks)))
+    if isinstance(node, nodes.Join) and node.arrival:
+        return replace(node, arrival=False)
     if isinstance(node, nodes.AsofJoin):
         near = exp.maybe_parse(f"a {node.comparison} b").transform(
             lambda e: (
@@ -190,8 +198,10 @@ def _passes(node: nodes.TimeFilter, bound_us: int | None) -> Scalar:
 
 
 class LeftSides(NamedTuple):
-    """A query whose look-ups output their left rows with NULLs. unknown: the ids of columns that depend on the rows
-    that were looked up. subset: whether the query has rows that the original one may lack.
+    """A query whose look-ups output their left rows with NULLs, or all rows that they may output.
+
+    unknown: the ids of columns that depend on the rows that were looked up. subset: whether the query has rows that the
+    original one may lack.
     """
 
     tree: nodes.Node
@@ -215,6 +225,16 @@ def left_sides(node: nodes.Node) -> LeftSides | None:
         columns = (*node.left.columns, *(replace(c, nullable=True) for c in node.right.columns))
         subset = below.subset or (node.kind == "inner" and not isinstance(node.right, nodes.Clock))
         return LeftSides(nodes.Project(below.tree, columns, values), below.unknown | node.right.ids, subset)
+    if isinstance(node, (nodes.Join, nodes.Apply)) and _looks_up(node):
+        if isinstance(node, nodes.Join) and node.gives_right:
+            return _pairs_and_rows(node)
+        if node.kind not in ("semi", "anti", "mark") or (below := left_sides(node.left)) is None:
+            return None
+        if not isinstance(node, nodes.Apply) or node.mark is None:
+            return below._replace(subset=True)
+        values = (*map(read, node.left.columns), null_of(node.mark.type))
+        tree = nodes.Project(below.tree, (*node.left.columns, replace(node.mark, nullable=True)), values)
+        return LeftSides(tree, below.unknown | {node.mark.id}, below.subset)
     if isinstance(node, nodes.Union):
         known = [found for p in node.parts if (found := left_sides(p)) is not None]
         if len(known) < len(node.parts):
@@ -232,10 +252,22 @@ def left_sides(node: nodes.Node) -> LeftSides | None:
     return LeftSides(node.over([below.tree]), unknown, below.subset)
 
 
+def _pairs_and_rows(node: nodes.Join) -> LeftSides | None:
+    """All pairs of an outer join EMIT ON ARRIVAL, and the rows that may have been output without a partner."""
+    if any(_looks_up(n) for side in node.inputs for n in walk(side)):
+        return None
+    parts: list[nodes.Node] = [replace(node, kind="inner", arrival=False)]
+    for side, kinds in ((node.left, ("left", "full")), (node.right, ("right", "full"))):
+        if node.kind in kinds:
+            values = tuple(read(c) if c.id in side.ids else null_of(c.type) for c in node.columns)
+            parts.append(nodes.Project(side, node.columns, values))
+    return LeftSides(nodes.Union(tuple(parts), node.columns), frozenset(), subset=True)
+
+
 def _looks_up(node: nodes.Node) -> bool:
     """Whether a node determines partners when rows arrive."""
     return isinstance(node, nodes.TemporalJoin) or (
-        isinstance(node, (nodes.AsofJoin, nodes.Join, nodes.Apply)) and node.arrival
+        isinstance(node, (nodes.AsofJoin, nodes.Join, nodes.Apply)) and node.arrival and not _has_all_pairs(node)
     )
 
 
