@@ -28,7 +28,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, Query, Relation, Sink, View
+from watersmeet.catalog import Catalog, Query, Relation, Sink, View, is_temporary
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Change
 from watersmeet.errors import Error, error
@@ -556,8 +556,9 @@ class Promotion:
         relations = {
             i: replace(r, since=main.relations[i].since if i in main.relations else version)
             for i, r in fork.relations.items()
-            if not (r.hidden and isinstance(r, Query))
+            if not (r.hidden and isinstance(r, Query)) and not is_temporary(r.schema)
         }
+        relations |= {i: r for i, r in main.relations.items() if is_temporary(r.schema)}
         return replace(
             main,
             version=version,
@@ -609,7 +610,7 @@ class Promotion:
         writer = SegmentWriter(main.layout.segments, epoch_prefix(epoch, main.log.writer), durable=main.layout.durable)
         changes = {}
         for relation in self._fork.catalog.relations.values():
-            if not relation.is_stored or isinstance(relation, Query):
+            if not relation.is_stored or isinstance(relation, Query) or is_temporary(relation.schema):
                 continue
             pair = Pair(relation, main.catalog.relations.get(relation.id))
             if pair.main is not None and not pair.has_rows_to_compare:

@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 
 import xxhash
 
-from watersmeet.catalog import Catalog
+from watersmeet.catalog import Catalog, is_temporary
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import ObjectPath
@@ -376,12 +376,12 @@ def position_of(layout: Layout, log: CommitLog) -> Position:
 
 
 def digests_of(catalog: Catalog) -> dict[str, str]:
-    """Digests of the definitions in a catalog, by relation id, without hidden relations; "" for functions and
-    schemas.
+    """Digests of the definitions in a catalog, by relation id, without hidden and temporary relations; "" for functions
+    and schemas.
     """
     value = catalog.to_json()
     known = zip(catalog.relations.values(), value["relations"], strict=True)
-    parts = {relation.id: form for relation, form in known if not relation.hidden}
+    parts = {r.id: form for r, form in known if not (r.hidden or is_temporary(r.schema))}
     parts[""] = [value.get("functions"), value.get("schemas")]
     return {i: xxhash.xxh3_64_hexdigest(json.dumps(form, sort_keys=True).encode()) for i, form in parts.items()}
 

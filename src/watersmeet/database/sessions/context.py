@@ -23,6 +23,7 @@ from watersmeet.catalog import (
     SHOWN,
     TEMPORARY,
     Catalog,
+    DomainType,
     EnumType,
     Index,
     MaterializedView,
@@ -157,7 +158,7 @@ class OwnHandler(Protocol):
 
 
 #: The kinds of relations that can be created in a fork.
-_IN_FORKS: Final = (Table, Stream, View, MaterializedView, Index, EnumType)
+_IN_FORKS: Final = (Table, Stream, View, MaterializedView, Index, EnumType, DomainType)
 
 _FORK_HINT: Final = "A fork has tables, views and indexes of its own. Create others in the main database."
 

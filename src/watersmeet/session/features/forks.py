@@ -14,8 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.catalog import (
+    CapturedDatabase,
+    CapturedTable,
     Catalog,
     Connection,
+    DomainType,
     EnumType,
     FormatSchema,
     Index,
@@ -23,6 +26,8 @@ from watersmeet.catalog import (
     NamedCollection,
     NamedSubscription,
     NumberSequence,
+    ReceivedSource,
+    ReceivedTable,
     Server,
     Sink,
     SinkQuery,
@@ -30,6 +35,7 @@ from watersmeet.catalog import (
     Stream,
     Table,
     View,
+    WebhookTable,
 )
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.database.filling import clear_away
@@ -345,11 +351,23 @@ def _compared(session: Session, statement: DiffView | ShowDiff) -> Iterator[Comp
         yield found
 
 
-#: The kinds of relations of a database that can be forked.
+#: The kinds of relations of a database that can be forked. Rows that other systems send, or whose changes are captured,
+#: are transactions of the main database, which forks replay.
 _FORKED: Final = (
     *(Table, Stream, Source, View, MaterializedView, Index, Sink, SinkQuery),
-    *(Server, Connection, FormatSchema, NamedCollection, NamedSubscription, NumberSequence, EnumType),
+    *(Server, Connection, FormatSchema, NamedCollection, NamedSubscription, NumberSequence, EnumType, DomainType),
+    *(CapturedDatabase, CapturedTable, WebhookTable, ReceivedTable, ReceivedSource),
 )
+
+_WRITES: Final = (
+    "A fork would replay the rows of the stream that the main database has committed.",
+    "Create the view without INTO, and let others read it.",
+)
+_READS: Final = (
+    "Its content is read from another system whenever a query needs it, so a fork would have other content.",
+    "Copy its rows into a table.",
+)
+_TOPIC: Final = ("Its records are also written by statements and processors.", "Read the topic by a source.")
 
 
 def _check_forkable(catalog: Catalog) -> None:
@@ -357,14 +375,16 @@ def _check_forkable(catalog: Catalog) -> None:
     slices of sources.
     """
     for relation in catalog.relations.values():
-        if relation.hidden and not isinstance(relation, SinkQuery):
+        if relation.hidden and not isinstance(relation, (SinkQuery, CapturedDatabase)):
             continue  # a running query, which a fork drops
-        if type(relation) not in _FORKED or relation.feeds:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f"a database with {relation.title} can't be forked",
-                detail="Forks have tables, sources, views and sinks.",
-            )
+        if type(relation) in _FORKED and not relation.feeds:
+            continue
+        detail, hint = _WRITES if isinstance(relation, MaterializedView) or relation.feeds else _READS
+        if relation.topic is not None and not relation.feeds:
+            detail, hint = _TOPIC
+        raise error(
+            "FEATURE_NOT_SUPPORTED", f"a database with {relation.title} can't be forked", detail=detail, hint=hint
+        )
 
 
 @handles(ReplayCommits)
