@@ -342,7 +342,7 @@ def test_temporary_tables_stay_with_their_session(tmp_path):
         main.execute("PROMOTE f")
         assert rows(main, "SELECT * FROM m") == [(2,)]
         assert rows(main, "SELECT * FROM own UNION ALL SELECT * FROM later") == [(1,), (2,)]
-        main.execute("INSERT INTO own VALUES (3); DROP TABLE later")
+        main.execute("INSERT INTO own VALUES (3); DROP TABLE later; FLUSH")
         assert rows(main, "SELECT * FROM own") == [(1,), (3,)]
 
 
