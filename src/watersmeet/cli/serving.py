@@ -246,7 +246,7 @@ class Watch:
 
     def is_free(self) -> bool:
         """Asks the lock and the other server. Takes up to a quarter of `silent_s`."""
-        locked = has_writer(self._layout)
+        locked = has_writer(self._layout.root)
         self.breaks = False
         if locked is False:
             return True

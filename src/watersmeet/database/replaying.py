@@ -83,7 +83,7 @@ def replay(fork: OpenDatabase, upto: int | None = None) -> int:
 
     Raises INVALID_PARAMETER for a commit that doesn't exist or was replayed, HISTORY_GONE.
     """
-    main = Layout(fork.layout.main, create=False, serves=False)
+    main = Layout(fork.layout.main, create=False, serves=False, older=True)
     log = CommitLog(main)
     position, head = position_of(fork.layout, fork.log), log.head()
     last = head if upto is None else upto
@@ -339,7 +339,7 @@ def _opened(database: OpenDatabase) -> _Parts:
 
 
 def _reading(root: AnyPath, opened: ExitStack) -> _Parts:
-    layout = Layout(root, create=False, serves=False)
+    layout = Layout(root, create=False, serves=False, older=True)
     log = CommitLog(layout)
     segments = opened.enter_context(closing(SegmentFiles(layout.segments, path=layout.segment)))
     return layout, log, segments, load_catalog(layout, log)[0]

@@ -137,7 +137,7 @@ def database_status(session: Session, *, memory: bool = True) -> Status:
     database, catalog = session.database, session.catalog
     if database.read_only:
         opened = Database(database.layout, database.log, database.segments, lambda: database.catalog)
-        status = replace(epoch_status(opened), state=_STATES[has_writer(database.layout)])
+        status = replace(epoch_status(opened), state=_STATES[has_writer(database.layout.root)])
     else:
         status = database.engine.status()
     behind, lag_seconds = _lag(database.log, status.transaction)

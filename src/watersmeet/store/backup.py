@@ -371,7 +371,7 @@ def position_of(layout: Layout, log: CommitLog) -> Position:
     noted = log.read(head).captured.get(MAIN) if head else None
     if noted is not None:
         return Position(*noted)
-    fork = read_fork(Layout(layout.main, create=False, serves=False), layout.root.name)
+    fork = read_fork(Layout(layout.main, create=False, serves=False, older=True), layout.root.name)
     return Position(0, 0) if fork is None else Position(fork.commit, fork.commit)
 
 
@@ -400,7 +400,7 @@ def drop_fork(layout: Layout, name: str) -> None:
     """
     fork_named(layout, name)
     root = root_of(layout, name)
-    if has_writer(Layout(root, create=False, serves=False)):
+    if has_writer(root):
         raise error("DATABASE_IN_USE", f'fork "{name}" is in use', hint="Close its connections.")
     remove_fork(layout, name)
 

@@ -122,7 +122,8 @@ class Layout:
     root: a path or a URL (`storage.path_at`). id: that of the database; files of another database are rejected.
     durable: whether writes must survive a loss of power (False for temporary databases). create: create missing files
     and folders; otherwise DATABASE_FORMAT if there is no database at `root`. permissions: those of a new database; an
-    existing one follows its directory. serves: whether to call `serve_secrets`. Before any change, raises
+    existing one follows its directory. serves: whether to call `serve_secrets`. older: whether a database of an older
+    format may be read, as a fork reads a main database that an earlier release writes. Before any change, raises
     DATABASE_FORMAT for another format and for a directory with other content.
     """
 
@@ -134,6 +135,7 @@ class Layout:
         create: bool = True,
         permissions: FilePermissions = "private",
         serves: bool = True,
+        older: bool = False,
     ) -> None:
         self.root = storage.path_at(root)
         self.durable = durable
@@ -148,7 +150,7 @@ class Layout:
             found = self._create(permissions)
         elif create:
             self._make_directories()
-        elif self.format != DATABASE_FORMAT_VERSION:
+        elif self.format != DATABASE_FORMAT_VERSION and not older:
             raise error(
                 "DATABASE_FORMAT",
                 f"the database at {self.root} has format {self.format}, older than format {DATABASE_FORMAT_VERSION} "
@@ -599,12 +601,12 @@ class WriterLock:
             os.close(handle)
 
 
-def has_writer(layout: Layout) -> bool | None:
-    """Whether a process has the database open for writing; None if that is unknown, as in an object store."""
-    if layout.directory is None:
+def has_writer(root: AnyPath) -> bool | None:
+    """Whether a process has the database at a path open for writing; None if that is unknown, as in an object store."""
+    if isinstance(root, ObjectPath):
         return None
     try:
-        handle = os.open(layout.directory / _FILE, os.O_RDONLY)
+        handle = os.open(root / _FILE, os.O_RDONLY)
     except OSError:
         return False
     try:

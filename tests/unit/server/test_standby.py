@@ -199,7 +199,7 @@ def test_a_lock_is_only_broken_on_demand(tmp_path):
     with pytest.raises(Error, match="in use by"):
         WriterLock(layout)
     held.release()
-    assert has_writer(layout)
+    assert has_writer(layout.root)
     broken.release()
     assert not has_writer(layout)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import tarfile
+from contextlib import contextmanager
 
 import duckdb
 import pytest
 from scripts.golden import ARCHIVES, RELATIONS, VIEWS, content
 
 import watersmeet
+from watersmeet.database import opened
 from watersmeet.errors import Error
+from watersmeet.store import layout
 from watersmeet.store.layout import DATABASE_FORMAT_VERSION, OLDEST_FORMAT_VERSION
 
 FORMATS = sorted(int(path.name.partition(".")[0]) for path in ARCHIVES.glob("*.tar.xz"))
@@ -99,3 +102,56 @@ def test_one_with_objects_that_are_not_known_stays_as_it_is(golden):
         watersmeet.connect(path, runtime="inprocess")
     assert refused.value.condition == "DATABASE_FORMAT"
     assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != "LOCK"} == before
+
+
+def test_a_fork_is_opened_by_this_release_while_its_database_stays(golden, monkeypatch):
+    """The upgrade is tried in a fork: the database keeps its format and its files, and goes on with the release that
+    wrote it. It becomes the fork once it is upgraded.
+    """
+    path, expected = golden
+    number = json.loads((path / "FORMAT").read_text())["format"]
+
+    @contextmanager
+    def release():
+        """The database, opened by a release of its format."""
+        with monkeypatch.context() as earlier:
+            for module in (layout, opened):
+                earlier.setattr(module, "DATABASE_FORMAT_VERSION", number)
+            with watersmeet.connect(path, runtime="inprocess") as connection:
+                yield connection
+
+    with release() as connection:
+        connection.execute("CREATE FORK f")
+        for text in CHANGES:
+            connection.execute(text)
+        connection.execute("FLUSH")
+        after = content(connection)
+
+    def files():
+        there = [p for p in path.rglob("*") if p.is_file() and "forks" not in p.parts and "readers" not in p.parts]
+        return {p: p.read_bytes() for p in there}
+
+    before = files()
+    with watersmeet.connect(path / "forks/f", runtime="inprocess") as fork:
+        assert content(fork) == expected
+        fork.execute("REPLAY")
+        assert content(fork) == after
+        assert {tuple(row[2:]) for row in fork.execute("SHOW DIFF").fetchall() if row[3] is not None} == {
+            ("same", 0, 0)
+        }
+        fork.execute("CREATE OR REPLACE MATERIALIZED VIEW top AS SELECT id, amount FROM orders ORDER BY id LIMIT 2")
+        assert len(fork.execute("DIFF VIEW top").fetchall()) > 0
+    assert files() == before
+    assert json.loads((path / "forks/f/FORMAT").read_text())["format"] == DATABASE_FORMAT_VERSION
+    if number < DATABASE_FORMAT_VERSION:
+        with release() as connection:
+            with pytest.raises(Error) as refused:
+                connection.execute("PROMOTE f")
+            assert refused.value.condition == "DATABASE_FORMAT"
+            assert f"has format {DATABASE_FORMAT_VERSION}, newer than format {number}" in refused.value.message
+            assert content(connection) == after
+            connection.execute("INSERT INTO items VALUES (11, 'eleven'); FLUSH")
+    with watersmeet.connect(path, runtime="inprocess") as connection:
+        connection.execute("PROMOTE f")
+        assert connection.execute("SELECT count(*) FROM top").fetchall() == [(2,)]
+        assert content(connection, ("joined", "sums")) == {name: batch(connection)[name] for name in ("joined", "sums")}
