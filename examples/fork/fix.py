@@ -1,4 +1,6 @@
-"""A wrong join condition is fixed in a fork, compared and promoted, while the database goes on."""
+"""A wrong join condition is fixed in a fork, in which a week is replayed; then the fork is compared and promoted, while
+the database goes on.
+"""
 
 import sys
 import tempfile
@@ -7,6 +9,7 @@ import threading
 import watersmeet
 
 SETUP = """
+ALTER SYSTEM SET retention = '7 days';
 CREATE TABLE orders (id INT PRIMARY KEY, customer INT, day INT, amount INT);
 CREATE TABLE payments (id INT PRIMARY KEY, order_id INT, customer INT, amount INT);
 CREATE MATERIALIZED VIEW paid AS
@@ -32,6 +35,11 @@ def add_day(connection, day):
     )
 
 
+def newest(connection):
+    """The number of the newest commit."""
+    return connection.execute("SHOW COMMITS LIMIT 1").fetchone()[0]
+
+
 def show(title, cursor):
     print(title)
     for row in sorted(cursor.fetchall()):
@@ -42,16 +50,21 @@ def main(path):
     with watersmeet.connect(path) as shop:
         for _ in shop.execute_script(SETUP):
             pass
+        began, first = newest(shop), 0
         for day in range(1, 8):
             add_day(shop, day)
+            first = first or newest(shop)
         show("A week. Each day has 20 orders of 10, but:", shop.execute("SELECT * FROM days WHERE day IN (1, 7)"))
 
-        shop.execute("CREATE FORK fix")
+        shop.execute(f"CREATE FORK fix AT COMMIT {began}")
         with watersmeet.connect(f"{path}/forks/fix") as fork:
             fork.execute(FIX)
-            show("In the fork, with the condition o.id = p.order_id:", fork.execute("SELECT * FROM days WHERE day = 7"))
+            show("In the fork, before the week:", fork.execute("SELECT count(*) FROM days"))
+            fork.execute(f"REPLAY TO COMMIT {first}")
+            show("With the condition o.id = p.order_id, after the first day:", fork.execute("SELECT * FROM days"))
             add_day(shop, 8)  # the database goes on
             fork.execute("REPLAY")
+            show("After the week:", fork.execute("SELECT * FROM days WHERE day IN (1, 7)"))
             show("Definitions, and rows only in the fork, only in main:", fork.execute("SHOW DIFF"))
             print("Day 8 in both:")
             for row in sorted(fork.execute("DIFF VIEW days BETWEEN fix AND main").fetchall()):
