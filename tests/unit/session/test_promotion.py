@@ -112,15 +112,22 @@ def test_histories_with_forks_equal_those_without(tmp_path, folder, monkeypatch,
         "c": "SELECT s.id, count(*) AS n, sum(a.v) AS v FROM s JOIN a ON s.id = a.id GROUP BY s.id",
     }
     main = twins.main
+    main.execute("ALTER SYSTEM SET retention = '1 day'")
     for number in range(3):
+        first = head_of(main)
         twins.steps(12)
-        main.execute(f"CREATE FORK f{number}")
+        commit = twins.random.randrange(first, head_of(main) + 1)
+        at = f" AT COMMIT {commit}" if twins.random.random() < 0.6 else ""
+        main.execute(f"CREATE FORK f{number}{at}")
         twins.steps(8)
         name, query = twins.random.choice(CHANGES)
         with connect(path_of(main, f"f{number}")) as fork:
             if twins.random.random() < 0.5:
                 fork.execute("REPLAY")
             twins.change(fork, name, query)
+            if number == 1:
+                other = twins.random.choice([c for c in CHANGES if c[0] in ("j", "c") and c[0] != name])
+                twins.change(fork, *other)
             twins.steps(8)
             if twins.random.random() < 0.5:
                 fork.execute("REPLAY")
@@ -131,6 +138,8 @@ def test_histories_with_forks_equal_those_without(tmp_path, folder, monkeypatch,
         for view, content in before.items():
             assert changed(main, view, content, after) == rows(main, f"SELECT * FROM {view}"), "the difference"
         twins.redefine(name, query)
+        if number == 1:
+            twins.redefine(*other)
         twins.views = [*twins.views, *({name} - {*twins.views})]
         twins.check()
         twins.steps(8)
