@@ -21,6 +21,7 @@ from watersmeet.kernel.arrays.hashing import (
     bucket_start,
     hash_columns,
     is_bijective,
+    positions_by_hash,
     row_hash,
 )
 from watersmeet.kernel.runs.delta import Delta
@@ -182,3 +183,13 @@ def test_unknown_type_is_refused():
 def test_dictionaries_hash_as_their_values():
     plain = pa.array(["a", "b", "a", None], VARCHAR.arrow)
     assert (hash_columns([plain.dictionary_encode()]) == hash_columns([plain])).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 1023, 1024, 5000])
+@pytest.mark.parametrize("distinct", [1, 40, 1 << 20, 1 << 63])
+def test_positions_by_hash_sort_stably(count, distinct):
+    """Also hashes that differ in their low bits alone, where the positions are during the sort."""
+    random = np.random.default_rng(count)
+    hashes = random.integers(0, distinct, count).astype(np.uint64)
+    for some in (hashes, hashes << np.uint64(1), hashes ^ np.uint64(1 << 63)):
+        assert positions_by_hash(some).tolist() == np.argsort(some, kind="stable").tolist()

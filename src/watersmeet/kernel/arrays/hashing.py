@@ -33,6 +33,9 @@ _STRUCT: Final = np.uint64(0x8EBC6AF09C88C6E3)
 _S30, _S27, _S31, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
 _LOW: Final = np.uint64(0xFFFFFFFF)
 
+#: So few hashes are sorted by NumPy alone.
+_FEW: Final = 1 << 10
+
 #: The hash of NULL of every type, and of a row without columns.
 NULL_HASH: Final = np.uint64(0x589965CC75374CC3)
 
@@ -49,6 +52,29 @@ _ROUND_SALTS: Final = np.arange(1, _ROUNDS + 1, dtype=np.uint64) * _POSITION
 _PIECE_ROWS: Final = 1 << 14
 
 _PIECE_WORDS: Final = 1 << 20
+
+
+def positions_by_hash(hashes: Hashes) -> col.Positions:
+    """The positions that sort hashes, stably.
+
+    Sorts one number for each hash: its high bits, and its position in the low ones. That takes half of the time of
+    `np.argsort`. Then only few hashes are out of order, those with equal high bits.
+    """
+    order: col.Positions
+    count = len(hashes)
+    if count < _FEW:
+        order = np.argsort(hashes, kind="stable")
+        return order
+    low = np.uint64((1 << (count - 1).bit_length()) - 1)
+    words = hashes & ~low
+    words |= np.arange(count, dtype=np.uint64)
+    words.sort()
+    words &= low
+    order = words.view(np.int64)
+    ordered = hashes[order]
+    if (ordered[1:] < ordered[:-1]).any():
+        order = order[np.argsort(ordered, kind="stable")]
+    return order
 
 
 def hash_columns(columns: Sequence[col.Column], num_rows: int | None = None, *, as_key: bool = True) -> Hashes:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
+from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, positions_by_hash
 from watersmeet.values.types import Schema, arrow_schema
 
 Diffs = npt.NDArray[np.int64]
@@ -60,7 +60,7 @@ def canonical_rows(
     rows with equal key hashes are hashed and compared as rows.
     """
     n = len(diff)
-    order = np.argsort(key_hash)
+    order = positions_by_hash(key_hash)
     all_ones = are_ones(diff)
     ties = _same_as_next(key_hash[order])
     if not ties.any():
@@ -132,7 +132,7 @@ def _sorted_within(groups: Hashes, hashes: Hashes) -> col.Positions:
     np.cumsum(~_same_as_next(groups), out=numbers[1:])
     bits = max(1, int(numbers[-1]).bit_length())
     word = (numbers << np.uint64(64 - bits)) | (hashes >> np.uint64(bits))
-    places = np.argsort(word)
+    places = positions_by_hash(word)
     undecided = _same_as_next(word[places])
     if undecided.any():
         inner = hashes[places]
@@ -307,7 +307,7 @@ def _shared(delta: Delta, negative: col.Mask) -> col.Positions:
         if not len(rows):
             return rows
     hashes = hash_columns([col.gather(col.flat(c), rows) for c in columns], len(rows), as_key=False)
-    order = np.argsort(hashes)
+    order = positions_by_hash(hashes)
     starts, lengths = stretches(hashes[order])
     below = negative[rows[order]].astype(np.int64)
     count = np.add.reduceat(below, starts)

@@ -19,7 +19,14 @@ import pyarrow as pa
 from watersmeet.circuit.operators import SortKey
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import distinct, pieces
-from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective, order_keys, order_prefixes
+from watersmeet.kernel.arrays.hashing import (
+    Hashes,
+    hash_columns,
+    is_bijective,
+    order_keys,
+    order_prefixes,
+    positions_by_hash,
+)
 from watersmeet.kernel.runs.delta import Delta, canonical_rows, stretches
 
 Ints = npt.NDArray[np.int64]
@@ -97,7 +104,7 @@ class Groups:
 
 def group(keys: Sequence[pa.Array], hashes: Hashes) -> Groups:
     """Groups rows by `keys`, which are in `key_form`; `hashes` are their key hashes."""
-    order = np.argsort(hashes)
+    order = positions_by_hash(hashes)
     ordered = hashes[order]
     starts, _ = stretches(ordered)
     result = _groups(keys, ordered, order, starts)
