@@ -10,6 +10,7 @@ import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,7 @@ from watersmeet.frames import sessions
 from watersmeet.frames.api import given, signed, with_metrics, without_metrics
 from watersmeet.frames.buckets import Piece
 from watersmeet.frames.building import Duration, Given, check_buckets, check_side, check_text, check_watermark, refused
-from watersmeet.frames.sessions import carried, carried_processor
+from watersmeet.frames.sessions import carried_processor
 from watersmeet.frames.shapes import QueryInput, QueryShape, arrow_columns, result_schema, spark_type, sql_type
 from watersmeet.frames.tasks import (
     PIECE,
@@ -416,7 +417,7 @@ def _running(
     if shape.steps:
         sessions.check_store(spark, state)
     carries = sessions.prepare(spark)
-    carry = carried if carries else (lambda operator: operator)
+    carry = partial(sessions.task, carries=carries)
     in_store = state == sessions.STORE
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
     keys = bucket_keys(shape.buckets) if in_store else tuple(range(shape.buckets))

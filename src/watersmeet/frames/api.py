@@ -6,6 +6,7 @@ import itertools
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from pyspark.sql import DataFrame
@@ -34,7 +35,7 @@ from watersmeet.frames.building import (
     refused,
 )
 from watersmeet.frames.circuits import appends, duration_us, result_watermark
-from watersmeet.frames.sessions import MapInArrow, carried, carried_processor, stateful_tasks
+from watersmeet.frames.sessions import carried_processor, stateful_tasks
 from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, incomparable, result_schema, sql_type, widest
 from watersmeet.frames.tasks import (
     CHANGES,
@@ -189,7 +190,7 @@ def join(
         if checkpoint is not None:
             sessions.kept_plan(spark, checkpoint, name, shape, {})
     carries = sessions.prepare(spark)
-    carry = carried if carries else _as_it_is
+    carry = partial(sessions.task, carries=carries)
     if shape.static is not None:
         static, stream = sides if shape.static == "left" else reversed(sides)
         rows = static_rows(shape, static.toArrow())
@@ -235,10 +236,6 @@ def without_metrics(rows: DataFrame, schema: t.StructType) -> DataFrame:
     columns = [c if x.nullable else f.coalesce(c, f.lit(0)) for c, x in zip(columns, schema.fields, strict=True)]
     names = [x.name for x in schema.fields]
     return rows.where(IS_ROW).select(*(c.alias(name) for c, name in zip(columns, names, strict=True)))
-
-
-def _as_it_is(operator: MapInArrow) -> MapInArrow:
-    return operator
 
 
 def _result_watermark(shape: JoinShape, column: str, sides: Sequence[DataFrame]) -> Watermark:

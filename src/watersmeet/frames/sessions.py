@@ -31,6 +31,7 @@ import watersmeet
 from watersmeet.errors import error
 from watersmeet.frames.buckets import Plan, compare, identity
 from watersmeet.frames.building import check_text, refused
+from watersmeet.frames.tasks import Task
 from watersmeet.objectstores import storage
 from watersmeet.runtime.spark.shipping import is_remote, make_zip
 from watersmeet.system.process import remove_folder
@@ -241,6 +242,12 @@ PARTS: Final = (
     "circuit", "errors", "formats/__init__.py", "formats/jsonscan.py", "formats/valuetexts.py", "frames", "kernel",
     "objectstores", "runtime", "system", "values",
 )  # fmt: skip
+
+
+def task(operator: MapInArrow, *, carries: bool) -> MapInArrow:
+    """A function for `DataFrame.mapInArrow` that calls `operator`. carries: what `prepare` returned."""
+    made = Task(operator)
+    return carried(made) if carries else made
 
 
 def carried(operator: MapInArrow) -> MapInArrow:

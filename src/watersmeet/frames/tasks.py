@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -60,7 +60,7 @@ from watersmeet.kernel.runs.frames import Frame, decode, encode
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import StageState
 from watersmeet.objectstores import storage
-from watersmeet.runtime.spark.shipping import partition_keys
+from watersmeet.runtime.spark.shipping import partition_keys, spare_repeated_work
 from watersmeet.values.watermarks import Watermark, value
 
 if TYPE_CHECKING:
@@ -74,6 +74,18 @@ GATHERED_BYTES: Final = 32 << 20
 _PARTITIONS: Final = ("spark.sql.streaming.internal.stateStore.partitions", "spark.sql.shuffle.partitions")
 
 _PIECE: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.int32()), ("body", pa.binary())])
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a task of Spark runs: an operator, in a worker that does not repeat work for each task."""
+
+    operator: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The function for `DataFrame.mapInArrow`."""
+        spare_repeated_work()
+        return self.operator(batches)
 
 
 @dataclass(frozen=True)
@@ -343,6 +355,7 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
         self._numbers = {key: number for number, key in enumerate(ids)}
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        spare_repeated_work()
         self._texts = handle.getMapState("texts", "name string", "text string")
         self._chunks = handle.getMapState("chunks", "run string, number int", "body binary")
 

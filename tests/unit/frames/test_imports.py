@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -9,7 +10,7 @@ import zipfile
 import pytest
 
 from watersmeet.frames.sessions import PARTS
-from watersmeet.runtime.spark.shipping import make_zip
+from watersmeet.runtime.spark.shipping import DAEMON, ENGINE, make_zip
 from watersmeet.system.process import remove_folder
 
 
@@ -41,3 +42,45 @@ def test_tasks_carry_all_modules_that_they_import():
     finally:
         remove_folder(archive.parent)
     assert set(done.stdout.split()) <= names
+
+
+def test_workers_read_zips_again_only_after_a_change(tmp_path):
+    script = """
+import importlib, os, sys, zipfile, zipimport
+from watersmeet.runtime.spark.shipping import spare_repeated_work
+def write(*names):
+    with zipfile.ZipFile("new.zip", "w") as out:
+        for name in names:
+            out.writestr(f"{name}.py", "")
+    os.replace("new.zip", "modules.zip")
+write("first")
+sys.path.insert(0, os.path.abspath("modules.zip"))
+import first
+spare_repeated_work()
+read = []
+directory = zipimport._read_directory
+zipimport._read_directory = lambda archive: read.append(archive) or directory(archive)
+importlib.invalidate_caches()
+print(read)
+write("first", "second")
+importlib.invalidate_caches()
+import second
+os.remove("modules.zip")
+importlib.invalidate_caches()
+print(importlib.util.find_spec("third"))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.split() == ["[]", "None"]
+
+
+@pytest.mark.parametrize(("environment", "loads_engine"), [({}, False), ({ENGINE: "1"}, True)])
+def test_the_daemon_loads_what_its_tasks_need(environment, loads_engine):
+    script = (
+        "import runpy, sys\nfrom pyspark import daemon\ndaemon.manager = lambda: None\n"
+        f"sys.argv = [{DAEMON!r}]\nrunpy.run_module({DAEMON!r}, run_name='__main__')\n"
+        "print(*[m in sys.modules for m in ('watersmeet.frames.tasks', 'watersmeet.runtime.tasks')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**os.environ, **environment}
+    )
+    assert done.stdout.split() == ["True", str(loads_engine)]

@@ -33,6 +33,7 @@ from watersmeet.kernel.context import failing_operators
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.failures import is_of_operators, operator_failed
 from watersmeet.runtime.memory import IdleTimer, return_freed
+from watersmeet.runtime.spark.shipping import spare_repeated_work
 from watersmeet.runtime.taskcontract import Job
 from watersmeet.runtime.tasks import run_bucket, run_sources, run_whole
 from watersmeet.values.serialization import from_json, to_json
@@ -226,6 +227,7 @@ class BucketStage:
 def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Frame]:
     """The frames that `work` returns, or a frame with its error."""
     assert job is not None, "a task of Watersmeet runs without its job"
+    spare_repeated_work()
     if job.workers.are_small:
         return_freed()
     _idle_timer.end()
