@@ -27,7 +27,7 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import order_keys
 from watersmeet.kernel.executor import EpochContext, StageResult, run_stage
 from watersmeet.kernel.runs.delta import Delta, Diffs, consolidate
-from watersmeet.kernel.runs.frames import Frame, decode, encode, send
+from watersmeet.kernel.runs.frames import Frame, decode, send
 from watersmeet.kernel.runs.state import BlobStore, StageState, StateManifest
 from watersmeet.system.blobs import BlobRef, Pieces
 from watersmeet.values.serialization import from_json, to_json
@@ -130,12 +130,11 @@ def clock(pieces: Iterable[Piece], index: int) -> int | None:
     )
 
 
-def bodies(delta: Delta, most_bytes: int = 8 << 20) -> Iterator[bytes]:
-    """The changes as frames of about `most_bytes`."""
+def parts(delta: Delta, most_bytes: int = 8 << 20) -> Iterator[Delta]:
+    """The changes in parts of about `most_bytes`."""
     step = max(1, int(delta.num_rows * most_bytes / max(1, delta.columns.nbytes)))
     for start in range(0, delta.num_rows, step):
-        part = Delta(delta.columns.slice(start, step), delta.diff[start : start + step])
-        yield memoryview(encode(part)).tobytes()
+        yield Delta(delta.columns.slice(start, step), delta.diff[start : start + step])
 
 
 #: The version of a bucket's manifest and plan.

@@ -13,11 +13,12 @@ once, when `join` is called, and arranged once in each worker. They never change
 from __future__ import annotations
 
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
 
@@ -39,10 +40,10 @@ from watersmeet.frames.buckets import (
     Piece,
     Plan,
     Store,
-    bodies,
     check_identity,
     check_plan,
     opened,
+    parts,
     repeated,
     run_bucket,
     run_stored,
@@ -298,6 +299,7 @@ MARK: Final = "mark"
 CHANGES: Final = "frame binary, " + ", ".join(f"{name} bigint" for name in (*FIGURES, MARK))
 
 
+#: What a step returns: pieces, and rows of changes with a `Delta` as frame.
 Made = Iterator[Piece | dict[str, Any]]
 
 
@@ -336,8 +338,8 @@ class JoinStep:
     def run(self, bucket: int, pieces: Sequence[Piece], store: Store) -> Made:
         """The rows of `CHANGES`."""
         step = run_bucket(self.plan, bucket, [p for p in pieces if p.channel != IDENTITY], store)
-        for body in bodies(repeated(step.delta)):
-            yield {"frame": body, **dict.fromkeys(FIGURES, 0), MARK: None}
+        for part in parts(repeated(step.delta)):
+            yield {"frame": part, **dict.fromkeys(FIGURES, 0), MARK: None}
         time_us = value(self.mark, step.watermarks)
         # Spark treats rows at the watermark as late, joins only rows below it.
         last_us = None if time_us is None else time_us - 1
@@ -384,6 +386,12 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
 _WRITERS: Final = 16
 
 
+@cache
+def _writers(_: int) -> ThreadPoolExecutor:
+    """The threads of this process for files. Starting them takes longer than small files."""
+    return ThreadPoolExecutor(_WRITERS)
+
+
 @dataclass(frozen=True)
 class BucketsAt:
     """Runs the buckets of a partition on their pieces, with the state in files at `url`.
@@ -411,7 +419,8 @@ class BucketsAt:
         path = path / self.step.folder if self.step.folder else path
         check = partial(check_plan, self.step.plan)
         made: list[list[Piece | dict[str, Any]]] = []
-        with shown_first(), ThreadPoolExecutor(_WRITERS) as pool:
+        pool = _writers(os.getpid())
+        with shown_first():
             stores = list(pool.map(lambda bucket: PathStore(path, batch_of_task, bucket, check, pool), pieces))
             for bucket, store in zip(list(pieces), stores, strict=True):
                 made.append(list(self.step.run(bucket, pieces.pop(bucket), store)))
@@ -434,9 +443,15 @@ def batches_of(
             continue
         rows = cast("list[dict[str, Any]]", list(found))
         if decoder is None:
-            yield pa.RecordBatch.from_pylist(rows, step.columns)
+            yield _encoded(rows, step.columns)
         else:
             yield from (_decoded(row, step.columns, decoder) for row in rows)
+
+
+def _encoded(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.RecordBatch:
+    """Rows of changes, with their changes as frames."""
+    frames = [None if row["frame"] is None else memoryview(encode(row["frame"])).tobytes() for row in rows]
+    return pa.RecordBatch.from_pylist([{**r, "frame": f} for r, f in zip(rows, frames, strict=True)], columns)
 
 
 def _decoded(row: dict[str, Any], columns: pa.Schema, decoder: RowDecoder) -> pa.RecordBatch:
@@ -446,7 +461,7 @@ def _decoded(row: dict[str, Any], columns: pa.Schema, decoder: RowDecoder) -> pa
         arrays = [pa.nulls(1, f.type) for f in decoder.schema]
         arrays += [pa.array([row[name]], pa.int64()) for name in columns.names[1:]]
         return pa.RecordBatch.from_arrays([*arrays, pa.array([False])], schema=schema)
-    found = decoder.rows(decode(row["frame"]))
+    found = decoder.rows(row["frame"])
     nothing = pa.nulls(found.num_rows, pa.int64())
     marked = pa.array(np.ones(found.num_rows, np.bool_))
     return pa.RecordBatch.from_arrays([*found.columns, *[nothing] * (len(columns) - 1), marked], schema=schema)
@@ -512,7 +527,7 @@ class Reading:
                 yield from _sent(shape, result.frames, self.ids)
             else:
                 rows = list(_rows(result, {"input_rows": len(table)}))
-                yield pa.RecordBatch.from_pylist(rows, Stage.columns)
+                yield _encoded(rows, Stage.columns)
         if shape.steps and read_rows:
             yield pieces_batch(self.ids[:1], _FIGURES, [json.dumps({"input_rows": read_rows}).encode()])
         if shape.steps and shape.moves_time:
@@ -617,8 +632,8 @@ class Stage:
 def _rows(result: StageResult, figures: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """The rows of changes for the output of a stage."""
     for delta in result.published.values():
-        for body in bodies(repeated(delta)):
-            yield {"frame": body, **dict.fromkeys(QUERY_FIGURES, 0)}
+        for part in parts(repeated(delta)):
+            yield {"frame": part, **dict.fromkeys(QUERY_FIGURES, 0)}
     yield {"frame": None, **dict.fromkeys(QUERY_FIGURES, 0), **figures}
 
 

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.frames.buckets import Cutter, bodies, repeated, run_bucket
+from watersmeet.frames.buckets import Cutter, parts, repeated, run_bucket
 from watersmeet.frames.building import Given, Options, build
 from watersmeet.frames.circuits import appends
 from watersmeet.frames.stores import name_of
 from watersmeet.frames.tasks import Decoder
-from watersmeet.kernel.runs.frames import decode
+from watersmeet.kernel.runs.frames import decode, encode
 from watersmeet.system.blobs import BlobRef, joined
 from watersmeet.values.types import INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 
@@ -115,8 +115,8 @@ class Query:
             self.watermarks = dict(step.watermarks)
             self.late = [a + b for a, b in zip(self.late, step.late, strict=True)]
             self.state = (self.state[0] + step.state[0], self.state[1] + step.state[1])
-            for body in bodies(repeated(step.delta), 1000):
-                for row in self.decoder.rows(decode(body)).to_pylist():
+            for part in parts(repeated(step.delta), 1000):
+                for row in self.decoder.rows(decode(encode(part))).to_pylist():
                     values = tuple(
                         tuple(v.values()) if isinstance(v, dict) else tuple(v) if isinstance(v, list) else v
                         for v in row.values()

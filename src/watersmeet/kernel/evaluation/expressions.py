@@ -2,7 +2,7 @@
 
 An expression never fails a step: where its innermost part raises an error, that part is NULL and the error is counted
 (`recovery`). Statements are prepared once per (input types, expressions); columns that only pass through never enter
-DuckDB, and comparisons and sums of columns with constants need no statement.
+DuckDB. Comparisons and sums of columns with constants, and limits of the time between two columns, need no statement.
 """
 
 from __future__ import annotations
@@ -38,7 +38,18 @@ from watersmeet.kernel.evaluation.duck import (
 from watersmeet.kernel.evaluation.functioncalls import functions_of
 from watersmeet.kernel.evaluation.recovery import Recovery
 from watersmeet.kernel.metrics import Counters
-from watersmeet.values.types import BIGINT, INTEGER, SMALLINT, VARCHAR, Field, Schema, SqlType, arrow_schema
+from watersmeet.values.types import (
+    BIGINT,
+    INTEGER,
+    SMALLINT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+    Field,
+    Schema,
+    SqlType,
+    arrow_schema,
+)
 
 _VALUE: Final = r"(?:NULL|TRUE|FALSE|-?\d+(?:\.\d+)?|'(?:[^']|'')*')"
 _LITERAL: Final = re.compile(rf"{_VALUE}|CAST\({_VALUE} AS [A-Z][A-Z0-9_ (),]*\)", re.IGNORECASE)
@@ -51,6 +62,7 @@ _SIMPLE_PLANS: Final = 1 << 14
 #: takes to begin.
 _INTEGER: Final = r"-?\d{1,18}"
 _TEST: Final = re.compile(rf"(\w+) (=|<>|<|<=|>|>=) (?:({_INTEGER})|'((?:[^']|'')*)')")
+_SPAN_TEST: Final = re.compile(rf"(abs\()?epoch_us\((\w+)\) - epoch_us\((\w+)\)(?(1)\)) (<|<=|>|>=) ({_INTEGER})")
 _NULL_TEST: Final = re.compile(r"(NOT )?(\w+) IS NULL")
 _SUM: Final = re.compile(rf"(\w+) ([-+]) ({_INTEGER})")
 _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -102,16 +114,36 @@ class _Plan:
 
 
 class _Step(NamedTuple):
-    """A function of a column, and of a constant unless that is None."""
+    """A function of a column, and of a constant unless that is None. since: the function is of the microseconds since
+    the times of this column. absolute: without their sign.
+    """
 
     function: Callable[..., Any]
     position: int
     constant: pa.Scalar | None
+    since: int | None = None
+    absolute: bool = False
 
     def of(self, table: pa.Table) -> Any:
         """The value for each row."""
         column = table.column(self.position)
+        if self.since is not None:
+            column = pc.subtract_checked(_finite_us(column), _finite_us(table.column(self.since)))
+            column = pc.abs_checked(column) if self.absolute else column
         return self.function(column) if self.constant is None else self.function(column, self.constant)
+
+
+def _finite_us(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The times in microseconds. Raises pa.ArrowInvalid if one is infinite: DuckDB's functions treat it as NULL."""
+    us = times.cast(pa.int64())
+    ends = pc.min_max(us)
+    if ends["max"].is_valid and (ends["max"].as_py() >= _INFINITE_US or ends["min"].as_py() <= -_INFINITE_US):
+        raise pa.ArrowInvalid("an infinite time")
+    return us
+
+
+#: DuckDB's infinite time.
+_INFINITE_US: Final = (1 << 63) - 1
 
 
 class _Simple(NamedTuple):
@@ -488,6 +520,12 @@ def _simple(request: _Request, computed: Sequence[tuple[int, str, SqlType]]) -> 
 def _test(request: _Request, sql: str) -> _Step | None:
     if (found := _NULL_TEST.fullmatch(sql)) is not None and found[2] in request.names:
         return _Step(_FUNCTIONS[f"{found[1] or ''}NULL"], request.names.index(found[2]), None)
+    if (found := _SPAN_TEST.fullmatch(sql)) is not None and {found[2], found[3]} <= {*request.names}:
+        position, since = (request.names.index(found[i]) for i in (2, 3))
+        if any(request.types[i] not in (TIMESTAMP, TIMESTAMPTZ) for i in (position, since)):
+            return None
+        limit = pa.scalar(int(found[5]), pa.int64())
+        return _Step(_FUNCTIONS[found[4]], position, limit, since, absolute=found[1] is not None)
     found = _TEST.fullmatch(sql)
     if found is None or found[1] not in request.names:
         return None
