@@ -8,13 +8,15 @@ its own.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
 
 from benchmarks.frame import Measured, batch, parser, streams
 from benchmarks.peers import spark_join
-from benchmarks.spark import OWN_OPERATORS, in_own_process, spark_session, written
+from benchmarks.processes import cpu_seconds
+from benchmarks.spark import OWN_OPERATORS, STREAM, in_own_process, spark_session, warm_up, written
 
 #: Pairs only: when rows without partner come, and that the last ones never do, is Spark's own affair.
 PAIRS = "count(r_amount), CAST(sum((l_amount + 1) * (r_amount + 7)) AS BIGINT)"
@@ -36,14 +38,23 @@ def main(arguments: list[str]) -> int:
     options.add_argument("--files-per-trigger", type=int, default=3)
     options.add_argument("--state", choices=("store", "files"), default="store", help="where the join's state is")
     options.add_argument("--buckets", type=int, default=2, help="as many as cores")
+    options.add_argument("--warm", action="store_true", help="each session has run a query without state before")
     options = options.parse_args(arguments)
     given = streams(options, lateness_us=LATENESS_US)
     for join in options.join or ("interval-inner", "interval-left", "asof-left"):
         found = in_own_process(
             "benchmarks.frames",
-            *(given.left, given.right, options.files_per_trigger, join, options.state, options.buckets),
+            *(
+                given.left,
+                given.right,
+                options.files_per_trigger,
+                join,
+                options.state,
+                options.buckets,
+                int(options.warm),
+            ),
         )
-        made = Measured(found["seconds"], tuple(found["check"]))
+        made = Measured(found["seconds"], tuple(found["check"]), cpu_s=found["cpu_s"])
         asof = join == "asof-left"
         peer = batch(
             f"SELECT l.amount AS l_amount, r.amount AS r_amount FROM read_parquet('{given.left}/*.parquet') l "
@@ -58,14 +69,15 @@ def main(arguments: list[str]) -> int:
         )
         print(
             f"watersmeet.join{given.total / made.seconds:>12,.0f} rows/s  {made.seconds:7.1f} s  "
-            f"state {found['state_rows']:,} rows, {found['state_bytes'] / 1e6:.0f} MB; batches {found['batches']}"
+            f"cpu {made.cpu_s:6.1f} s  state {found['state_rows']:,} rows, {found['state_bytes'] / 1e6:.0f} MB; "
+            f"batches {found['batches']}"
         )
         if not options.no_spark and not asof:
-            spark = spark_join(given.left, given.right, options.files_per_trigger, PAIRS, join)
+            spark = spark_join(given.left, given.right, options.files_per_trigger, PAIRS, join, warm=options.warm)
             assert spark.check == peer.check, (spark, peer)
             print(
                 f"spark's own    {given.total / spark.seconds:>12,.0f} rows/s  {spark.seconds:7.1f} s  "
-                f"watersmeet.join is {spark.seconds / made.seconds:.1f} times as fast"
+                f"cpu {spark.cpu_s:6.1f} s  watersmeet.join is {spark.seconds / made.seconds:.1f} times as fast"
             )
     return 0
 
@@ -77,15 +89,17 @@ def session():
     return spark_session({**OWN_OPERATORS, "spark.sql.execution.arrow.maxRecordsPerBatch": "100000"})
 
 
-def _one(left: str, right: str, files_per_trigger: int, join: str, state: str, buckets: int) -> None:
+def _one(left: str, right: str, files_per_trigger: int, join: str, state: str, buckets: int, warm: bool) -> None:
     import duckdb
 
     import watersmeet
 
     spark = session()
+    if warm:
+        warm_up(spark, left)
 
     def stream(path: str, prefix: str):
-        frame = spark.readStream.schema("k long, ts timestamp_ntz, amount long, note string")
+        frame = spark.readStream.schema(STREAM)
         frame = frame.option("maxFilesPerTrigger", files_per_trigger).parquet(path)
         return frame.selectExpr("k", *(f"{c} AS {prefix}_{c}" for c in ("ts", "amount", "note")))
 
@@ -98,11 +112,11 @@ def _one(left: str, right: str, files_per_trigger: int, join: str, state: str, b
         "asof-left": {"how": "left", "match": watersmeet.asof("l_ts", "r_ts"), **marks},
     }[join]
     with tempfile.TemporaryDirectory() as folder:
-        started = time.perf_counter()
+        started, used = time.perf_counter(), cpu_seconds(os.getpid())
         place = {"state": f"{folder}/state"} if state == "files" else {}
         joined = watersmeet.join(stream(left, "l"), stream(right, "r"), on="k", buckets=buckets, **place, **how)
         query = written(joined, folder)
-        seconds = time.perf_counter() - started
+        seconds, cpu_s = time.perf_counter() - started, cpu_seconds(os.getpid()) - used
         found = (
             duckdb.connect()
             .execute(f"SELECT {SUMMED if join == 'asof-left' else PAIRS} FROM read_parquet('{folder}/out/*.parquet')")
@@ -115,6 +129,7 @@ def _one(left: str, right: str, files_per_trigger: int, join: str, state: str, b
         json.dumps(
             {
                 "seconds": seconds,
+                "cpu_s": cpu_s,
                 "check": [int(v) for v in found],
                 "batches": times,
                 "state_rows": figures["state_rows"],
@@ -125,4 +140,4 @@ def _one(left: str, right: str, files_per_trigger: int, join: str, state: str, b
 
 
 if __name__ == "__main__":
-    _one(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5], int(sys.argv[6]))
+    _one(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5], int(sys.argv[6]), sys.argv[7] == "1")

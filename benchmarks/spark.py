@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,10 @@ OWN_OPERATORS = {
     "spark.python.unix.domain.socket.enabled": "true",
     f"{_STORE}.checkpointFormatVersion": "2",
 }
+
+
+#: The columns of the inputs.
+STREAM = "k long, ts timestamp_ntz, amount long, note string"
 
 
 def spark_session(settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -64,6 +69,14 @@ def written(frame: DataFrame, folder: str | Path) -> StreamingQuery:
     )
     query.awaitTermination()
     return query
+
+
+def warm_up(spark: SparkSession, data: str | Path) -> None:
+    """A query without state over one file of a folder, as a user would have run before in the same session."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "in").mkdir()
+        (Path(folder) / "in" / "one.parquet").symlink_to(min(Path(data).iterdir()))
+        written(spark.readStream.schema(STREAM).parquet(f"{folder}/in"), folder)
 
 
 def in_own_process(module: str, *arguments: object) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import watersmeet
 from watersmeet.errors import Error
 from watersmeet.frames.buckets import Piece
 from watersmeet.frames.building import Given
-from watersmeet.frames.tasks import QueryDecoder, Reading, Stage, initial_frames, initial_pieces
+from watersmeet.frames.tasks import QueryDecoder, Reading, Stage, batches_of, initial_frames, initial_pieces
 from watersmeet.framesql import plan
 from watersmeet.values.types import INTEGER, VARCHAR, Field, arrow_schema
 
@@ -84,8 +84,10 @@ class Tasks:
                 own = [p for p in pieces if p.bucket == bucket]
                 store = self.stores[stage.number, bucket]
                 if own or (not store.runs and store.text("manifest") is None):
-                    for found in stage.run(bucket, own, store):
-                        (sent if isinstance(found, Piece) else changes).append(found)
+                    found = list(stage.run(bucket, own, store))
+                    sent += [p for p in found if isinstance(p, Piece)]
+                    last = [r for r in found if not isinstance(r, Piece)]
+                    changes += [r for batch in batches_of(stage, last, range(BUCKETS)) for r in batch.to_pylist()]
             pieces = sent
         return self._apply(changes)
 
