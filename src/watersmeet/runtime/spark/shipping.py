@@ -26,7 +26,7 @@ ZIP_NAME: Final = "watersmeet_package.zip"
 DAEMON: Final = "watersmeet.runtime.spark.daemon"
 
 #: The environment variable of workers that run the engine's tasks, not only those of joins of DataFrames.
-ENGINE: Final = "WATERSMEET_ENGINE"
+ENGINE: Final = "_WATERSMEET_ENGINE"
 
 
 def make_zip(parts: Sequence[str] | None = None) -> Path:
