@@ -357,7 +357,7 @@ def made_condition(random: Random, types: Sequence[SqlType]) -> str:
     return f"c{position} {random.choice(['=', '<>', '<', '<=', '>', '>='])} {random.choice(edges)}"
 
 
-def made_value(random: Random, kind: SqlType, wide: bool) -> object:
+def made_value(random: Random, kind: SqlType, wide: bool = False) -> object:
     if random.random() < 0.2:
         return None
     if kind == VARCHAR:
@@ -413,7 +413,7 @@ def test_conditions_and_sums_without_duckdb_have_its_rows_and_errors(monkeypatch
 @pytest.mark.parametrize("seed", range(40))
 def test_projections_that_are_alike_give_together_what_each_gives_alone(seed):
     random = Random(seed)
-    kinds = [random.choice([SMALLINT, INTEGER, BIGINT, BIGINT, VARCHAR]) for _ in range(3)]
+    kinds = [random.choice([SMALLINT, INTEGER, BIGINT, BIGINT, VARCHAR, TIMESTAMP, TIMESTAMPTZ]) for _ in range(3)]
     schema = tuple(Field(f"c{i}", kind) for i, kind in enumerate(kinds))
     count = random.choice([1, 1, 2, 9, 30])
     rows = [pa.array([made_value(random, kind) for _ in range(count)], kind.arrow) for kind in kinds]

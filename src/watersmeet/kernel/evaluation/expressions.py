@@ -330,7 +330,9 @@ class Evaluator:
         for p in projections:
             results = tuple(f.type for f in p.output)
             plan = _plan_without_duckdb(_Request(names, types, p.exprs, results, p.predicate, p.required))
-            if plan is not None and plan.simple is not None and not p.required:
+            if plan is None or plan.simple is None or p.required:
+                continue
+            if all(s.since is None for s in plan.simple.steps):
                 steps = [(s.function, s.position, s.constant is None) for s in plan.simple.steps]
                 shape = (tuple(steps), len(plan.simple.tests), plan.outputs, results)
                 shapes.setdefault(shape, []).append((p.name, plan))
