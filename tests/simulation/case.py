@@ -263,7 +263,7 @@ class Supervisor:
             fates.append("power")
         fate = self.random.choice(fates)
         if fate != "ends":
-            reached = self._reaching(process)
+            reached = self.reaching(process)
             self.world.wait(lambda: process.is_over or reached())
         if fate == "killed":
             process.kill()
@@ -277,7 +277,7 @@ class Supervisor:
             self.world.wait(lambda: process.is_over)
         process.skew_us = self._skew_us()
 
-    def _reaching(self, process: Process) -> Callable[[], bool]:
+    def reaching(self, process: Process) -> Callable[[], bool]:
         """Whether a process has come to some step, before which it stands still until somebody asks: any step, or one
         of those at which it matters most what others do meanwhile.
         """

@@ -46,8 +46,8 @@ class Case:
     may_be_damaged: bool = False
     may_be_late: bool = False
 
-    def open(self, *, read_only: bool = False) -> Connection:
-        connection = watersmeet.connect(self.path, runtime="inprocess", read_only=read_only)
+    def open(self, *, read_only: bool = False, take_over: bool = False) -> Connection:
+        connection = watersmeet.connect(self.path, runtime="inprocess", read_only=read_only, take_over=take_over)
         self.world.at_end.append(partial(_abandon, connection.opened.content))
         return connection
 
@@ -111,6 +111,8 @@ class Writer:
         self.plan = plan
         self.defining = defining
         self.failed = False
+        self.lives = 0
+        """How often it has written before: a server that was overtaken may write again."""
         self.done = 0
         """How many things sessions have done."""
         self.acknowledged: set[int] = set()
@@ -123,10 +125,12 @@ class Writer:
     def _main(self) -> None:
         world = self.case.world
         try:
-            connection = self.case.open()
+            connection = self._open()
         except Error as failure:
             self.case.fate(failure)
             self.failed = failure.condition == "WRITER_FENCED"
+            return
+        if connection is None:
             return
         actors = [
             world.run_in(self.process, f"session{n}", SessionWork(self, connection, n).run)
@@ -134,6 +138,13 @@ class Writer:
         ]
         actors.append(world.run_in(self.process, "cleaner", lambda: self._clean(connection)))
         world.wait(lambda: all(a.is_over for a in actors))
+        self._close(connection)
+
+    def _open(self) -> Connection | None:
+        """A connection that writes; None if it is not to work any more."""
+        return self.case.open()
+
+    def _close(self, connection: Connection) -> None:
         with contextlib.suppress(Error):
             connection.close()
 
@@ -162,7 +173,7 @@ class SessionWork:
             first._finalizer = first.opened.close
         self.random = self.case.world.random(f"session {self.name}")
         self.rows: list[tuple[str, int]] = []
-        self.next_id = (writer.process.pid * 10 + number) * 100
+        self.next_id = (writer.process.pid * 10 + number) * 100 + writer.lives * 100_000_000
 
     def run(self) -> None:
         actions = ("transaction", "flush", "read", "define", "rescale")
