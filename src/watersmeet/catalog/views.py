@@ -90,7 +90,7 @@ class MaterializedView(Relation):
     columns that identify its rows; empty if the planner knows none. dropped: columns of its earlier queries, which
     stored rows may still have. defined: the version of the catalog since which it has its query; 0: always. fill_rate:
     the maximum number of rows per second of its history that are read while it is filled; 0: none until that changes;
-    None: any number.
+    None: any number. background: whether no statement waits until it is filled.
     """
 
     words: ClassVar[Words] = Words(
@@ -114,6 +114,7 @@ class MaterializedView(Relation):
     dropped: tuple[str, ...] = field(default=(), kw_only=True)
     defined: int = field(default=0, kw_only=True)
     fill_rate: int | None = field(default=None, kw_only=True)
+    background: bool = field(default=False, kw_only=True)
 
     @property
     def is_fed_by_circuit(self) -> bool:

@@ -6,6 +6,7 @@ Session variables determine the plans of new relations.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,14 +19,22 @@ from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
 from watersmeet.catalog import MaterializedView, Relation
 from watersmeet.circuit.operators import Operator
 from watersmeet.connectors.base.sources import rate_limit
+from watersmeet.database.opened import Service
 from watersmeet.database.plans import Plans
 from watersmeet.database.sessions.context import JointFill, Session
 from watersmeet.database.sessions.variables import Variables
-from watersmeet.errors import Error, error
+from watersmeet.errors import Error, again, error
 from watersmeet.objectstores import storage
+from watersmeet.system.threads import Worker
 
 if TYPE_CHECKING:
     from watersmeet.planner import Producers
+
+
+_LOG: Final = logging.getLogger(__name__)
+
+#: The time after which WAIT notices a cancel.
+_WAIT_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -52,13 +61,17 @@ def fill_rate(text: str) -> int | None:
 
 
 def fill(session: Session, relation: Relation, operators: Sequence[Operator]) -> None:
-    """Creates a relation that `operators` maintain. Returns once the relation reflects its inputs.
+    """Creates a relation that `operators` maintain. Returns once the relation reflects its inputs, or at once if the
+    session fills views in the background.
 
     On failure nothing remains. Other statements, except those that change the catalog, continue meanwhile. Within
     `JointFill`, the relation only joins those that `fill_together` will create.
     """
     relation = replace(relation, ready=False, append_only=operators[-1].append_only)
     if session.joint is None:
+        if _in_background(session, [relation]):
+            begin_fill(session, [relation], {relation.id: operators})
+            return
         for what in fill_at_once(session, [relation], {relation.id: operators}).values():
             session.notice(f"{'the query' if relation.hidden else relation.title} lacks {what}")
         return
@@ -73,6 +86,9 @@ def fill_together(session: Session, joint: JointFill) -> bool:
     also if history of an input is missing, which each view must report.
     """
     made = list(joint.relations.values())
+    if _in_background(session, made):
+        begin_fill(session, made, joint.operators)
+        return True
     try:
         lost = fill_at_once(session, made, joint.operators)
         if lost:
@@ -116,6 +132,142 @@ def fill_at_once(
         undo(session, set(ids))
         raise
     return lost
+
+
+#: The variable that determines whether CREATE MATERIALIZED VIEW waits until the view is filled.
+_BACKGROUND: Final = "background_ddl"
+
+
+def _in_background(session: Session, relations: Sequence[Relation]) -> bool:
+    """Whether new relations are filled after their statement. Those that a transaction creates are filled in it."""
+    plain = all(type(r) is MaterializedView and is_job(r) and not r.feeds for r in relations)
+    if not (relations and plain and session.variables.is_on(_BACKGROUND)):
+        return False
+    if session.transaction is not None:
+        session.notice(f"{_BACKGROUND} has no effect in a transaction: the views are filled before it ends")
+        return False
+    return True
+
+
+def begin_fill(session: Session, relations: Sequence[Relation], operators: Mapping[str, Sequence[Operator]]) -> None:
+    """Creates relations that `BackgroundFills` fills; on failure none remains."""
+    database = session.database
+    ids = {r.id for r in relations}
+    try:
+        for relation_id in ids:
+            database.plans.add(relation_id, operators[relation_id])
+        session.put(*(replace(r, background=True) for r in relations if isinstance(r, MaterializedView)))
+    except BaseException:
+        undo(session, ids)
+        raise
+    fills = database.service(BackgroundFills)
+    assert fills is not None
+    fills.begin()
+
+
+class _FillWorker(Worker):
+    """Fills all views whose fills no statement waits for, one fill after the other, until there is none.
+
+    ended: whether it looks for no further views; changed by a thread that holds the ddl lock.
+    """
+
+    state = "running"
+    title = "new views"
+
+    def __init__(self, fills: BackgroundFills, session: Session) -> None:
+        super().__init__("fills", session.database.clock)
+        self.ended = False
+        self._fills, self._session = fills, session
+
+    def work(self) -> None:
+        database = self._session.database
+        try:
+            with database.ddl:
+                jobs = self._fills.jobs()
+                if not jobs or self._fills.is_closing:
+                    self.ended = True
+                    self.stop()
+                    return
+                database.engine.install(database.plans.circuit, (), self._check)
+            database.engine.fill(self._check)
+            with database.ddl:
+                self._finish(jobs & self._fills.jobs())
+        except Error as cause:
+            if not self._fills.is_closing:
+                self._give_up(cause)
+
+    def _check(self) -> None:
+        if self._fills.is_closing:
+            raise error("CONNECTION_CLOSED", "the database is being closed")
+        if self._fills.jobs() & self._session.database.canceled_fills:
+            raise error("QUERY_CANCELED", "the fill of the view was canceled")
+
+    def _finish(self, jobs: set[str]) -> None:
+        """Shows the views that are filled. Raises the error of one that was stopped."""
+        database = self._session.database
+        filled = sorted(jobs & database.engine.live_views)
+        database.engine.install(database.plans.circuit, filled, self._check)
+        known = database.catalog.relations
+        self._session.put(*(replace(r, ready=True, background=False) for i in filled if is_job(r := known[i])))
+        database.follow()
+
+    def _give_up(self, cause: Error) -> None:
+        """Removes the views that can't be filled."""
+        database = self._session.database
+        with database.ddl:
+            jobs = self._fills.jobs()
+            if cause.condition == "QUERY_CANCELED":
+                jobs &= database.canceled_fills
+                database.canceled_fills -= jobs
+            else:
+                self._fills.failures.append(cause)
+                _LOG.error("a view could not be filled in the background: %s", cause.message)
+            undo(self._session, jobs)
+
+
+class BackgroundFills(Service):
+    """Fills views that were created with `background_ddl`, and views with a limit whose process had ended.
+
+    is_closing: whether the database is being closed. failures: the errors of fills that ended without their view.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.is_closing = False
+        self.failures: list[Error] = []
+        self._session = session
+        self._worker: _FillWorker | None = None
+
+    def start(self) -> None:
+        self._session.database.at_close(self._end)
+        if self.jobs():
+            with self._session.database.ddl:
+                self.begin()
+
+    def begin(self) -> None:
+        """Begins to fill. The caller holds the ddl lock."""
+        if self._worker is None or self._worker.ended:
+            self._worker = _FillWorker(self, self._session)
+            self._worker.start()
+
+    def jobs(self) -> set[str]:
+        """The views that it fills."""
+        known = self._session.database.catalog.relations.values()
+        return {r.id for r in known if is_job(r) and not r.staged and (r.background or r.fill_rate is not None)}
+
+    def wait(self, session: Session) -> None:
+        """Waits until all views are filled. Raises QUERY_CANCELED, and the error of a fill that has ended without its
+        view.
+        """
+        while self.jobs() and (worker := self._worker) is not None:
+            session.cancellation.check()
+            worker.join(_WAIT_S)
+        if self.failures:
+            raise again(self.failures.pop(0))
+
+    def _end(self) -> None:
+        self.is_closing = True
+        if self._worker is not None:
+            self._worker.join()
 
 
 def is_job(relation: Relation) -> TypeGuard[MaterializedView]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, MaterializedView, Relation
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.circuit.operators import Cut, Operator, Scan, TemporalJoin
 from watersmeet.errors import Error, error
@@ -253,6 +253,11 @@ def column_names(circuit: Circuit, catalog: Catalog, leaves: Mapping[str, Relati
     return names.Names(circuit.by_id, catalog, leaves).columns(operator_id)
 
 
+def _goes_on(relation: Relation) -> bool:
+    """Whether a relation that is not ready is filled after its database is open."""
+    return isinstance(relation, MaterializedView) and (relation.background or relation.fill_rate is not None)
+
+
 class RunningCircuit:
     """The circuit of all plans on the engine. Only DDL changes it, which runs one statement at a time."""
 
@@ -287,10 +292,13 @@ class RunningCircuit:
             self.rescale(wanted)
 
     def _resume(self) -> None:
-        """Run the circuit, and finish the views that were being filled when the last writer ended."""
+        """Run the circuit, and finish the views that were being filled when the last writer ended. Those with a limit,
+        and those that no statement waited for, are left to `filling.BackgroundFills`.
+        """
         if not self._plans.producers and self.engine.circuit is None:
             return
-        unfinished = {r.id: r for r in self._catalog.relations.values() if not r.ready}
+        lacking = [r for r in self._catalog.relations.values() if not r.ready]
+        unfinished = {r.id: r for r in lacking if not _goes_on(r)}
         try:
             self.engine.install(self._plans.circuit, tuple(unfinished))
         except Error:

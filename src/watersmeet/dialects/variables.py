@@ -101,7 +101,6 @@ _RISINGWAVE: Final = "RisingWave"
 #: Session variables of RisingWave that have no effect, with their defaults and descriptions.
 WITHOUT_EFFECT: Final[dict[str, tuple[str, str]]] = {
     "allow_drop_cascade": ("false", "Whether DROP … CASCADE is allowed."),
-    "background_ddl": ("false", "Whether CREATE returns before a new view is filled."),
     "batch_enable_distributed_dml": ("false", "Whether INSERT, UPDATE and DELETE run on several nodes."),
     "batch_enable_lookup_join": ("true", "Lookup joins in batch queries."),
     "batch_enable_sort_agg": ("true", "Aggregates over sorted rows in batch queries."),
@@ -204,6 +203,7 @@ RISINGWAVE: Final = (
         effect=True,
         choices=("overwrite", "error"),
     ),
+    flag("background_ddl", False, "CREATE MATERIALIZED VIEW returns before the view is filled.", effect=True),
     Variable(
         "backfill_rate_limit",
         "text",

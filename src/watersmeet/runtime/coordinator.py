@@ -185,7 +185,8 @@ class Coordinator:
     def install(self, circuit: Circuit) -> None:
         """Make the next epochs run `circuit`; sinks that are not live yet are backfilled first.
 
-        An interrupted backfill of views that are still in `circuit` continues with its old plan: call again after it.
+        A backfill of views that are still in `circuit` continues, with its old circuit if that has fewer views or other
+        operators for them: then call again after it.
         An interrupted rebuild continues if it was for `circuit`; otherwise it is abandoned. Also call again after the
         next epoch if there are split keys that can't be in `circuit`.
 
@@ -201,7 +202,10 @@ class Coordinator:
                 # The rebuild was interrupted and is no longer needed, because the earlier state still exists.
                 self.circuit = self._stored = load_circuit(self._db.layout, purpose.before)
                 self._prune = True
-            elif isinstance(purpose, Rebuilding) or sinks & set(purpose.views):
+            elif isinstance(purpose, Rebuilding):
+                return
+            elif isinstance(purpose, Filling) and sinks & set(purpose.views):
+                self._change_filling(circuit, self.backfill, purpose)
                 return
             self.backfill = None
         if self._stored is not None and not self._splitting.allows(self._stored, circuit):
@@ -227,6 +231,38 @@ class Coordinator:
         elif before is not None and before.fingerprint != circuit.fingerprint:
             self._prune = True
             self._renew_lease()
+
+    def _change_filling(self, circuit: Circuit, backfill: Backfill, purpose: Filling) -> None:
+        """Make the next epochs run `circuit` during a fill beside live views, if it only lacks some of the views."""
+        before, sinks = self.circuit, {s.relation_id for s in circuit.sinks}
+        if before is None or backfill.waits or not sinks <= {s.relation_id for s in before.sinks}:
+            return
+        if before.fingerprint == circuit.fingerprint:
+            self._scan()
+            return
+        views = tuple(v for v in purpose.views if v in sinks)
+        old = self._reach(before, purpose.views, purpose.stored, beside=True)
+        new = self._reach(circuit, views, purpose.stored, beside=True)
+        if (
+            any(old.roles.get(i) != role for i, role in new.roles.items())
+            or not new.content.keys() <= old.content.keys()
+        ):
+            return
+        if self._stored is not None:
+            _check_state(self._stored, circuit, self.live_views & sinks)
+        save_circuit(self._db.layout, circuit)
+        self.circuit = circuit
+        self.inputs.forget(self._db.catalog().relations)
+        self._scan()
+        read = {r.id for r in self._read(circuit, new.roles.keys(), new.content)}
+        left = tuple(i for i in backfill.relations if i in read)
+        self.backfill = replace(
+            backfill,
+            purpose=replace(purpose, views=views, beside=tuple(i for i in purpose.beside if i in read)),
+            relations=left,
+            cursor=backfill.cursor if left[:1] == backfill.relations[:1] else None,
+        )
+        self._prune = True
 
     def give_up_filling(self) -> None:
         """Make the next epochs run without the views that are being filled."""

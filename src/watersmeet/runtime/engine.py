@@ -101,13 +101,18 @@ class Engine(Protocol):
     def install(
         self, circuit: Circuit, new_views: Sequence[str] = (), check: Callable[[], None] = lambda: None
     ) -> Mapping[str, str]:
-        """Run `circuit` (of all views of the catalog) from now on. Returns when all its views are ready: for each
-        relation, the part of its history that no longer exists.
+        """Run `circuit` (of all views of the catalog) from now on. Returns when it runs and `new_views` are ready: for
+        each relation, the part of its history that no longer exists.
 
-        Call after each CREATE and DROP of a materialized view. new_views: those of its sinks that must become ready
-        (others may also, see `live_views`). Raises VIEW_FAILED if one can't be filled: drop it from the catalog and
-        install the circuit without it. check: called between epochs of a fill; the fill rests when it raises an error.
+        Call after each CREATE and DROP of a materialized view. new_views: those of its sinks that must become ready.
+        Without any, a fill beside live views goes on afterwards (`fill`). Raises VIEW_FAILED if one can't be filled:
+        drop it from the catalog and install the circuit without it. check: called between epochs of a fill; the fill
+        rests when it raises an error.
         """
+        ...
+
+    def fill(self, check: Callable[[], None]) -> None:
+        """Fill the views whose fill has begun. check: as in `install`."""
         ...
 
     def notify(self) -> None:

@@ -41,10 +41,11 @@ class InProcessEngine:
         self._failure: Error | None = None
         self._backoffs = Backoffs()
         self._lock = threading.RLock()
-        self._flushing = 0
-        """The number of flushes that wait or run."""
+        self._waiting = 0
+        """The number of threads that wait for the lock, for which a fill beside live views pauses."""
         self._counting = threading.Lock()
-        self._flushed = threading.Condition(self._lock)
+        self._left = threading.Condition(self._lock)
+        """Notified when a thread for which a fill has paused is done."""
 
     @property
     def circuit(self) -> Circuit | None:
@@ -66,15 +67,20 @@ class InProcessEngine:
     def install(
         self, circuit: Circuit, new_views: Sequence[str] = (), check: Callable[[], None] = lambda: None
     ) -> Mapping[str, str]:
-        with self._lock:
+        with self._entered():
             self._failure = None
-            wanted = {s.relation_id for s in circuit.sinks} | set(new_views)
             while True:
-                self._ready().install(circuit)
-                coordinator = self._drain(check)
+                coordinator = self._ready()
+                coordinator.install(circuit)
+                if new_views or not (coordinator.fills_beside and coordinator.runs(circuit)):
+                    coordinator = self._drain(check)
                 coordinator.check_filled(new_views)
-                if coordinator.shows(wanted) and coordinator.runs(circuit):
+                if coordinator.shows(new_views) and coordinator.runs(circuit):
                     return coordinator.lost
+
+    def fill(self, check: Callable[[], None]) -> None:
+        with self._entered():
+            self._drain(check)
 
     def notify(self) -> None:
         pass
@@ -84,7 +90,7 @@ class InProcessEngine:
             self._ready().override_watermark(relation_id, time_us)
 
     def flush(self) -> Commit | None:
-        with self._counted_flush(), self._lock:
+        with self._entered():
             if self._ready().circuit is None:
                 return self._db.log.last_epoch()
             self._backoffs.retry_all()
@@ -105,7 +111,7 @@ class InProcessEngine:
             return self._db.log.last_epoch()
 
     def status(self) -> Status:
-        with self._lock:
+        with self._entered():
             coordinator = self._coordinator
             state: Literal["running", "failed", "stopped"] = "running"
             if coordinator is None:
@@ -115,7 +121,7 @@ class InProcessEngine:
             return replace(status, runtime="inprocess", state=state, error=failure)
 
     def sources(self) -> dict[str, dict[str, Any]]:
-        with self._lock:
+        with self._entered():
             return {} if self._coordinator is None else self._coordinator.inputs.status()
 
     def rebuild(self, circuit: Circuit) -> None:
@@ -153,16 +159,24 @@ class InProcessEngine:
                 self._coordinator = None
 
     @contextlib.contextmanager
-    def _counted_flush(self) -> Iterator[None]:
-        """A context in which a fill beside live views waits for this thread after its current piece."""
+    def _entered(self) -> Iterator[None]:
+        """A context with the lock. A fill of another thread beside live views releases it after its current piece."""
         with self._counting:
-            self._flushing += 1
+            self._waiting += 1
+        is_waiting = True
         try:
-            yield
+            with self._lock:
+                with self._counting:
+                    self._waiting -= 1
+                is_waiting = False
+                try:
+                    yield
+                finally:
+                    self._left.notify_all()
         finally:
-            with self._lock, self._counting:
-                self._flushing -= 1
-                self._flushed.notify_all()
+            if is_waiting:
+                with self._counting:
+                    self._waiting -= 1
 
     def _ready(self) -> Coordinator:
         with self._lock:
@@ -178,18 +192,18 @@ class InProcessEngine:
         return self._drain()
 
     def _drain(self, check: Callable[[], None] = lambda: None) -> Coordinator:
-        """Run all epochs of a backfill and of an install. While views are filled beside live ones, flushes of other
-        threads run in between. check: as in `install`.
+        """Run all epochs of a backfill and of an install. While views are filled beside live ones, other threads
+        take the lock in between. check: as in `install`.
         """
         while (coordinator := self._ready()).backfill is not None or coordinator.has_chores:
             check()
             intent = coordinator.plan(time.time_ns() // 1000, sources=False)
             if intent is not None:
                 self._run(coordinator, intent)
-            if coordinator.fills_beside and self._flushing:
-                self._flushed.wait()
+            if coordinator.fills_beside and self._waiting:
+                self._left.wait()
             elif intent is None:  # a limit of rows per second does not allow the next piece
-                self._flushed.wait(_LIMITED_S)
+                self._left.wait(_LIMITED_S)
         return coordinator
 
     def _run(self, coordinator: Coordinator, intent: Intent) -> None:

@@ -109,3 +109,93 @@ def test_a_wrong_limit_is_refused_where_it_stands(connection):
         connection.execute("ALTER MATERIALIZED VIEW lives SET BACKFILL_RATE_LIMIT TO 5")
     assert (caught.value.condition, caught.value.hint) == ("UNDEFINED_RELATION", 'Did you mean "live"?')
     connection.execute("ALTER MATERIALIZED VIEW IF EXISTS lives SET BACKFILL_RATE_LIMIT TO 5")
+
+
+def test_statements_go_on_while_views_are_filled_in_the_background(connection):
+    connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
+    connection.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+    assert jobs(connection)["v"]["state"] == "filling"
+    with pytest.raises(Error, match="exists"):
+        connection.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+    connection.execute("SET backfill_rate_limit = default")
+    connection.execute(
+        "CREATE TABLE other (a int); CREATE VIEW plain AS SELECT n FROM live; DROP MATERIALIZED VIEW live CASCADE"
+    )
+    connection.execute("INSERT INTO t VALUES (1000, 7); DELETE FROM t WHERE k < 10; FLUSH")
+    assert sorted(jobs(connection)) == ["v"]
+    connection.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT")
+    assert connection.execute(f"(TABLE v EXCEPT {SUMS}) UNION ALL ({SUMS} EXCEPT TABLE v)").fetchall() == []
+    assert jobs(connection)["v"]["job"] is None
+
+
+def test_views_that_wait_are_filled_together(connection):
+    """The second one waits for the fill of the first one, and then shares the scan with the third one."""
+    connection.execute("SET background_ddl = true")
+    connection.execute(f"CREATE MATERIALIZED VIEW a WITH (backfill_rate_limit = 0) AS {SUMS}")
+    until(lambda: connection.opened.engine._coordinator.backfill)
+    connection.execute("CREATE MATERIALIZED VIEW b AS SELECT k FROM t WHERE n = 1")
+    connection.execute("CREATE MATERIALIZED VIEW c AS SELECT k FROM t WHERE n = 2")
+    connection.execute("INSERT INTO t VALUES (1000, 1); FLUSH")
+    assert [jobs(connection)[v]["progress"] for v in "abc"] == [0.0, 0.0, 0.0]
+    connection.execute("ALTER MATERIALIZED VIEW a SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT MATERIALIZED VIEW c")
+    assert [connection.execute(f"SELECT count(*) FROM {v}").fetchone()[0] for v in "abc"] == [3, 101, 100]
+    filled = [c.frontier.backfill for c in connection.opened.engine._coordinator.inputs._epochs_since(0)]
+    assert {len(b.purpose.views) for b in filled if b is not None} <= {1, 2}
+
+
+def test_dropped_and_canceled_fills_of_the_background(connection):
+    connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
+    connection.execute(
+        f"CREATE MATERIALIZED VIEW a AS {SUMS}; CREATE MATERIALIZED VIEW b AS SELECT s FROM a; "
+        "CREATE MATERIALIZED VIEW c AS SELECT n FROM t"
+    )
+    until(lambda: connection.opened.engine._coordinator.backfill)
+    connection.execute("DROP MATERIALIZED VIEW c")
+    assert sorted(jobs(connection)) == ["a", "b", "live"]
+    assert connection.execute(f"CANCEL JOBS {jobs(connection)['b']['job']}").rowcount == 1
+    assert sorted(jobs(connection)) == ["a", "live"]
+    connection.execute("INSERT INTO t VALUES (1000, 7); FLUSH")
+    assert connection.execute("SELECT c FROM live WHERE n = 7").fetchall() == [(1,)]
+    connection.execute("ALTER MATERIALIZED VIEW a SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT")
+    assert connection.execute(f"(TABLE a EXCEPT {SUMS}) UNION ALL ({SUMS} EXCEPT TABLE a)").fetchall() == []
+
+
+def test_a_fill_that_fails_in_the_background_is_reported_by_wait(connection):
+    connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
+    connection.execute(f"CREATE MATERIALIZED VIEW a AS {SUMS}")
+    until(lambda: connection.opened.engine._coordinator.backfill)
+    coordinator = connection.opened.engine._coordinator
+    plan = coordinator.plan
+
+    def fails(*_, **__):
+        coordinator.plan = plan
+        raise watersmeet.errors.error("DISK_FULL", "no space")
+
+    coordinator.plan = fails
+    with pytest.raises(Error) as caught:
+        connection.execute("WAIT")
+    assert caught.value.condition == "DISK_FULL"
+    assert sorted(jobs(connection)) == ["live"]
+
+
+def test_a_transaction_fills_its_views(connection):
+    connection.execute("SET background_ddl = true")
+    cursor = connection.execute(f"BEGIN; CREATE MATERIALIZED VIEW v AS {SUMS}")
+    assert cursor.notices == ("background_ddl has no effect in a transaction: the views are filled before it ends",)
+    connection.execute("COMMIT")
+    assert connection.execute("SELECT count(*) FROM v").fetchall() == [(3,)]
+
+
+def test_a_paused_fill_goes_on_after_a_restart(tmp_path):
+    path = tmp_path / "db"
+    with watersmeet.connect(path, runtime="inprocess", dialect="risingwave") as connection:
+        connection.execute(TABLE)
+        connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
+        connection.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+        until(lambda: connection.opened.engine._coordinator.backfill)
+    with watersmeet.connect(path, runtime="inprocess", dialect="risingwave") as connection:
+        connection.execute("INSERT INTO t VALUES (1000, 7); DELETE FROM t WHERE k < 10; FLUSH")
+        assert connection.execute("SELECT c FROM live WHERE n = 7").fetchall() == [(1,)]
+        assert jobs(connection)["v"]["detail"] == "paused: backfill_rate_limit is 0"
+        connection.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT")
+        assert connection.execute(f"(TABLE v EXCEPT {SUMS}) UNION ALL ({SUMS} EXCEPT TABLE v)").fetchall() == []

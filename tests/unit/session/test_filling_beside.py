@@ -39,7 +39,7 @@ def _small_pieces(monkeypatch):
 
 def piece_by_piece(connection):
     """From now on a fill waits after each piece until a flush has ended, as if others always waited."""
-    connection.opened.engine._flushing += 1
+    connection.opened.engine._waiting += 1
 
 
 def changed(connection, random_):

@@ -246,10 +246,14 @@ class WithChanges(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Flush(Statement):
-    """`FLUSH` (and `WAIT`): returns when all views reflect all earlier commits."""
+    """`FLUSH`: returns when all views reflect all earlier commits. fills: WAIT, which first waits for views that are
+    being filled.
+    """
 
     takes: ClassVar[str | None] = None
     alone: ClassVar[bool] = True
+
+    fills: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

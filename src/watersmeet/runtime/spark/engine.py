@@ -140,7 +140,6 @@ class SparkEngine:
     def install(
         self, circuit: Circuit, new_views: Sequence[str] = (), check: Callable[[], None] = lambda: None
     ) -> Mapping[str, str]:
-        wanted = {s.relation_id for s in circuit.sinks} | set(new_views)
         with self._planning_held():
             if self._failure is not None:
                 self.start()  # This call may remove the views that failed.
@@ -149,17 +148,27 @@ class SparkEngine:
                 while True:
                     coordinator = self._drained()
                     coordinator.install(circuit)
-                    try:
-                        coordinator = self._work_off(coordinator, check)
-                    except Error as cause:
-                        present = self._coordinator
-                        is_given_up = self._given_up is None and cause.condition != "QUERY_CANCELED"
-                        if is_given_up and present is not None and present.backfill is not None:
-                            self._unread = _Unread(cause, filling=True)  # no caller waits for this error any more
-                        raise
+                    if new_views or not (coordinator.fills_beside and coordinator.runs(circuit)):
+                        coordinator = self._filled(coordinator, check)
                     coordinator.check_filled(new_views)
-                    if coordinator.shows(wanted) and coordinator.runs(circuit):
+                    if coordinator.shows(new_views) and coordinator.runs(circuit):
                         return coordinator.lost
+
+    def fill(self, check: Callable[[], None]) -> None:
+        with self._planning_held(), self._changed:
+            self._given_up = None
+            self._filled(self._running(), check)
+
+    def _filled(self, coordinator: Coordinator, check: Callable[[], None]) -> Coordinator:
+        """As `_work_off`. After an error of the fill, its views are given up."""
+        try:
+            return self._work_off(coordinator, check)
+        except Error as cause:
+            present = self._coordinator
+            is_given_up = self._given_up is None and cause.condition not in ("QUERY_CANCELED", "CONNECTION_CLOSED")
+            if is_given_up and present is not None and present.backfill is not None:
+                self._unread = _Unread(cause, filling=True)  # no caller waits for this error any more
+            raise
 
     def notify(self) -> None:
         self._woken.set()

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from watersmeet.database import committing
 from watersmeet.database.definitions import is_redefined, keeping_grants
-from watersmeet.database.filling import fill_together, forget_joint
+from watersmeet.database.filling import BackgroundFills, fill_together, forget_joint
 from watersmeet.database.reading import failed_query, runs_on
 from watersmeet.database.sessions.context import FilledAloneError, JointFill, Nested, Session, check_statement
 from watersmeet.database.sessions.result import Result, in_zone, rows_result
@@ -320,6 +320,7 @@ def write_added(session: Session, lock: threading.RLock) -> None:
 
 def begin(session: Session) -> None:
     """Drops what the sessions of an earlier process have left, when a database is opened for writing."""
+    session.database.add(BackgroundFills(replace(session)))
     drop_leftovers(session)
 
 

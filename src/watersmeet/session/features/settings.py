@@ -23,6 +23,7 @@ from watersmeet.database.committing import (
     savepoint,
 )
 from watersmeet.database.definitions import USER_SCHEMA, remove, set_schema
+from watersmeet.database.filling import BackgroundFills
 from watersmeet.database.sessions.context import Nested, Session, error_at
 from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.sequences import owned_by, restart
@@ -175,11 +176,19 @@ def read_commit(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 @reads("FLUSH")
-@reads("WAIT")
 def read_flush(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """FLUSH or WAIT."""
+    """FLUSH."""
     cursor.end()
     return Flush(**base)
+
+
+@reads("WAIT")
+def read_wait(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`WAIT [{TABLE | MATERIALIZED VIEW | SINK | INDEX} name]`. All fills end before one that waits for another."""
+    if any(cursor.take(*kind) for kind in (("TABLE",), ("MATERIALIZED", "VIEW"), ("SINK",), ("INDEX",))):
+        cursor.relation_name()
+    cursor.end()
+    return Flush(**base, fills=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -632,8 +641,10 @@ def rollback_to_statement(session: Session, statement: RollbackTo) -> Result:
 
 @handles(Flush)
 def flush_statement(session: Session, statement: Flush) -> Result:
-    """FLUSH: waits until all views reflect all earlier commits."""
-    del statement
+    """FLUSH: waits until all views reflect all earlier commits; WAIT: also until views of the background are filled."""
+    if statement.fills and (fills := session.database.service(BackgroundFills)) is not None:
+        session.require_no_transaction("WAIT")
+        fills.wait(session)
     flush(session)
     return Result("FLUSH")
 

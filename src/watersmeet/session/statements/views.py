@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from typing import Final
 
 from watersmeet.binder import bind_query
 from watersmeet.catalog import ROWTIME, MaterializedView, Merging, Relation, Stream, View
@@ -240,6 +242,10 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
     return Result("CREATE MATERIALIZED VIEW")
 
 
+#: The time after which CANCEL JOBS looks again whether fills have ended.
+_CANCEL_S: Final = 0.02
+
+
 def limit_fill(session: Session, statement: LimitFill) -> Result:
     """ALTER MATERIALIZED VIEW name SET BACKFILL_RATE_LIMIT: effective for the next pieces of its history, in a
     transaction after COMMIT. A filled view has the limit when it is filled again.
@@ -276,7 +282,10 @@ def cancel_jobs(session: Session, statement: CancelJobs) -> Result:
             session.notice(f"no view with id {given} is being filled")
     canceled = {filling[given] for given in wanted if given in filling}
     database.canceled_fills.update(canceled)
-    with database.ddl:  # the statement that fills them has ended
+    while any(r.id in canceled and is_job(r) for r in database.catalog.relations.values()):
+        session.cancellation.check()
+        time.sleep(_CANCEL_S)
+    with database.ddl:  # the circuit runs without them
         database.canceled_fills.difference_update(canceled)
     left = database.catalog.relations.keys()
     ended = [(given,) for given in wanted if given in filling and filling[given] not in left]
