@@ -26,7 +26,6 @@ from watersmeet.circuit.epochs import (
     StoredContent,
 )
 from watersmeet.errors import error, error_from_json
-from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import (
     Contents,
     begin,
@@ -46,7 +45,7 @@ from watersmeet.runtime.epochstatus import state_sizes
 from watersmeet.runtime.eventtimes import Idleness, clocked, clocks, event_times, is_due, raised
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.limits import most_rows, most_used
-from watersmeet.runtime.plans import kept_circuit, load_circuit, save_circuit
+from watersmeet.runtime.plans import check_operators, check_state, kept_circuit, load_circuit, save_circuit
 from watersmeet.runtime.splitting import Splitting
 from watersmeet.runtime.taskcontract import InputSpec, Intent, divide
 from watersmeet.runtime.workers import Budget, PieceBudget
@@ -214,7 +213,7 @@ class Coordinator:
             save_circuit(self._db.layout, circuit)
         live = self.live_views & sinks
         if self._stored is not None:
-            _check_state(self._stored, circuit, live)
+            check_state(self._stored, circuit, live)
         views = tuple(s.relation_id for s in circuit.sinks if s.relation_id not in live)
         fill = self._reach(circuit, views, live) if views else None
         if fill is not None and live:
@@ -249,7 +248,7 @@ class Coordinator:
         ):
             return
         if self._stored is not None:
-            _check_state(self._stored, circuit, self.live_views & sinks)
+            check_state(self._stored, circuit, self.live_views & sinks)
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
         self.inputs.forget(self._db.catalog().relations)
@@ -304,7 +303,7 @@ class Coordinator:
         assert self.backfill is None
         assert self._stored is not None
         circuit = circuit.without(self._failed)
-        _check_operators(self._stored, circuit, circuit.by_id)
+        check_operators(self._stored, circuit, circuit.by_id)
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
         return self._intent(circuit, Rescale(distributions), self.inputs.frontier, (), everywhere=False)
@@ -318,7 +317,7 @@ class Coordinator:
         assert self.backfill is None
         assert self._stored is not None
         circuit = circuit.without(self._failed.keys() - made.keys())
-        _check_operators(self._stored, circuit, circuit.by_id)
+        check_operators(self._stored, circuit, circuit.by_id)
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
         self._scan()
@@ -648,27 +647,6 @@ class Coordinator:
 def _fills(piece: Slice, known: Mapping[str, Relation]) -> dict[str, str]:
     relation = known.get(piece.relation)
     return {} if relation is None else relation.fills
-
-
-def _check_state(stored: Circuit, circuit: Circuit, live: frozenset[str]) -> None:
-    """Raises STATE_MISMATCH if a live view's operators are not those of the stored state."""
-    if stored.buckets != circuit.buckets:
-        raise error("PARALLELISM_MISMATCH", f"the state is for parallelism {stored.buckets}, not {circuit.buckets}")
-    _check_operators(stored, circuit, circuit.upstream({s.id for s in circuit.sinks if s.relation_id in live}))
-
-
-def _check_operators(stored: Circuit, circuit: Circuit, operators: Iterable[str]) -> None:
-    for o in operators:
-        if circuit.by_id[o].kind not in STATEFUL:
-            continue  # its id may change
-        moved = stored.buckets == circuit.buckets and stored.stages.get(o) != circuit.stages[o]
-        if o not in stored.by_id or moved:
-            raise error(
-                "STATE_MISMATCH",
-                f"there is no state for operator {o}",
-                detail="The plan of a view is not the one with which its state was built.",
-                hint="Use the plan that was saved with the view, or drop the view and create it again.",
-            )
 
 
 #: The maximum time to wait for a file whose end may not be written yet.

@@ -1,4 +1,4 @@
-"""Saved circuits, and their number of buckets.
+"""Saved circuits, their number of buckets, and whether state belongs to a circuit.
 
 A database always runs the circuit that was saved when its views were created, never a new one. Each set of views that
 ran together has a file with all its operators, compressed to a tenth of its size. The number of buckets is that of the
@@ -11,11 +11,13 @@ import base64
 import contextlib
 import json
 import zlib
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.errors import Error, error
+from watersmeet.kernel.operators import STATEFUL
 from watersmeet.objectstores import storage
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
@@ -110,3 +112,25 @@ def store_parallelism(layout: Layout, buckets: int) -> None:
 
 def _text(buckets: int) -> bytes:
     return (json.dumps({"buckets": buckets}) + "\n").encode()
+
+
+def check_state(stored: Circuit, circuit: Circuit, live: frozenset[str]) -> None:
+    """Raises STATE_MISMATCH if a live view's operators are not those of the stored state."""
+    if stored.buckets != circuit.buckets:
+        raise error("PARALLELISM_MISMATCH", f"the state is for parallelism {stored.buckets}, not {circuit.buckets}")
+    check_operators(stored, circuit, circuit.upstream({s.id for s in circuit.sinks if s.relation_id in live}))
+
+
+def check_operators(stored: Circuit, circuit: Circuit, operators: Iterable[str]) -> None:
+    """Raises STATE_MISMATCH if one of `operators` of a circuit has no state in the stored one."""
+    for o in operators:
+        if circuit.by_id[o].kind not in STATEFUL:
+            continue  # its id may change
+        moved = stored.buckets == circuit.buckets and stored.stages.get(o) != circuit.stages[o]
+        if o not in stored.by_id or moved:
+            raise error(
+                "STATE_MISMATCH",
+                f"there is no state for operator {o}",
+                detail="The plan of a view is not the one with which its state was built.",
+                hint="Use the plan that was saved with the view, or drop the view and create it again.",
+            )
