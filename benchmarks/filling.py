@@ -2,7 +2,7 @@
 
 One session inserts a row into a small table and waits until the view `live`, a join with the large table, shows it;
 another one creates a view over the large table. `alone` fills as if nothing could run beside: epochs wait for the end.
-At the end the view is compared with DuckDB's answer.
+At the end the view is compared with DuckDB's answer. Also shown are the times of live epochs, without what they wait.
 
 python -m benchmarks filling [--rows 20000000] [--path DIRECTORY]
 """
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partialmethod
 from pathlib import Path
 from unittest import mock
 
@@ -22,6 +23,8 @@ import numpy as np
 
 import watersmeet
 from watersmeet.runtime import coordinator
+from watersmeet.runtime.inprocess import InProcessEngine
+from watersmeet.runtime.taskcontract import Intent
 
 TABLES = """
 CREATE TABLE events (id bigint PRIMARY KEY, k bigint, amount bigint, at timestamp, kind varchar, text varchar);
@@ -46,6 +49,27 @@ def latencies(connection: watersmeet.Connection, first: int, goes_on: Callable[[
         found.append(time.perf_counter() - began)
         time.sleep(0.02)
     return found
+
+
+class Epochs:
+    """The times of live epochs and of pieces of history, in seconds."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, list[float]] = {}
+        self._run = InProcessEngine._run
+
+    def measured(self, engine: InProcessEngine, coordinator: coordinator.Coordinator, intent: Intent) -> None:
+        began = time.perf_counter()
+        self._run(engine, coordinator, intent)
+        if intent.has_work:
+            self.times.setdefault(intent.mode.kind, []).append(time.perf_counter() - began)
+
+    def line(self) -> str:
+        """The times since the last call."""
+        found, self.times = self.times, {}
+        shown = (f"{k} {len(t)}: p50 {p[0]:.1f} ms, p99 {p[1]:.1f} ms" for k, t in sorted(found.items())
+                 for p in [np.percentile(t, [50, 99]) * 1000])  # fmt: skip
+        return f"{'':28} epochs: {'; '.join(shown)}"
 
 
 def line(what: str, found: Sequence[float], seconds: float | None) -> str:
@@ -73,10 +97,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--path")
     wanted = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(dir=wanted.path) as folder:
-        path = Path(folder) / "db"
-        with watersmeet.connect(path, runtime="inprocess", dialect="risingwave") as connection:
+        path, epochs = Path(folder) / "db", Epochs()
+        connected = watersmeet.connect(path, runtime="inprocess", dialect="risingwave")
+        with connected as connection, mock.patch.object(InProcessEngine, "_run", partialmethod(epochs.measured)):
             connection.execute(TABLES.format(rows=wanted.rows))
+            epochs.line()
             print(line("no fill", latencies(connection, 1, lambda n: n < 300), None), flush=True)
+            print(epochs.line(), flush=True)
             first = 1000
             for what, query in (("groups", LARGE), ("self join", JOINED)):
                 for mode in ("beside", "alone"):
@@ -85,6 +112,7 @@ def main(arguments: Sequence[str]) -> int:
                     with changed if mode == "alone" else nullcontext():
                         found, seconds = measure(connection, query, name, first)
                     print(line(f"{what}, {mode}", found, seconds), flush=True)
+                    print(epochs.line(), flush=True)
                     connection.execute(f"DROP MATERIALIZED VIEW {name}")
                     first += 100_000
     return 0

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from watersmeet.catalog import ARRIVAL, Relation
+from watersmeet.catalog import ARRIVAL, MaterializedView, Relation
 from watersmeet.catalog import Source as CatalogSource
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill, Role, StoredContent
@@ -40,6 +40,7 @@ from watersmeet.circuit.operators import (
     Scan,
     Sink,
     TemporalJoin,
+    TimeFilter,
     TopN,
     Union,
     Unnest,
@@ -49,9 +50,10 @@ from watersmeet.circuit.operators import (
 from watersmeet.connectors.base.sources import Source
 from watersmeet.errors import Error, OperationalError, error
 from watersmeet.runtime.engine import Database
+from watersmeet.runtime.eventtimes import follows_clock
 from watersmeet.runtime.inputs import blob_slice, commit_slices
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
-from watersmeet.store.manifests import Backfill, Filling, Frontier, Progress, Purpose
+from watersmeet.store.manifests import Backfill, Commit, Filling, Frontier, Progress, Purpose
 from watersmeet.values.slices import ChangeSlice, Slice
 
 
@@ -97,14 +99,37 @@ _TIMELESS: Final = (
 )  # fmt: skip
 
 
-def can_run_beside(circuit: Circuit, fill: Fill, relations: Iterable[Relation], complete: Collection[str]) -> bool:
-    """Whether live views can run between the pieces of a fill: its operators depend only on the present rows, and all
-    that it reads is stored. relations: those that it reads. complete: as in `begin`.
+def can_run_beside(
+    circuit: Circuit,
+    fill: Fill,
+    relations: Iterable[Relation],
+    complete: Collection[str],
+    late: Mapping[str, int],
+) -> bool:
+    """Whether live views can run between the pieces of a fill: its operators depend only on the present rows, and on
+    the time at its end, and no state of live views lacks rows that its copy would read. relations: those that it reads.
+    complete: as in `begin`. late: as in `reach`.
     """
-    running = [circuit.by_id[i] for i in fill.roles]
-    return all(r.id in complete or not r.connector for r in relations) and all(
-        type(o) in _TIMELESS and not o.is_timed and not (isinstance(o, Scan) and (o.ordered or o.late)) for o in running
+    copied = (circuit.by_id[i] for i in fill.having("copied"))
+    if any(isinstance(o, Scan) and o.late != late.get(o.relation_id, 0) for o in copied):
+        return False
+    read = [r for r in relations if r.id not in complete]
+    return not any(ARRIVAL in r.defaults.values() for r in read if r.connector) and all(
+        _is_timeless(circuit.by_id[i]) for i in fill.roles
     )
+
+
+def _is_timeless(operator: Operator) -> bool:
+    """Whether the output depends only on the present rows and, at the end, on the time.
+
+    Watermarks are unknown until the end of a fill. The time of epochs is known, and rises while history is read: a
+    filter then only deletes rows that it would also delete at the end.
+    """
+    if isinstance(operator, TimeFilter):
+        return not operator.stays
+    if isinstance(operator, Scan):
+        return not operator.ordered
+    return type(operator) in _TIMELESS and not follows_clock(operator)
 
 
 def begin(
@@ -123,15 +148,16 @@ def begin(
     complete: relations that the circuit writes, which are read as of the newest epoch. first: relations that are read
     first because other rows look theirs up. beside: whether live views run between the pieces.
     """
-    # A source that no epoch has read yet has no history.
-    read = [r for r in relations if r.id in complete or not r.connector or r.id in frontier.sources]
+    # A source that no epoch has read yet has no history, but live views may read it meanwhile.
+    read = [r for r in relations if beside or r.id in complete or not r.connector or r.id in frontier.sources]
     head, rows = contents.head, contents.rows
     # Sources are last: they are usually the large, append-only side.
     order = sorted(read, key=lambda r: (r.id not in first, bool(r.connector), rows.get(r.id, 0), r.id))
     read_ids = tuple(r.id for r in order)
     if isinstance(purpose, Filling):
         stored = tuple(i for i in read_ids if i in complete)
-        purpose = replace(purpose, stored=stored, beside=read_ids if beside else ())
+        late = db.log.progress().late if beside else {}
+        purpose = replace(purpose, stored=stored, beside=read_ids if beside else (), late=late)
     last, read_rows = _last_read(db, frontier, head), contents.rows_of(order)
     return Backfill(purpose, contents.checkpoint, last, head, read_ids, waits=not beside, rows=read_rows)
 
@@ -153,8 +179,10 @@ def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int, *
     head, read = db.log.head(), frozenset(purpose.beside)
     rows = 0
     for number in range(min(backfill.transaction, backfill.head) + 1, head + 1):
-        found = db.log.read(number).relations
+        commit = db.log.read(number)
+        found, taken = commit.relations, commit.progress.taken
         rows += sum(b.rows for i in found.keys() & read for b in found[i].blobs)
+        rows += sum(s.rows for i in taken.keys() & read for s in taken[i])
     shrinks = rows <= _SHRINKING * backfill.rows
     return replace(
         backfill,
@@ -214,6 +242,47 @@ def reach(
     return Fill(True, roles, {o: ends[o] for o in sorted(reached & ends.keys())})
 
 
+def reach_beside(circuit: Circuit, purpose: Filling) -> Fill:
+    """The first epoch of a fill beside live views."""
+    return reach(circuit, purpose.views, purpose.stored, purpose.late, beside=True)
+
+
+def connected(known: Mapping[str, Relation], purpose: Filling) -> list[Relation]:
+    """The sources that a fill beside live views reads."""
+    read = (known[i] for i in purpose.beside if i in known and i not in purpose.stored)
+    return [r for r in read if r.connector]
+
+
+def fill_rates(known: Mapping[str, Relation], views: Iterable[str]) -> list[int]:
+    """The limits of views on the rows of history per second."""
+    found = [r.fill_rate for i in views if isinstance(r := known.get(i), MaterializedView)]
+    return [rate for rate in found if rate is not None]
+
+
+def fill_in(before: Circuit, circuit: Circuit, backfill: Backfill, known: Mapping[str, Relation]) -> Backfill | None:
+    """A fill that has begun in the circuit `before`, in `circuit`, which lacks some of the views; None if that is
+    another circuit, if live views wait for the fill or it reads sources, or if an operator would get another role.
+    """
+    purpose, sinks = backfill.purpose, {s.relation_id for s in circuit.sinks}
+    if not isinstance(purpose, Filling) or backfill.waits or before.fingerprint == circuit.fingerprint:
+        return None
+    if not sinks < {s.relation_id for s in before.sinks} or connected(known, purpose):
+        return None  # to open sources again would save their memory
+    left = replace(purpose, views=tuple(v for v in purpose.views if v in sinks))
+    old, new = reach_beside(before, purpose), reach_beside(circuit, left)
+    same = all(old.roles.get(i) == role for i, role in new.roles.items())
+    if not same or not new.content.keys() <= old.content.keys():
+        return None
+    read = {s.relation_id for s in circuit.scans if s.id in new.roles} | {c.relation_id for c in new.content.values()}
+    relations = tuple(i for i in backfill.relations if i in read)
+    return replace(
+        backfill,
+        purpose=replace(left, beside=tuple(i for i in purpose.beside if i in read)),
+        relations=relations,
+        cursor=backfill.cursor if relations[:1] == backfill.relations[:1] else None,
+    )
+
+
 def looked_up_first(
     circuit: Circuit, running: Collection[str], stored: Mapping[str, StoredContent], *, live: bool = False
 ) -> frozenset[str]:
@@ -256,8 +325,19 @@ def _showing_null_keys(join: AsofJoin | Join, circuit: Circuit) -> Iterator[str]
             yield arrangement
 
 
-def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], rows: int, size_bytes: int) -> Piece:
-    """The next piece: as many relations as fit into the given rows and bytes."""
+def next_piece(
+    db: Database,
+    backfill: Backfill,
+    sources: Mapping[str, Source],
+    rows: int,
+    size_bytes: int,
+    *,
+    drops: Collection[str] = (),
+) -> Piece:
+    """The next piece: as many relations as fit into the given rows and bytes.
+
+    sources: those whose history is read. drops: the relations whose late rows live epochs drop.
+    """
     purpose = backfill.purpose
     if isinstance(purpose, Filling) and purpose.part < purpose.parts:
         more = bool(backfill.relations) or purpose.part + 1 < purpose.parts
@@ -268,12 +348,16 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
     lost: dict[str, str] = {}
     relations = list(backfill.relations)
     cursor = backfill.cursor
+    found: Sequence[Slice]
     most_rows = rows
     while relations and rows > 0 and size_bytes > 0:
         relation_id = relations[0]
-        if relation_id in sources and relation_id not in stored:
+        if relation_id in sources and relation_id not in stored and backfill.round:
+            late = relation_id in drops
+            found, cursor = _taken_slices(db, backfill, relation_id, cursor, rows, size_bytes, drops=late)
+        elif relation_id in sources and relation_id not in stored:
             history = sources[relation_id].history(cursor, rows, size_bytes)
-            found: Sequence[Slice] = history.slices
+            found = history.slices
             cursor = history.cursor
             if history.lost:
                 lost[relation_id] = history.lost
@@ -281,7 +365,8 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
             last = backfill.head if relation_id in stored else backfill.transaction
             if backfill.round and cursor is None:
                 cursor = ["commit", backfill.before[relation_id in stored] + 1, 0, 0]
-            found, cursor = _stored_slices(db, backfill, relation_id, cursor, last, rows, size_bytes)
+            below = _late_below(db, backfill, relation_id) if relation_id in drops and relation_id not in stored else {}
+            found, cursor = _stored_slices(db, backfill, relation_id, cursor, last, rows, size_bytes, below)
         slices += found
         rows -= sum(_rows(s) for s in found)
         size_bytes -= sum(s.size_bytes for s in found)
@@ -319,6 +404,51 @@ def _stored_rows(db: Database, checkpoint: Checkpoint, upto: int) -> dict[str, i
     return rows
 
 
+def _live_epochs(db: Database, backfill: Backfill) -> Iterator[tuple[Commit, Mapping[str, int]]]:
+    """The live epochs of a round, each with the watermarks before it."""
+    for number in range(backfill.before[1] + 1, backfill.head + 1):
+        commit = db.log.read(number)
+        if commit.epoch is not None and commit.frontier is not None:
+            before = db.log.find(commit.epoch_before) if commit.epoch_before else None
+            yield commit, {} if before is None else before.progress.watermarks
+
+
+def _late_below(db: Database, backfill: Backfill, relation_id: str) -> dict[int, int]:
+    """For each commit of a round with rows of a table, the watermark below which a live epoch dropped them as late."""
+    if not backfill.round:
+        return {}  # nothing that was there before is late
+    found: dict[int, int] = {}
+    first = backfill.before[0] + 1
+    for commit, watermarks in _live_epochs(db, backfill):
+        assert commit.frontier is not None
+        if relation_id in watermarks:
+            found |= dict.fromkeys(range(first, commit.frontier.transaction + 1), watermarks[relation_id])
+        first = max(first, commit.frontier.transaction + 1)
+    return found
+
+
+def _taken_slices(
+    db: Database, backfill: Backfill, relation_id: str, cursor: Any, rows: int, size_bytes: int, *, drops: bool
+) -> tuple[list[Slice], Any]:
+    """(slices, the next cursor) of the input of a source that live epochs read in a round. cursor: ["taken", commit,
+    slice].
+    """
+    slices: list[Slice] = []
+    _, begin, first = cursor or ("taken", 0, 0)
+    for commit, watermarks in _live_epochs(db, backfill):
+        if commit.number < begin:
+            continue
+        taken = commit.progress.taken.get(relation_id, ())
+        for place in range(first if commit.number == begin else 0, len(taken)):
+            piece = taken[place]
+            if slices and (rows < piece.rows or size_bytes < piece.size_bytes):
+                return slices, ["taken", commit.number, place]
+            slices.append(replace(piece, late_below_us=watermarks.get(relation_id)) if drops else piece)
+            rows -= piece.rows
+            size_bytes -= piece.size_bytes
+    return slices, None
+
+
 def _stored_slices(
     db: Database,
     backfill: Backfill,
@@ -327,14 +457,16 @@ def _stored_slices(
     last: int,
     rows: int,
     size_bytes: int,
+    below: Mapping[int, int],
 ) -> tuple[list[Slice], Any]:
     """(slices, the next cursor). cursor: ["blob", number, row] in the snapshot, or ["commit", number, blob, row].
 
-    last: the number of the last commit to read. Beside live views, large blobs are cut.
+    last: the number of the last commit to read. Beside live views, large blobs are cut. below: see `_late_below`.
     """
     cuts = not backfill.waits
     slices: list[Slice] = []
-    for place, row, piece in _from(db, backfill.checkpoint, relation_id, cursor, last):
+    for place, row, whole in _from(db, backfill.checkpoint, relation_id, cursor, last):
+        piece = replace(whole, late_below_us=below.get(place[1])) if below and place[0] == "commit" else whole
         left = piece.rows - row
         if slices and (rows < 1 or size_bytes < 1 or (not cuts and (rows < left or size_bytes < piece.size_bytes))):
             return slices, [*place, row]

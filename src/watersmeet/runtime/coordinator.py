@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from watersmeet.catalog import MaterializedView, Relation
+from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import (
     Fill,
@@ -33,12 +33,15 @@ from watersmeet.runtime.backfill import (
     check_rebuild,
     check_shared,
     check_whole,
+    fill_in,
+    fill_rates,
     lease_at,
     looked_up_first,
     next_piece,
     next_round,
     present_contents,
     reach,
+    reach_beside,
 )
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.epochstatus import state_sizes
@@ -105,7 +108,7 @@ class Coordinator:
 
     def close(self) -> None:
         """Release the lease on commits; save the sources' memory if every planned epoch is committed."""
-        if self.is_drained and self.inputs.sources and self._last_commit > self.inputs.saved_at:
+        if self.is_drained and self._can_save and self._last_commit > self.inputs.saved_at:
             self.inputs.save(self._last_commit)
         self._reader.close()
 
@@ -154,7 +157,7 @@ class Coordinator:
         backfill = self.backfill
         if backfill is None or backfill.waits:
             return None
-        rate = min(self._fill_rates(backfill.purpose.views), default=None)
+        rate = min(fill_rates(self._db.catalog().relations, backfill.purpose.views), default=None)
         return None if rate and backfill.hurries else rate
 
     @property
@@ -169,7 +172,13 @@ class Coordinator:
     @property
     def wants_to_save(self) -> bool:
         """Whether the sources' memory should be saved, which requires that all planned epochs are committed."""
-        return bool(self.inputs.sources) and self._db.log.head() - self.inputs.saved_at > SAVE_EPOCHS
+        return self._can_save and self._db.log.head() - self.inputs.saved_at > SAVE_EPOCHS
+
+    @property
+    def _can_save(self) -> bool:
+        """Whether there are sources, and no fill needs their memory as it was at its beginning."""
+        purpose = None if self.backfill is None else self.backfill.purpose
+        return bool(self.inputs.sources) and not (isinstance(purpose, Filling) and purpose.beside)
 
     @property
     def must_drain(self) -> bool:
@@ -204,9 +213,10 @@ class Coordinator:
             elif isinstance(purpose, Rebuilding):
                 return
             elif isinstance(purpose, Filling) and sinks & set(purpose.views):
-                self._change_filling(circuit, self.backfill, purpose)
+                self._change_filling(circuit, self.backfill)
                 return
             self.backfill = None
+            self.inputs.end_histories()
         if self._stored is not None and not self._splitting.allows(self._stored, circuit):
             return
         if self._stored is None or circuit.fingerprint != self._stored.fingerprint:
@@ -224,44 +234,30 @@ class Coordinator:
         if not live:
             # No view has content of an older moment, so the new views start from the newest one.
             self.inputs.skip_to(self._newest_transaction())
-        self._scan()
-        if fill is not None:
-            self._begin_filling(circuit, views, fill, live)
+        begun = fill is not None and self._begin_beside(circuit, views, live)
+        if not begun:
+            self._scan()
+        if begun:
+            pass
+        elif fill is not None:
+            self._begin_filling(views, fill, live)
         elif before is not None and before.fingerprint != circuit.fingerprint:
             self._prune = True
             self._renew_lease()
 
-    def _change_filling(self, circuit: Circuit, backfill: Backfill, purpose: Filling) -> None:
-        """Make the next epochs run `circuit` during a fill beside live views, if it only lacks some of the views."""
-        before, sinks = self.circuit, {s.relation_id for s in circuit.sinks}
-        if before is None or backfill.waits or not sinks <= {s.relation_id for s in before.sinks}:
-            return
-        if before.fingerprint == circuit.fingerprint:
-            self._scan()
-            return
-        views = tuple(v for v in purpose.views if v in sinks)
-        old = self._reach(before, purpose.views, purpose.stored, beside=True)
-        new = self._reach(circuit, views, purpose.stored, beside=True)
-        if (
-            any(old.roles.get(i) != role for i, role in new.roles.items())
-            or not new.content.keys() <= old.content.keys()
-        ):
+    def _change_filling(self, circuit: Circuit, backfill: Backfill) -> None:
+        """Make the next epochs run `circuit` during a fill, if that is possible."""
+        changed = None
+        if self.circuit is not None:
+            changed = fill_in(self.circuit, circuit, backfill, self._db.catalog().relations)
+        if changed is None:
             return
         if self._stored is not None:
-            check_state(self._stored, circuit, self.live_views & sinks)
+            check_state(self._stored, circuit, self.live_views & {s.relation_id for s in circuit.sinks})
         save_circuit(self._db.layout, circuit)
-        self.circuit = circuit
+        self.circuit, self.backfill, self._prune = circuit, changed, True
         self.inputs.forget(self._db.catalog().relations)
         self._scan()
-        read = {r.id for r in self._read(circuit, new.roles.keys(), new.content)}
-        left = tuple(i for i in backfill.relations if i in read)
-        self.backfill = replace(
-            backfill,
-            purpose=replace(purpose, views=views, beside=tuple(i for i in purpose.beside if i in read)),
-            relations=left,
-            cursor=backfill.cursor if left[:1] == backfill.relations[:1] else None,
-        )
-        self._prune = True
 
     def give_up_filling(self) -> None:
         """Make the next epochs run without the views that are being filled."""
@@ -447,24 +443,26 @@ class Coordinator:
     def _reach(self, circuit: Circuit, views: Iterable[str], complete: Iterable[str], *, beside: bool = False) -> Fill:
         return reach(circuit, views, complete, self._db.log.progress().late, beside=beside)
 
-    def _begin_filling(self, circuit: Circuit, views: tuple[str, ...], fill: Fill, live: frozenset[str]) -> None:
-        """Begin to fill `views`. The views `live` run meanwhile if that is possible and the history is large."""
-        contents, limited = self._contents(), bool(self._fill_rates(views))
-        if live or limited:
-            beside = self._reach(circuit, views, live, beside=True)
-            relations = self._read(circuit, beside.roles.keys(), beside.stored)
-            large = limited or contents.rows_of(relations) > self._pieces.few_rows
-            if large and can_run_beside(circuit, beside, relations, live):
-                self._begin(Filling(views), beside.roles.keys(), beside.stored, live, contents, beside=True)
-                return
-        purpose = Filling(views, parts=self._parts(fill.having("replayed")))
-        self._begin(purpose, fill.roles.keys(), fill.stored, live, contents)
+    def _begin_beside(self, circuit: Circuit, views: tuple[str, ...], live: frozenset[str]) -> bool:
+        """Begin to fill `views` while the views `live` run, if that is possible and the history is large."""
+        contents, limited = self._contents(), bool(fill_rates(self._db.catalog().relations, views))
+        if not (live or limited):
+            return False
+        beside = self._reach(circuit, views, live, beside=True)
+        relations = self._read(circuit, beside.roles.keys(), beside.stored)
+        large = limited or contents.rows_of(relations) > self._pieces.few_rows
+        late = self._db.log.progress().late
+        if not (large and can_run_beside(circuit, beside, relations, live, late)):
+            return False
+        self._begin(Filling(views), beside.roles.keys(), beside.stored, live, contents, beside=True)
+        self._scan()
+        self._renew_lease()
+        return True
 
-    def _fill_rates(self, views: Iterable[str]) -> list[int]:
-        """The limits of views on the rows of history per second."""
-        known = self._db.catalog().relations
-        found = [r.fill_rate for i in views if isinstance(r := known.get(i), MaterializedView)]
-        return [rate for rate in found if rate is not None]
+    def _begin_filling(self, views: tuple[str, ...], fill: Fill, live: frozenset[str]) -> None:
+        """Begin to fill `views` while all others wait."""
+        purpose = Filling(views, parts=self._parts(fill.having("replayed")))
+        self._begin(purpose, fill.roles.keys(), fill.stored, live, self._contents())
 
     def _contents(self) -> Contents:
         """The contents from which a backfill begins. The lease begins before a checkpoint is chosen, because retention
@@ -527,7 +525,10 @@ class Coordinator:
             few = self._pieces.unlimited_rows
             backfill = next_round(self._db, backfill, self.inputs.frontier, few, limited=limited)
         budget = self.budget if backfill.waits else self._pieces
-        piece = next_piece(self._db, backfill, self.inputs.sources, budget.rows, budget.bytes)
+        timed = event_times(circuit, self._db.catalog())
+        drops = frozenset(i for i, time in timed.items() if time.drops)
+        sources = self.inputs.histories(self._db.catalog().relations, backfill)
+        piece = next_piece(self._db, backfill, sources, budget.rows, budget.bytes, drops=drops)
         if isinstance(backfill.purpose, Rebuilding):
             check_whole(piece.lost)
         self.lost |= piece.lost
@@ -540,7 +541,11 @@ class Coordinator:
         mode: Mode = Rebuild(first)
         replays = False
         if isinstance(purpose, Filling):
-            fill = self._reach(circuit, purpose.views, purpose.stored, beside=bool(purpose.beside))
+            fill = (
+                reach_beside(circuit, purpose)
+                if purpose.beside
+                else self._reach(circuit, purpose.views, purpose.stored)
+            )
             mode = replace(fill, first=first, part=purpose.part, parts=purpose.parts)
             replays = purpose.part < purpose.parts
         is_last = piece.after is None
@@ -551,6 +556,8 @@ class Coordinator:
         everywhere = first or replays or (is_last and circuit.is_timed)
         intent = self._intent(circuit, mode, frontier, piece.slices, everywhere=everywhere)
         self.backfill = piece.after
+        if is_last and self.inputs.end_histories():
+            self._scan()
         return intent
 
     def _intent(
@@ -601,14 +608,14 @@ class Coordinator:
             return ()
         purpose = self.backfill.purpose
         assert isinstance(purpose, Filling)
-        return tuple(sorted(self._reach(circuit, purpose.views, purpose.stored, beside=True).having("new")))
+        return tuple(sorted(reach_beside(circuit, purpose).having("new")))
 
     def _spec(self, relation: Relation) -> InputSpec:
         """The specification of a connector's slices."""
         computed = {*relation.given, *(relation.column(n) for n in relation.generated)}
         arrivals = tuple(c.name for c in relation.columns if c not in computed)
         return InputSpec(
-            source=self.inputs.sources[relation.id].spec(),
+            source=self.inputs.source(relation.id).spec(),
             arrivals=arrivals,
             generated=relation.generated,
             lengths=relation.lengths,
@@ -617,8 +624,12 @@ class Coordinator:
     def _scan(self) -> None:
         if self.circuit is not None:
             known = self._db.catalog().relations
+            # No live epoch reads a source that only views read which are being filled.
+            new = frozenset(self._being_filled(self.circuit) if self.fills_beside else ())
+            scanned = {s.relation_id: known[s.relation_id] for s in self.circuit.scans if s.relation_id in known}
+            live = {s.relation_id for s in self.circuit.scans if s.id not in new}
             self.inputs.set_scanned(
-                [known[i] for i in {s.relation_id for s in self.circuit.scans} if i in known],
+                [r for i, r in scanned.items() if i in live or not r.connector],
                 looked_up_first(self.circuit, self.circuit.by_id, {}, live=True),
             )
 
@@ -637,7 +648,7 @@ class Coordinator:
         needed = last.frontier.transaction if last and last.frontier else self.inputs.frontier.transaction
         if log.newest_transaction(head) <= needed:
             needed = head  # No transaction waits. Otherwise a database that only reads files would keep all commits.
-        if self.inputs.sources:
+        if self.inputs.sources or self.fills_beside:
             needed = min(needed, self.inputs.saved_at)
         if self.backfill is not None:
             needed = min(needed, lease_at(self._db, self.backfill))

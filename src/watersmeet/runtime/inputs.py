@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -25,7 +25,7 @@ from watersmeet.runtime.engine import Database
 from watersmeet.store.backup import memory_of
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout, WriterFile, writer_file, writer_files
-from watersmeet.store.manifests import Frontier
+from watersmeet.store.manifests import Backfill, Filling, Frontier
 from watersmeet.store.positions import StatusFile
 from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef
@@ -209,6 +209,7 @@ class Inputs:
         self._first: frozenset[str] = frozenset()
         self.sources: dict[str, Source] = {}
         self._read: dict[str, Relation] = {}
+        self._histories: dict[str, Source] | None = None
         self._turn = 0
         self.backoffs = Backoffs()
         """The sources in backoff. An engine sets its own object, which outlives the inputs."""
@@ -313,6 +314,28 @@ class Inputs:
         self.frontier = Frontier(transaction, self.frontier.sources)
         self._looked_at = transaction
 
+    def histories(self, known: Mapping[str, Relation], backfill: Backfill) -> Mapping[str, Source]:
+        """The sources whose history a backfill reads. Beside live views these are copies as of its beginning: until
+        `end_histories` the sources' memory must not be saved.
+        """
+        purpose = backfill.purpose
+        if not (isinstance(purpose, Filling) and purpose.beside):
+            return self.sources
+        if self._histories is None:
+            number = backfill.before[1] if backfill.round else backfill.head  # later rounds only read commits
+            read = (known[i] for i in purpose.beside if i in known and i not in purpose.stored)
+            self._histories = {r.id: self._with_memory(r, upto=number) for r in read if r.connector}
+        return self._histories
+
+    def end_histories(self) -> bool:
+        """Forget the copies of `histories`. Returns whether there were any."""
+        before, self._histories = self._histories, None
+        return bool(before)
+
+    def source(self, relation_id: str) -> Source:
+        """An open source, or the copy of one that no live epoch reads."""
+        return self.sources.get(relation_id) or (self._histories or {})[relation_id]
+
     def save(self, commit: int) -> None:
         """Save the sources' memory. Everything taken must be in commit `commit` or earlier ones."""
         for relation_id, source in self.sources.items():
@@ -353,12 +376,16 @@ class Inputs:
         return sorted(names[self._turn :] + names[: self._turn], key=lambda i: i not in self._first)
 
     def _open(self, relation: Relation) -> Source:
-        source = self._opened(relation)
         # These dead letters are of epochs that were never committed; their records are read again, possibly in other
         # epochs.
         last = self._db.log.last_epoch()
         forget_dead_letters(self._db.layout.dead(relation.id), (last.epoch or 0) if last else 0)
-        if self._notification is not None:
+        return self._with_memory(relation)
+
+    def _with_memory(self, relation: Relation, upto: int | None = None) -> Source:
+        """The source with what it had read at commit `upto`; None: now, and it then listens."""
+        source = self._opened(relation)
+        if self._notification is not None and upto is None:
             source.listen(self._notification)
         if relation.id not in self.frontier.sources:
             return source
@@ -369,9 +396,11 @@ class Inputs:
             # The commits contain the same, as long as all of them are kept. Otherwise the source's own check fails.
             _logger.warning("%s", damage.message)
             source, since = self._opened(relation), 0
-            if self._notification is not None:
+            if self._notification is not None and upto is None:
                 source.listen(self._notification)
         for commit in epochs_since(self._db.log, since):
+            if upto is not None and commit.number > upto:
+                break
             source.accept(commit.progress.taken.get(relation.id, ()))
         return source
 

@@ -92,7 +92,7 @@ def read_slices(
         counts = found.counts.setdefault(piece.relation, SourceCounts())
         counts.size_bytes += piece.size_bytes
         parts = _read(layout, segments, intent, piece, list(fields.values()), counts)
-        late_below_us = watermarks.get(piece.relation) if _drops(intent, piece.relation) else None
+        late_below_us = watermarks.get(piece.relation) if _drops(intent, piece.relation) else piece.late_below_us
         clocks = intent.live.clocks.get(piece.relation, {})
         fields |= {f.name: f for clock in clocks.values() for f in clock.reads}
         late: list[_Part] = []
@@ -102,7 +102,8 @@ def read_slices(
                 for scan in readers:
                     found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, part))
             timed = intent.event_times.get(piece.relation)
-            if late and late_below_us is not None and timed is not None and timed.late:
+            if late and _drops(intent, piece.relation) and timed is not None and timed.late:
+                assert late_below_us is not None
                 rows = _whole(layout, segments, intent, piece, late, timed.columns)
                 found.late.setdefault(timed.late, []).append(_kept(rows, intent.time_us, late_below_us))
     return found

@@ -32,7 +32,8 @@ class Filling(Purpose):
 
     stored: the relations written by the circuit whose stored content is read. parts: the number of epochs, before
     anything is read, in which arrangements of live views are replayed. part: the next of these epochs. beside: all
-    relations that are read, in order, if live views run meanwhile; otherwise their epochs wait.
+    relations that are read, in order, if live views run meanwhile; otherwise their epochs wait. late: for each
+    relation, the number of rows dropped as late before the fill.
     """
 
     kind: ClassVar[str] = "filling"
@@ -40,6 +41,7 @@ class Filling(Purpose):
     parts: int = 0
     part: int = 0
     beside: tuple[str, ...] = ()
+    late: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class Slice:
 
     relation: the id of the relation of its rows. rows, size_bytes: estimates; rows is never too low. seq: its position
     in the epoch's order of arrival, set by the intent; all changes of one transaction to a relation have the same.
+    late_below_us: in a fill, the watermark below which the live epoch that read the slice dropped rows.
     """
 
     kind: ClassVar[str]
@@ -40,6 +41,7 @@ class Slice:
     rows: int = 0
     size_bytes: int = 0
     seq: int = 0
+    late_below_us: int | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Registers a class by its `kind`."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,6 +12,7 @@ from tests.waiting import until
 
 import watersmeet
 from watersmeet.errors import Error
+from watersmeet.runtime.inputs import epochs_since
 
 TABLE = """
 CREATE TABLE t (k int PRIMARY KEY, n int);
@@ -139,7 +143,7 @@ def test_views_that_wait_are_filled_together(connection):
     assert [jobs(connection)[v]["progress"] for v in "abc"] == [0.0, 0.0, 0.0]
     connection.execute("ALTER MATERIALIZED VIEW a SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT MATERIALIZED VIEW c")
     assert [connection.execute(f"SELECT count(*) FROM {v}").fetchone()[0] for v in "abc"] == [3, 101, 100]
-    filled = [c.frontier.backfill for c in connection.opened.engine._coordinator.inputs._epochs_since(0)]
+    filled = [c.frontier.backfill for c in epochs_since(connection.opened.log, 0)]
     assert {len(b.purpose.views) for b in filled if b is not None} <= {1, 2}
 
 
@@ -197,5 +201,39 @@ def test_a_paused_fill_goes_on_after_a_restart(tmp_path):
         connection.execute("INSERT INTO t VALUES (1000, 7); DELETE FROM t WHERE k < 10; FLUSH")
         assert connection.execute("SELECT c FROM live WHERE n = 7").fetchall() == [(1,)]
         assert jobs(connection)["v"]["detail"] == "paused: backfill_rate_limit is 0"
+        connection.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT")
+        assert connection.execute(f"(TABLE v EXCEPT {SUMS}) UNION ALL ({SUMS} EXCEPT TABLE v)").fetchall() == []
+
+
+KILLED = """
+    import sys
+    import time
+
+    import watersmeet
+
+    connection = watersmeet.connect(sys.argv[1], runtime="inprocess", dialect="risingwave")
+    connection.execute(sys.argv[2])
+    connection.execute("SET background_ddl = true; SET backfill_rate_limit = 50")
+    connection.execute("CREATE MATERIALIZED VIEW v AS " + sys.argv[3])
+    while not connection.execute("SHOW JOBS LIKE 'v'").fetchone()[-1]:
+        time.sleep(0.01)
+    print("begun", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_fill_whose_process_is_killed_goes_on_where_it_was(tmp_path):
+    path = tmp_path / "db"
+    program = [sys.executable, "-c", textwrap.dedent(KILLED), str(path), TABLE.replace("300", "3000"), SUMS]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.kill()
+    with watersmeet.connect(path, runtime="inprocess", dialect="risingwave") as connection:
+        job = jobs(connection)["v"]
+        assert job["state"] == "filling"
+        assert 0 < job["progress"] < 1
+        with pytest.raises(Error):
+            connection.execute("SELECT * FROM v")
+        connection.execute("INSERT INTO t VALUES (10000, 7); DELETE FROM t WHERE k < 10; FLUSH")
         connection.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT")
         assert connection.execute(f"(TABLE v EXCEPT {SUMS}) UNION ALL ({SUMS} EXCEPT TABLE v)").fetchall() == []
