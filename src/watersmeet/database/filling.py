@@ -25,6 +25,7 @@ from watersmeet.database.sessions.context import JointFill, Session
 from watersmeet.database.sessions.variables import Variables
 from watersmeet.errors import Error, again, error
 from watersmeet.objectstores import storage
+from watersmeet.runtime.backfill import is_timeless
 from watersmeet.system.threads import Worker
 
 if TYPE_CHECKING:
@@ -68,6 +69,12 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
     `JointFill`, the relation only joins those that `fill_together` will create.
     """
     relation = replace(relation, ready=False, append_only=operators[-1].append_only)
+    if (
+        isinstance(relation, MaterializedView)
+        and relation.fill_rate is not None
+        and not all(map(is_timeless, operators))
+    ):
+        session.notice(f"{FILL_RATE} has no effect on {relation.title}: the other views wait until it is filled")
     if session.joint is None:
         if _in_background(session, [relation]):
             begin_fill(session, [relation], {relation.id: operators})

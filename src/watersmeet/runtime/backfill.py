@@ -115,11 +115,11 @@ def can_run_beside(
         return False
     read = [r for r in relations if r.id not in complete]
     return not any(ARRIVAL in r.defaults.values() for r in read if r.connector) and all(
-        _is_timeless(circuit.by_id[i]) for i in fill.roles
+        is_timeless(circuit.by_id[i]) for i in fill.roles
     )
 
 
-def _is_timeless(operator: Operator) -> bool:
+def is_timeless(operator: Operator) -> bool:
     """Whether the output depends only on the present rows and, at the end, on the time.
 
     Watermarks are unknown until the end of a fill. The time of epochs is known, and rises while history is read: a

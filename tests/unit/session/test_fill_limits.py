@@ -205,6 +205,19 @@ def test_a_paused_fill_goes_on_after_a_restart(tmp_path):
         assert connection.execute(f"(TABLE v EXCEPT {SUMS}) UNION ALL ({SUMS} EXCEPT TABLE v)").fetchall() == []
 
 
+def test_a_limit_of_a_fill_for_which_others_wait_has_no_effect(connection):
+    connection.execute(
+        "CREATE TABLE names (n int PRIMARY KEY, name varchar); CREATE SOURCE s (n int) WITH (connector = 'datagen')"
+    )
+    cursor = connection.execute(
+        "CREATE MATERIALIZED VIEW v WITH (backfill_rate_limit = 0) AS "
+        "SELECT s.n, name FROM s JOIN names FOR SYSTEM_TIME AS OF PROCTIME() ON s.n = names.n"
+    )
+    assert cursor.notices == (
+        'backfill_rate_limit has no effect on materialized view "v": the other views wait until it is filled',
+    )
+
+
 KILLED = """
     import sys
     import time
