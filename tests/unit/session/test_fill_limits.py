@@ -226,7 +226,7 @@ KILLED = """
 
     connection = watersmeet.connect(sys.argv[1], runtime="inprocess", dialect="risingwave")
     connection.execute(sys.argv[2])
-    connection.execute("SET background_ddl = true; SET backfill_rate_limit = 50")
+    connection.execute("SET background_ddl = true; SET backfill_rate_limit = 5")
     connection.execute("CREATE MATERIALIZED VIEW v AS " + sys.argv[3])
     while not connection.execute("SHOW JOBS LIKE 'v'").fetchone()[-1]:
         time.sleep(0.01)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.thorough import mostly_slow
+from tests.waiting import until
 
 import watersmeet
 from watersmeet.runtime import workers
@@ -128,3 +129,53 @@ def test_subscribers_of_live_views_wait_for_no_fill(tmp_path):
         made.result()
         assert seen > 2
         assert connection.execute("SELECT c FROM large WHERE n = 0").fetchall() in ([(seen,)], [(seen - 1,)])
+
+
+def test_a_fill_over_a_source_goes_on_after_a_restart(tmp_path):
+    """Its history is the input up to the beginning of the fill. Later input is read once, whoever reads it."""
+    (tmp_path / "in").mkdir()
+
+    def write(number, rows):
+        lines = [f"{number * 1000 + i},{i % 7}\n" for i in range(rows)]
+        (tmp_path / "in" / f"{number}.csv").write_text("id,k\n" + "".join(lines))
+
+    def connect():
+        return watersmeet.connect(tmp_path / "db", runtime="inprocess", dialect="risingwave")
+
+    def progress(connection):
+        return connection.execute("SHOW JOBS LIKE 'v'").fetchone()[-1]
+
+    with connect() as connection:
+        for name in ("s", "only_new"):
+            connection.execute(
+                f"CREATE SOURCE {name} (id int, k int) "
+                f"WITH (connector = 'file', path = '{tmp_path / 'in'}', format = 'csv')"
+            )
+        connection.execute("CREATE MATERIALIZED VIEW live AS SELECT k, count(*) AS n FROM s GROUP BY k")
+        for number in range(4):
+            write(number, 900)
+        connection.execute("FLUSH; SET background_ddl = true; SET backfill_rate_limit = 5")
+        connection.execute(
+            "CREATE MATERIALIZED VIEW v AS SELECT k, count(*) AS n, sum(id) AS t FROM s GROUP BY k; "
+            "CREATE MATERIALIZED VIEW w AS SELECT o.id FROM only_new AS o JOIN s ON o.id = s.id"
+        )
+        until(lambda: progress(connection))
+        write(4, 13)
+        connection.execute("FLUSH")
+        assert connection.execute("SELECT sum(n) FROM live").fetchall() == [(3613,)]
+    with connect() as connection:
+        write(5, 13)
+        connection.execute("FLUSH")
+        assert connection.execute("SELECT sum(n) FROM live").fetchall() == [(3626,)]
+        assert progress(connection) < 1
+        for view in "vw":
+            connection.execute(f"ALTER MATERIALIZED VIEW {view} SET BACKFILL_RATE_LIMIT TO DEFAULT")
+        connection.execute("WAIT; FLUSH")
+        assert (
+            connection.execute("SELECT sum(n), sum(t) FROM v").fetchall()
+            == connection.execute("SELECT sum(n), (SELECT sum(id) FROM w) FROM live").fetchall()
+        )
+        write(6, 13)
+        connection.execute("FLUSH")
+        assert connection.execute("SELECT sum(n) FROM v").fetchall() == [(3639,)]
+        assert connection.execute("SELECT count(*), count(DISTINCT id) FROM w").fetchall() == [(3639, 3639)]
