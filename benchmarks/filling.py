@@ -2,7 +2,7 @@
 
 One session inserts a row into a small table and waits until the view `live`, a join with the large table, shows it;
 another one creates a view over the large table. `alone` fills as if nothing could run beside: epochs wait for the end.
-At the end the view is compared with DuckDB's answer. Also shown are the times of live epochs, without what they wait.
+At the end the view is compared with DuckDB's answer. Also shown are the processor times of live epochs and of pieces.
 
 python -m benchmarks filling [--rows 20000000] [--path DIRECTORY]
 """
@@ -52,17 +52,17 @@ def latencies(connection: watersmeet.Connection, first: int, goes_on: Callable[[
 
 
 class Epochs:
-    """The times of live epochs and of pieces of history, in seconds."""
+    """The processor times of live epochs and of pieces of history, in seconds."""
 
     def __init__(self) -> None:
         self.times: dict[str, list[float]] = {}
         self._run = InProcessEngine._run
 
     def measured(self, engine: InProcessEngine, coordinator: coordinator.Coordinator, intent: Intent) -> None:
-        began = time.perf_counter()
+        began = time.process_time()
         self._run(engine, coordinator, intent)
         if intent.has_work:
-            self.times.setdefault(intent.mode.kind, []).append(time.perf_counter() - began)
+            self.times.setdefault(intent.mode.kind, []).append(time.process_time() - began)
 
     def line(self) -> str:
         """The times since the last call."""
