@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from functools import partialmethod
 from pathlib import Path
 from unittest import mock
 
@@ -58,11 +57,16 @@ class Epochs:
         self.times: dict[str, list[float]] = {}
         self._run = InProcessEngine._run
 
-    def measured(self, engine: InProcessEngine, coordinator: coordinator.Coordinator, intent: Intent) -> None:
-        began = time.process_time()
-        self._run(engine, coordinator, intent)
-        if intent.has_work:
-            self.times.setdefault(intent.mode.kind, []).append(time.process_time() - began)
+    def measuring(self) -> Callable[[InProcessEngine, coordinator.Coordinator, Intent], None]:
+        """The function that runs an epoch of an engine, and measures it."""
+
+        def run(engine: InProcessEngine, planner: coordinator.Coordinator, intent: Intent) -> None:
+            began = time.process_time()
+            self._run(engine, planner, intent)
+            if intent.has_work:
+                self.times.setdefault(intent.mode.kind, []).append(time.process_time() - began)
+
+        return run
 
     def line(self) -> str:
         """The times since the last call."""
@@ -99,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(dir=wanted.path) as folder:
         path, epochs = Path(folder) / "db", Epochs()
         connected = watersmeet.connect(path, runtime="inprocess", dialect="risingwave")
-        with connected as connection, mock.patch.object(InProcessEngine, "_run", partialmethod(epochs.measured)):
+        with connected as connection, mock.patch.object(InProcessEngine, "_run", epochs.measuring()):
             connection.execute(TABLES.format(rows=wanted.rows))
             epochs.line()
             print(line("no fill", latencies(connection, 1, lambda n: n < 300), None), flush=True)
