@@ -234,12 +234,10 @@ class Coordinator:
         if not live:
             # No view has content of an older moment, so the new views start from the newest one.
             self.inputs.skip_to(self._newest_transaction())
-        begun = fill is not None and self._begin_beside(circuit, views, live)
-        if not begun:
-            self._scan()
-        if begun:
-            pass
-        elif fill is not None:
+        if fill is not None and self._begin_beside(circuit, views, live):
+            return
+        self._scan()
+        if fill is not None:
             self._begin_filling(views, fill, live)
         elif before is not None and before.fingerprint != circuit.fingerprint:
             self._prune = True
