@@ -4,8 +4,8 @@ The database continues the log above the exported commit, without earlier commit
 subscribers, and the moments at which queries began keep their meaning: the target of a sink has nothing that the
 database does not know. A sink or subscription that had not received all changes can't go on, because they are gone.
 
-One transaction has the rows of tables and the definitions; one epoch has the content of views, the state, and the
-positions of sources; further transactions are those that no epoch had reflected.
+One commit has the definitions, one epoch the state and the positions of sources. All rows are in a checkpoint, so no
+commit changes a relation, and readers of changes receive none. Transactions that no epoch had reflected follow.
 
 The database is made next to its target, and gets its name when all its contents have the exported hashes. So an
 interrupted import leaves nothing that can be opened. For an object store it is made in a temporary folder and copied.
@@ -54,16 +54,17 @@ from watersmeet.runtime.output import section_of
 from watersmeet.runtime.plans import begin_parallelism, save_circuit
 from watersmeet.store.backup import check_target, copy_database
 from watersmeet.store.changes import ChangeWriter, RelationChange
-from watersmeet.store.checkpoints import Checkpoint, Moment, save_checkpoint
+from watersmeet.store.checkpoints import Checkpoint, Level, Moment, Snapshot, save_checkpoint
 from watersmeet.store.commits import CommitLog, saving
 from watersmeet.store.layout import Layout, format_text, make_root, writer_file
 from watersmeet.store.manifests import Commit, Frontier, Metrics, Process, Progress
 from watersmeet.store.positions import create_secret
 from watersmeet.store.readers import LowWaterMark, raise_low_water
-from watersmeet.store.segments import SegmentWriter, epoch_prefix, transaction_prefix
+from watersmeet.store.segments import SegmentWriter, epoch_prefix, snapshot_prefix, transaction_prefix
 from watersmeet.values.serialization import from_json, to_json
 
 _SINKS: Final = "sinks"
+_SEQUENCES: Final = "sequences"
 
 
 @dataclass(frozen=True)
@@ -239,17 +240,17 @@ class _Import:
             create_secret(self._layout, name, value)
         self._begin()
         self._log = CommitLog(self._layout, writer=True)
-        first = self._log.began - 1
-        save_checkpoint(self._layout, self._log, Checkpoint(Moment(first, first), time_us=time.time_ns() // 1000))
         circuit = self._plans(rebuild=rebuild)
-        transaction = self._tables()
+        contents = self._contents()
+        transaction = self._definitions()
         if circuit is not None:
             self._epoch(circuit, transaction, with_state=not rebuild)
+        self._checkpoint(contents)
         self._changes()
         self._services()
 
     def _begin(self) -> None:
-        """Begins the log with the exported commit, which changes nothing."""
+        """Begins the log with the exported commit, which changes nothing and has the definitions."""
         layout, number = self._layout, max(1, int(self._manifest["commit"]))
         if number > 1:
             raise_low_water(layout, LowWaterMark(), number - 1, ())
@@ -257,6 +258,8 @@ class _Import:
         token, writer = random.token_hex(8), max(1, int(self._manifest["writer"]))
         time_us = int(self._manifest["time_us"]) or time.time_ns() // 1000
         first = Commit("fence", time_us=time_us, process=process, number=number, writer=writer, token=token)
+        name = f"{self._catalog.version:012d}-{writer + 1}"  # as the next writer stores them
+        first = replace(first, catalog=name, follows=self._catalog.follows_epochs)
         path = layout.commit(number)
         storage.create_file(path, layout.seal(path, to_json(first)), durable=True)
 
@@ -280,17 +283,23 @@ class _Import:
         begin_parallelism(self._layout, circuit.buckets)
         return circuit
 
-    def _tables(self) -> int:
-        """Commits the definitions and the rows of tables. Returns the number of the commit."""
-        writer = SegmentWriter(
-            self._layout.segments, transaction_prefix(self._log.head() + 1, self._log.writer), durable=True
-        )
-        changes = self._contents(writer, fed=False)
+    def _contents(self) -> dict[str, RelationChange]:
+        """Writes the content of all relations."""
+        prefix = snapshot_prefix(self._log.head(), self._log.writer)
+        writer = SegmentWriter(self._layout.segments, prefix, durable=True)
+        found = {}
+        for relation_id, value in self._manifest["relations"].items():
+            relation = self._known[relation_id]
+            self._say(f"rows of {relation.title}")
+            found[relation_id] = self._written(writer, relation, value["files"])
+        return _within(found, writer.finish())
+
+    def _definitions(self) -> int:
+        """Commits the definitions, as a transaction that changes no row. Returns its number."""
         with saving(self._layout, self._log, self._catalog) as name:
             return self._log.append(
                 Commit(
                     "transaction",
-                    relations=_within(changes, writer.finish()),
                     captured=self._positions["captured"],
                     rejected=self._positions["rejected"],
                     catalog=name,
@@ -298,15 +307,16 @@ class _Import:
                 )
             ).number
 
-    def _contents(self, writer: SegmentWriter, *, fed: bool) -> dict[str, RelationChange]:
-        """Writes the content of relations. fed: of those that the circuit feeds, or of the others."""
-        found = {}
-        for relation_id, value in self._manifest["relations"].items():
-            relation = self._known[relation_id]
-            if relation.is_fed_by_circuit == fed and value["rows"]:
-                self._say(f"rows of {relation.title}")
-                found[relation_id] = self._written(writer, relation, value["files"])
-        return found
+    def _checkpoint(self, contents: Mapping[str, RelationChange]) -> None:
+        """Makes the rows the content as of the newest commit."""
+        head = self._log.head()
+        found = {
+            i: Snapshot(head, change.inserted_rows, (Level(change.blobs, insert_only=True),) if change.blobs else ())
+            for i, change in contents.items()
+        }
+        time_us = self._log.read(head).time_us
+        checkpoint = Checkpoint(Moment(head, head), found, self._catalog.next_number, time_us=time_us)
+        save_checkpoint(self._layout, self._log, checkpoint)
 
     def _written(self, writer: SegmentWriter, relation: Relation, names: Iterable[str]) -> RelationChange:
         blobs = ChangeWriter(writer, unread=False, lasting=True)
@@ -320,16 +330,12 @@ class _Import:
         return blobs.finish()
 
     def _epoch(self, circuit: Circuit, transaction: int, *, with_state: bool) -> None:
-        """Commits the content of views, the state, and the positions of sources."""
+        """Commits the state and the positions of sources."""
         positions, number = self._positions, int(self._positions["epoch"])
-        writer = SegmentWriter(self._layout.segments, epoch_prefix(number, self._log.writer), durable=True)
-        changes = self._contents(writer, fed=True)
-        changes = _within(changes, writer.finish())
         progress = from_json(Progress, positions["progress"])
         self._log.append(
             Commit(
                 "epoch",
-                relations=changes,
                 epoch=number,
                 frontier=Frontier(transaction, positions["sources"]),
                 segments=dict(self._states(number)) if with_state else {},
@@ -382,7 +388,7 @@ class _Import:
     def _services(self) -> None:
         """Writes the positions of sinks and subscriptions, the numbers of sequences, and the memory of sources."""
         layout, writer = self._layout, self._log.writer
-        for folder in (_SINKS, "subscriptions", "sequences"):
+        for folder in (_SINKS, "subscriptions", _SEQUENCES):
             for relation_id, value in self._positions[folder].items():
                 path = writer_file(layout.root / folder, relation_id, writer)
                 storage.create_file(path, layout.seal(path, self._begun(value, folder)), durable=True)
@@ -396,10 +402,14 @@ class _Import:
             storage.create_file(layout.dead(relation_id) / file, self._export.read(name), durable=True)
 
     def _begun(self, value: dict[str, Any], folder: str) -> dict[str, Any]:
-        """A position. A sink that has delivered nothing begins with the content of the newest commit."""
+        """A position. A reader that had received all changes has received those of all commits so far; a sink that has
+        delivered nothing begins with the content of the newest commit.
+        """
+        head = self._log.head()
         if folder == _SINKS and int(value.get("commit", -1)) < 0 and value.get("start") is not None:
-            head = self._log.head()
-            return {**value, "start": head, "since": head, "base": 0}
+            return {**value, "start": head, "since": head, "base": self._log.read(head).checkpoint}
+        if folder != _SEQUENCES and value["since"] == self._manifest["commit"]:
+            return {**value, "since": head} | ({"taken": head} if "taken" in value else {})
         return value
 
 

@@ -14,8 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from scripts.golden import TABLES, VIEWS, content, statements
+from scripts.servers.postgres import PASSWORD
+from tests import captures
 from tests.richtexts import run_text
 from tests.unit.store.test_golden import CHANGES, batch
+from tests.waiting import until
 from typer.testing import CliRunner
 
 import watersmeet
@@ -169,7 +172,7 @@ def test_damage_is_found(golden, tmp_path):
         import_database(tmp_path / "export", tmp_path / "db", SECRETS)
 
 
-@pytest.mark.parametrize("step", ["_tables", "_states", "_services"])
+@pytest.mark.parametrize("step", ["_contents", "_states", "_services"])
 def test_an_interrupted_import_leaves_nothing(golden, tmp_path, monkeypatch, step):
     export_database(golden, tmp_path / "export", script_of)
 
@@ -239,6 +242,36 @@ def test_beside_a_writer_it_has_one_commit(tmp_path):
             assert connection.execute("SELECT count(*) FROM b").fetchall() == [(found[0] + 1,)]
 
 
+def delivered(folder):
+    """The rows in files of a sink."""
+    files = [f for f in folder.rglob("*.json") if not f.name.startswith(("_", ".")) and f.parent.name[:1] not in "_."]
+    return sorted(json.loads(line)["id"] for file in files for line in file.read_text().splitlines())
+
+
+def test_readers_of_changes_receive_each_once(tmp_path):
+    out = tmp_path / "out"
+    with opened(tmp_path / "db") as connection:
+        connection.execute("CREATE TABLE t (id int PRIMARY KEY, v int); CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
+        connection.execute("INSERT INTO t VALUES (1, 1), (2, 2); FLUSH")
+        connection.execute(
+            f"CREATE SINK k FROM v WITH (connector = 'fs', fs.path = '{out}', type = 'append-only', "
+            "force_append_only = 'true') FORMAT PLAIN ENCODE JSON"
+        )
+        connection.execute("INSERT INTO t VALUES (3, 3); FLUSH")
+        until(lambda: delivered(out) == [1, 2, 3])
+        with connection.subscribe("v") as subscriber:
+            token = next(iter(subscriber)).commit
+    made = export_database(tmp_path / "db", tmp_path / "export", script_of)
+    assert made.waiting == []
+    import_database(tmp_path / "export", tmp_path / "imported", {})
+    with opened(tmp_path / "imported") as connection:
+        connection.execute("INSERT INTO t VALUES (4, 4); FLUSH")
+        until(lambda: delivered(out) == [1, 2, 3, 4])
+        with connection.subscribe("v", after=token) as subscriber:
+            update = next(iter(subscriber))
+            assert [b.rows.column(0).to_pylist() for b in update.batches] == [[4]]
+
+
 def test_files_go_on_from_their_positions(tmp_path):
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
@@ -297,6 +330,21 @@ def test_kafka_goes_on_from_its_offsets(broker, topic, tmp_path):
     with opened(path) as connection:
         connection.execute("FLUSH")
         assert connection.execute("SELECT * FROM v ORDER BY p").fetchall() == [(0, 6, 2), (1, 9, 3)]
+
+
+def test_captured_tables_go_on_from_their_positions(postgres, tmp_path):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 1), (2, 2)")
+    with opened(tmp_path / "db") as connection:
+        captures.source(connection, postgres)
+        connection.execute("CREATE TABLE t (*) FROM there TABLE 'public.t'")
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS c, sum(n) AS n FROM t")
+        assert captures.rows(connection, "SELECT * FROM v") == [(2, 3)]
+    made = export_database(tmp_path / "db", tmp_path / "export", script_of)
+    assert list(made.secrets) == ["there.password"]
+    postgres.execute("DELETE FROM t WHERE i = 1; INSERT INTO t VALUES (3, 10)")
+    import_database(tmp_path / "export", tmp_path / "imported", {"there.password": PASSWORD})
+    with opened(tmp_path / "imported") as connection:
+        assert captures.rows(connection, "SELECT * FROM v") == [(2, 12)]
 
 
 @pytest.mark.objectstores
