@@ -9,6 +9,7 @@ An export is a folder, in a directory or an object store:
     positions.json    how far inputs were read, and sinks and subscriptions were served; the numbers of sequences
     relations/        the rows of views and tables, of the latter those that the views reflect
     changes/          the rows of each later transaction
+    history/          changes that sinks, subscriptions and views INTO streams have not received yet
     state/            the state of operators: the runs of each trace
     sources/, dead/   the memory of sources; dead letters
 
@@ -50,7 +51,7 @@ from watersmeet.objectstores.storage import AnyPath
 from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.store.backup import MAIN, Copy, check_target
-from watersmeet.store.changes import fitted, has_interval
+from watersmeet.store.changes import RelationChange, fitted, has_interval
 from watersmeet.store.checkpoints import Moment, moment_at, newest_checkpoint
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.inplace import ContentHash, Needed, content_hash
@@ -297,6 +298,9 @@ class _Export:
         if self._epoch is not None and self._epoch.frontier is not None and self._epoch.frontier.backfill is not None:
             raise error("TRANSACTION_STATE", "a view is being filled", hint="Export the database when it is ready.")
         self._deliveries = {d.id: d for d in deliveries(self._catalog)}
+        self._needed: dict[str, int] = {}
+        """The relations of which a reader needs the changes after a commit."""
+        self._copied: dict[str, int] = {}
         self._files = Files(place)
 
     def run(self, script: Callable[[Catalog], str]) -> Exported:
@@ -304,6 +308,7 @@ class _Export:
         self._files.put("definitions.sql", script(self._catalog).encode())
         self._files.put_json("catalog.json", self._catalog.to_json())
         self._plans()
+        self._note_writers()
         positions, waiting = self._positions()
         self._files.put_json("positions.json", positions)
         secrets, places = self._secrets()
@@ -319,6 +324,8 @@ class _Export:
             "writer": self._log.read(self._head).writer if self._head else 0,
             "relations": relations,
             "changes": self._changes(),
+            "history": self._history(),
+            "copied": self._copied,
             "state": self._state(),
             "secrets": secrets,
             "places": places,
@@ -370,20 +377,35 @@ class _Export:
             known = self._catalog.relations
             written: dict[str, list[str]] = {}
             for relation_id, change in commit.relations.items():
-                if relation_id not in known or known[relation_id].is_fed_by_circuit:
-                    continue
-                relation = known[relation_id]
-                stored = relation.as_stored
-                schema = arrow_schema(stored.columns, positional=False)
-                tables = _Tables(self._files, f"changes/{number:012d}-{_safe(relation)}")
-                for blob in change.blobs:
-                    rows, diff = self._segments.read_change(blob)
-                    rows = fitted(rows, schema, stored.fills).cast(schema)
-                    names = [*(c.name for c in relation.columns), DIFF]
-                    tables.add(pa.table([*rows.columns, pa.array(np.ascontiguousarray(diff))], names=names))
-                tables.finish()
-                written[relation_id] = tables.names
-            found.append({"copied": commit.copied, "relations": written})
+                if relation_id in known and not known[relation_id].is_fed_by_circuit:
+                    written[relation_id] = self._change("changes", number, known[relation_id], change)
+            found.append({"relations": written})
+        return found
+
+    def _change(self, folder: str, number: int, relation: Relation, change: RelationChange) -> list[str]:
+        """Writes the change of a relation in a commit. Returns the names of the files."""
+        stored = relation.as_stored
+        schema = arrow_schema(stored.columns, positional=False)
+        tables = _Tables(self._files, f"{folder}/{number:012d}-{_safe(relation)}")
+        for blob in change.blobs:
+            rows, diff = self._segments.read_change(blob)
+            rows = fitted(rows, schema, stored.fills).cast(schema)
+            names = [*(c.name for c in relation.columns), DIFF]
+            tables.add(pa.table([*rows.columns, pa.array(np.ascontiguousarray(diff))], names=names))
+        tables.finish()
+        return tables.names
+
+    def _history(self) -> list[dict[str, Any]]:
+        """Writes the changes that readers still need, by commit, from the first one that any of them needs."""
+        found: list[dict[str, Any]] = []
+        for number in range(min(self._needed.values(), default=self._head) + 1, self._head + 1):
+            commit = self._log.read(number)
+            written = {}
+            for relation_id, since in self._needed.items():
+                relation = self._catalog.relations[relation_id]
+                if since < number <= self._moment.upto(relation) and relation_id in commit.relations:
+                    written[relation_id] = self._change("history", number, relation, commit.relations[relation_id])
+            found.append({"number": number, "time_us": commit.moment_us, "relations": written})
         return found
 
     def _state(self) -> dict[str, Any]:
@@ -466,9 +488,39 @@ class _Export:
             missed = any(c is None or followed in c.relations for c in commits)
         if not missed and value.get("upto") is None:
             return {**value, "since": self._head}
+        follows = relation_id if delivery is None else delivery.relation
+        has_rows = delivery is None or not delivery.dead_letters
+        if has_rows and self._needs(follows, int(value["since"])):
+            return value
         if delivery is None or int(value.get("commit", -1)) >= 0:
             waiting.append(relation.reader)
         return value
+
+    def _needs(self, relation_id: str, since: int) -> bool:
+        """Notes that a reader needs the changes of a relation after a commit. False if some of them are gone."""
+        relation = self._catalog.relations.get(relation_id)
+        if relation is None or since > self._moment.upto(relation):
+            return False
+        if any(self._log.find(n) is None for n in range(since + 1, self._head + 1)):
+            return False
+        self._needed[relation_id] = min(since, self._needed.get(relation_id, since))
+        return True
+
+    def _note_writers(self) -> None:
+        """Notes the views whose output is not yet in the streams that they write."""
+        for view in self._catalog.relations.values():
+            if not view.feeds or view.feeds not in self._catalog.relations:
+                continue
+            since = self._head
+            while since and (commit := self._log.find(since)) is not None:
+                if view.id in commit.copied:
+                    since = commit.copied[view.id]
+                    break
+                since -= 1
+            commits = [self._log.find(n) for n in range(since + 1, self._head + 1)]
+            changes = any(c is not None and view.id in c.relations for c in commits)
+            if changes and self._needs(view.id, since):
+                self._copied[view.id] = since
 
     def _secrets(self) -> tuple[dict[str, list[str]], dict[str, str]]:
         """The names of the secrets that an import needs, each with its stored names, and the places of values outside

@@ -250,18 +250,37 @@ class _Import:
         self._services()
 
     def _begin(self) -> None:
-        """Begins the log with the exported commit, which changes nothing and has the definitions."""
-        layout, number = self._layout, max(1, int(self._manifest["commit"]))
-        if number > 1:
-            raise_low_water(layout, LowWaterMark(), number - 1, ())
-        process = Process(os.getpid(), os.uname().nodename)
-        token, writer = random.token_hex(8), max(1, int(self._manifest["writer"]))
-        time_us = int(self._manifest["time_us"]) or time.time_ns() // 1000
-        first = Commit("fence", time_us=time_us, process=process, number=number, writer=writer, token=token)
-        name = f"{self._catalog.version:012d}-{writer + 1}"  # as the next writer stores them
-        first = replace(first, catalog=name, follows=self._catalog.follows_epochs)
-        path = layout.commit(number)
-        storage.create_file(path, layout.seal(path, to_json(first)), durable=True)
+        """Begins the log with the exported commit and the ones before it that readers still need."""
+        layout, history, head = self._layout, self._manifest["history"], max(1, int(self._manifest["commit"]))
+        begin = int(history[0]["number"]) - 1 if history else head
+        if begin < 1:
+            begin, history = 1, history[1:]
+        if begin > 1:
+            raise_low_water(layout, LowWaterMark(), begin - 1, ())
+        writer = max(1, int(self._manifest["writer"]))
+        first = Commit(
+            "fence",
+            time_us=int(self._manifest["time_us"]) or time.time_ns() // 1000,
+            process=Process(os.getpid(), os.uname().nodename),
+            number=begin,
+            writer=writer,
+            token=random.token_hex(8),
+            catalog=f"{self._catalog.version:012d}-{writer + 1}",  # as the next writer stores them
+            follows=self._catalog.follows_epochs,
+        )
+        self._create(first)
+        for value in history:
+            number = int(value["number"])
+            files = SegmentWriter(layout.segments, transaction_prefix(number, writer), durable=True)
+            found = {i: self._written(files, self._known[i], names) for i, names in value["relations"].items()}
+            made = replace(first, kind="transaction", process=None, number=number, last_transaction=number)
+            copied = self._manifest["copied"] if number == head else {}
+            relations = _within(found, files.finish())
+            self._create(replace(made, time_us=int(value["time_us"]), relations=relations, copied=copied))
+
+    def _create(self, commit: Commit) -> None:
+        path = self._layout.commit(commit.number)
+        storage.create_file(path, self._layout.seal(path, to_json(commit)), durable=True)
 
     def _plans(self, *, rebuild: bool) -> Circuit | None:
         """Saves the plans of all views. Returns the circuit of the exported epoch."""
@@ -383,7 +402,7 @@ class _Import:
             writer = SegmentWriter(self._layout.segments, prefix, durable=True)
             found = {i: self._written(writer, self._known[i], names) for i, names in change["relations"].items()}
             relations = _within(found, writer.finish())
-            self._log.append(Commit("transaction", relations=relations, copied=change["copied"]))
+            self._log.append(Commit("transaction", relations=relations))
 
     def _services(self) -> None:
         """Writes the positions of sinks and subscriptions, the numbers of sequences, and the memory of sources."""
