@@ -50,3 +50,25 @@ def test_a_fork_on_spark(tmp_path):
     with watersmeet.connect(path, runtime="inprocess") as main:
         main.execute("INSERT INTO a VALUES (50, 2); INSERT INTO b VALUES (50, 3); FLUSH")
         assert rows(main, "SELECT * FROM k WHERE id = 50") == [(50, 1, 6)]
+
+
+def test_a_fork_of_an_earlier_commit_on_spark(tmp_path):
+    """Its views are filled by Spark, because another view was created since."""
+    path = str(tmp_path / "db")
+    with watersmeet.connect(path, parallelism=3) as main:
+        main.execute("ALTER SYSTEM SET retention = '1 day'")
+        for _ in main.execute_script(SETUP):
+            pass
+        main.execute("FLUSH")
+        commit, before = main.execute("SHOW COMMITS LIMIT 1").fetchone()[0], rows(main, "SELECT * FROM k")
+        main.execute("INSERT INTO b VALUES (1, 1000); FLUSH")
+        main.execute("CREATE MATERIALIZED VIEW l AS SELECT count(*) AS n FROM b")
+        main.execute(f"CREATE FORK f AT COMMIT {commit}")
+        assert main.execute("SHOW FORKS").fetchone()[4] == "filled"
+        with watersmeet.connect(f"{path}/forks/f", runtime="inprocess") as fork:
+            assert rows(fork, "SELECT * FROM k") == before
+            assert rows(fork, "SELECT * FROM l") == [(100,)]
+            fork.execute("CREATE OR REPLACE MATERIALIZED VIEW l AS SELECT max(w)::bigint AS n FROM b; REPLAY")
+            assert rows(fork, "SELECT * FROM k") == rows(main, "SELECT * FROM k") != before
+        main.execute("PROMOTE f; INSERT INTO b VALUES (1, 2000); FLUSH")
+        assert rows(main, "SELECT * FROM l") == [(2000,)]

@@ -254,8 +254,9 @@ def _columns(relation: Relation) -> list[tuple[str, str]]:
 
 
 def _defined(relation: Relation) -> tuple[object, ...]:
-    """The definition of a relation. The text is compared without white space."""
-    return (type(relation), " ".join(relation.sql.split()), _columns(relation), relation.primary_key)
+    """The definition of a relation, with the functions that it calls. The text is compared without white space."""
+    text = " ".join(relation.sql.split())
+    return (type(relation), text, _columns(relation), relation.primary_key, relation.functions)
 
 
 @dataclass(frozen=True)

@@ -346,3 +346,23 @@ def test_a_view_that_would_read_itself(main):
             fork.execute("CREATE OR REPLACE MATERIALIZED VIEW j AS SELECT id, t::int AS t FROM k")
         assert refused.value.condition == "INVALID_NAME"
         assert rows(fork, "SELECT * FROM j") == [(1, 10)]
+
+
+def test_a_function_of_a_fork(tmp_path):
+    with connect(tmp_path / "db") as main:
+        script(
+            main,
+            """CREATE TABLE t (a int); CREATE FUNCTION f(x int) RETURNS int LANGUAGE SQL RETURN x + 1;
+            CREATE MATERIALIZED VIEW k AS SELECT f(a) AS y FROM t; CREATE VIEW v AS SELECT f(a) AS z FROM t;
+            INSERT INTO t VALUES (1); FLUSH; CREATE FORK f""",
+        )
+        with connect(path_of(main, "f")) as fork:
+            fork.execute("CREATE OR REPLACE FUNCTION f(x int) RETURNS int LANGUAGE SQL RETURN x + 10")
+            assert rows(fork, "SHOW DIFF") == [
+                ("k", "materialized view", "differs", 1, 1),
+                ("t", "table", "same", 0, 0),
+                ("v", "view", "differs", None, None),
+            ]
+        main.execute("PROMOTE f; INSERT INTO t VALUES (5); FLUSH")
+        assert rows(main, "SELECT * FROM k") == rows(main, "SELECT * FROM v") == [(11,), (15,)]
+        assert rows(main, "SELECT f(1)") == [(11,)]
