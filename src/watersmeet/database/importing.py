@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets as random
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,12 +57,15 @@ from watersmeet.store.backup import check_target, copy_database
 from watersmeet.store.changes import ChangeWriter, RelationChange
 from watersmeet.store.checkpoints import Checkpoint, Level, Moment, Snapshot, save_checkpoint
 from watersmeet.store.commits import CommitLog, saving
-from watersmeet.store.layout import Layout, format_text, make_root, writer_file
+from watersmeet.store.layout import Layout, check_id, format_text, make_root, writer_file
 from watersmeet.store.manifests import Commit, Frontier, Metrics, Process, Progress
 from watersmeet.store.positions import create_secret
 from watersmeet.store.readers import LowWaterMark, raise_low_water
 from watersmeet.store.segments import SegmentWriter, epoch_prefix, snapshot_prefix, transaction_prefix
 from watersmeet.values.serialization import from_json, to_json
+
+#: The parts of names of files.
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 _SINKS: Final = "sinks"
 _SEQUENCES: Final = "sequences"
@@ -131,6 +135,7 @@ class _Files:
             is_whole = False
         if not is_whole:
             raise _damaged(MANIFEST, "its content is not what was written")
+        _check_names(part for name in self.manifest["files"] for part in name.split("/"))
         self._table = lru_cache(2)(lambda name: restored(self.read(name)))
 
     def check(self, say: Say) -> None:
@@ -166,6 +171,13 @@ class _Files:
     def within(self, folder: str) -> list[str]:
         """The names of the files in a folder."""
         return [name for name in self.manifest["files"] if name.startswith(f"{folder}/")]
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Raises DATABASE_DAMAGED for a name that would be a file in another folder: anyone may have made the export."""
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise _damaged(MANIFEST, f'"{name}" is no name of a file')
 
 
 def _damaged(name: str, reason: str) -> Error:
@@ -409,7 +421,7 @@ class _Import:
         layout, writer = self._layout, self._log.writer
         for folder in (_SINKS, "subscriptions", _SEQUENCES):
             for relation_id, value in self._positions[folder].items():
-                path = writer_file(layout.root / folder, relation_id, writer)
+                path = writer_file(layout.root / folder, check_id(relation_id), writer)
                 storage.create_file(path, layout.seal(path, self._begun(value, folder)), durable=True)
         for name in self._export.within("sources"):
             file, _, ending = name.removeprefix("sources/").rpartition(".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -170,6 +171,22 @@ def test_damage_is_found(golden, tmp_path):
     (tmp_path / "export" / "manifest.json").unlink()
     with pytest.raises(Error, match="no complete export"):
         import_database(tmp_path / "export", tmp_path / "db", SECRETS)
+
+
+@pytest.mark.parametrize(
+    "name", ["sources/../../stolen.saved", "sources/.", "dead/../x", "sources//x", "relations/a b"]
+)
+def test_names_stay_in_their_folders(golden, tmp_path, name):
+    """Anyone may have made an export."""
+    export_database(golden, tmp_path / "export", script_of)
+    path = tmp_path / "export" / "manifest.json"
+    manifest = json.loads(path.read_text())["manifest"]
+    manifest["files"][name] = [0, hashlib.sha256(b"").hexdigest()]
+    digest = hashlib.sha256(json.dumps(manifest, indent=1).encode()).hexdigest()
+    path.write_text(json.dumps({"manifest": manifest, "sha256": digest}))
+    with pytest.raises(Error, match="is no name of a file"):
+        import_database(tmp_path / "export", tmp_path / "db", SECRETS)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["export"]
 
 
 @pytest.mark.parametrize("step", ["_contents", "_states", "_services"])
