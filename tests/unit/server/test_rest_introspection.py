@@ -184,7 +184,7 @@ QUERIES = {
 @pytest.mark.slow
 def test_the_same_rows_as_postgresql(serving, postgres):
     rows = "INSERT INTO films VALUES (1, 'one', 1999, 'ok'), (2, 'two', 2005, 'sad'), (3, 'three', 2010, NULL)"
-    with postgres.connect() as connection, serving().connect(autocommit=True) as client:
+    with postgres.connect() as connection, serving().connect(autocommit=True, options="-c dialect=postgres") as client:
         for sql in [*filter(str.strip, SCHEMA.split(";")), rows]:
             connection.execute(sql)
             client.execute(sql)
@@ -199,5 +199,26 @@ def test_the_same_rows_as_postgresql(serving, postgres):
             if found != wanted:
                 differing[what] = (found, wanted)
         assert differing == {}
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match='parameter "role" cannot be changed'):
-            client.execute("SELECT set_config('role', 'web', true)")
+        for server in (connection, client):
+            server.execute("CREATE ROLE web")
+            server.execute("GRANT SELECT ON films TO web")
+        connection.commit()
+        assert request(client) == request(connection)
+
+
+def request(server: psycopg.Connection) -> list[object]:
+    """The answers to a request: its role and its settings last as long as its transaction."""
+    whole = "SELECT current_user = 'web', current_setting('request.method', true), count(*) FROM films"
+    found = [server.execute(whole.replace("count(*) FROM films", "1")).fetchall()]
+    server.commit()
+    with server.transaction():
+        found += server.execute(
+            "SELECT set_config('role', 'web', true), set_config('request.method', 'GET', true), "
+            "set_config('request.jwt.claims', '{\"sub\": 7}', true)"
+        ).fetchall()
+        found += server.execute(whole).fetchall()
+        found += server.execute("SELECT current_setting('request.jwt.claims', true)::json ->> 'sub'").fetchall()
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), server.transaction():
+            server.execute("DELETE FROM films")
+    found += server.execute(whole).fetchall()
+    return found
