@@ -78,7 +78,7 @@ def test_quotes_are_those_of_the_dialect():
             (
                 'error[INVALID_PARAMETER] 22023: unknown dialect "sql"\nLINE 1: -- dialect: sql\n            '
                 "        ^^^\n"
-                "hint: The dialects are: risingwave, lenses, sqlstream, timeplus."
+                "hint: The dialects are: risingwave, lenses, sqlstream, timeplus, postgres."
             ),
         ),
         (
@@ -93,7 +93,7 @@ def test_quotes_are_those_of_the_dialect():
             (
                 "error[INVALID_PARAMETER] 22023: there is no default dialect\nLINE 1: RESET dialect\n        "
                 "^^^^^^^^^^^^^\n"
-                "hint: Name one: risingwave, lenses, sqlstream, timeplus."
+                "hint: Name one: risingwave, lenses, sqlstream, timeplus, postgres."
             ),
         ),
         (

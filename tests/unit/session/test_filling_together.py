@@ -30,9 +30,9 @@ def installs():
     found = []
     install = InProcessEngine.install
 
-    def noted(self, circuit, new_views=()):
+    def noted(self, circuit, new_views=(), *check):
         found.append(tuple(new_views))
-        return install(self, circuit, new_views)
+        return install(self, circuit, new_views, *check)
 
     with mock.patch.object(InProcessEngine, "install", noted):
         yield found
