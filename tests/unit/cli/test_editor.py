@@ -75,7 +75,7 @@ def test_columns_of_the_relations_in_the_statement(text, found):
         ("CREATE PU", "sqlstream", ["PUMP"]),
         ("create mat", "risingwave", ["materialized view"]),
         ("SELECT a FROM orders EMIT P", "timeplus", ["PARTITION", "PRIMARY KEY", "PREWHERE"]),
-        ("SET dialect = ", "lenses", ["'risingwave'", "'lenses'", "'sqlstream'", "'timeplus'"]),
+        ("SET dialect = ", "lenses", ["'risingwave'", "'lenses'", "'sqlstream'", "'timeplus'", "'postgres'"]),
         ("SHOW ma", "lenses", ["materialized views"]),
     ],
 )
