@@ -34,6 +34,7 @@ def run_frames(*selected: str, remote: str | None = None, files: bool) -> None:
         environment["WATERSMEET_TEST_REMOTE"] = remote
     if files:
         environment["WATERSMEET_TEST_STATE"] = "files"
+    environment["WATERSMEET_TIER"] = "more"  # a sample would leave out tests that are named here
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", str(TESTS)]
     chosen = ["-k", " or ".join(selected)] if selected else []
     found = subprocess.run([*command, *chosen], env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
