@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -141,10 +142,9 @@ def connect_server(folder: Path, *, has_package: bool = False, **more: str) -> I
     """
     if not has_package:
         (folder / "sitecustomize.py").write_text(_WITHOUT_PACKAGE, encoding="utf-8")
-    port = free_port()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": port,
+        "spark.connect.grpc.binding.port": "0",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -167,13 +167,15 @@ def connect_server(folder: Path, *, has_package: bool = False, **more: str) -> I
             stderr=subprocess.STDOUT,
         )
 
-    def started() -> bool:
+    def address() -> re.Match[str] | None:
         assert server.poll() is None, log.read_text()
-        return "Spark Connect server started" in log.read_text()
+        return re.search(r"Spark Connect server started at: (\S+:\d+)\n", log.read_text())
 
     try:
-        until(started, 180)
-        yield f"sc://127.0.0.1:{port}"
+        until(address, 180)
+        found = address()
+        assert found is not None
+        yield f"sc://{found[1]}"
     finally:
         server.terminate()
         server.wait(30)
