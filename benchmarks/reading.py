@@ -116,7 +116,6 @@ def ask(path: str, sql: str, times: int) -> dict[str, object]:
     """The rows of a query over a database or a file of Parquet and its cost, for a process that has read nothing
     else.
     """
-    temporary = Peak(Path(tempfile.gettempdir()))
     began = time.perf_counter()
     connection = of_parquet(path) if path.endswith(".parquet") else reader(path)
     opened = time.perf_counter() - began
@@ -135,7 +134,6 @@ def ask(path: str, sql: str, times: int) -> dict[str, object]:
         "again_cpu_s": min(took)[1],
         "peak_mb": _memory("VmHWM") / 1e6,
         "own_mb": _memory("RssAnon") / 1e6,
-        "temporary_mb": temporary.end() / 1e6,
     }
     connection.close()
     return found
@@ -148,6 +146,7 @@ def fresh(path: Path | str, sql: str, times: int = 3, copies: Mapping[str, str] 
     """
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as scratch:
+        temporary = Peak(Path(scratch))  # in this process: there, it would take time of the query
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks", "reading", f"--ask={sql}", f"--database={path}", f"--times={times}"],
             env=environment | {"TMPDIR": scratch} | dict(copies or {}),
@@ -155,7 +154,7 @@ def fresh(path: Path | str, sql: str, times: int = 3, copies: Mapping[str, str] 
             stdout=subprocess.PIPE,
             text=True,
         )
-    found: dict[str, object] = json.loads(done.stdout)
+        found: dict[str, object] = json.loads(done.stdout) | {"temporary_mb": temporary.end() / 1e6}
     return found
 
 
