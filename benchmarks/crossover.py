@@ -3,7 +3,7 @@
 TPC-H queries as live views, each in a database of its own. A refresh deletes a share of the orders with their lines and
 inserts as many. For each share: the processor seconds of the epoch that brings the view up to date. For comparison: the
 seconds of the epochs that fill the same view over the loaded tables by its operators, with their state, and those of
-DuckDB for the query alone, which makes neither state nor the difference. All of this is in one process, and times are
+DuckDB for the query, which makes neither state nor the difference. All of this is in one process, and times are
 processor times without those of compaction, so that other processes change little. The content of the view is compared
 with DuckDB's result after each refresh.
 """

@@ -1,5 +1,5 @@
 """A wrong join condition is fixed in a fork, in which a week is replayed; then the fork is compared and promoted, while
-the database goes on.
+the database continues.
 """
 
 import sys
@@ -62,7 +62,7 @@ def main(path):
             show("In the fork, before the week:", fork.execute("SELECT count(*) FROM days"))
             fork.execute(f"REPLAY TO COMMIT {first}")
             show("With the condition o.id = p.order_id, after the first day:", fork.execute("SELECT * FROM days"))
-            add_day(shop, 8)  # the database goes on
+            add_day(shop, 8)  # the database continues
             fork.execute("REPLAY")
             show("After the week:", fork.execute("SELECT * FROM days WHERE day IN (1, 7)"))
             show("Definitions, and rows only in the fork, only in main:", fork.execute("SHOW DIFF"))

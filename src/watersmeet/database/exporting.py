@@ -16,8 +16,8 @@ An export is a folder, in a directory or an object store:
 Parquet has no intervals: an interval is a struct. No file has the value of a secret.
 
 An export is made from a copy of the database (`store.backup`), so it has one commit while another process writes. The
-large files of the copy are links where the file system allows that. The manifest is written last: a folder without it
-is no export.
+large files of the copy are links where the file system allows that. The manifest is written last: without it, a
+folder can't be imported.
 """
 
 from __future__ import annotations
