@@ -172,6 +172,10 @@ def migrate(
     raise typer.Exit(code)
 
 
+DatabaseArgument = Annotated[str, typer.Argument(help="Directory or URL of the database.", metavar="PATH")]
+TargetArgument = Annotated[str, typer.Argument(help="A new or empty directory, or an empty URL.", metavar="TARGET")]
+
+
 @app.command(
     examples=[
         "watersmeet backup shop shop-copy",
@@ -179,8 +183,8 @@ def migrate(
     ]
 )
 def backup(
-    path: Annotated[str, typer.Argument(help="Directory or URL of the database.", metavar="PATH")],
-    target: Annotated[str, typer.Argument(help="A new or empty directory, or an empty URL.", metavar="TARGET")],
+    path: DatabaseArgument,
+    target: TargetArgument,
 ) -> None:
     """Copy a database, also while another process writes it.
 
@@ -199,8 +203,8 @@ def backup(
     ],
 )
 def export_(
-    path: Annotated[str, typer.Argument(help="Directory or URL of the database.", metavar="PATH")],
-    target: Annotated[str, typer.Argument(help="A new or empty directory, or an empty URL.", metavar="TARGET")],
+    path: DatabaseArgument,
+    target: TargetArgument,
 ) -> None:
     """Write a database as SQL, Parquet and JSON, also while another process writes it.
 

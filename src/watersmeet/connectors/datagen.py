@@ -36,6 +36,7 @@ from watersmeet.connectors.base.sources import (
     SourceSpec,
     check_position,
     is_known_slice,
+    newest_first,
     save_state,
     saved_state,
 )
@@ -126,7 +127,7 @@ class PacedSource:
                     self._segments = (*(s for s in self._segments if s[0] < segment[0]), segment)
 
     def withdraw(self, slices: Sequence[SourceSlice]) -> None:
-        for piece in reversed([p for p in slices if p.ordinal < self._slices]):
+        for piece in newest_first(slices, self._slices):
             assert isinstance(piece, EventSlice)
             self._slices -= 1
             self._rows = piece.begin

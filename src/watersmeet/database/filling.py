@@ -173,7 +173,7 @@ def begin_fill(session: Session, relations: Sequence[Relation], operators: Mappi
 
 
 class _FillWorker(Worker):
-    """Fills all views whose fills no statement waits for, one fill after the other, until there is none.
+    """Fills the views of `BackgroundFills`, one fill at a time, until none is left.
 
     ended: whether it looks for no further views; changed by a thread that holds the ddl lock.
     """
@@ -206,8 +206,7 @@ class _FillWorker(Worker):
     def _check(self) -> None:
         if self._fills.is_closing:
             raise error("CONNECTION_CLOSED", "the database is being closed")
-        if self._fills.jobs() & self._session.database.canceled_fills:
-            raise error("QUERY_CANCELED", "the fill of the view was canceled")
+        _check_fills(self._session, self._fills.jobs())
 
     def _finish(self, jobs: set[str]) -> None:
         """Shows the views that are filled. Raises the error of one that was stopped."""
@@ -290,6 +289,10 @@ def job_id(view: Relation) -> str:
 def _check_canceled(session: Session, ids: frozenset[str]) -> None:
     """Raises QUERY_CANCELED if the statement that fills views, or the fill of one of them, was canceled."""
     session.cancellation.check()
+    _check_fills(session, ids)
+
+
+def _check_fills(session: Session, ids: set[str] | frozenset[str]) -> None:
     if ids & session.database.canceled_fills:
         raise error("QUERY_CANCELED", "the fill of the view was canceled")
 

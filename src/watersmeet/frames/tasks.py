@@ -299,7 +299,7 @@ MARK: Final = "mark"
 CHANGES: Final = "frame binary, " + ", ".join(f"{name} bigint" for name in (*FIGURES, MARK))
 
 
-#: What a step returns: pieces, and rows of changes with a `Delta` as frame.
+#: The results of a step: pieces, and rows of changes with a `Delta` as frame.
 Made = Iterator[Piece | dict[str, Any]]
 
 

@@ -51,7 +51,7 @@ from watersmeet.connectors.base.sources import Source
 from watersmeet.errors import Error, OperationalError, error
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.eventtimes import follows_clock
-from watersmeet.runtime.inputs import blob_slice, commit_slices
+from watersmeet.runtime.inputs import blob_slice, commit_slices, connected
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
 from watersmeet.store.manifests import Backfill, Commit, Filling, Frontier, Progress, Purpose
 from watersmeet.values.slices import ChangeSlice, Slice
@@ -245,12 +245,6 @@ def reach(
 def reach_beside(circuit: Circuit, purpose: Filling) -> Fill:
     """The first epoch of a fill beside live views."""
     return reach(circuit, purpose.views, purpose.stored, purpose.late, beside=True)
-
-
-def connected(known: Mapping[str, Relation], purpose: Filling) -> list[Relation]:
-    """The sources that a fill beside live views reads."""
-    read = (known[i] for i in purpose.beside if i in known and i not in purpose.stored)
-    return [r for r in read if r.connector]
 
 
 def fill_rates(known: Mapping[str, Relation], views: Iterable[str]) -> list[int]:

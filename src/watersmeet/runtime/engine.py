@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.circuit import Circuit
@@ -19,6 +19,9 @@ from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system.threads import Clock
+
+#: The time after which a fill that a limit of rows per second has stopped is tried again.
+LIMITED_S: Final = 0.05
 
 #: A function that names the columns of an operator in messages. The operators in the mapping are shown as relations.
 ColumnNames = Callable[[Circuit, Catalog, Mapping[str, Relation], str], Sequence[str]]

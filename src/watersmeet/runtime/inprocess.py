@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import StateDistribution
@@ -17,7 +17,7 @@ from watersmeet.errors import Error
 from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.runtime.committer import commit_epoch, job_of
 from watersmeet.runtime.coordinator import Coordinator, Flush
-from watersmeet.runtime.engine import Database
+from watersmeet.runtime.engine import LIMITED_S, Database
 from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.failures import report_committed, report_failed, run_without_failing, view_failed
 from watersmeet.runtime.inputs import Backoffs
@@ -26,9 +26,6 @@ from watersmeet.runtime.taskcontract import Intent, Receipt
 from watersmeet.runtime.tasks import run_whole
 from watersmeet.runtime.workers import workers_here
 from watersmeet.store.commits import Commit
-
-#: The time after which a fill that a limit of rows per second has stopped is tried again.
-_LIMITED_S: Final = 0.05
 
 
 class InProcessEngine:
@@ -203,7 +200,7 @@ class InProcessEngine:
             if coordinator.fills_beside and self._waiting:
                 self._left.wait()
             elif intent is None:  # a limit of rows per second does not allow the next piece
-                self._left.wait(_LIMITED_S)
+                self._left.wait(LIMITED_S)
         return coordinator
 
     def _run(self, coordinator: Coordinator, intent: Intent) -> None:

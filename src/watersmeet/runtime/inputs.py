@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -323,8 +323,7 @@ class Inputs:
             return self.sources
         if self._histories is None:
             number = backfill.before[1] if backfill.round else backfill.head  # later rounds only read commits
-            read = (known[i] for i in purpose.beside if i in known and i not in purpose.stored)
-            self._histories = {r.id: self._with_memory(r, upto=number) for r in read if r.connector}
+            self._histories = {r.id: self._with_memory(r, upto=number) for r in connected(known, purpose)}
         return self._histories
 
     def end_histories(self) -> bool:
@@ -383,7 +382,7 @@ class Inputs:
         return self._with_memory(relation)
 
     def _with_memory(self, relation: Relation, upto: int | None = None) -> Source:
-        """The source with what it had read at commit `upto`; None: now, and it then listens."""
+        """A source with its memory as of commit `upto`; by default with the newest one, and then it listens."""
         source = self._opened(relation)
         if self._notification is not None and upto is None:
             source.listen(self._notification)
@@ -420,6 +419,12 @@ class Inputs:
             return Poll((), None)
 
 
+def connected(known: Mapping[str, Relation], purpose: Filling) -> list[Relation]:
+    """The sources that a fill beside live views reads."""
+    read = (known[i] for i in purpose.beside if i in known and i not in purpose.stored)
+    return [r for r in read if r.connector]
+
+
 def epochs_since(log: CommitLog, number: int) -> list[Commit]:
     """The kept epoch commits above `number`, in ascending order."""
     found = []
@@ -430,13 +435,13 @@ def epochs_since(log: CommitLog, number: int) -> list[Commit]:
     return found[::-1]
 
 
-def save_past(layout: Layout, log: CommitLog, relations: Iterable[Relation], number: int, fork: Layout) -> None:
+def save_past(layout: Layout, log: CommitLog, relations: Sequence[Relation], number: int, fork: Layout) -> None:
     """Saves in a fork the memory of sources as of an earlier commit, after which all commits are kept.
 
     Raises FEATURE_NOT_SUPPORTED if the memory of a source can't be determined.
     """
     newest = {f.id: f.path for f in writer_files(layout.sources)}
-    since = _saved_commit(newest.get(_COMMIT))
+    epochs = epochs_since(log, min(_saved_commit(newest.get(_COMMIT)), number)) if relations else []
     with scratch_folder("sources") as folder:
         place = Path(folder) / "memory"
         for relation in relations:
@@ -444,7 +449,6 @@ def save_past(layout: Layout, log: CommitLog, relations: Iterable[Relation], num
             if relation.id in newest:
                 files.replace_file(place, memory_of(newest[relation.id]), durable=False)
                 source.load(place)
-            epochs = epochs_since(log, min(since, number))
             for commit in epochs:
                 if commit.number <= number:
                     source.accept(commit.progress.taken.get(relation.id, ()))

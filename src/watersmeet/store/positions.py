@@ -14,7 +14,7 @@ import hashlib
 import json
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
@@ -367,18 +367,22 @@ class Verifications:
 
     def newest(self, view_ids: Iterable[str]) -> dict[str, Verification]:
         """The newest result of each of these views that has one. Deletes nothing."""
-        there = {name.removesuffix(_VERIFICATIONS) for name in self._names()}
+        return self._newest(self._there(), view_ids)
+
+    def forget_others(self, view_ids: Sequence[str]) -> dict[str, Verification]:
+        """Deletes the results of all views but these. Returns the newest ones of these."""
+        there = self._there()
+        for view_id in there.difference(view_ids):
+            storage.discard(self._layout.sources / f"{view_id}{_VERIFICATIONS}")
+        return self._newest(there, view_ids)
+
+    def _newest(self, there: set[str], view_ids: Iterable[str]) -> dict[str, Verification]:
         return {i: rows[0] for i in view_ids if i in there and (rows := self.read(i))}
 
-    def forget(self, known: Iterable[str]) -> None:
-        """Deletes the results of dropped views. known: the ids of the others."""
-        kept = {self._path(i).name for i in known}
-        for name in self._names():
-            if name not in kept:
-                storage.discard(self._layout.sources / name)
-
-    def _names(self) -> list[str]:
-        return [name for name in storage.list_names(self._layout.sources) if name.endswith(_VERIFICATIONS)]
+    def _there(self) -> set[str]:
+        """The ids of views with results."""
+        names = storage.list_names(self._layout.sources)
+        return {name.removesuffix(_VERIFICATIONS) for name in names if name.endswith(_VERIFICATIONS)}
 
     def _path(self, view_id: str) -> AnyPath:
         return self._layout.sources / f"{check_id(view_id)}{_VERIFICATIONS}"

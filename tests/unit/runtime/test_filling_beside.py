@@ -72,7 +72,7 @@ def _small_pieces(monkeypatch):
     monkeypatch.setattr(workers, "PIECE_ROWS", 7)
     monkeypatch.setattr(workers, "LEAST_PIECE_ROWS", 7)
     monkeypatch.setattr(workers, "PIECE_S", 0)
-    monkeypatch.setattr(inprocess, "_LIMITED_S", 0.001)
+    monkeypatch.setattr(inprocess, "LIMITED_S", 0.001)
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(40), 4))

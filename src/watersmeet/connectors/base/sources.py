@@ -251,6 +251,11 @@ def is_known_slice(relation_id: str, piece: SourceSlice, accepted: int, of: str)
     return piece.ordinal < accepted
 
 
+def newest_first(slices: Sequence[SourceSlice], accepted: int) -> list[SourceSlice]:
+    """The slices that `Source.withdraw` forgets, of those with ordinals below `accepted`."""
+    return [p for p in reversed(slices) if p.ordinal < accepted]
+
+
 def no_withdrawal(relation_id: str, reason: str) -> Error:
     """The error for slices that a source can't forget."""
     refused = error("FEATURE_NOT_SUPPORTED", "the input of a source at that commit is unknown", detail=reason)

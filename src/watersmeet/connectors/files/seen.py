@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from watersmeet.connectors.base.sources import newest_first
 from watersmeet.connectors.files.options import Identity
 from watersmeet.errors import Error, error
 from watersmeet.objectstores.stores import ObjectFile
@@ -275,7 +276,7 @@ class SeenFiles:
         """
         cut: dict[str, FileSlice] = {}
         with _transaction(self._database):
-            for piece in reversed([p for p in slices if p.ordinal < self.slices]):
+            for piece in newest_first(slices, self.slices):
                 self.slices -= 1
                 self.rows -= piece.rows
                 self.bytes -= piece.size_bytes

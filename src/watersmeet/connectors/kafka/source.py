@@ -15,6 +15,7 @@ from watersmeet.connectors.base.sources import (
     Poll,
     check_position,
     is_known_slice,
+    newest_first,
     no_withdrawal,
     save_state,
     saved_state,
@@ -126,7 +127,7 @@ class KafkaSource:
             self._next[piece.partition] = piece.end
 
     def withdraw(self, slices: Sequence[SourceSlice]) -> None:
-        for piece in reversed([p for p in slices if p.ordinal < self._slices]):
+        for piece in newest_first(slices, self._slices):
             if not isinstance(piece, MessageSlice):
                 raise no_withdrawal(self.relation_id, f'Topic "{self.options.topic}" has lost messages since.')
             self._slices -= 1

@@ -22,6 +22,7 @@ from watersmeet.connectors.base.sources import (
     Unavailable,
     check_position,
     is_known_slice,
+    newest_first,
     no_withdrawal,
     save_state,
     saved_state,
@@ -244,7 +245,7 @@ class LogSource(abc.ABC):
             self._keep(Piece(piece.shard, piece.after, piece.upto, piece.rows, piece.size_bytes))
 
     def withdraw(self, slices: Sequence[SourceSlice]) -> None:
-        for piece in reversed([p for p in slices if p.ordinal < self._slices]):
+        for piece in newest_first(slices, self._slices):
             if not isinstance(piece, LogSlice):
                 raise no_withdrawal(self.relation_id, f'Stream "{self._stream}" has lost messages since.')
             self._slices -= 1

@@ -191,7 +191,6 @@ class _Alike:
 
     names: tuple[str, ...]
     plan: _Plan
-    types: tuple[SqlType, ...]
     constants: tuple[pa.Array | None, ...]
 
     def run(self, table: pa.Table) -> Iterator[tuple[str, tuple[pa.Table, Rows | None] | None]]:
@@ -336,7 +335,7 @@ class Evaluator:
                 steps = [(s.function, s.position, s.constant is None) for s in plan.simple.steps]
                 shape = (tuple(steps), len(plan.simple.tests), plan.outputs, results)
                 shapes.setdefault(shape, []).append((p.name, plan))
-        return tuple(_alike(types, found) for found in shapes.values() if len(found) > 1)
+        return tuple(_alike(found) for found in shapes.values() if len(found) > 1)
 
     def mask(
         self,
@@ -551,11 +550,11 @@ def _sum(request: _Request, sql: str, kind: SqlType) -> _Step | None:
     return _Step(_FUNCTIONS[found[2]], position, pa.scalar(int(found[3]), pa.int64()))
 
 
-def _alike(types: tuple[SqlType, ...], found: Sequence[tuple[str, _Plan]]) -> _Alike:
+def _alike(found: Sequence[tuple[str, _Plan]]) -> _Alike:
     first = found[0][1]
     steps = zip(*[plan.simple.steps for _, plan in found if plan.simple is not None], strict=True)
     constants = [None if s[0].constant is None else pa.array([x.constant.as_py() for x in s]) for s in steps]
-    return _Alike(tuple(name for name, _ in found), first, types, tuple(constants))
+    return _Alike(tuple(name for name, _ in found), first, tuple(constants))
 
 
 def _compared(test: _Step, table: pa.Table, constants: pa.Array | None) -> Mask:

@@ -22,7 +22,7 @@ from watersmeet.connectors.base.sources import Notification
 from watersmeet.errors import Error, again, error
 from watersmeet.runtime.committer import commit_epoch
 from watersmeet.runtime.coordinator import Coordinator, Flush
-from watersmeet.runtime.engine import Database
+from watersmeet.runtime.engine import LIMITED_S, Database
 from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.failures import report_committed, report_failed, run_without_failing, view_failed
 from watersmeet.runtime.inputs import Backoffs
@@ -45,8 +45,6 @@ _MAX_CADENCE_S: Final = 0.5
 _NOTIFIED_S: Final = 0.05
 _NOTIFIED_EPOCHS: Final = 1.5
 _IDLE_S: Final = 1.0
-#: The time after which a fill that a limit of rows per second has stopped is tried again.
-_LIMITED_S: Final = 0.05
 #: The maximum number of epochs in a micro-batch, and the time without a planned epoch after which it ends. A
 #: micro-batch for each epoch would add 40 ms to the epoch.
 _BATCH_EPOCHS: Final = 32
@@ -349,7 +347,7 @@ class SparkEngine:
             check()
             full = len(self._planned) >= _AHEAD
             if full or not self._plan_beside(coordinator):
-                self._wait(_IDLE_S if full or not coordinator.fills_beside else _LIMITED_S)
+                self._wait(_IDLE_S if full or not coordinator.fills_beside else LIMITED_S)
                 coordinator = self._after_replacement(coordinator)
         while not coordinator.is_drained:
             self._wait()

@@ -365,8 +365,7 @@ class Verifying(Service):
         self._lock = threading.Lock()
         self._kept = Verifications(session.database.layout)
         known = _view_ids(session.database.catalog)
-        self._kept.forget(known)
-        self.newest: Mapping[str, Verification] = self._kept.newest(known)
+        self.newest: Mapping[str, Verification] = self._kept.forget_others(known)
 
     def add(self, view: Relation, made: Verification) -> None:
         """Stores a result. Raises DISK_FULL."""
