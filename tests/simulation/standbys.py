@@ -98,12 +98,21 @@ def take_turns(supervisor: Supervisor) -> None:
             other.other = made
         return made
 
+    def start_anew() -> None:
+        for number, one in enumerate(pair):
+            if one.process.is_over or not one.process.is_alive:
+                pair[number] = server(pair[1 - number])
+                pair[number].start()
+
     pair = [server(None)]
     pair.append(server(pair[0]))
     for one in pair:
         one.start()
     for _ in range(knobs.lives + 1):
-        world.wait(lambda: any(s.writes for s in pair))
+        start_anew()
+        while not any(s.writes for s in pair):  # both may be through with their work at once
+            world.wait(lambda: any(s.writes or s.process.is_over for s in pair))
+            start_anew()
         writer, other = sorted(pair, key=lambda s: not s.writes)
         fate = supervisor.random.choice(("ends", "killed", "paused", "paused", "overlaps"))
         if fate != "ends":
@@ -120,10 +129,6 @@ def take_turns(supervisor: Supervisor) -> None:
         world.wait(
             lambda s=writer, o=other, fate=fate: o.writes or (fate != "killed" and s.is_at_work) or o.process.is_over
         )
-        for number, one in enumerate(pair):
-            if one.process.is_over or not one.process.is_alive:
-                pair[number] = server(pair[1 - number])
-                pair[number].start()
     for one in pair:
         one.ends = True
     supervisor.settle()
