@@ -48,6 +48,48 @@ def test_a_look_up_is_parsed_twice_at_most(connection, parsed):
         connection.execute("SELECT name, absent FROM w WHERE k = 7")
 
 
+def test_a_look_up_with_a_parameter_is_parsed_twice_at_most(connection, parsed):
+    connection.execute("INSERT INTO t VALUES (-4, -1, 'below''s')")
+    for key in range(1, 10):
+        assert connection.execute("SELECT name, v FROM w WHERE k = ?", (key,)).fetchall() == [(f"n{key}", key % 7)]
+    assert len(parsed) <= 4
+    for key, name in ((-4, "below's"), (5, "n5"), (-4, "below's"), (-4, "below's")):
+        assert connection.execute("SELECT name FROM w WHERE k = ?", [key]).fetchall() == [(name,)]
+        assert connection.execute("SELECT k FROM w WHERE name = ?", [name]).fetchall() == [(key,)]
+    parsed.clear()
+    assert connection.execute("SELECT name FROM w WHERE k = ?", [-4]).fetchall() == [("below's",)]
+    assert connection.execute("SELECT k FROM w WHERE name = ?", ["below's"]).fetchall() == [(-4,)]
+    assert parsed == []
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ((2.0,), [("n2",)]),
+        (("2",), [("n2",)]),
+        ((None,), []),
+        ((True,), "operator does not exist"),
+        ((2, 3), "1 parameters"),
+        ((), "no value"),
+        ("2", "sequence"),
+        ((2**70,), []),
+        ({"a": 2}, "no value"),
+        (("a\ud800",), "surrogate"),
+    ],
+)
+def test_other_parameters_are_read_as_before(connection, parsed, given, found):
+    query = "SELECT name FROM w WHERE k = ?"
+    for key in (1, 2, 3):
+        connection.execute(query, (key,))
+    parsed.clear()
+    if isinstance(found, list):
+        assert connection.execute(query, given).fetchall() == found
+    else:
+        with pytest.raises(Error, match=found):
+            connection.execute(query, given)
+    assert parsed
+
+
 def test_look_ups_follow_changes_and_definitions(connection, parsed):
     def look_up(key=3):
         return connection.execute(f"SELECT * FROM w WHERE k = {key}").fetchall()

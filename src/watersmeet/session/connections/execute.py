@@ -57,23 +57,27 @@ def execute(
     """
     if session.database.read_only:
         plans = None  # each use of a plan would look for a newer commit, which is a request of an object store
+    if not isinstance(parameters, (list, tuple)):
+        plans = None
     with session.numbered():
-        found = None if parameters or plans is None else _looked_up(session, text, lock, plans)
+        found = None if plans is None else _looked_up(session, text, parameters, lock, plans)
         if found is not None:
             return _shown(session, found)
         statements = _parsed(session, text, parameters)
         session.notices.clear()
         results = list(together(session, statements, lock, lambda s: [_run(session, s, lock)]))
-        if plans is not None and not parameters and len(statements) == 1 and isinstance(statements[0], st.Select):
-            plans.note_text(session, text, statements[0])
+        if plans is not None and len(statements) == 1 and isinstance(statements[0], st.Select):
+            plans.note_text(session, text, statements[0], parameters)
         return _shown(session, results[-1] if results else Result(""))
 
 
-def _looked_up(session: Session, text: str, lock: threading.RLock, plans: LookupPlans) -> Result | None:
+def _looked_up(
+    session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock, plans: LookupPlans
+) -> Result | None:
     """The result of a look-up that has a plan; None for a text that must be parsed."""
     if session.transaction is not None or session.result_bytes or not isinstance(text, str):
         return None
-    found = plans.of_text(session, text)
+    found = plans.of_text(session, text, parameters)
     if found is None or not isinstance(plan := found[0], small.LookupPlan):
         return None
     value = plan.given(found[1])

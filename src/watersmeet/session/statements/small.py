@@ -30,7 +30,7 @@ from watersmeet.database.sessions.cursors import Prepared
 from watersmeet.database.sessions.sequences import numbered_columns, with_numbers
 from watersmeet.database.transaction import Row, Transaction
 from watersmeet.database.writing import add_rows
-from watersmeet.dialects.tree.queries import is_default, is_holder, name_of, parameter_key
+from watersmeet.dialects.tree.queries import is_default, is_holder, name_of, parameter_key, refused_character
 from watersmeet.dialects.tree.statements import Delete, Insert, Select, Statement, Update
 from watersmeet.errors import Error
 from watersmeet.session.statements.dml import insert_targets, writable
@@ -61,10 +61,13 @@ _TOKENS: Final = re.compile(
 )
 
 
-def shape_of(text: str) -> tuple[str, list[object]] | None:
-    """A text with marks instead of its constants, and their values; None for a text that must be read as a whole."""
+def shape_of(text: str, parameters: Sequence[Any] = ()) -> tuple[str, list[object]] | None:
+    """A text with marks instead of its constants and question marks, and their values; None for a text that must be
+    read as a whole, and for parameters that are neither integers nor strings.
+    """
     if len(text) > _MOST_CHARACTERS:
         return None
+    given = list(reversed(parameters))
     parts: list[str] = []
     values: list[object] = []
     end = 0
@@ -72,12 +75,19 @@ def shape_of(text: str) -> tuple[str, list[object]] | None:
         kind = match.lastgroup
         if kind == "word":
             continue
-        if kind == "other":
-            return None
         found = match[0]
+        value = given.pop() if found == "?" and given else None
+        if kind == "other" and not (type(value) is int or (type(value) is str and refused_character(value) is None)):
+            return None
         parts.append(text[end : match.start()])
         end = match.end()
-        if kind == "text":
+        if isinstance(value, int):
+            parts.append("?-0" if value < 0 else "?0")
+            values.append(abs(value))
+        elif value is not None:
+            parts.append("?'")
+            values.append(value)
+        elif kind == "text":
             parts.append("'")
             values.append(found[1:-1].replace("''", "'"))
         elif "." in found:
@@ -87,7 +97,7 @@ def shape_of(text: str) -> tuple[str, list[object]] | None:
             parts.append("0")
             values.append(int(found))
     parts.append(text[end:])
-    return "".join(parts), values
+    return None if given else ("".join(parts), values)
 
 
 def _negated(value: object) -> object:
@@ -225,9 +235,11 @@ class Plans:
         self._prepared: dict[Hashable, Prepared] = {}
         self._lock = threading.Lock()
 
-    def of_text(self, session: Session, text: str) -> tuple[Plan, Sequence[object]] | None:
+    def of_text(
+        self, session: Session, text: str, parameters: Sequence[Any] = ()
+    ) -> tuple[Plan, Sequence[object]] | None:
         """The plan of a statement, and its constants; None if there is none (yet)."""
-        shape = shape_of(text)
+        shape = shape_of(text, parameters)
         if shape is None:
             return None
         found = self._find(session, _text_key(*shape))
@@ -256,9 +268,9 @@ class Plans:
                 while len(sizes) > _MOST_PLANS or sum(sizes) > _MOST_TOGETHER:
                     del self._prepared[next(iter(self._prepared))], sizes[0]
 
-    def note_text(self, session: Session, text: str, statement: Statement) -> None:
+    def note_text(self, session: Session, text: str, statement: Statement, parameters: Sequence[Any] = ()) -> None:
         """Makes a plan for a statement that ran without one, if it is not the first of its shape."""
-        shape = shape_of(text) if isinstance(statement, (Insert, Select, Update, Delete)) else None
+        shape = shape_of(text, parameters) if isinstance(statement, (Insert, Select, Update, Delete)) else None
         if shape is not None:
             self._note(session, _text_key(*shape), lambda: _plan_of(session, statement, _Constants(shape[1])))
 
