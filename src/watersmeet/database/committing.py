@@ -209,6 +209,10 @@ def savepoint(session: Session, name: str) -> None:
         deepcopy(transaction.definitions),
         session.database.log.head(),
         dict(transaction.sequences),
+        session.variables.saved(),
+        session.role,
+        dict(transaction.local),
+        transaction.outer_role,
         (len(transaction.listens), len(transaction.notifications)),
     )
     transaction.savepoints.append(point)
@@ -236,8 +240,9 @@ def _place(transaction: Transaction, name: str) -> int:
 
 
 def rollback_to(session: Session, name: str) -> None:
-    """Undoes the changes of the open transaction since a savepoint. Raises NO_TRANSACTION, UNDEFINED_SAVEPOINT.
+    """Undoes the changes of the open transaction since a savepoint, and those of variables and of the role.
 
+    Raises NO_TRANSACTION, UNDEFINED_SAVEPOINT.
     Raises FEATURE_NOT_SUPPORTED if it has since created, altered or dropped objects, or written to a table that it
     created.
     """
@@ -265,6 +270,9 @@ def rollback_to(session: Session, name: str) -> None:
     listens, notifications = point.sent
     del transaction.listens[listens:]
     transaction.notifications = dict(list(transaction.notifications.items())[:notifications])
+    session.variables.restore(point.variables)
+    session.role = point.role
+    transaction.local, transaction.outer_role = dict(point.local), point.outer_role
     transaction.failed = False
     del transaction.savepoints[place + 1 :]
 

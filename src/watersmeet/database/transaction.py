@@ -202,8 +202,8 @@ class Definitions:
 
 @dataclass(frozen=True)
 class Savepoint:
-    """The state of an open transaction at one moment. head: the newest commit. sent: the numbers of its `listens` and
-    `notifications`.
+    """The state of an open transaction at one moment. head: the newest commit. variables, role: the session's. local,
+    outer_role: as in Transaction. sent: the numbers of its `listens` and `notifications`.
     """
 
     name: str
@@ -214,7 +214,11 @@ class Savepoint:
     definitions: Definitions
     head: int
     sequences: Mapping[str, Count]
-    sent: tuple[int, int] = (0, 0)
+    variables: Mapping[str, str]
+    role: Actor | None
+    local: Mapping[str, str | None]
+    outer_role: tuple[Actor | None] | None
+    sent: tuple[int, int]
 
 
 @dataclass

@@ -358,6 +358,23 @@ def test_a_local_role_ends_with_the_transaction(connection):
     assert who() == "ann"
 
 
+def test_rollback_to_a_savepoint_restores_role_and_variables(connection):
+    def now() -> tuple[str, ...]:
+        found = connection.execute("SELECT current_user").fetchone()
+        return (*found, *connection.execute("SHOW statement_timeout").fetchone())
+
+    before = now()
+    connection.execute("BEGIN; SET LOCAL ROLE ann; SET statement_timeout = '1s'")
+    inside = now()
+    assert inside != before
+    connection.execute("SAVEPOINT s; RESET ROLE; SET LOCAL statement_timeout = '2s'")
+    assert now()[0] == before[0]
+    connection.execute("ROLLBACK TO s")
+    assert now() == inside
+    connection.execute("SET statement_timeout = '3s'; SET ROLE ann; ROLLBACK TO s; COMMIT")
+    assert now() == (before[0], inside[1])
+
+
 def test_subscribers_take_the_privilege_to_read(connection):
     connection.execute("GRANT INSERT ON t TO ann")
     connection.execute("SET ROLE ann")
