@@ -239,8 +239,8 @@ class Catalog:
         return f"{kind.family[0]}{self.next_number + after}"
 
     def with_relation(self, *relations: Relation) -> Catalog:
-        """A catalog with relations, which are added, or replaced if their ids exist. Sources that drop late rows get
-        an entry for these.
+        """A catalog with relations, which are added, or replaced if their ids exist. Sources and views that drop late
+        rows get entries for these.
         """
         version, number, known = self.version + 1, self.next_number, dict(self.relations)
         for relation in relations:
@@ -248,12 +248,7 @@ class Catalog:
             number += before is None
             since = before.since if before is not None and before.is_there else version
             known[relation.id] = replace(relation, since=since) if relation.is_there else relation
-            late = late_rows_of(relation, f"{LateRows.family[0]}{number}")
-            if late is not None:
-                earlier = next((r for r in known.values() if isinstance(r, LateRows) and r.owner == relation.id), None)
-                number += earlier is None
-                late = late if earlier is None else replace(late, id=earlier.id)
-                known[late.id] = replace(late, since=version if earlier is None else earlier.since)
+            number = _put_late_rows(known, relation, before, number, version)
         return replace(self, version=version, next_number=number, relations=known)
 
     def redefined(self, relations: Iterable[Relation]) -> Catalog:
@@ -268,7 +263,11 @@ class Catalog:
             if isinstance(relation, MaterializedView):
                 moved[relation.id] = replace(relation, defined=version)
         known = {i: r for i, r in self.relations.items() if i not in moved}
-        return replace(self, version=version, relations={**known, **moved})
+        known |= moved
+        number = self.next_number
+        for relation in moved.values():
+            number = _put_late_rows(known, relation, self.relations.get(relation.id), number, version)
+        return replace(self, version=version, next_number=number, relations=known)
 
     def without(self, ids: set[str]) -> Catalog:
         """A catalog without the relations `ids`."""
@@ -350,6 +349,31 @@ class Catalog:
             verify_key=stored.verify_key,
             ran=stored.ran,
         )
+
+
+def _put_late_rows(
+    known: dict[str, Relation], owner: Relation, before: Relation | None, number: int, version: int
+) -> int:
+    """Adds the entries for the late rows of `owner`, and removes those of operators that it no longer has.
+
+    before: its earlier definition. number: that of the next relation. Returns the number after that of the added
+    entries.
+    """
+    made = late_rows_of(owner)
+    if not made and not (isinstance(before, MaterializedView) and before.late):
+        return number
+    earlier = {r.number: r for r in known.values() if isinstance(r, LateRows) and r.owner == owner.id}
+    for late in made:
+        before = earlier.get(late.number)
+        if before is not None and before.operator == late.operator:
+            known[before.id] = replace(late, id=before.id, since=before.since)
+            del earlier[late.number]
+        else:
+            known[f"{LateRows.family[0]}{number}"] = replace(late, id=f"{LateRows.family[0]}{number}", since=version)
+            number += 1
+    for gone in earlier.values():
+        del known[gone.id]
+    return number
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,10 @@ from watersmeet.catalog.parts import (
     Unique,
 )
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation, Words
+from watersmeet.catalog.views import MaterializedView
 from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.types import TIMESTAMP, TIMESTAMPTZ, Field, Schema
+from watersmeet.values.watermarks import LateSide
 
 LAKES: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}
 
@@ -372,8 +374,12 @@ LATE_COLUMNS: Final = ("?late_at", "?late_below")
 
 @dataclass(frozen=True, slots=True)
 class LateRows(Relation):
-    """The late rows of the source or table `owner`, which epochs write: when a row was dropped, the watermark that it
-    missed, and its columns. Only `late_rows(owner)` reads it, and only the limits of `late_rows` delete rows.
+    """The late rows of the source or table `owner`, or those that an operator of the view `owner` drops. Epochs write
+    them: when a row was dropped, the watermark that it missed, and its columns. Only `late_rows` reads them, and only
+    its limits delete rows.
+
+    number: which one of a view's operators, from 1; 0 for a source. operator: its id when the view was defined. time:
+    the column that decides which rows are late. reads: the ids of the relations from which rows come.
     """
 
     words: ClassVar[Words] = Words("late rows")
@@ -386,6 +392,10 @@ class LateRows(Relation):
     owner: str = field(kw_only=True)
     fills: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     dropped: tuple[str, ...] = field(default=(), kw_only=True)
+    number: int = field(default=0, kw_only=True)
+    operator: str = field(default="", kw_only=True)
+    time: str = field(default="", kw_only=True)
+    reads: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def is_fed_by_circuit(self) -> bool:
@@ -394,33 +404,44 @@ class LateRows(Relation):
 
     @property
     def has_plan(self) -> bool:
-        """Always False: the readers of its owner write it."""
+        """Always False: the readers of its owner, or the operators of its owner's plan, write it."""
         return False
 
 
-def late_rows_of(relation: Relation, relation_id: str) -> LateRows | None:
-    """The entry, with an id, for the late rows of a relation; None if none of its rows is ever dropped as late."""
+def late_rows_of(relation: Relation) -> list[LateRows]:
+    """The entries, without ids, for the late rows of a relation; none if none of its rows is ever dropped as late."""
+    if isinstance(relation, MaterializedView):
+        return [_late_rows(relation, side.columns, number, side) for number, side in enumerate(relation.late, 1)]
     time = relation.event_time
     if time is None or not relation.time_columns or relation.topic is not None or relation.owner:
-        return None
-    at, below = (_free_name(name[1:], relation) for name in LATE_COLUMNS)
+        return []
+    made = _late_rows(relation, relation.columns)
+    stored = {**relation.stored, **made.stored}
+    return [replace(made, stored=stored, fills=relation.fills, dropped=relation.dropped, time=time.column)]
+
+
+def _late_rows(relation: Relation, columns: Schema, number: int = 0, side: LateSide | None = None) -> LateRows:
+    at, below = (_free_name(name[1:], columns) for name in LATE_COLUMNS)
     own = (Field(at, TIMESTAMPTZ), Field(below, TIMESTAMP))
+    names = {} if side is None else dict(zip(side.ids, (c.name for c in columns), strict=True))
     return LateRows(
-        relation_id,
-        f"?late rows of {relation.id}",
-        (*own, *(replace(c, nullable=True) for c in relation.columns)),
+        "",
+        f"?late rows of {relation.id}" + (f".{number}" if number else ""),
+        (*own, *(replace(c, nullable=True) for c in columns)),
         schema=relation.schema,
         dialect=relation.dialect,
         hidden=True,
-        stored={**relation.stored, **dict(zip((at, below), LATE_COLUMNS, strict=True))},
-        fills=relation.fills,
-        dropped=relation.dropped,
+        stored=dict(zip((at, below), LATE_COLUMNS, strict=True)),
         owner=relation.id,
+        number=number,
+        operator="" if side is None else side.operator,
+        time="" if side is None else names.get(side.time, ""),
+        reads=() if side is None else side.reads,
     )
 
 
-def _free_name(name: str, relation: Relation) -> str:
+def _free_name(name: str, columns: Schema) -> str:
     """A name that no column has: `name`, with underscores before it if needed."""
-    while name in [c.name for c in relation.columns]:
+    while name in [c.name for c in columns]:
         name = f"_{name}"
     return name

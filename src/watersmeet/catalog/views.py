@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from watersmeet.catalog.parts import MOST_JOIN_ROWS, Dictionary, External, Merging, Topic
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation, Words
-from watersmeet.values.watermarks import Watermark
+from watersmeet.values.watermarks import LateSide, Watermark
 
 _PUMP: Final = Words("pump", show=("pumps",), show_create=("pump",), drop=("pump",))
 
@@ -90,7 +90,8 @@ class MaterializedView(Relation):
     columns that identify its rows; empty if the planner knows none. dropped: columns of its earlier queries, which
     stored rows may still have. defined: the version of the catalog since which it has its query; 0: always. fill_rate:
     the maximum number of rows per second of its history that are read while it is filled; 0: none until that changes;
-    None: any number. background: whether no statement waits until it is filled.
+    None: any number. background: whether no statement waits until it is filled. late: the rows that its operators drop
+    as late, which are kept.
     """
 
     words: ClassVar[Words] = Words(
@@ -115,6 +116,7 @@ class MaterializedView(Relation):
     defined: int = field(default=0, kw_only=True)
     fill_rate: int | None = field(default=None, kw_only=True)
     background: bool = field(default=False, kw_only=True)
+    late: tuple[LateSide, ...] = field(default=(), kw_only=True)
 
     @property
     def is_fed_by_circuit(self) -> bool:

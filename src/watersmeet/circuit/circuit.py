@@ -94,6 +94,11 @@ class Circuit:
         return tuple(o for o in self.operators if isinstance(o, Sink))
 
     @cached_property
+    def dropping(self) -> tuple[Sink, ...]:
+        """The sinks of relations whose operators drop late rows."""
+        return tuple(s for s in self.sinks if s.late)
+
+    @cached_property
     def sink_of(self) -> dict[str, Sink]:
         """The sink of each relation."""
         return {s.relation_id: s for s in self.sinks}

@@ -20,7 +20,7 @@ from watersmeet.circuit.changelogs import Changes as Changes
 from watersmeet.circuit.changelogs import Records as Records
 from watersmeet.values import ConflictAction
 from watersmeet.values.types import INTEGER, Field, SqlType
-from watersmeet.values.watermarks import Idle, Watermark
+from watersmeet.values.watermarks import Idle, LateSide, Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
@@ -644,9 +644,10 @@ class Sink(PassThrough):
     """Publishes its input as the changes of the relation `relation_id`. `schema` has the relation's column names.
 
     keys: the values whose hash determines a row's bucket, each the first non-NULL value of some columns. None: no
-    reader depends on the bucket.
+    reader depends on the bucket. late: the operators of the relation's own query that drop late rows.
     """
 
     kind: ClassVar[str] = "sink"
     relation_id: str
     keys: tuple[tuple[int, ...], ...] | None = None
+    late: tuple[LateSide, ...] = ()

@@ -16,8 +16,8 @@ from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.rewrites import JoinOrder
 from watersmeet.binder.context.binding import Fill
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
-from watersmeet.catalog import MaterializedView, Relation
-from watersmeet.circuit.operators import Operator
+from watersmeet.catalog import MaterializedView, Processor, Pump, Relation
+from watersmeet.circuit.operators import Operator, Sink
 from watersmeet.connectors.base.sources import rate_limit
 from watersmeet.database.opened import Service
 from watersmeet.database.plans import Plans
@@ -69,6 +69,8 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
     `JointFill`, the relation only joins those that `fill_together` will create.
     """
     relation = replace(relation, ready=False, append_only=operators[-1].append_only)
+    if type(relation) in _NAMED and not (relation.hidden and relation.name[:1] == "?"):
+        relation = with_late_sides(relation, operators)
     if (
         isinstance(relation, MaterializedView)
         and relation.fill_rate is not None
@@ -86,6 +88,18 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
     if session.transaction is not None:
         seen = session.transaction.definitions.put(relation, session.database.catalog)
     session.joint.add(relation, replace(seen or relation, ready=True), operators)
+
+
+#: The classes of views that statements can name, so that their late rows are kept.
+_NAMED: Final = (MaterializedView, Pump, Processor)
+
+
+def with_late_sides(relation: Relation, operators: Sequence[Operator]) -> Relation:
+    """A view with the rows that its operators drop as late."""
+    sink = operators[-1]
+    if not isinstance(relation, MaterializedView) or not isinstance(sink, Sink):
+        return relation
+    return replace(relation, late=sink.late)
 
 
 def fill_together(session: Session, joint: JointFill) -> bool:

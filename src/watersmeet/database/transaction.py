@@ -129,8 +129,9 @@ class Definitions:
             if i not in self.dropped
         }
         for late in [r for r in relations.values() if isinstance(r, LateRows) and r.owner in self.altered]:
-            if (made := late_rows_of(relations[late.owner], late.id)) is not None:
-                relations[late.id] = replace(made, since=late.since)
+            for made in late_rows_of(relations[late.owner]):
+                if made.number == late.number:
+                    relations[late.id] = replace(made, id=late.id, since=late.since)
         kept = tuple(n for n in catalog.schemas if n not in self.schemas_dropped)
         schemas = kept + tuple(n for n in self.schemas_made if n not in kept)
         functions = {**catalog.functions, **self.functions}

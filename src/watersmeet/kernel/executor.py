@@ -16,7 +16,7 @@ from watersmeet.circuit.operators import Arrange, AsofJoin, Exchange, Join, Map,
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext, check_output, mark_failing, no_changes
 from watersmeet.kernel.evaluation.expressions import EVALUATOR, MapOf
-from watersmeet.kernel.metrics import Counters, Failure, OperatorMetrics, Orphan, Stopwatch, Worker
+from watersmeet.kernel.metrics import Counters, DroppedRows, Failure, OperatorMetrics, Orphan, Stopwatch, Worker
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
 from watersmeet.kernel.operators.arrange import replay
 from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, consolidate, slices_of, without_cancelling
@@ -84,7 +84,7 @@ class StageResult:
     metrics: those of each operator that ran. hottest: the hottest key of each join that may exceed its limit; if this
     bucket already exceeds it, the join's output is empty, and all downstream output is invalid. orphans: for each
     upsert, the updates that found no row of their key. failures: for each operator, the failed parts of its
-    expressions.
+    expressions. late: for each operator, the rows that it dropped as late.
     """
 
     frames: list[Frame]
@@ -93,6 +93,7 @@ class StageResult:
     hottest: dict[str, HottestKey] = field(default_factory=dict)
     orphans: dict[str, list[Orphan]] = field(default_factory=dict)
     failures: dict[str, tuple[Failure, ...]] = field(default_factory=dict)
+    late: dict[str, list[DroppedRows]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,8 @@ class _Stage:
             result.metrics[operator_id] = tally.metrics()
             if failures := tally.counters.failures:
                 result.failures[operator_id] = tuple(failures.values())
+            if tally.counters.late:
+                result.late[operator_id] = tally.counters.late
         return result
 
     def _given(self, operator_id: str) -> OperatorOutput:

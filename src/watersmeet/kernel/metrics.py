@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from watersmeet.values.types import SqlType
 
@@ -49,7 +50,8 @@ class Counters:
     SQL. waits_for_us: for a time filter, the least time that its bound has not passed; None if no row waits. made_rows:
     the number of rows that a join outputs or would output; hottest_rows: that of the key with the most; hottest_key:
     returns this key as texts. busiest: the keys with the most output rows of a join, or the most input rows of an
-    arrangement. orphans: for an upsert, the updates that found no row of their key.
+    arrangement. orphans: for an upsert, the updates that found no row of their key. late: the rows that were dropped as
+    late.
     """
 
     expression_errors: int = 0
@@ -60,6 +62,7 @@ class Counters:
     hottest_key: Callable[[], tuple[str | None, ...]] = tuple
     busiest: RowsByKey = ()
     orphans: list[Orphan] = field(default_factory=list)
+    late: list[DroppedRows] = field(default_factory=list)
 
     def failed(self, column: int | None, sql: str, reason: str, rows: int) -> None:
         """Counts rows for which a part of an expression failed. column, sql, reason: as in `Failure`."""
@@ -87,6 +90,14 @@ class Orphan:
     seq: int
     key: tuple[str | None, ...]
     kept: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DroppedRows:
+    """Late rows that an operator dropped, with all columns of its input. below_us: the watermark that each missed."""
+
+    columns: pa.Table
+    below_us: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

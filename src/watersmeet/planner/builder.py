@@ -19,21 +19,22 @@ pick the columns they need, and filters can be applied to their output. The rule
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import Column
+from watersmeet.algebra.nodes import Column, Node, OfScan
+from watersmeet.algebra.nodes import Scan as ScanNode
 from watersmeet.algebra.scalars import Scalar, conjunction
-from watersmeet.algebra.trees import cast
+from watersmeet.algebra.trees import cast, walk
 from watersmeet.catalog import Catalog, Index, Relation
-from watersmeet.circuit.operators import Arrange, Exchange, LateRowFilter, Map, Operator, Scan, SortKey
+from watersmeet.circuit.operators import Arrange, Exchange, LateRowFilter, Map, Operator, Scan, Sink, SortKey
 from watersmeet.planner.display import column_at, index_of, position, sql
-from watersmeet.planner.distribution import Placement
+from watersmeet.planner.distribution import Placement, key_columns
 from watersmeet.values.types import BOOLEAN, Field, Schema, SqlType
-from watersmeet.values.watermarks import Watermark
+from watersmeet.values.watermarks import LateSide, Watermark
 
 
 def positional(fields: Iterable[tuple[SqlType, bool]]) -> Schema:
@@ -52,6 +53,7 @@ class Builder:
         self.operators: dict[str, Operator] = {}
         self.late: Mapping[str, int] = {}
         self.left_out: frozenset[str] = frozenset()
+        self._sides: dict[str, LateSide] = {}
         self.placement = Placement(self.operators)
 
     def add(self, op: Operator) -> Operator:
@@ -108,6 +110,45 @@ class Builder:
                 order,
             )
         )
+
+    def drops_late(
+        self,
+        op: Operator,
+        read: Node,
+        columns: Iterable[tuple[Column, int]],
+        time: str,
+        without: Collection[str],
+    ) -> None:
+        """Records that `op` drops late rows of the node `read`, with these columns at their positions, except those
+        `without`. time: as in `LateSide`.
+        """
+        kept = [(c, place) for c, place in columns if c.id not in without]
+        names: list[str] = []
+        for column, _ in kept:
+            name = column.name
+            while name in names:
+                name = f"_{name}"
+            names.append(name)
+        scans = [n.scan if isinstance(n, OfScan) else n for n in walk(read)]
+        self._sides.setdefault(
+            op.id,
+            LateSide(
+                op.id,
+                tuple(place for _, place in kept),
+                tuple(Field(name, c.type) for name, (c, _) in zip(names, kept, strict=True)),
+                tuple(c.id for c, _ in kept),
+                time,
+                tuple(dict.fromkeys(s.relation_id for s in scans if isinstance(s, ScanNode))),
+            ),
+        )
+
+    def sink(self, top: Operator, relation: Relation) -> Operator:
+        """The operator that publishes the rows of `top` as those of a relation."""
+        distribution = self.placement.distribution(top.id)
+        # No operator relies on the bucket of such rows, or on a key that is no longer a column (`Lowering`).
+        keys = key_columns(distribution) if distribution is not None and all(distribution) else None
+        late = tuple(self._sides.values())
+        return self.add(Sink((top.id,), relation.columns, top.append_only, relation.id, keys, late))
 
     def closure(self, top: Operator) -> tuple[Operator, ...]:
         """`top` and all operators that it reads, inputs first."""

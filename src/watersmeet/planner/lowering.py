@@ -254,6 +254,8 @@ class Lowering:
                 idle=node.idle,
             )
         )
+        if not node.late:
+            self.builder.drops_late(made, node.input, columns, node.column, node.age)
         return of_operator(made, columns)
 
     @lower.register
@@ -602,7 +604,7 @@ def compile_view(
         top = builder.add(replace(top, required=required))
     if isinstance(sink, Pump) and sink.merging is not None:
         top = _in_order(builder, top, sink, len(age))
-    return builder.closure(_sink(builder, top, sink))
+    return builder.closure(builder.sink(top, sink))
 
 
 def _required(view: Relation, catalog: Catalog | None) -> tuple[int, ...]:
@@ -666,14 +668,7 @@ def compile_connector_table(relation: Relation) -> tuple[Operator, ...]:
                 versions=tuple(names.index(v) for v in rule.versions),
             )
         )
-    return builder.closure(_sink(builder, top, relation))
-
-
-def _sink(builder: Builder, top: Operator, relation: Relation) -> Operator:
-    distribution = builder.placement.distribution(top.id)
-    # No operator relies on the bucket of such rows, or on a key that is no longer a column (`Lowering`).
-    keys = key_columns(distribution) if distribution is not None and all(distribution) else None
-    return builder.add(operators.Sink((top.id,), relation.columns, top.append_only, relation.id, keys))
+    return builder.closure(builder.sink(top, relation))
 
 
 def assemble(views: Iterable[Sequence[Operator]], buckets: int) -> Circuit:

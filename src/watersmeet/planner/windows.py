@@ -82,6 +82,9 @@ class WindowLowering:
             window = SessionWindow(window.inputs, window.schema, append_only, keys, functions, node.idle_us)
         made = self.builder.add(_sliding(asked, window, below) if node.in_order else window)
         found = [(c, below.columns[c.id]) for c in node.input.columns if c.id in below.columns]
+        if functions[0].function == CLOSED:
+            age = {k.value.column or "" for k in calls[0][1].order}
+            self.builder.drops_late(made, node.input, found, calls[0][1].arguments[1].column or "", age)
         found += [(c, len(op.schema) + specs.index((_spec(call, below), call.type))) for c, call in calls]
         return of_operator(made, found)
 

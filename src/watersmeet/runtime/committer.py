@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Catalog, LateRows, PausedQuery, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, SplitKeys
 from watersmeet.errors import Error, error
@@ -113,10 +113,10 @@ def commit_epoch(
     if isinstance(intent.mode, Refresh):
         catalog = intent.mode.catalog
         known = stored_catalog(db.layout, catalog) if catalog else known
-        relations = differences(db, intent.epoch, intent.mode.made, known.relations)
+        relations = differences(db, intent.epoch, {**intent.mode.made, **_read_again(intent.mode, known)}, known.relations)
     before = db.log.progress()
     verdict = Verdict(db, circuit, intent, receipts, before, segments, failures)
-    relations = {i: c for i, c in relations.items() if i not in verdict.failed}
+    relations = {i: c for i, c in relations.items() if not verdict.failed.keys() & {i, _late_owner(known.relations, i)}}
     return db.log.append(
         Commit(
             "epoch",
@@ -137,6 +137,21 @@ def commit_epoch(
             ),
         )
     )
+
+
+def _late_owner(known: Mapping[str, Relation], relation_id: str) -> str:
+    """The owner of a relation of late rows; empty for any other relation."""
+    found = known.get(relation_id)
+    return found.owner if isinstance(found, LateRows) else ""
+
+
+def _read_again(mode: Refresh, catalog: Catalog) -> dict[str, str]:
+    """The relations with late rows of views that have been filled again from history, in which nothing is late; each
+    with the relation from which it gets its content, which is none.
+    """
+    known = catalog.relations
+    again = {view for view, hidden in mode.made.items() if not isinstance(known.get(hidden), PausedQuery)}
+    return {i: "" for i, r in known.items() if isinstance(r, LateRows) and r.number and r.owner in again}
 
 
 def _handed(db: Database, circuit: Circuit, epoch: int, mode: Rescale | SplitKeys, last: Commit) -> dict[str, str]:
@@ -183,8 +198,13 @@ def _progress(
                 taken.setdefault(piece.relation, []).append(piece)
         for receipt in receipts:
             late.update({i: counts.seen.late for i, counts in receipt.sources.items()})
+    if not isinstance(intent.mode, Rebuild):
+        for operator_id, rows in (item for receipt in receipts for item in receipt.late.items()):
+            kept = (o.relation_id for o in intent.late.get(operator_id, ()))
+            late.update({i: rows for i in kept if _late_owner(known, i) not in verdict.failed})
     left_out.update(late_rows(circuit, _summed(receipts)))
     if isinstance(intent.mode, Refresh):
+        late.update({i: -late[i] for i in _read_again(intent.mode, db.catalog())})
         left_out |= Counter({view: left_out[hidden] for view, hidden in intent.mode.made.items()})
     split = intent.mode.split if isinstance(intent.mode, SplitKeys) else before.split
     return Progress(

@@ -45,7 +45,7 @@ from watersmeet.runtime.backfill import (
 )
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.epochstatus import state_sizes
-from watersmeet.runtime.eventtimes import Idleness, clocked, clocks, event_times, is_due, raised
+from watersmeet.runtime.eventtimes import Idleness, clocked, clocks, event_times, is_due, late_outputs, raised
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.limits import most_rows, most_used
 from watersmeet.runtime.plans import check_operators, check_state, kept_circuit, load_circuit, save_circuit
@@ -588,6 +588,7 @@ class Coordinator:
             self._time_us,
             event_times(circuit, self._db.catalog()),
             most_rows(self._db, circuit),
+            late_outputs(circuit, self._db.catalog(), mode.runs),
         )
 
     def _live(

@@ -17,19 +17,19 @@ data, is planned only when time changes the rows of a view.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, EventTime, LateRows, Relation
+from watersmeet.catalog import Catalog, EventTime, LateRows, PausedQuery, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import ClockInput
 from watersmeet.circuit.operators import LateRowFilter, Operator, TemporalJoin, TimeFilter
 from watersmeet.circuit.sessions import SessionWindow
 from watersmeet.kernel.arrays.columns import microseconds
-from watersmeet.runtime.taskcontract import Intent, Observed, Receipt, TimedInput
+from watersmeet.runtime.taskcontract import Intent, LateOutput, Observed, Receipt, TimedInput
 from watersmeet.store.manifests import OperatorCounts, Progress
 from watersmeet.values.slices import Slice
 from watersmeet.values.watermarks import NOW, value, within
@@ -105,6 +105,26 @@ def clocks(circuit: Circuit) -> dict[str, dict[str, ClockInput]]:
         if isinstance(op, LateRowFilter) and op.clock:
             found.setdefault(op.relation_id, {})[op.clock] = ClockInput(op.name, op.clock_reads)
     return {i: dict(sorted(columns.items())) for i, columns in sorted(found.items())}
+
+
+def late_outputs(circuit: Circuit, catalog: Catalog, runs: Callable[[str], bool]) -> dict[str, tuple[LateOutput, ...]]:
+    """For each operator that drops late rows of views, the relations that keep them. runs: whether an operator runs.
+
+    The operators of a paused view run on, so its late rows are kept as before.
+    """
+    if not circuit.dropping:
+        return {}
+    only = catalog.late_rows_us == 0
+    kept = {(r.owner, r.number): r for r in catalog.relations.values() if isinstance(r, LateRows) and r.number}
+    found: dict[str, dict[str, LateOutput]] = {}
+    for sink in circuit.dropping:
+        owner = catalog.relations.get(sink.relation_id)
+        view = owner.owner if isinstance(owner, PausedQuery) else sink.relation_id
+        for number, side in enumerate(sink.late, 1):
+            late, names = kept.get((view, number)), tuple(c.name for c in side.columns)
+            if late is not None and runs(sink.id) and tuple(c.name for c in late.columns[2:]) == names:
+                found.setdefault(side.operator, {})[late.id] = LateOutput(late.id, side.positions, names, only)
+    return {i: tuple(outputs.values()) for i, outputs in found.items()}
 
 
 def late_rows(circuit: Circuit, operators: Mapping[str, OperatorCounts]) -> dict[str, int]:

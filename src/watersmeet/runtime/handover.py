@@ -251,7 +251,7 @@ def differences(
         reader.pin(0)
         for view, hidden in made.items():
             written = ChangeWriter(writer, unread=False)
-            for table, diff in _difference(db, known[view], hidden):
+            for table, diff in _difference(db, known[view].as_stored, hidden):
                 written.add(table, diff)
             changes[view] = written.finish()
     segment = writer.finish()

@@ -105,7 +105,7 @@ def read_slices(
             if late and _drops(intent, piece.relation) and timed is not None and timed.late:
                 assert late_below_us is not None
                 rows = _whole(layout, segments, intent, piece, late, timed.columns)
-                found.late.setdefault(timed.late, []).append(_kept(rows, intent.time_us, late_below_us))
+                found.late.setdefault(timed.late, []).append(late_delta(rows, intent.time_us, late_below_us))
     return found
 
 
@@ -129,11 +129,11 @@ def _whole(
     return pa.concat_tables([*found, *(fitted(part.table, schema, {}) for part in lost)])
 
 
-def _kept(rows: pa.Table, time_us: int, below_us: int) -> Delta:
+def late_delta(rows: pa.Table, time_us: int, below_us: Diff | int) -> Delta:
     """Late rows as a relation keeps them: with the time of the epoch, and the watermark that they missed."""
-    at, below = (pa.scalar(us, pa.timestamp("us")) for us in (time_us, below_us))
-    own = [pa.repeat(value, rows.num_rows) for value in (at.cast(TIMESTAMPTZ.arrow), below)]
-    columns = [*map(pa.chunked_array, ([array] for array in own)), *rows.columns]
+    at = pa.repeat(pa.scalar(time_us, pa.timestamp("us")).cast(TIMESTAMPTZ.arrow), rows.num_rows)
+    below = pa.array(np.broadcast_to(np.int64(below_us), rows.num_rows)).cast(pa.timestamp("us"))
+    columns = [pa.chunked_array([at]), pa.chunked_array([below]), *rows.columns]
     return Delta(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), ones(rows.num_rows))
 
 

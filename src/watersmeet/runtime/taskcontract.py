@@ -53,6 +53,19 @@ class TimedInput:
 
 
 @dataclass(frozen=True)
+class LateOutput:
+    """A relation that keeps rows that an operator drops as late: `columns`, at `positions` of the operator's input.
+
+    counts: whether the rows are only counted.
+    """
+
+    relation_id: str
+    positions: tuple[int, ...]
+    columns: tuple[str, ...]
+    counts: bool = False
+
+
+@dataclass(frozen=True)
 class Intent:
     """A planned epoch.
 
@@ -61,7 +74,7 @@ class Intent:
     even without rows. specs: how to read each relation. time_us: the time of the epoch (microseconds since 1970, UTC);
     only `StopViews` may have an earlier one than the last epoch. event_times: those of relations with WATERMARK FOR,
     see `eventtimes.event_times`. most_rows: the least and the greatest limit of each join's views, see
-    `limits.most_rows`.
+    `limits.most_rows`. late: for each operator, the relations that keep the late rows that it drops.
     """
 
     epoch: int
@@ -74,6 +87,7 @@ class Intent:
     time_us: int = 0
     event_times: dict[str, TimedInput] = field(default_factory=dict)
     most_rows: dict[str, tuple[int, int]] = field(default_factory=dict)
+    late: dict[str, tuple[LateOutput, ...]] = field(default_factory=dict)
 
     @property
     def live(self) -> Live:
@@ -187,7 +201,7 @@ class Receipt:
     operators, sources: their counts. waiting: see `eventtimes.waiting`. grown: for each operator, the growth of its
     state in bytes. hottest: for each join that may exceed its limit, the number of rows of the key with the most, and
     the key's values. failures: for each operator, the failed parts of its expressions. busiest: for each join and
-    arrangement, as in `kernel.metrics.Counters`. requests, cache_hits, cache_misses, fetched_bytes: as in
+    arrangement, as in `kernel.metrics.Counters`. late: the number of rows that each operator dropped as late. requests, cache_hits, cache_misses, fetched_bytes: as in
     `databasefiles.Requests`, for the whole task, in one of its receipts. executor: the id of the executor, "" outside
     of a cluster. began_ns: the start in nanoseconds since 1970, by the clock of its machine. took_ns: the duration.
     """
@@ -203,6 +217,7 @@ class Receipt:
     hottest: dict[str, tuple[int, tuple[str | None, ...]]] = field(default_factory=dict)
     failures: dict[str, tuple[FailedPart, ...]] = field(default_factory=dict)
     busiest: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
     requests: int = 0
     cache_hits: int = 0
     cache_misses: int = 0

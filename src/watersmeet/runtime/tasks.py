@@ -17,12 +17,13 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild
 from watersmeet.circuit.operators import Scan
 from watersmeet.kernel.executor import run_stage
+from watersmeet.kernel.metrics import DroppedRows
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.objectstores import databasefiles
 from watersmeet.runtime.eventtimes import Numbers, raised, risen
 from watersmeet.runtime.output import TaskOutput
-from watersmeet.runtime.slices import read_slices, set_orphans_aside
+from watersmeet.runtime.slices import late_delta, read_slices, set_orphans_aside
 from watersmeet.runtime.stages import (
     circuit_of,
     epoch_context,
@@ -159,6 +160,22 @@ def _late_rows(intent: Intent, late: Mapping[str, Sequence[Delta]], output: Task
     return found
 
 
+def _late_rows_of_views(
+    intent: Intent, dropped: Mapping[str, Sequence[DroppedRows]], output: TaskOutput
+) -> dict[str, RelationChange]:
+    """The changes of the relations that keep the late rows of views."""
+    found = {}
+    for operator_id, rows in dropped.items():
+        for kept in intent.late.get(operator_id, ()):
+            if kept.counts or isinstance(intent.mode, Rebuild):
+                continue
+            pieces = [late_delta(r.columns.select(kept.positions), intent.time_us, r.below_us) for r in rows]
+            change = output.add_change(pieces, [*LATE_COLUMNS, *kept.columns])
+            if change is not None:
+                found[kept.relation_id] = change
+    return found
+
+
 def _readers_of_content(circuit: Circuit, intent: Intent) -> dict[str, Scan]:
     """For each operator replaced by the content of a relation, the scan of that content."""
     stored = intent.mode.stored
@@ -200,6 +217,7 @@ def _run(
             changes[relation_id] = change
 
     result = run_stage(circuit, stage, bucket, sources, frames, state, epoch_context(job, circuit, numbers), publish)
+    changes |= _late_rows_of_views(intent, result.late, output)
     grown = output.add_state(f"{stage}/{bucket}", state, before) if has_state(circuit, stage) else None
     read = dict(counts)
     for relation_id, found in set_orphans_aside(layout_of(job), intent, circuit, stage, bucket, result.orphans).items():
@@ -222,6 +240,7 @@ def _run(
         began_ns=began.time_ns,
         took_ns=began.passed_ns,
         busiest={i: m.busiest for i, m in result.metrics.items() if m.busiest} if circuit.buckets > 1 else {},
+        late={i: sum(r.columns.num_rows for r in rows) for i, rows in result.late.items()},
     )
     output.add_receipt(receipt, bucket if stage else bucket % circuit.buckets)
     return result.frames

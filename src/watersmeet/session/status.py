@@ -102,10 +102,27 @@ def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
     return found
 
 
-def late_rows(session: Session, owner: str | None) -> list[tuple[str, int, int, int, int | None, int | None]]:
-    """For each relation with a watermark, or only for `owner`: its name, the numbers of late rows and of kept ones,
-    their bytes, and the times of the oldest and newest one in microseconds since 1970 (UTC).
+class KeptLateRows(NamedTuple):
+    """The late rows of a relation, or those that an operator of a view drops.
+
+    late, kept, bytes: the number of late rows so far, that of kept ones, and their bytes. oldest_us, newest_us: the
+    times at which kept rows were dropped. number, of, time: for a view, the second argument of `late_rows`, the titles
+    of the relations from which rows come, and the column that decides which rows are late.
     """
+
+    relation: str
+    late: int
+    kept: int
+    bytes: int
+    oldest_us: int | None
+    newest_us: int | None
+    number: int | None
+    of: str | None
+    time: str | None
+
+
+def late_rows(session: Session, owner: str | None) -> list[KeptLateRows]:
+    """The late rows of each relation that may have some, or only of `owner`."""
     known, database = session.catalog.relations, session.database
     sizes, late = database.sizes.read(), database.log.progress().late
     found = []
@@ -113,8 +130,19 @@ def late_rows(session: Session, owner: str | None) -> list[tuple[str, int, int, 
         if isinstance(kept, LateRows) and owner in (None, kept.owner) and session.catalog.shows(known[kept.owner]):
             size = sizes.get(kept.id, _EMPTY)
             oldest, newest = late_between(database, session.catalog, kept) if size.rows else (None, None)
-            number = late.get(kept.owner, 0)
-            found.append((known[kept.owner].name, number, size.rows, size.size_bytes, oldest, newest))
+            found.append(
+                KeptLateRows(
+                    known[kept.owner].name,
+                    late.get(kept.id if kept.number else kept.owner, 0),
+                    size.rows,
+                    size.size_bytes,
+                    oldest,
+                    newest,
+                    kept.number or None,
+                    " and ".join(known[i].title for i in kept.reads if i in known) or None,
+                    kept.time or None,
+                )
+            )
     return found
 
 

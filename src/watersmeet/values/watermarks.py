@@ -16,6 +16,7 @@ from typing import Final, Literal
 import numpy as np
 
 from watersmeet.values.times import DAY_US
+from watersmeet.values.types import Schema
 
 #: The source whose watermark is the time of the epoch, the result of now().
 NOW: Final = "now()"
@@ -116,6 +117,22 @@ class Idle:
 
     after_us: int
     rises_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class LateSide:
+    """The rows that one operator of a view drops as late: `columns`, at `positions` of the operator's input.
+
+    ids: those of the columns in the tree of the query; time: that of the column that decides which rows are late, or
+    empty. reads: the ids of the relations from which the rows come.
+    """
+
+    operator: str
+    positions: tuple[int, ...]
+    columns: Schema
+    ids: tuple[str, ...]
+    time: str
+    reads: tuple[str, ...]
 
 
 Watermark = tuple[Term, ...]

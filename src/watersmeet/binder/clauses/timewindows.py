@@ -563,19 +563,25 @@ def _check_pair(
 
 
 def names_late_rows(node: exp.Expression) -> bool:
-    """Whether an item of FROM is `late_rows(relation)`."""
+    """Whether an item of FROM is `late_rows(relation [, number])`."""
     call = node.this if isinstance(node, exp.Table) else None
     return isinstance(call, exp.Anonymous) and call.name.lower() == _LATE_ROWS
 
 
 def bind_late_rows(node: exp.Expression, env: Environment, binding: Binding) -> Sourced:
-    """The rows of `late_rows(relation)`. Raises FEATURE_NOT_SUPPORTED in a query that does not end,
-    UNDEFINED_RELATION, and WATERMARK_REQUIRED for a relation of which no row is ever late.
+    """The rows of `late_rows(relation [, number])`. number: which of the operators of a view has dropped the rows.
+
+    Raises FEATURE_NOT_SUPPORTED in a query that does not end, and for a relation of which no row is ever late;
+    UNDEFINED_RELATION; INVALID_PARAMETER for a number that the view doesn't have, or that is missing.
     """
     named = relation_argument(node)
     assert isinstance(node, exp.Table)
-    if named is None or len(node.this.expressions) != 1:
-        raise env.error("SYNTAX_ERROR", "the argument of late_rows must be the name of a source, table or stream", node)
+    which = node.this.expressions[1] if len(node.this.expressions) == 2 else None
+    is_number = isinstance(which, exp.Literal) and which.this.isdecimal() and not which.is_string
+    if named is None or (len(node.this.expressions) != 1 and not is_number):
+        raise env.error(
+            "SYNTAX_ERROR", "the argument of late_rows must be the name of a source, table, stream or view", node
+        )
     if not binding.rules.batch:
         raise env.not_supported(
             f"late_rows in {binding.rules.query_called}",
@@ -584,14 +590,29 @@ def bind_late_rows(node: exp.Expression, env: Environment, binding: Binding) -> 
         )
     relation = catalog_relation(named, binding.catalog, env.text, env.ctes)
     binding.depend(relation.id)
-    kept = (r for r in binding.catalog.relations.values() if isinstance(r, LateRows) and r.owner == relation.id)
-    late = next(kept, None)
-    if late is None:
+    kept = [r for r in binding.catalog.relations.values() if isinstance(r, LateRows) and r.owner == relation.id]
+    if not kept:
         raise env.error(
             "FEATURE_NOT_SUPPORTED",
             f"{relation.title} has no late rows",
             named,
-            detail="Rows are only late in sources, append-only tables and streams with WATERMARK FOR.",
+            detail="Rows are only late in sources, append-only tables and streams with WATERMARK FOR, and in views whose "
+            "joins or windows have a clock of their own.",
+        )
+    late = next((r for r in kept if (len(kept) == 1 if which is None else r.number == int(which.this))), None)
+    if late is None:
+        places = (
+            f"late_rows({relation.shown}, {r.number}): "
+            f"{' and '.join(binding.catalog.relations[i].title for i in r.reads)}"
+            for r in kept
+        )
+        raise env.error(
+            "INVALID_PARAMETER",
+            f"{relation.title} drops late rows in {len(kept)} places"
+            if which is None
+            else f"{relation.title} has no place number {which.this} that drops late rows",
+            which or named,
+            hint=f"{'; '.join(places)}.",
         )
     alias, names = alias_of(node)
     tree = scan(late, binding)

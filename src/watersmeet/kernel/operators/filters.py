@@ -18,7 +18,7 @@ value, so that a moving bound reads and outputs only the rows between the old an
 
 Without a bound, or with a NULL, no row passes; a NULL on the left never passes and is not kept.
 
-A late-row filter drops late rows; their number is that of input rows minus output rows.
+A late-row filter drops late rows, and reports them. History has no late rows.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,6 +37,7 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import MOST_DAYS, microseconds
 from watersmeet.kernel.arrays.hashing import order_keys, order_words
 from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.metrics import DroppedRows
 from watersmeet.kernel.runs.delta import Delta, canonical_rows, consolidate, without_cancelling
 from watersmeet.kernel.runs.run import Run, arrange, make_run
 from watersmeet.kernel.runs.state import State
@@ -234,18 +236,29 @@ def late_row_filter(op: LateRowFilter, inputs: Sequence[Delta], state: State, ct
     delta = inputs[0]
     bound_us = None if ctx.filling else watermarks.value(op.bound, ctx.before)
     if op.age and delta.num_rows:
-        return delta.take(np.flatnonzero(_overtaken(op, delta, bound_us, ctx) == op.late))
-    if bound_us is None or not delta.num_rows:
+        late, below_us = _overtaken(op, delta, bound_us, ctx)
+    elif bound_us is None or not delta.num_rows:
         return delta.take(np.zeros(0, np.int64)) if op.late else delta
-    times, valid = microseconds(delta.columns.column(op.column))
-    late = (times < bound_us) & (delta.diff > 0)
-    if valid is not None:
-        late &= valid
-    return delta.take(np.flatnonzero(late == op.late)) if op.late or late.any() else delta
+    else:
+        times, valid = microseconds(delta.columns.column(op.column))
+        late, below_us = (times < bound_us) & (delta.diff > 0), np.broadcast_to(np.int64(bound_us), len(times))
+        if valid is not None:
+            late &= valid
+    if op.late:
+        return delta.take(np.flatnonzero(late))
+    if not late.any():
+        return delta
+    places = np.flatnonzero(late)
+    rows = np.repeat(places, delta.diff[places])
+    ctx.counters.late.append(DroppedRows(col.gather_table(delta.columns, rows), below_us[rows]))
+    return delta.take(np.flatnonzero(~late))
 
 
-def _overtaken(op: LateRowFilter, delta: Delta, bound_us: int | None, ctx: StepContext) -> col.Mask:
-    """The mask of late rows: those below the bound, which rises with each older row, and those without a time.
+def _overtaken(
+    op: LateRowFilter, delta: Delta, bound_us: int | None, ctx: StepContext
+) -> tuple[col.Mask, npt.NDArray[np.int64]]:
+    """The mask of late rows, and the bound for each row. Rows below the bound, which rises with each older row, are
+    late, and those without a time.
 
     As in the source, times too far ahead of the epoch's time don't move the bound.
     """
@@ -258,6 +271,6 @@ def _overtaken(op: LateRowFilter, delta: Delta, bound_us: int | None, ctx: StepC
     newest_first = [col.words(col.flat(delta.columns.column(c))).view(np.int64) for c in op.age]
     places = np.lexsort(newest_first[::-1])[::-1]
     first = np.array([least_us if bound_us is None else bound_us], np.int64)
-    late = np.zeros(len(times), np.bool_)
-    late[places] = times[places] < np.maximum.accumulate(np.concatenate([first, bounds[places]]))[:-1]
-    return late | ~timed
+    below_us = np.empty(len(times), np.int64)
+    below_us[places] = np.maximum.accumulate(np.concatenate([first, bounds[places]]))[:-1]
+    return (times < below_us) | ~timed, below_us

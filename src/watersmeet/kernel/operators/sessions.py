@@ -26,6 +26,7 @@ from watersmeet.kernel.accumulators import true_rows
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.metrics import DroppedRows
 from watersmeet.kernel.operators.filters import by_value
 from watersmeet.kernel.operators.window import entries
 from watersmeet.kernel.runs.cold import near
@@ -70,7 +71,10 @@ def _arrived(op: SessionWindow, delta: Delta, trace: Trace, idle: Trace, ctx: St
     arguments = [found.arrays[i] for i in spec.arguments]
     times = times_us(arguments[0])[ordered.rows]
     if spec.function == CLOSED:
-        released = _closed(ordered, times, times_us(arguments[1])[ordered.rows], spec.number)
+        released, late, below_us = _closed(ordered, times, times_us(arguments[1])[ordered.rows], spec.number)
+        if len(late):
+            rows = col.positional(col.gather_all(found.arrays, ordered.rows[late]))
+            ctx.counters.late.append(DroppedRows(rows, below_us))
     elif spec.function in KEY:
         released = _keys(ordered, times, spec)
     else:
@@ -200,13 +204,16 @@ class _Released:
 _NONE: Final = np.zeros(0, np.int64)
 
 
-def _closed(ordered: _Ordered, times: Ints, ends: Ints, delay_us: int) -> _Released:
-    """The rows of fixed windows that have closed. The greatest time of a key is always that of a row that waits."""
+def _closed(ordered: _Ordered, times: Ints, ends: Ints, delay_us: int) -> tuple[_Released, Ints, Ints]:
+    """The rows of fixed windows that have closed; the late rows, and for each of these the time that the end of its
+    window must exceed. The greatest time of a key is always that of a row that waits.
+    """
     greatest = _running(times, ordered.groups)
     late = ~ordered.waited & (ends + delay_us <= greatest)
     closed = ~late & (ends + delay_us <= greatest[ordered.ends - 1])
     rows = np.flatnonzero(closed)
-    return _Released(rows, ~late & ~closed, _NONE, _NONE, _first_of(ordered.groups, ends, rows))
+    released = _Released(rows, ~late & ~closed, _NONE, _NONE, _first_of(ordered.groups, ends, rows))
+    return released, np.flatnonzero(late), greatest[late] - delay_us
 
 
 def _first_of(groups: Ints, ends: Ints, rows: Ints) -> Ints:

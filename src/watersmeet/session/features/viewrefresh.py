@@ -305,6 +305,7 @@ def hidden_twin(session: Session, view: MaterializedView, made: Mapping[str, str
         hidden=True,
         staged=True,
         feeds="",
+        late=(),
         depends_on=tuple(made.get(i, i) for i in view.depends_on),
     )
 
@@ -428,6 +429,7 @@ def pause(session: Session, view: Relation) -> None:
                 name=f"?{one.name}",
                 hidden=True,
                 feeds="",
+                late=(),
                 owner=one.id,
             )
             fill(session, hidden, (*operators, replace(sink, relation_id=hidden.id)))

@@ -39,7 +39,7 @@ from watersmeet.catalog import (
 from watersmeet.circuit.operators import Operator
 from watersmeet.circuit.operators import Sink as SinkOperator
 from watersmeet.database.definitions import is_same, schema_for
-from watersmeet.database.filling import Bound, fill_at_once, join_order, joins_many, shares, undo
+from watersmeet.database.filling import Bound, fill_at_once, join_order, joins_many, shares, undo, with_late_sides
 from watersmeet.database.reading import check_running
 from watersmeet.database.rebuild import proves_key, row_key_of, stored_query, tree_of, watermarks_of
 from watersmeet.database.sessions.context import Session, depended_on, error_at
@@ -306,7 +306,10 @@ def _run(session: Session, following: _Following) -> Iterable[str]:
         hidden.append(replace(twin, ready=False, append_only=sink.append_only))
     try:
         lost = fill_at_once(session, hidden, operators) if hidden else {}
-        database.redefine(following.relations(database.catalog), plans, made, following.functions)
+        relations = [
+            with_late_sides(r, plans[r.id]) if r.id in plans else r for r in following.relations(database.catalog)
+        ]
+        database.redefine(relations, plans, made, following.functions)
     except BaseException:
         undo(session, set(made.values()))
         raise

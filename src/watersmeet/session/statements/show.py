@@ -72,6 +72,9 @@ _LATE: Final = (
     Field("bytes", BIGINT),
     Field("oldest", TIMESTAMPTZ),
     Field("newest", TIMESTAMPTZ),
+    Field("number", BIGINT),
+    Field("dropped_from", VARCHAR),
+    Field("time_column", VARCHAR),
 )
 
 #: RisingWave's lists that are always empty in Watersmeet.
@@ -414,8 +417,8 @@ def _nulls(count: int, *, is_rest: bool) -> str:
 
 
 def _late_rows(session: Session, statement: Show) -> Result:
-    """For each source, table or stream with a watermark: how many of its rows were late, and which of these are
-    kept.
+    """How many rows of each source, table or stream with a watermark were late, and how many a view dropped as late at
+    each of its operators that do; and which of these are kept.
     """
     wanted = None if statement.name is None else session.relation(statement.name, statement).id
     return typed_result("SHOW", _LATE, [r for r in late_rows(session, wanted) if _is_like(r[0], statement)])
