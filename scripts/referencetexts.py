@@ -46,8 +46,18 @@ SHOWN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ("source or table", "file or partition", "line or offset", "why it can't be read", "first bytes of the record"),
     ),
     "late rows": (
-        "Late rows of sources, tables and streams ([late_rows](../SEMANTICS.md#late-rows)). FROM: of one.",
-        ("source, table or stream", "late rows since creation", "kept rows", "their bytes", "oldest", "newest"),
+        "Late rows of sources, tables, streams and views ([late_rows](../SEMANTICS.md#late-rows)). FROM: of one.",
+        (
+            "source, table, stream or view",
+            "late rows since creation",
+            "kept rows",
+            "their bytes",
+            "oldest",
+            "newest",
+            "second argument of `late_rows`",
+            "input of the operator",
+            "column below the watermark",
+        ),
     ),
     "sources": (
         "Sources and captured databases ([states](../SOURCES.md#states)).",

@@ -113,10 +113,13 @@ def commit_epoch(
     if isinstance(intent.mode, Refresh):
         catalog = intent.mode.catalog
         known = stored_catalog(db.layout, catalog) if catalog else known
-        relations = differences(db, intent.epoch, {**intent.mode.made, **_read_again(intent.mode, known)}, known.relations)
+        relations = differences(
+            db, intent.epoch, {**intent.mode.made, **_read_again(intent.mode, known)}, known.relations
+        )
     before = db.log.progress()
     verdict = Verdict(db, circuit, intent, receipts, before, segments, failures)
-    relations = {i: c for i, c in relations.items() if not verdict.failed.keys() & {i, _late_owner(known.relations, i)}}
+    without = {o.relation_id for outputs in intent.late.values() for o in outputs if o.view in verdict.failed}
+    relations = {i: c for i, c in relations.items() if i not in verdict.failed and i not in without}
     return db.log.append(
         Commit(
             "epoch",
@@ -137,12 +140,6 @@ def commit_epoch(
             ),
         )
     )
-
-
-def _late_owner(known: Mapping[str, Relation], relation_id: str) -> str:
-    """The owner of a relation of late rows; empty for any other relation."""
-    found = known.get(relation_id)
-    return found.owner if isinstance(found, LateRows) else ""
 
 
 def _read_again(mode: Refresh, catalog: Catalog) -> dict[str, str]:
@@ -200,8 +197,8 @@ def _progress(
             late.update({i: counts.seen.late for i, counts in receipt.sources.items()})
     if not isinstance(intent.mode, Rebuild):
         for operator_id, rows in (item for receipt in receipts for item in receipt.late.items()):
-            kept = (o.relation_id for o in intent.late.get(operator_id, ()))
-            late.update({i: rows for i in kept if _late_owner(known, i) not in verdict.failed})
+            kept = (o for o in intent.late.get(operator_id, ()) if o.view not in verdict.failed)
+            late.update({o.relation_id: rows for o in kept})
     left_out.update(late_rows(circuit, _summed(receipts)))
     if isinstance(intent.mode, Refresh):
         late.update({i: -late[i] for i in _read_again(intent.mode, db.catalog())})

@@ -123,7 +123,9 @@ def late_outputs(circuit: Circuit, catalog: Catalog, runs: Callable[[str], bool]
         for number, side in enumerate(sink.late, 1):
             late, names = kept.get((view, number)), tuple(c.name for c in side.columns)
             if late is not None and runs(sink.id) and tuple(c.name for c in late.columns[2:]) == names:
-                found.setdefault(side.operator, {})[late.id] = LateOutput(late.id, side.positions, names, only)
+                found.setdefault(side.operator, {})[late.id] = LateOutput(
+                    late.id, sink.relation_id, side.positions, names, only
+                )
     return {i: tuple(outputs.values()) for i, outputs in found.items()}
 
 

@@ -56,10 +56,11 @@ class TimedInput:
 class LateOutput:
     """A relation that keeps rows that an operator drops as late: `columns`, at `positions` of the operator's input.
 
-    counts: whether the rows are only counted.
+    view: the relation whose content lacks the rows. counts: whether the rows are only counted.
     """
 
     relation_id: str
+    view: str
     positions: tuple[int, ...]
     columns: tuple[str, ...]
     counts: bool = False
@@ -201,9 +202,10 @@ class Receipt:
     operators, sources: their counts. waiting: see `eventtimes.waiting`. grown: for each operator, the growth of its
     state in bytes. hottest: for each join that may exceed its limit, the number of rows of the key with the most, and
     the key's values. failures: for each operator, the failed parts of its expressions. busiest: for each join and
-    arrangement, as in `kernel.metrics.Counters`. late: the number of rows that each operator dropped as late. requests, cache_hits, cache_misses, fetched_bytes: as in
-    `databasefiles.Requests`, for the whole task, in one of its receipts. executor: the id of the executor, "" outside
-    of a cluster. began_ns: the start in nanoseconds since 1970, by the clock of its machine. took_ns: the duration.
+    arrangement, as in `kernel.metrics.Counters`. late: the number of rows that each operator dropped as late. requests,
+    cache_hits, cache_misses, fetched_bytes: as in `databasefiles.Requests`, for the whole task, in one of its receipts.
+    executor: the id of the executor, "" outside of a cluster. began_ns: the start in nanoseconds since 1970, by the
+    clock of its machine. took_ns: the duration.
     """
 
     stage: int

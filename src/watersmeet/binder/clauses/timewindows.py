@@ -596,8 +596,8 @@ def bind_late_rows(node: exp.Expression, env: Environment, binding: Binding) -> 
             "FEATURE_NOT_SUPPORTED",
             f"{relation.title} has no late rows",
             named,
-            detail="Rows are only late in sources, append-only tables and streams with WATERMARK FOR, and in views whose "
-            "joins or windows have a clock of their own.",
+            detail="Rows are only late in sources, append-only tables and streams with WATERMARK FOR, and in views "
+            "whose joins or windows have a clock of their own.",
         )
     late = next((r for r in kept if (len(kept) == 1 if which is None else r.number == int(which.this))), None)
     if late is None:
