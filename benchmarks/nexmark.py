@@ -1,5 +1,7 @@
-"""Nexmark q3, q4, q5, q7, q8, q9 and q20 over generated events: rows/s as fast as they come, and delay at a steady
-rate; state.
+"""Nexmark's queries over generated events: rows/s as fast as they come, and delay at a steady rate; state.
+
+With `--files`, the events come from Parquet files, in process with one bucket: events for each second of processor
+time, beside DuckDB's answer over the same files.
 
 The result is compared with DuckDB's answer over the same events by its number of rows and a checksum.
 """
@@ -7,17 +9,21 @@ The result is compared with DuckDB's answer over the same events by its number o
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from tests.nexmark.test_nexmark import KINDS, QUERIES, SOURCES, Judge, spelled
+import pyarrow.parquet as pq
+from tests.nexmark.test_nexmark import QUERIES, SOURCES, Judge, spelled
 
 import watersmeet
-from benchmarks.nexmarkevents import Settings, events_of
+from benchmarks.nexmarkevents import KINDS, Settings, events_of
 from benchmarks.processes import PeakMemory, median, percentile
 from watersmeet.system.process import cores
 
@@ -29,6 +35,9 @@ CHECKS = {
     7: "count(*), sum(price), sum(auction)",
     8: "count(*), sum(id)",
     9: "count(*), sum(id), sum(price), sum(bidder)",
+    11: "count(*), sum(bid_count), sum(bidder), sum(extract(minute FROM starttime)::bigint)",
+    15: "count(*), sum(total_bids), sum(rank2_bidders), sum(rank3_auctions), sum(total_auctions)",
+    18: "count(*), sum(auction), sum(bidder), sum(price), sum(length(extra))",
     20: "count(*), sum(price), sum(auction), sum(initial_bid)",
 }
 
@@ -37,6 +46,78 @@ def sources(events: int, gap_ns: int) -> str:
     return re.sub(
         r"nexmark.event.num = \d+", f"nexmark.event.num = {events}, nexmark.min.event.gap.in.ns = {gap_ns}", SOURCES
     )
+
+
+#: The events of a file.
+_FILE_EVENTS = 1_000_000
+
+
+def write_files(folder: Path, events: int) -> None:
+    """The events as Parquet, in a folder for each kind."""
+    settings = Settings()
+    for number, first in enumerate(range(0, events, _FILE_EVENTS)):
+        numbers = np.arange(first, min(first + _FILE_EVENTS, events))
+        kinds = settings.kinds(numbers)
+        for place, kind in enumerate(KINDS):
+            (folder / kind).mkdir(parents=True, exist_ok=True)
+            pq.write_table(events_of(kind, numbers[kinds == place], settings), folder / kind / f"{number:04}.parquet")
+
+
+def file_sources(folder: Path) -> list[str]:
+    """The sources of the kinds, over files."""
+    found = re.findall(r"CREATE SOURCE (\w+) \(([^;]*?)\)\s+WITH", SOURCES)
+    return [
+        f"CREATE SOURCE {kind} ({columns}) WITH (connector = 'file', path = '{folder / kind}', format = 'parquet')"
+        for kind, columns in found
+        if kind in KINDS
+    ]
+
+
+def measure_files(number: int, folder: Path, events: int) -> dict[str, object]:
+    """A query over files, in this process, and DuckDB's answer."""
+    with tempfile.TemporaryDirectory() as place, PeakMemory() as memory:
+        with watersmeet.connect(Path(place) / "db", runtime="inprocess", parallelism=1) as connection:
+            for source in file_sources(folder):
+                connection.execute(source)
+            started, cpu = time.perf_counter(), time.process_time()
+            connection.execute(f"CREATE MATERIALIZED VIEW q{number:02d} AS {QUERIES[number]}; FLUSH")
+            seconds, cpu = time.perf_counter() - started, time.process_time() - cpu - memory.cpu_s
+            peak = memory.peak_bytes
+            real = connection.execute(f"SELECT {CHECKS[number]} FROM q{number:02d}").fetchall()
+            view = connection.status()["views"][0]
+    judge = Judge()
+    for kind in KINDS:
+        judge.connection.execute(f"CREATE VIEW {kind} AS FROM '{folder}/{kind}/*.parquet'")
+    started = time.process_time()
+    expected = judge.connection.execute(f"SELECT {CHECKS[number]} FROM ({spelled(number)})").fetchall()
+    batch = time.process_time() - started
+    assert [*map(str, real[0])] == [*map(str, expected[0])], (real, expected)
+    return {
+        "query": f"q{number}",
+        "cpu s": f"{cpu:.1f}",
+        "events/s a core": f"{events / cpu / 1000:.0f} k",
+        "s": f"{seconds:.1f}",
+        "rows": f"{view['rows']:,}",
+        "state MB": f"{view['state_bytes'] / 1e6:.0f}",
+        "peak GB": f"{peak / 1e9:.2f}",
+        "DuckDB, one answer, cpu s": f"{batch:.1f}",
+    }
+
+
+def from_files(options: argparse.Namespace) -> None:
+    """Prints a table of the queries, each measured in a process of its own."""
+    folder: Path = options.files
+    if not folder.exists():
+        write_files(folder, options.events)
+    for place, number in enumerate(options.queries):
+        command = ["nexmark", str(number), "--files", str(folder), "--events", str(options.events), "--one"]
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks", *command], stdout=subprocess.PIPE, text=True, check=True
+        )
+        row: dict[str, object] = json.loads(done.stdout)
+        if not place:
+            print("| " + " | ".join(row) + " |\n" + "|---" * len(row) + "|")
+        print("| " + " | ".join(map(str, row.values())) + " |", flush=True)
 
 
 def judged(events: int) -> Judge:
@@ -85,7 +166,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rate", type=int, default=10_000, help="events a second of the steady run")
     parser.add_argument("--seconds", type=int, default=15)
     parser.add_argument("--parallelism", type=int, default=cores())
+    parser.add_argument("--files", type=Path, help="a folder with the events as Parquet; written if it is absent")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.one:
+        print(json.dumps(measure_files(options.queries[0], options.files, options.events)))
+        return 0
+    if options.files:
+        from_files(options)
+        return 0
     judge = judged(options.events)
     print(f"{options.events:,} events; then {options.rate:,} events/s for {options.seconds} s")
     print(
