@@ -35,6 +35,8 @@ ORDERS = [
     (SortKey(1, False, True), SortKey(3, True)),
     (SortKey(2, True),),
     (SortKey(3, True), SortKey(2)),
+    (SortKey(1), SortKey(0, True)),
+    (SortKey(0, True), SortKey(2), SortKey(3)),
     (),
 ]
 

@@ -21,12 +21,13 @@ from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.runs.cleaning import Retention
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta, canonical_rows
+from watersmeet.kernel.runs.delta import Delta, canonical_rows, taken
 from watersmeet.kernel.runs.groups import (
     Groups,
     Ints,
     Ranking,
     Touched,
+    first_rows,
     group,
     key_form,
     leading,
@@ -66,11 +67,17 @@ def _changed(op: TopN, delta: Delta, state: State, ctx: StepContext) -> Delta:
     arrays = [col.one_form(c) for c in delta.columns.columns]
     keys = [key_form(arrays[i]) for i in op.keys]
     groups = group(keys, hash_columns(keys, delta.num_rows))
-    words = _words(op, arrays, groups.hashes[groups.of_row])
-    places, diff = canonical_rows(arrays, delta.diff, words, whole_row=False)
+    appends = bool(ctx.append_only and ctx.append_only[0])
+    if appends:
+        places = _candidates(op, groups, arrays)
+        diff = taken(delta.diff, places)  # equal rows are added up with the present ones
+    else:
+        words = _words(op, arrays, groups.hashes[groups.of_row])
+        places, diff = canonical_rows(arrays, delta.diff, words, whole_row=False)
     if not len(places):
         return Delta.none(op.schema)
-    arrays, words, owner = col.gather_all(arrays, places), words[places], groups.of_row[places]
+    arrays, owner = col.gather_all(arrays, places), groups.of_row[places]
+    words = _words(op, arrays, groups.hashes[owner])
     removed = np.zeros(groups.count, np.int64)
     np.subtract.at(removed, owner, np.minimum(diff, 0))
     most = _NO_LIMIT if op.limit is None else np.int64(op.limit + op.offset)
@@ -80,12 +87,19 @@ def _changed(op: TopN, delta: Delta, state: State, ctx: StepContext) -> Delta:
     rows = touched(found.entries, (owner[inside], change), groups.hashes)
     ranking = rank(rows.groups, rows.arrays, op.order)
     before, after = (_chosen(op, ranking, counts[ranking.order], op.offset) for counts in (rows.before, rows.after))
-    if ctx.append_only and ctx.append_only[0]:
+    if appends:
         _keep_best(op, trace, rows, ranking, groups)
     else:
         trace.append(make_run(words, arrays, diff, ()))
     moved = np.flatnonzero(after != before)
     return Delta(col.positional(col.gather_all(rows.arrays, ranking.order[moved])), (after - before)[moved])
+
+
+def _candidates(op: TopN, groups: Groups, arrays: Sequence[pa.Array]) -> Ints:
+    """The positions of the rows that may be among the best of their key; a first sort key decides it for most."""
+    if op.limit is None or not op.order:
+        return np.arange(len(groups.of_row))
+    return first_rows(groups.of_row, arrays, op.order[0], op.limit + op.offset)
 
 
 def _words(op: TopN, arrays: Sequence[pa.Array], hashes: Hashes) -> Hashes:

@@ -252,36 +252,71 @@ def rank(groups: Ints, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> 
     their order, so the rows of each group must be in canonical order. (Arrays and structs are not ordered, and '1
     month' equals '30 days'.)
     """
-    words = [groups]
-    for key in order:
-        words += _words(arrays[key.column], key)
-    packed = _packed(words)
+    packed, used = _packed(groups, arrays, order)
     rows = np.argsort(packed)
     ordered = packed[rows]
-    if (ordered[1:] != ordered[:-1]).all():  # the first words decide
-        return Ranking(rows, groups[rows], np.ones(len(rows), np.bool_))
-    rows = np.lexsort(words[::-1])
-    same = np.ones(max(0, len(rows) - 1), np.bool_)
-    for word in words:
-        ordered = word[rows]
-        same &= ordered[1:] == ordered[:-1]
     leads = np.ones(len(rows), np.bool_)
-    leads[1:] = ~same
-    if same.any():
-        rows = _settled(rows, leads, arrays, {key.column for key in order})
+    leads[1:] = ordered[1:] != ordered[:-1]
+    if not leads.all():
+        rows = _divided(rows, leads, arrays, order[used:])
+        if not leads.all():
+            rows = _settled(rows, leads, arrays, {key.column for key in order})
     return Ranking(rows, groups[rows], leads)
 
 
-def _packed(words: Sequence[Ints]) -> Ints:
-    """Integers in the order of the first words, as many as fit into 64 bits."""
-    packed, size = words[0] * 0, 1
-    for word in words if len(packed) else ():
-        least = int(word.min())
-        span = int(word.max()) - least + 1
-        if size * span >= _MOST_PACKED:
-            break
-        packed, size = packed * span + (word - least), size * span
-    return packed
+def first_rows(groups: Ints, arrays: Sequence[pa.Array], key: SortKey, most: int) -> Ints:
+    """The positions, ascending, of the rows that may be among the first `most` of their group in any order that begins
+    with `key`: all rows with an equal key are.
+    """
+    packed, used = _packed(groups, arrays, [key])
+    if not used:
+        return np.arange(len(groups))
+    rows = np.argsort(packed)
+    starts = np.flatnonzero(np.diff(groups[rows], prepend=-1))
+    lengths = np.diff(starts, append=len(rows))
+    last = packed[rows[starts + np.minimum(lengths, most) - 1]]
+    found: Ints = np.sort(rows[packed[rows] <= np.repeat(last, lengths)])
+    return found
+
+
+def _packed(groups: Ints, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> tuple[Ints, int]:
+    """(integers in the order of groups and then of the first sort keys, the number of these keys): of as many keys as
+    fit into 64 bits. Strings and decimals are left to `_divided`, which compares only those of peers, unless they come
+    first.
+    """
+    packed, size = groups, int(groups.max(initial=0)) + 1
+    for used, key in enumerate(order if len(groups) else ()):
+        kind = arrays[key.column].type
+        if used and (col.is_bytes(kind) or pa.types.is_decimal(kind)):
+            return packed, used
+        found, bits = packed, size
+        for word in _words(arrays[key.column], key):
+            least = int(word.min())
+            span = int(word.max()) - least + 1
+            if bits * span >= _MOST_PACKED:
+                return packed, used
+            found, bits = found * span + (word - least), bits * span
+        packed, size = found, bits
+    return packed, len(order)
+
+
+def _divided(rows: Ints, leads: col.Mask, arrays: Sequence[pa.Array], keys: Sequence[SortKey]) -> Ints:
+    """Orders each stretch of peers by further sort keys, and equal rows by their positions. Sets `leads` anew."""
+    tied = ~leads
+    tied[:-1] |= tied[1:]
+    places = np.flatnonzero(tied)
+    members = rows[places]
+    words: list[Ints] = [np.cumsum(leads[places])]
+    for key in keys:
+        words += _words(col.gather(arrays[key.column], members), key)
+    inner = np.lexsort([members, *words[::-1]])
+    rows[places] = members[inner]
+    same = np.ones(len(places) - 1, np.bool_)
+    for word in words:
+        ordered = word[inner]
+        same &= ordered[1:] == ordered[:-1]
+    leads[places[1:]] = ~same
+    return rows
 
 
 def prefixes(array: pa.Array, key: SortKey) -> Hashes:
