@@ -1,7 +1,8 @@
 """From a row visible in the source to the row visible in SELECT: one-stage view, 100 rows a micro-batch.
 
 Also the time of a micro-batch itself and the use of the processor when idle. The peer is Spark's own
-stateless micro-batch over the same files: what Structured Streaming costs before any join.
+stateless micro-batch over the same files: what Structured Streaming costs before any join. `--inserts 1000` measures
+single INSERTs in process instead, each until SELECT shows its row.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ INSERT INTO names SELECT i, 'name ' || i FROM generate_series(0, 999) AS g(i);
 CREATE SOURCE l (k bigint, ts timestamp, amount bigint, note varchar)
     WITH (connector = 'file', path = '{folder}', format = 'parquet');
 CREATE MATERIALIZED VIEW v AS SELECT l.k, l.ts, l.amount, n.name FROM l JOIN names n ON l.k = n.k;
+FLUSH;
+"""
+INSERTS = """
+CREATE TABLE names (k bigint PRIMARY KEY, name varchar);
+INSERT INTO names SELECT i, 'name ' || i FROM generate_series(0, 999) AS g(i);
+CREATE TABLE t (id bigint PRIMARY KEY, k bigint, v bigint);
+CREATE MATERIALIZED VIEW v AS SELECT t.id, t.v, n.name FROM t JOIN names n ON t.k = n.k;
 FLUSH;
 """
 
@@ -62,6 +70,28 @@ def ours(parallelism: int, batches: int, rows: int) -> dict:
     return {"latency": [s * 1000 for s in latencies[5:]], "epoch": epochs[5:], "idle": idle}
 
 
+def inserted(rows: int) -> tuple[list[float], list[float]]:
+    """(milliseconds, of processor time) from each INSERT of a row to the SELECT that shows it, in process."""
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        watersmeet.connect(Path(scratch) / "db", parallelism=1, runtime="inprocess") as connection,
+    ):
+        connection.show_own_writes()
+        cursor = connection.cursor()
+        cursor.execute(INSERTS)
+        times, used = [], []
+        for number in range(rows):
+            began, cpu = time.perf_counter(), time.process_time()
+            cursor.execute(f"INSERT INTO t VALUES ({number}, {number % 1000}, {number})")
+            found = cursor.execute(f"SELECT id, v, name FROM v WHERE id = {number}").fetchall()
+            times.append((time.perf_counter() - began) * 1000)
+            used.append((time.process_time() - cpu) * 1000)
+            assert found == [(number, number, f"name {number % 1000}")], found
+        found = cursor.execute("SELECT count(*), sum(v) FROM v").fetchone()
+        assert found == (rows, rows * (rows - 1) // 2), found
+    return times, used
+
+
 def spark_own(batches: int, rows: int) -> list[float]:
     """Milliseconds of Spark's own micro-batch: read the file, filter, write it again."""
     from pyspark.sql import SparkSession
@@ -93,7 +123,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="latency", description=__doc__)
     parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--inserts", type=int, default=0)
     options = parser.parse_args(arguments)
+    if options.inserts:
+        for name, times in zip(("INSERT to SELECT", "of processor time"), inserted(options.inserts), strict=True):
+            print(f"{name}: median {median(times):.1f} ms, 99th percentile {percentile(times, 0.99):.1f} ms")
+        return 0
     for parallelism in (1, 2):
         result = ours(parallelism, options.batches, options.rows)
         latency, epoch = result["latency"], result["epoch"]

@@ -41,7 +41,7 @@ from watersmeet.store.commits import (
     saving,
     write_transaction,
 )
-from watersmeet.store.compaction import Compactor, RelationSizes
+from watersmeet.store.compaction import COMMITS, Compactor, RelationSizes
 from watersmeet.store.content import Content
 from watersmeet.store.layout import DATABASE_FORMAT_VERSION, FilePermissions, Layout, WriterLock, check_storage
 from watersmeet.store.positions import (
@@ -65,8 +65,9 @@ if TYPE_CHECKING:
 else:
     readers = lazy_import("watersmeet.connectors.registry")
 
-#: The number of commits after which an in-process database is compacted, by the thread that commits.
-_INPROCESS_COMPACTION: Final = 256
+#: The number of commits after which an in-process database in a directory is compacted, by the thread that commits: few,
+#: because the statement that flushes waits for it. Others have a thread for it, or pay for each request.
+_INPROCESS_COMPACTION: Final = 64
 
 
 class Service:
@@ -536,12 +537,13 @@ class OpenDatabase:
             column_names,
             feed=self.feed,
         )
+        waits = self.runtime == "inprocess" and self.layout.directory is not None
         self._compactor = Compactor(
             self.layout,
             self.log,
             self.segments,
             lambda: self._catalog.as_stored,
-            commits=_INPROCESS_COMPACTION,
+            commits=_INPROCESS_COMPACTION if waits else COMMITS,
             history=kept_history,
             after=give_back,
         )

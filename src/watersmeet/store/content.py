@@ -41,7 +41,7 @@ from watersmeet.values.serialization import prepare
 from watersmeet.values.types import arrow_schema
 
 #: A loaded relation that no query reads is updated when it is this many commits old.
-_LAG_COMMITS: Final = 512
+_LAG_COMMITS: Final = 64
 
 #: Relations with more stored rows are only loaded …
 _LOADED_ROWS: Final = 1 << 18
