@@ -151,7 +151,7 @@ class JoinOutput:
     def delta(self) -> Delta:
         """The added rows, without those that cancel each other."""
         if not self._tables:
-            return Delta(col.positional([pa.array([], t) for t in self._types]), np.zeros(0, np.int64))
+            return Delta(col.positional([pa.nulls(0, t) for t in self._types]), np.zeros(0, np.int64))
         return without_cancelling(Delta(pa.concat_tables(self._tables), joined(self._diffs)))
 
     def _add(self, columns: Callable[[bool, list[int], slice], list[pa.Array | None]], diff: Diffs) -> None:

@@ -659,11 +659,11 @@ def _values(condition: Condition, kind: pa.DataType) -> pa.Array | None:
     values = condition.values
     try:
         if pa.types.is_integer(kind) and all(isinstance(v, int) for v in values):
-            return _fixed(np.array(values, kind.to_pandas_dtype()), kind)
+            return col.fixed(np.array(values, kind.to_pandas_dtype()), kind)
         if kind == pa.date32():
-            return _fixed(np.array(values, "datetime64[D]").astype(np.int32), kind)
+            return col.fixed(np.array(values, "datetime64[D]").astype(np.int32), kind)
         if kind == pa.timestamp("us"):
-            return _fixed(np.array(values, "datetime64[us]"), kind)
+            return col.fixed(np.array(values, "datetime64[us]"), kind)
         if kind == pa.string():
             texts = [str(v).encode() for v in values]
             ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
@@ -672,10 +672,6 @@ def _values(condition: Condition, kind: pa.DataType) -> pa.Array | None:
         return pa.array(values, kind)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return None  # such as a number beyond the type of the column
-
-
-def _fixed(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def _mask(array: pa.Array, condition: Condition) -> col.Mask | None:

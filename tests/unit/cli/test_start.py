@@ -63,6 +63,27 @@ def test_a_query_needs_neither_planner_nor_kernel_nor_pandas(tmp_path):
     }
 
 
+FIRST_VIEW = """
+import sys
+import watersmeet
+with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+    connection.execute("CREATE TABLE a (id bigint PRIMARY KEY, x varchar)")
+    connection.execute("CREATE TABLE b (id bigint PRIMARY KEY, y varchar)")
+    connection.execute("INSERT INTO a VALUES (1, 'u'), (2, 'v')")
+    connection.execute("INSERT INTO b VALUES (1, 'p'), (3, 'q')")
+    connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a.id, x, y FROM a LEFT JOIN b ON a.id = b.id")
+    assert sorted(connection.execute("SELECT * FROM v").fetchall()) == [(1, "u", "p"), (2, "v", None)]
+print(*sys.modules, sep="\\n")
+"""
+
+
+def test_the_first_view_needs_neither_pandas_nor_data_sets():
+    done = subprocess.run([sys.executable, "-c", FIRST_VIEW], capture_output=True, text=True, check=True)
+    modules = set(done.stdout.split())
+    assert "watersmeet.kernel.executor" in modules
+    assert not modules & {"pandas", "pyarrow.dataset", "pyspark"}
+
+
 def test_the_dialects_of_help_are_those_of_the_registry():
     assert [language_named(name).name for name in DIALECTS] == list(DIALECTS)
 

@@ -62,10 +62,17 @@ def gather_all(columns: Sequence[pa.Array], positions: Positions) -> list[pa.Arr
 
 
 def _index(positions: Positions) -> pa.Array:
-    """The positions as an array. (`pa.array` would import pandas, if that is installed.)"""
-    return pa.Array.from_buffers(
-        pa.int64(), len(positions), [None, pa.py_buffer(np.ascontiguousarray(positions, np.int64))]
-    )
+    return fixed(np.asarray(positions, np.int64), pa.int64())
+
+
+def fixed(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Values as an array of a type with the same bytes. (`pa.array` would import pandas, if that is installed.)"""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table without rows. (`empty_table` imports pandas, as `pa.array` does.)"""
+    return pa.Table.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
 
 
 def gather_table(table: pa.Table, positions: Positions) -> pa.Table:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import Error, error
+from watersmeet.kernel.arrays.columns import fixed, no_rows
 from watersmeet.kernel.evaluation.functioncalls import functions_of, interrupt, registered, stopped_in
 from watersmeet.system import duckdbs
 from watersmeet.system.process import cores, memory_bytes
@@ -139,7 +140,7 @@ class Source:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self.table = schema.empty_table()
+        self.table = no_rows(schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.table.__arrow_c_stream__(requested_schema)
@@ -237,12 +238,12 @@ def run(
     """The statement's columns for `table` of `count` rows, and the positions of the kept rows if it filters them."""
     arrays = [table.column(i) for i in statement.reads]
     if len(statement.source.schema) > len(arrays):
-        arrays.append(pa.chunked_array([pa.array(np.arange(count, dtype=np.int64))]))
+        arrays.append(pa.chunked_array([fixed(np.arange(count, dtype=np.int64), pa.int64())]))
     statement.source.table = pa.Table.from_arrays(arrays, schema=statement.source.schema)
     try:
         result = connection.execute(f"EXECUTE statement{statement.name}").to_arrow_table()
     finally:
-        statement.source.table = statement.source.schema.empty_table()
+        statement.source.table = no_rows(statement.source.schema)
     columns = result.columns
     rows = columns.pop().to_numpy() if statement.numbered else None
     return columns, rows

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.kernel.arrays.columns import flat, validity, words
+from watersmeet.kernel.arrays.columns import flat, no_rows, validity, words
 from watersmeet.kernel.evaluation.duck import (
     VALUE_ERRORS,
     Columns,
@@ -357,7 +357,7 @@ class Evaluator:
     def rows(self, rows_sql: Sequence[Sequence[str]], output: Schema, counters: Counters | None = None) -> pa.Table:
         """The table of constant rows whose cells are the expressions `rows_sql`."""
         pieces = [self.project(pa.table({}), (), row, output, None, counters, 1)[0] for row in rows_sql]
-        return pa.concat_tables(pieces) if pieces else arrow_schema(output, positional=True).empty_table()
+        return pa.concat_tables(pieces) if pieces else no_rows(arrow_schema(output, positional=True))
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         """This process's connection. A forked child keeps its parent's, unused: closing it could hang."""
@@ -428,7 +428,7 @@ EVALUATOR: Final = Evaluator()
 
 @lru_cache(maxsize=4096)
 def _no_rows(kinds: tuple[SqlType, ...]) -> pa.Table:
-    return pa.schema([pa.field(f"c{i}", kind.arrow) for i, kind in enumerate(kinds)]).empty_table()
+    return no_rows(pa.schema([pa.field(f"c{i}", kind.arrow) for i, kind in enumerate(kinds)]))
 
 
 def with_lengths(rows: pa.Table, lengths: Mapping[str, int]) -> pa.Table:

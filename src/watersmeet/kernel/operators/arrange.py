@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from watersmeet.circuit.operators import Arrange, Versions
+from watersmeet.kernel.arrays.columns import no_rows
 from watersmeet.kernel.arrays.hashing import bucket_of, bucket_start, hash_columns, is_bijective
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.runs.cleaning import Best, Newest, Retention
@@ -65,7 +66,7 @@ def _parted(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tup
         if not safe and column.null_count:
             null_keys |= ~column.is_valid().to_numpy()
     if not null_keys.any():
-        return delta, Delta(delta.columns.schema.empty_table(), np.zeros(0, np.int64))
+        return delta, Delta(no_rows(delta.columns.schema), np.zeros(0, np.int64))
     return delta.take(np.flatnonzero(~null_keys)), delta.take(np.flatnonzero(null_keys))
 
 

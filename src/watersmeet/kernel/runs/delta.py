@@ -179,7 +179,7 @@ class Delta:
     @staticmethod
     def empty(schema: pa.Schema) -> Delta:
         """No changes of a relation with the Arrow `schema`; its names become c0, c1, …"""
-        return Delta(col.positional([pa.array([], f.type) for f in schema]), np.zeros(0, np.int64))
+        return Delta(col.positional([pa.nulls(0, f.type) for f in schema]), np.zeros(0, np.int64))
 
     @staticmethod
     @lru_cache(maxsize=4096)  # most inputs of most epochs have no changes

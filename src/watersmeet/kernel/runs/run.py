@@ -296,10 +296,10 @@ class Run:
 
         An index follows if the run is large. filters: the index has filters, for runs that may be read remotely.
         """
-        arrays = [pa.array(self.hash), *(_defined(a) for a in self.arrays)]
+        arrays = [col.fixed(self.hash, pa.uint64()), *(_defined(a) for a in self.arrays)]
         names = ["_h", *(f"c{i}" for i in range(len(self.arrays)))]
         if self.weights is not None:
-            arrays.append(pa.array(self.weights))
+            arrays.append(col.fixed(self.weights, pa.int64()))
             names.append("_diff")
         facts = {"keys": self.keys, "pure": self.pure, "negative": self.has_negative, "continues": self.continues}
         facts["bytes"] = self.size_bytes
