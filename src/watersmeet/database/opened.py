@@ -66,7 +66,7 @@ else:
     readers = lazy_import("watersmeet.connectors.registry")
 
 #: The number of commits after which an in-process database in a directory is compacted, by the thread that commits. It
-#: is low because the statement that flushes waits for it. Other databases have a thread for it, or pay for each request.
+#: is low because the statement that flushes waits for it. Others have a thread for it, or pay for each request.
 _INPROCESS_COMPACTION: Final = 64
 
 
