@@ -70,6 +70,46 @@ class JoinSide:
         return self.arranged.new
 
 
+#: A term of a join: the keys of one side's change, the runs of the other side, and the mask of the keys that are probed
+#: in them; None for all.
+Term = tuple[Probe, Run, col.Mask | None]
+#: Those of the left side's change, and those of the right side's.
+Terms = tuple[list[Term], list[Term]]
+
+#: From this many changes of both sides on, keys are looked for whose only row is deleted.
+EMPTIED_ROWS: Final = 1 << 12
+
+
+def terms(left: JoinSide, right: JoinSide) -> Terms:
+    """The terms dL * R_new and L_old * dR of the change of all pairs.
+
+    A deletion in a change and the row that it deletes are separate entries of the content after the change, so a pair
+    whose two rows are deleted would be output three times. If one side loses the only row of a key, its content
+    after the change has no row of it: then the change of the key is L_old * dR if that is the right side, else
+    dL * R_old.
+    """
+    of_left: list[Term] = [(probe, run, None) for probe in left.probes for run in right.new]
+    of_right: list[Term] = [(probe, run, None) for probe in right.probes for run in left.old]
+    if len(left.probes) != 1 or len(right.probes) != 1:
+        return of_left, of_right
+    mine, theirs = left.probes[0], right.probes[0]
+    if min(mine.run.num_rows, theirs.run.num_rows) < EMPTIED_ROWS:
+        return of_left, of_right
+    if not (mine.run.has_negative and theirs.run.has_negative):
+        return of_left, of_right
+    no_right, no_left = mine.emptied(theirs.run, right.old), theirs.emptied(mine.run, left.old)
+    no_left &= ~theirs.shared(mine, no_right)
+    of_left = [(mine, run, ~no_right) for run in right.old]
+    of_left.append((mine, theirs.run, ~(no_right | mine.shared(theirs, no_left))))
+    return of_left, [(theirs, run, ~no_left) for run in left.old]
+
+
+def matched(probe: Probe, run: Run, some: col.Mask | None) -> col.Positions:
+    """For each key of the probe, the number of rows of `run` with which a term pairs it."""
+    matches = probe.matches([run])
+    return matches if some is None else matches * some
+
+
 def present(partners: Diffs, sign: int) -> Diffs:
     """For each number of partners, 1 if a row with that many partners is output, else 0."""
     return ((partners > 0) if sign > 0 else (partners <= 0)).astype(np.int64)
@@ -344,13 +384,13 @@ class _Met:
 
 
 def found_with_residual(
-    op: Join | TemporalJoin, left: JoinSide, right: JoinSide, residual: Residual, limit: int
+    op: Join | TemporalJoin, left: JoinSide, right: JoinSide, found: Terms, residual: Residual, limit: int
 ) -> Iterator[Found]:
     """The changes of a join with a residual: the same terms as without one, but partners are counted pair by pair,
     `limit` at a time.
     """
     met = (_Partners(), _Partners())
-    for l_run, l_rows, r_run, r_rows in residual.filtered(_pairs(left, right, limit)):
+    for l_run, l_rows, r_run, r_rows in residual.filtered(joined_pairs(found, limit)):
         if op.join_kind not in ("semi", "anti"):
             yield l_run, l_rows, r_run, r_rows, None
         if left.sign:
@@ -369,16 +409,15 @@ def found_with_residual(
             yield None, None, run, rows, diff
 
 
-def _pairs(left: JoinSide, right: JoinSide, limit: int) -> Iterator[Pairs]:
-    """All pairs of dL * R_new and of L_old * dR with equal keys."""
-    for probe in left.probes:
-        for run in right.new:
-            for mine, theirs in probe.pairs(run, limit):
-                yield probe.run, mine, run, theirs
-    for probe in right.probes:
-        for run in left.old:
-            for mine, theirs in probe.pairs(run, limit):
-                yield run, theirs, probe.run, mine
+def joined_pairs(found: Terms, limit: int) -> Iterator[Pairs]:
+    """All pairs of the terms with equal keys."""
+    of_left, of_right = found
+    for probe, run, some in of_left:
+        for mine, theirs in probe.pairs(run, limit, some):
+            yield probe.run, mine, run, theirs
+    for probe, run, some in of_right:
+        for mine, theirs in probe.pairs(run, limit, some):
+            yield run, theirs, probe.run, mine
 
 
 def _mirror(pairs: Pairs) -> Pairs:

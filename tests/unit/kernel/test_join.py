@@ -15,9 +15,11 @@ from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, step_join, weaken_hashes
 
 from watersmeet.circuit.operators import Join
+from watersmeet.kernel import joins
 from watersmeet.kernel.arrays.hashing import NULL_HASH, hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
+from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.runs.delta import Delta, Slicing
 from watersmeet.values.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 
@@ -128,6 +130,73 @@ def cases(draw):
 @given(cases(), st.integers(0, 10**6), st.integers(1, 8), st.integers(0, 12))
 def test_random_histories(case, seed, epochs, size):
     run_history(*case, seed, epochs, size)
+
+
+@examples(250)
+@given(cases(), st.integers(0, 10**6), st.integers(1, 8), st.integers(0, 12), st.sampled_from([None, 3]))
+def test_random_histories_in_which_keys_lose_their_only_row(case, seed, epochs, size, mask):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joins, "EMPTIED_ROWS", 1)
+        if mask is not None:
+            weaken_hashes(patch, mask)
+        run_history(*case, seed, epochs, size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("residual", list(RESIDUALS))
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_orders_are_replaced_with_their_lines(kind, residual, mirrored):
+    """Half of the orders and all of their lines are replaced, as large changes do: unique keys on one side."""
+    schema = schema_of(INTEGER, INTEGER, INTEGER)
+    op = make_join(kind, schema, [0], [0], [False], residual)
+    state, rng = Stored().load(), random.Random(1)
+    context = StepContext(0, True, EVALUATOR, (schema, schema))
+    orders, lines, result = Counter(), Counter(), Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joins, "EMPTIED_ROWS", 1)
+        for epoch in range(6):
+            gone = {key for (key, _, _) in orders if rng.random() < 0.5}
+            # Some keys come back with other rows, some orders lose only a part of their lines.
+            fresh = {k for k in range(10 * epoch, 10 * epoch + 8)} | set(rng.sample(sorted(gone), len(gone) // 3))
+            kept = set(rng.sample(sorted(gone), len(gone) // 4))
+            changes = []
+            for content, count in ((orders, 1), (lines, 3)):
+                old = [r for r in content.elements() if r[0] in gone and not (count > 1 and r[0] in kept and r[1] == 0)]
+                new = [(key, i, rng.randrange(3)) for key in sorted(fresh) for i in range(count)]
+                changes.append((old + new, [-1] * len(old) + [1] * len(new)))
+                reference.accumulate(content, *changes[-1])
+            sides = [delta_of(schema, *change) for change in changes]
+            out = step_join(op, sides[::-1] if mirrored else sides, state, context)
+            reference.accumulate(result, rows_of(out), out.diff)
+            contents = (lines, orders) if mirrored else (orders, lines)
+            expected = reference.join(
+                kind,
+                *contents,
+                left_keys=op.left_keys,
+                right_keys=op.right_keys,
+                null_safe=op.null_safe,
+                residual=RESIDUALS[residual],
+                output=op.output,
+                left_width=3,
+                right_width=3,
+            )
+            assert result == expected
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_deleted_pair_is_made_once(mirrored):
+    schema = schema_of(INTEGER, INTEGER)
+    op = make_join("inner", schema, [0], [0], [False], None)
+    state, counters = Stored().load(), Counters()
+    context = StepContext(0, True, EVALUATOR, (schema, schema), counters)
+    count = joins.EMPTIED_ROWS
+    orders, lines = [(i, 0) for i in range(count)], [(i, j) for i in range(count) for j in range(2)]
+    sides = [delta_of(schema, orders), delta_of(schema, lines)]
+    step_join(op, sides[::-1] if mirrored else sides, state, context)
+    before = counters.made_rows
+    out = step_join(op, [s.negated() for s in (sides[::-1] if mirrored else sides)], state, context)
+    assert out.num_rows == 2 * count
+    assert counters.made_rows - before == 2 * count
 
 
 @examples(150)

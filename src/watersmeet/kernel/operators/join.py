@@ -50,10 +50,14 @@ from watersmeet.kernel.joins import (
     PairOutput,
     Production,
     Residual,
+    Terms,
     found_with_residual,
     is_revised,
+    joined_pairs,
+    matched,
     only_grow,
     present,
+    terms,
 )
 from watersmeet.kernel.operators import asof
 from watersmeet.kernel.operators.arrange import unkept
@@ -117,11 +121,14 @@ class _Joining:
         self._op, self._left, self._right, self._ctx = op, left, right, ctx
         self.amplification = Amplification()
         self._pairs = op.residual is not None or op.join_kind not in ("semi", "anti")
-        if self._pairs:
-            for probe in left.probes:
-                self.amplification.add(probe, pairs(probe, probe.matches(right.new)))
-            for probe in right.probes:
-                self.amplification.add(probe, pairs(probe, probe.matches(left.old)))
+        self._terms: Terms = terms(left, right) if self._pairs else ([], [])
+        for side, found in zip((left, right), self._terms, strict=True):
+            for probe in side.probes:
+                matches = np.zeros(probe.num_groups, np.int64)
+                for own, run, some in found:
+                    if own is probe:
+                        matches += matched(probe, run, some)
+                self.amplification.add(probe, pairs(probe, matches))
         self._flips: tuple[list[_Flips], list[_Flips]] = ([], [])
         if op.residual is None and is_revised(op):
             self._flips = self._flipped(left, right), self._flipped(right, left)
@@ -141,21 +148,14 @@ class _Joining:
         """All matches of the join, about `limit` rows at a time."""
         left, right = self._left, self._right
         if self._op.residual is not None:
-            yield from found_with_residual(self._op, left, right, Residual(self._op, self._ctx), limit)
+            yield from found_with_residual(self._op, left, right, self._terms, Residual(self._op, self._ctx), limit)
             return
         for run, rows, diff in _flipping(left, self._flips[0], limit):
             yield run, rows, None, None, diff
         for run, rows, diff in _flipping(right, self._flips[1], limit):
             yield None, None, run, rows, diff
-        if self._pairs:
-            for probe in left.probes:
-                for run in right.new:
-                    for mine, theirs in probe.pairs(run, limit):
-                        yield probe.run, mine, run, theirs, None
-            for probe in right.probes:
-                for run in left.old:
-                    for mine, theirs in probe.pairs(run, limit):
-                        yield run, theirs, probe.run, mine, None
+        for l_run, l_rows, r_run, r_rows in joined_pairs(self._terms, limit):
+            yield l_run, l_rows, r_run, r_rows, None
         for run, rows, diff in _unpaired(left, right, limit):
             yield run, rows, None, None, diff
         for run, rows, diff in _unpaired(right, left, limit):

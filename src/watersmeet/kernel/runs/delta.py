@@ -275,6 +275,9 @@ _PLACES: Final = 16
 
 _MOST_BITS: Final = 25
 
+#: After this many columns that each excluded less than half of the rows, whole rows are compared.
+_USELESS_COLUMNS: Final = 2
+
 
 def without_cancelling(delta: Delta) -> Delta:
     """The same changes in which no row has diffs of both signs.
@@ -295,18 +298,30 @@ def without_cancelling(delta: Delta) -> Delta:
 def _shared(delta: Delta, negative: col.Mask) -> col.Positions:
     """Ascending rows, including all that have an equal row of the other sign and few others.
 
-    Column by column, rows are dropped whose value does not occur with the other sign. Cheap columns are first; then
-    later columns, which are NULL in one sign where a row of an outer join gets or loses a partner.
+    Column by column, rows are dropped whose value does not occur with the other sign, until two columns dropped few.
+    Cheap columns are first; then later columns, which are NULL in one sign where a row of an outer join gets or loses a
+    partner. The hashes of the whole rows drop the others.
     """
     rows = np.arange(delta.num_rows)
     columns = delta.columns.columns
+    useless = 0
     for i in sorted(range(len(columns)), key=lambda i: (_cost(columns[i].type), -i)):
         column = columns[i]
         part = column if len(rows) == delta.num_rows else col.gather(col.flat(column), rows)
-        rows = rows[_on_both_sides(hash_columns([part], as_key=False), negative[rows])]
+        kept = rows[_on_both_sides(hash_columns([part], as_key=False), negative[rows])]
+        useless += 2 * len(kept) > len(rows)
+        rows = kept
         if not len(rows):
             return rows
-    hashes = hash_columns([col.gather(col.flat(c), rows) for c in columns], len(rows), as_key=False)
+        if useless == _USELESS_COLUMNS:
+            break
+    whole = len(rows) == delta.num_rows
+    parts = columns if whole else [col.gather(col.flat(c), rows) for c in columns]
+    hashes = hash_columns(parts, len(rows), as_key=False)
+    kept = np.flatnonzero(_on_both_sides(hashes, negative[rows]))
+    rows, hashes = rows[kept], hashes[kept]
+    if not len(rows):
+        return rows
     order = positions_by_hash(hashes)
     starts, lengths = stretches(hashes[order])
     below = negative[rows[order]].astype(np.int64)

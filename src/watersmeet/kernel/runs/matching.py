@@ -91,10 +91,39 @@ class Probe:
             total += high - low
         return total
 
-    def pairs(self, other: Run, limit: int = PIECE_ROWS) -> Iterator[tuple[col.Positions, col.Positions]]:
-        """All pairs (row of this run, row of `other`) with equal keys, in order, at most `limit` at a time."""
+    def shared(self, other: Probe, marked: col.Mask) -> col.Mask:
+        """For each group, whether its key is one of the `marked` groups of another probe."""
+        low, high = self.ranges(other.run)
+        found: col.Mask = high > low
+        found[found] = marked[np.searchsorted(other.starts, low[found])]
+        return found
+
+    def pairs(
+        self, other: Run, limit: int = PIECE_ROWS, some: col.Mask | None = None
+    ) -> Iterator[tuple[col.Positions, col.Positions]]:
+        """All pairs (row of this run, row of `other`) with equal keys, in order, at most `limit` at a time.
+
+        some: the mask of the groups whose pairs are wanted; by default all.
+        """
         low, high = self.ranges(other)
-        yield from self._expanded(np.flatnonzero(high > low), low, high, limit)
+        yield from self._expanded(np.flatnonzero(high > low if some is None else (high > low) & some), low, high, limit)
+
+    def emptied(self, change: Run, old: Iterable[Run]) -> col.Mask:
+        """For each group, whether the pure run `change` deletes the only row that the pure runs `old` have of its key,
+        and has no other row of it.
+        """
+        old = list(old)
+        low, high = self.ranges(change)
+        found: col.Mask = (high - low == 1) & (self.matches(old) == 1)
+        for run in old:
+            first, end = self.ranges(run)
+            here = np.flatnonzero(found & (end > first))
+            gone, row = low[here], first[here]
+            same = change.diff[gone] == -run.diff[row]
+            everything = range(len(change.shape[0]))
+            same &= col.rows_equal(change.gather(everything, gone), run.gather(everything, row), len(here))
+            found[here[~same]] = False
+        return found
 
     def rows_of(
         self, groups: col.Positions, other: Run, limit: int = PIECE_ROWS
