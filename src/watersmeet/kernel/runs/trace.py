@@ -279,8 +279,9 @@ def merge_runs(
 ) -> Run:
     """One run with the same sum of diffs for every row.
 
-    Only rows whose hash occurs with a negative diff can cancel, so only those are compared and consolidated;
-    all others keep the order of their runs.
+    Only rows whose hash occurs with a negative diff can cancel, so only those are compared. Where each deletion of a
+    hash is the one of a row, both are left out; other rows of such hashes are consolidated. All others keep the order
+    of their runs.
     """
     hashes = np.concatenate([r.hash for r in runs])
     order = np.argsort(hashes, kind="stable")  # timsort merges, because each run is sorted
@@ -297,14 +298,48 @@ def merge_runs(
 def _without_cancelled(
     arrays: Sequence[pa.Array], hashes: Hashes, order: col.Positions, diff: Diffs
 ) -> tuple[col.Positions, Diffs]:
+    """The rows `order`, sorted by hash, and their diffs, without those that cancel."""
     starts, lengths = stretches(hashes[order])
-    touched = np.repeat(np.minimum.reduceat(diff, starts) < 0, lengths)
+    unpaired, kept = _paired(arrays, order, diff, starts, lengths)
+    if not unpaired.any():
+        return order[kept], diff[kept]
+    touched = np.repeat(unpaired, lengths)
+    kept &= ~touched
     rows = order[touched]
     found, sums = canonical_rows(col.gather_all(arrays, rows), diff[touched], hashes[rows], whole_row=False)
-    order = np.concatenate([order[~touched], rows[found]])
-    diff = np.concatenate([diff[~touched], sums])
+    order = np.concatenate([order[kept], rows[found]])
+    diff = np.concatenate([diff[kept], sums])
     places = np.argsort(hashes[order], kind="stable")
     return order[places], diff[places]
+
+
+def _paired(
+    arrays: Sequence[pa.Array], order: col.Positions, diff: Diffs, starts: col.Positions, lengths: col.Positions
+) -> tuple[col.Mask, col.Mask]:
+    """(for each hash, whether its deletions must be compared with all of its rows; the entries to keep of others).
+
+    Pairs the deletions of a hash with its first insertions, in order. Runs have the rows of a key in one order, so
+    nearly all deletions then meet the row that they delete: those of whole keys, and those of updates.
+    """
+    deleted, added = np.flatnonzero(diff < 0), np.flatnonzero(diff > 0)
+    owner = np.searchsorted(starts, deleted, side="right") - 1
+    firsts, counts = stretches(owner.view(np.uint64))
+    rank = np.arange(len(deleted)) - np.repeat(firsts, counts)
+    unpaired = np.zeros(len(starts), np.bool_)
+    kept = np.ones(len(order), np.bool_)
+    place = np.searchsorted(added, starts[owner]) + rank
+    partner = np.full(len(deleted), -1)
+    there = place < len(added)
+    partner[there] = added[place[there]]
+    same = there & (partner < (starts + lengths)[owner])
+    same[same] = diff[partner[same]] == -diff[deleted[same]]
+    mine, theirs = order[deleted[same]], order[partner[same]]
+    same[same] = col.rows_equal(col.gather_all(arrays, mine), col.gather_all(arrays, theirs), len(mine))
+    unpaired[owner[~same]] = True
+    same &= ~unpaired[owner]
+    kept[deleted[same]] = False
+    kept[partner[same]] = False
+    return unpaired, kept
 
 
 #: The number of pairs that are expanded at a time.
