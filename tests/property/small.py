@@ -14,6 +14,7 @@ from unittest import mock
 import numpy as np
 
 from watersmeet.database import opened
+from watersmeet.kernel import joins
 from watersmeet.kernel.arrays import exact_sum, hashing
 from watersmeet.kernel.evaluation import expressions
 from watersmeet.kernel.operators import aggregate
@@ -34,6 +35,7 @@ _SIZES = {
     (groups, "_PIECE_ROWS"): 3,
     (hashing, "_PIECE_ROWS"): 3,
     (hashing, "_PIECE_WORDS"): 2,
+    (joins, "EMPTIED_ROWS"): 1,
     (matching, "PIECE_ROWS"): 3,
     (trace, "PIECE_ROWS"): 3,
     (trace, "LEVEL_0_ROWS"): 2,
