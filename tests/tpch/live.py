@@ -37,6 +37,11 @@ class Live:
             self.connection.execute(f"CREATE MATERIALIZED VIEW q{number:02d} AS {QUERIES[number]}")
             self.numbers.append(number)
 
+    def drop(self, number: int) -> None:
+        """Drops a view."""
+        self.connection.execute(f"DROP MATERIALIZED VIEW q{number:02d}")
+        self.numbers.remove(number)
+
     def load(self, tables: dict[str, pa.Table], batches: int = 1) -> None:
         """Fills Watersmeet's tables with what the judge has already, in so many steps."""
         for batch in range(batches):
