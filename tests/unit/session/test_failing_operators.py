@@ -154,8 +154,8 @@ def planted(kind: str, fault: Callable[[Step], Step]) -> Iterator[None]:
     name = {"scan": "_read", "sink": "_shown"}[kind]
     step = getattr(executor, name)
 
-    def chosen(op: Any, *arguments: Any) -> Any:
-        return (step if op.relation_id in spared else fault(step))(op, *arguments)
+    def chosen(op: Any, *arguments: Any, **named: Any) -> Any:
+        return (step if op.relation_id in spared else fault(step))(op, *arguments, **named)
 
     spared = planted.spared
     with mock.patch.object(executor, name, chosen):
