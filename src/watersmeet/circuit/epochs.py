@@ -157,7 +157,7 @@ class Fill(Mode):
 
     first: the first epoch of the fill. roles: the role of each running operator. content: for each operator that does
     not run, the relation whose content its readers read. part, parts: replayed arrangements output their rows in
-    `parts` epochs, of which this is number `part`.
+    `parts` epochs, of which this is number `part`. beside: whether epochs of live views run between those of the fill.
     """
 
     kind: ClassVar[str] = "fill"
@@ -167,6 +167,7 @@ class Fill(Mode):
     content: Mapping[str, StoredContent] = field(default_factory=dict)
     part: int = 0
     parts: int = 0
+    beside: bool = False
 
     @property
     def is_first(self) -> bool:

@@ -343,8 +343,8 @@ class OpenDatabase:
         self.engine.flush()
         while any(service.after_epochs(ended=ended) for service in self._services):
             self.engine.flush()
-        if self.runtime == "inprocess" and self._compactor.due():
-            self._compactor.run()
+        if self.runtime == "inprocess":
+            self._compactor.run_if_due()
 
     def fork(self, name: str) -> None:
         """Create a fork of the newest commit. Raises like `create_fork`."""
@@ -562,7 +562,7 @@ class OpenDatabase:
         opened.callback(self.sink_positions.close)
         if self.runtime != "inprocess":
             self._compactor.start()
-            opened.callback(self._compactor.stop)
+        opened.callback(self._compactor.stop)
 
     def _drop_ended(self) -> None:
         """Drop running queries, which ended with the last process, except subscriptions; and uncommitted relations."""

@@ -239,7 +239,7 @@ def reach(
         return "copied" if operator_id in live else "new"
 
     roles = {i: role(i) for i in sorted(reached - ends.keys())}
-    return Fill(True, roles, {o: ends[o] for o in sorted(reached & ends.keys())})
+    return Fill(True, roles, {o: ends[o] for o in sorted(reached & ends.keys())}, beside=beside)
 
 
 def reach_beside(circuit: Circuit, purpose: Filling) -> Fill:
@@ -363,7 +363,7 @@ def next_piece(
             found, cursor = _stored_slices(db, backfill, relation_id, cursor, last, rows, size_bytes, below)
         slices += found
         rows -= sum(_rows(s) for s in found)
-        size_bytes -= sum(s.size_bytes for s in found)
+        size_bytes -= sum(s.size_bytes * _rows(s) // max(1, s.rows) for s in found)
         if cursor is not None:
             break
         relations.pop(0)
@@ -469,7 +469,7 @@ def _stored_slices(
         if taken < left:
             return slices, [*place, row + taken]
         rows -= taken
-        size_bytes -= piece.size_bytes
+        size_bytes -= piece.size_bytes * taken // max(1, piece.rows)
     return slices, None
 
 

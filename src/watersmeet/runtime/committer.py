@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 from watersmeet.catalog import Catalog, LateRows, PausedQuery, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, SplitKeys
+from watersmeet.circuit.epochs import Fill, Rebuild, Refresh, Rescale, SplitKeys
 from watersmeet.errors import Error, error
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, raised, risen, waiting
 from watersmeet.runtime.handover import differences, rescaled_segments, split_segments
 from watersmeet.runtime.limits import Verdict, readers, stopped_operators
 from watersmeet.runtime.taskcontract import Intent, Job, Receipt
-from watersmeet.runtime.workers import Workers, merge_bytes
+from watersmeet.runtime.workers import PIECE_MERGE_BYTES, Workers, merge_bytes
 from watersmeet.store.commits import Commit, stored_catalog
 from watersmeet.store.manifests import (
     REBUILT,
@@ -62,7 +62,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, fai
         db.log.writer,
         stopped_operators(circuit, stopped) if stopped else (),
         progress.split,
-        merge_bytes(),
+        min(merge_bytes(), PIECE_MERGE_BYTES) if isinstance(intent.mode, Fill) and intent.mode.beside else merge_bytes(),
         workers,
     )
 

@@ -426,7 +426,7 @@ class Coordinator:
         self._failed = commit.progress.failed
         backfill = None if commit.frontier is None else commit.frontier.backfill
         if backfill is not None and backfill != self._committed_backfill and not backfill.waits:
-            self._pieces.ran(duration_s)
+            self._pieces.ran(min(duration_s, commit.metrics.tasks_us / 1e6))
         else:
             self.budget.ran(duration_s)
         self._committed_backfill = backfill

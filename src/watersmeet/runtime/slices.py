@@ -244,9 +244,11 @@ def _read(
     spec = intent.specs.get(piece.relation, InputSpec())
     if isinstance(piece, ChangeSlice):
         blob = BlobRef(piece.file, piece.offset_bytes, piece.size_bytes, piece.rows)
-        table, diff = segments.read_change(blob)
-        start, end = piece.part or (0, len(diff))
-        table, diff = table.slice(start, end - start), diff[start:end]
+        start, end = piece.part or (0, piece.rows)
+        if piece.part is None:
+            table, diff = segments.read_change(blob, schema.names)
+        else:
+            table, diff = segments.read_rows(blob, start, end, schema.names)
         ordinals = np.arange(piece.first + start, piece.first + end, dtype=np.int64)
         yield _Part(fitted(table, schema, spec.fills), diff, ordinals)
     elif isinstance(piece, SourceSlice):

@@ -102,11 +102,20 @@ SHORT_EPOCH_S: Final = 1.0
 _TOO_LONG: Final = 3
 
 #: The time that a piece of history may take between live epochs, the rows of a history that is read alone, and those of
-#: the first and of the smallest piece.
+#: the first piece.
 PIECE_S: Final = 0.1
 PIECE_ROWS: Final = 100_000
 FIRST_PIECE_ROWS: Final = 20_000
-LEAST_PIECE_ROWS: Final = 2_000
+
+#: Pieces are not made smaller than this, because then each costs more than its rows do, …
+LEAST_PIECE_ROWS: Final = 10_000
+
+#: … unless one takes much longer than it may: then its rows are costly.
+LEAST_COSTLY_ROWS: Final = 2_000
+_MUCH_LONGER: Final = 5
+
+#: The state that each bucket of a stage merges in such a piece, for which live views wait as well.
+PIECE_MERGE_BYTES: Final = 16 << 20
 
 #: The part of the joins' limits that the next epoch may use.
 _JOINABLE: Final = 0.5
@@ -227,8 +236,10 @@ class PieceBudget:
             self._allowance.take(rows)
 
     def ran(self, duration_s: float) -> None:
-        """Record the duration of a piece."""
-        self._rows = max(LEAST_PIECE_ROWS, self._rows * min(2.0, max(0.5, PIECE_S / max(duration_s, 1e-3))))
+        """Record the duration of a piece, without the time that a piece of any size takes to store and to commit."""
+        costly = duration_s > _MUCH_LONGER * PIECE_S
+        least = min(LEAST_PIECE_ROWS, LEAST_COSTLY_ROWS if costly else self._rows)
+        self._rows = max(least, self._rows * min(2.0, max(0.5, PIECE_S / max(duration_s, 1e-3))))
 
 
 def merge_bytes() -> int:

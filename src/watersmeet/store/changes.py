@@ -199,13 +199,19 @@ def decode_change(buffer: pa.Buffer, columns: Collection[str] | None = None) -> 
     index = read_index(buffer, buffer.size)
     if index is None:
         return decode_piece(buffer, columns)
-    found = [decode_piece(buffer.slice(b, e - b), columns) for b, e in zip(index.begins, index.ends, strict=True)]
-    if len(found) == 1:
-        return found[0]
-    diffs = [diff for _, diff in found]
+    return concat_pieces(
+        [decode_piece(buffer.slice(b, e - b), columns) for b, e in zip(index.begins, index.ends, strict=True)]
+    )
+
+
+def concat_pieces(pieces: Sequence[tuple[pa.Table, Diff]]) -> tuple[pa.Table, Diff]:
+    """The rows and diffs of consecutive pieces, at least one, without copies of columns. The diff is read-only."""
+    if len(pieces) == 1:
+        return pieces[0]
+    diffs = [diff for _, diff in pieces]
     ones = all(not diff.strides[0] for diff in diffs)
     diff = np.broadcast_to(_ONE, (sum(map(len, diffs)),)) if ones else np.concatenate(diffs)
-    return pa.concat_tables([table for table, _ in found]), diff
+    return pa.concat_tables([table for table, _ in pieces]), diff
 
 
 def decode_piece(buffer: pa.Buffer, columns: Collection[str] | None = None) -> tuple[pa.Table, Diff]:

@@ -58,6 +58,9 @@ COMMITS: Final = 256
 #: … or when the changes since the last checkpoint have more bytes than it, and at least these.
 MIN_BYTES: Final = 64 << 20
 
+#: If content and changes have more bytes, a flush does not wait for a checkpoint, which may rewrite much of them.
+_INLINE_BYTES: Final = 16 << 20
+
 #: Levels with at most this many rows in total are always merged.
 SMALL_ROWS: Final = 1 << 15
 
@@ -83,8 +86,8 @@ class Compactor:
     """Creates checkpoints and cleans up, in the process with the writer lock. catalog: returns the newest catalog.
     idle_bytes: as in `Cleaner`. history: the history to keep. after: called after each run.
 
-    `run` works in the caller's thread, `start` in a separate one; meanwhile commits continue. After a stop or a crash,
-    the next start deletes unreferenced files.
+    `run` works in the caller's thread, `start` in a separate one; meanwhile commits continue. `run_if_due` works in a
+    separate one if there is much to do. After a stop or a crash, the next start deletes unreferenced files.
     """
 
     def __init__(
@@ -132,6 +135,16 @@ class Compactor:
         if moment.transaction - self._last.moment.transaction >= self._commits:
             return True
         return self._change_bytes > max(self._min_bytes, self._last.size_bytes)
+
+    def run_if_due(self) -> None:
+        """Runs if a checkpoint is due: in the caller's thread if all content is small, otherwise in a separate one."""
+        if (self._thread is not None and self._thread.is_alive()) or not self.due():
+            return
+        if self._last.size_bytes + self._change_bytes <= _INLINE_BYTES:
+            self.run()
+            return
+        self._thread = threading.Thread(target=self._run_once, name="watersmeet-compaction", daemon=True)
+        self._thread.start()
 
     def run(self) -> Checkpoint:
         """Creates and returns a checkpoint of the newest moment, and deletes files that are no longer needed."""
@@ -213,20 +226,23 @@ class Compactor:
         _yield_to_others()
         pause_s = _POLL_S
         while not self._stop.wait(pause_s):
-            pause_s = _POLL_S
-            try:
-                if self.due():
-                    self.run()
-                self.last_error = None
-            except _StoppedError:
-                return
-            except Exception as cause:
-                # Commits continue without compaction. A full disk or a damaged file is reported once, and compaction is
-                # tried again.
-                if self.last_error is None:
-                    _logger.warning("compaction failed: %s", cause)
-                self.last_error = cause
-                pause_s = _RETRY_S
+            self._run_once()
+            pause_s = _POLL_S if self.last_error is None else _RETRY_S
+
+    def _run_once(self) -> None:
+        """Runs if a checkpoint is due, in a separate thread."""
+        try:
+            if self.due():
+                self.run()
+            self.last_error = None
+        except _StoppedError:
+            pass
+        except Exception as cause:
+            # Commits continue without compaction. A full disk or a damaged file is reported once, and compaction is
+            # tried again.
+            if self.last_error is None:
+                _logger.warning("compaction failed: %s", cause)
+            self.last_error = cause
 
     def _checkpoint(
         self, catalog: Catalog, moment: Moment, last: Checkpoint, whole: frozenset[str], sources: Mapping[str, str]

@@ -29,6 +29,7 @@ from watersmeet.store.changes import (
     INDEX_END_BYTES,
     ChangeIndex,
     Diff,
+    concat_pieces,
     decode_change,
     decode_piece,
     index_bytes,
@@ -145,6 +146,30 @@ class SegmentFiles:
             return decode_change(self._read(ref, "DATABASE_DAMAGED", whole=True), columns)
         except pa.ArrowException as cause:
             raise self._damaged(ref.file, "DATABASE_DAMAGED", "a blob holds no change") from cause
+
+    def read_rows(
+        self, ref: BlobRef, first: int, end: int, columns: Collection[str] | None = None
+    ) -> tuple[pa.Table, Diff]:
+        """The rows [first, end) of a change, at least one, and their diffs. Only the pieces with these rows are read.
+        columns: as in `changes.decode_change`.
+
+        Raises DATABASE_DAMAGED, naming the file.
+        """
+        index = self.index(ref)
+        starts = (np.cumsum(index.rows) - index.rows).tolist()
+        spans = [
+            (begin, stop, max(0, first - start), end - start)
+            for begin, stop, start, rows in zip(
+                index.begins.tolist(), index.ends.tolist(), starts, index.rows.tolist(), strict=True
+            )
+            if start < end and first < start + rows
+        ]
+        self.fetch([(ref, spans[0][0], spans[-1][1])])
+        found = []
+        for begin, stop, low, high in spans:
+            table, diff = self.read_piece(ref, begin, stop, columns)
+            found.append((table.slice(low, high - low), diff[low:high]))
+        return concat_pieces(found)
 
     def index(self, ref: BlobRef) -> ChangeIndex:
         """The index of a change. Raises DATABASE_DAMAGED, naming the file."""

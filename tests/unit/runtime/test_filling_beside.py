@@ -9,7 +9,7 @@ from tests.thorough import mostly_slow
 from tests.unit.runtime import trees
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
-from watersmeet.runtime import inprocess, workers
+from watersmeet.runtime import committer, inprocess, workers
 from watersmeet.runtime.backfill import progress_of
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
@@ -72,6 +72,7 @@ def _small_pieces(monkeypatch):
     monkeypatch.setattr(workers, "PIECE_ROWS", 7)
     monkeypatch.setattr(workers, "LEAST_PIECE_ROWS", 7)
     monkeypatch.setattr(workers, "PIECE_S", 0)
+    monkeypatch.setattr(committer, "PIECE_MERGE_BYTES", 300)
     monkeypatch.setattr(inprocess, "LIMITED_S", 0.001)
 
 
@@ -133,6 +134,23 @@ def test_views_have_the_content_of_their_queries(tmp_path, seed):
         changed(kit, random_)
         kit.engine.flush()
         kit.check()
+    kit.close()
+
+
+def test_a_piece_merges_little(tmp_path, monkeypatch):
+    """Live views wait for a piece, so it merges less than other epochs, which merge as before."""
+    jobs, job_of = [], inprocess.job_of
+    monkeypatch.setattr(inprocess, "job_of", lambda *a: jobs.append(job_of(*a)) or jobs[-1])
+    kit = opened(tmp_path / "db", 1)
+    kit.change(a=[(g, "x", 1) for g in range(100)], b=[(g, g, 1) for g in range(60)])
+    kit.engine.flush()
+    jobs.clear()
+    kit.view("grouped", *LATER["grouped"])
+    kit.change(b=[(1, 1, 1)])
+    kit.engine.flush()
+    merged = {kind: {j.merge_bytes for j in jobs if j.intent.mode.kind == kind} for kind in ("live", "fill")}
+    assert merged == {"live": {workers.merge_bytes()}, "fill": {300}}
+    kit.check()
     kit.close()
 
 

@@ -36,6 +36,7 @@ from watersmeet.runtime.workers import (
     MERGING,
     WORKER,
     Budget,
+    PieceBudget,
     Workers,
     merge_bytes,
     workers_elsewhere,
@@ -174,6 +175,29 @@ def test_bytes_are_given_as_a_number(monkeypatch):
         monkeypatch.delenv(name)
 
 
+def test_a_piece_of_history_takes_a_short_time():
+    """Rows that take long make pieces smaller; commits that take long do not, beyond a size."""
+    pieces = PieceBudget(Budget())
+    assert pieces.rows == 20_000
+    pieces.ran(0.01)
+    assert pieces.rows == 40_000
+    pieces.ran(0.08)
+    assert pieces.rows == 50_000
+    for _ in range(9):
+        pieces.ran(0.3)
+    assert pieces.rows == 10_000
+    for _ in range(9):
+        pieces.ran(0.6)
+    assert pieces.rows == 2_000
+    pieces.ran(0.3)
+    assert pieces.rows == 2_000
+    pieces.ran(0.05)
+    assert pieces.rows == 4_000
+    for _ in range(9):
+        pieces.ran(0.05)
+    assert pieces.rows == FIRST_ROWS
+
+
 @given(st.lists(st.integers(0, 5 << 20), max_size=30), st.integers(1, 5))
 def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
     slices = [ChangeSlice(relation="t1", rows=1, size_bytes=s, file="f.segment", offset_bytes=64) for s in sizes]
@@ -194,6 +218,7 @@ def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
         Live({"s1": ("s2",)}, {"s3": 7}, {"s1": {"s1.ts": ClockInput("ts")}}),
         Fill(first=True, roles={"join-1": "copied", "sink-2": "new"}),
         Fill(False, {"arrange-1": "replayed"}, {"join-1": StoredContent("m2", ((0,), (1, 2)))}, 1, 3),
+        Fill(False, {"join-1": "new"}, beside=True),
         Rebuild(first=True),
         Rebuild(first=False),
         SplitKeys({"exchange-1": (5, (1 << 64) - 1)}),

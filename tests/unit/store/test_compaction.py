@@ -68,6 +68,31 @@ def test_old_commits_and_segments_go_and_the_content_stays(database):
     assert read(foreign(database), CATALOG, "t1", "m4")["m4"].total() == 33
 
 
+def test_a_flush_compacts_little_content_itself_and_does_not_wait_for_much(database, monkeypatch):
+    fill(database, 30)
+    database.compactor.run_if_due()
+    assert commits(database) == [59, 61, 62]
+    monkeypatch.setattr(compaction, "_INLINE_BYTES", 0)
+    begun, goes_on, checkpoint = threading.Event(), threading.Event(), database.compactor._checkpoint
+
+    def held(*arguments):
+        begun.set()
+        assert goes_on.wait(60)
+        return checkpoint(*arguments)
+
+    monkeypatch.setattr(database.compactor, "_checkpoint", held)
+    fill(database, 30, start=30)
+    database.compactor.run_if_due()
+    assert begun.wait(60)
+    fill(database, 30, start=60)
+    database.compactor.run_if_due()  # the first run goes on
+    assert len(commits(database)) > 100
+    goes_on.set()
+    database.compactor._thread.join()
+    assert len(commits(database)) < 70
+    assert read(foreign(database), CATALOG, "t1", "m4")["m4"].total() == 90
+
+
 def test_commits_that_a_run_deleted_are_not_asked_for(tmp_path):
     """Commits that came between `due` and `run` are in the checkpoint: they are gone, also from the log's memory."""
     database = Database(tmp_path / "y", cache_bytes=1)

@@ -10,6 +10,8 @@ from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.runs.run import may_have
 from watersmeet.store import changes
 from watersmeet.store.changes import BLOB_ROWS, ChangeIndex, decode_change, decode_piece, encode_change, read_index
+from watersmeet.store.segmentfiles import SegmentFiles
+from watersmeet.store.segments import SegmentWriter, epoch_prefix
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +67,27 @@ def test_pieces_and_the_whole_have_the_rows(count, signs, lasting):
     assert pa.concat_tables([t for t, _ in pieces]).equals(table)
     assert np.concatenate([d for _, d in pieces]).tolist() == found_diff.tolist()
     assert read_index(blob.slice(int(index.ends[-1])), blob.size).filters == index.filters, "the end suffices"
+
+
+@pytest.mark.parametrize("signs", [None, [1, -2]])
+@pytest.mark.parametrize("count", [1, 2_000, 6_500])
+def test_some_rows_of_a_change_are_read_without_its_other_pieces(tmp_path, monkeypatch, count, signs):
+    table = rows(count)
+    diff = None if signs is None else np.resize(np.array(signs), count)
+    writer = SegmentWriter(tmp_path, epoch_prefix(1, 0, 0), durable=False)
+    ref = writer.add([memoryview(encode_change(table, diff)).cast("B")], count)
+    ref = ref.within(writer.finish({"x": {}}))
+    segments, read = SegmentFiles(tmp_path), []
+    piece = SegmentFiles.read_piece
+    monkeypatch.setattr(SegmentFiles, "read_piece", lambda *a: read.append(a[2]) or piece(*a))
+    bounds = sorted({0, 1, 1_999, 2_000, 2_001, 3_999, 4_001, 6_000, count} & {*range(count + 1)})
+    for first in bounds:
+        for end in [b for b in bounds if b > first]:
+            read.clear()
+            found, found_diff = segments.read_rows(ref, first, end, ["name", "n"])
+            assert found.equals(table.select(["n", "name"]).slice(first, end - first))
+            assert found_diff.tolist() == ([1] * (end - first) if diff is None else diff[first:end].tolist())
+            assert len(read) == (end - 1) // 2_000 - first // 2_000 + 1
 
 
 def test_bounds_and_filters_have_all_values():
