@@ -62,7 +62,9 @@ def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, fai
         db.log.writer,
         stopped_operators(circuit, stopped) if stopped else (),
         progress.split,
-        min(merge_bytes(), PIECE_MERGE_BYTES) if isinstance(intent.mode, Fill) and intent.mode.beside else merge_bytes(),
+        min(merge_bytes(), PIECE_MERGE_BYTES)
+        if isinstance(intent.mode, Fill) and intent.mode.beside
+        else merge_bytes(),
         workers,
     )
 
