@@ -11,13 +11,16 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 import duckdb
+import numpy as np
 import pytest
 
 import watersmeet
 from tests.thorough import mostly_slow
 from watersmeet.errors import error
+from watersmeet.kernel.operators import STEPS
 from watersmeet.maintenance import maintaining
 from watersmeet.runtime import inprocess
 from watersmeet.session.features import viewrefresh
@@ -86,6 +89,17 @@ VIEWS: dict[str, tuple[str, str, list[tuple[str, str]]]] = {
 }
 
 
+NOT_PROVEN = "its windows depend on the order in which rows arrived"
+
+
+def proofs(connection: watersmeet.Connection) -> dict[str, str]:
+    """The result of VERIFY for each view, or why there is none."""
+    return {
+        name: reason if result == "not provable" else result
+        for name, _, result, _, _, reason, *_ in connection.execute("VERIFY").fetchall()
+    }
+
+
 def reference(view: str, rows: dict[str, list[tuple[Any, ...]]], late: list[list[tuple[Any, ...]]]) -> Counter[Any]:
     """The batch result over the rows of streams without the late rows of each input. All late rows must be rows."""
     _, query, inputs = VIEWS[view]
@@ -148,6 +162,7 @@ def test_views_have_the_batch_result_without_late_rows(tmp_path: Path, seed: int
     assert connection.execute("SELECT count(*) FROM late_rows(joined, 1) WHERE _tp_time >= late_below").fetchone() == (
         0,
     )
+    assert proofs(connection) == {**dict.fromkeys(VIEWS, "proven"), "substreams": NOT_PROVEN}
     counted = {v["name"]: v["late"] for v in connection.status()["views"]}
     assert {**counted, "substreams": late["substreams"]} == late
     connection.close()
@@ -267,3 +282,26 @@ def test_a_view_that_is_filled_again_lacks_no_row(tmp_path: Path) -> None:
         late_row(connection, 4)
         assert connection.execute(_LATE).fetchall() == [(4, 1)]
         assert [(r[1], r[2]) for r in connection.execute("SHOW LATE ROWS").fetchall()] == [(1, 1), (0, 0)]
+
+
+def test_a_lost_row_is_found_in_a_view_with_late_rows(tmp_path: Path) -> None:
+    with joined(tmp_path / "db") as connection:
+        late_row(connection, 2)
+        assert proofs(connection) == {"joined": "proven"}
+        step = STEPS["laterowfilter"]
+        with mock.patch.dict(STEPS, {"laterowfilter": lambda *given: step(*given).take(np.zeros(0, np.int64))}):
+            connection.execute("INSERT INTO l(n, k, _tp_time) VALUES (3, 1, '2024-01-01 10:05:10'); FLUSH")
+        assert proofs(connection) == {"joined": "differs"}
+
+
+def test_what_is_not_known_is_not_proven(tmp_path: Path) -> None:
+    with joined(tmp_path / "db") as connection:
+        late_row(connection, 2)
+        query = "SELECT window_start, count() AS c FROM tumble(l, 10s) GROUP BY window_start"
+        connection.execute(f"CREATE MATERIALIZED VIEW later AS {query}")
+        assert proofs(connection) == {"joined": "proven", "later": "it depends on when the query was started"}
+        connection.execute("ALTER SYSTEM SET late_rows_retention = 0")
+        late_row(connection, 3)
+        assert proofs(connection)["joined"] == (
+            'it is not known which of the late rows of materialized view "joined" it has: 2'
+        )

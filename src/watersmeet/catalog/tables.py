@@ -423,7 +423,6 @@ def late_rows_of(relation: Relation) -> list[LateRows]:
 def _late_rows(relation: Relation, columns: Schema, number: int = 0, side: LateSide | None = None) -> LateRows:
     at, below = (_free_name(name[1:], columns) for name in LATE_COLUMNS)
     own = (Field(at, TIMESTAMPTZ), Field(below, TIMESTAMP))
-    names = {} if side is None else dict(zip(side.ids, (c.name for c in columns), strict=True))
     return LateRows(
         "",
         f"?late rows of {relation.id}" + (f".{number}" if number else ""),
@@ -435,7 +434,7 @@ def _late_rows(relation: Relation, columns: Schema, number: int = 0, side: LateS
         owner=relation.id,
         number=number,
         operator="" if side is None else side.operator,
-        time="" if side is None else names.get(side.time, ""),
+        time="" if side is None else side.time,
         reads=() if side is None else side.reads,
     )
 

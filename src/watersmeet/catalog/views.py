@@ -91,7 +91,8 @@ class MaterializedView(Relation):
     stored rows may still have. defined: the version of the catalog since which it has its query; 0: always. fill_rate:
     the maximum number of rows per second of its history that are read while it is filled; 0: none until that changes;
     None: any number. background: whether no statement waits until it is filled. late: the rows that its operators drop
-    as late, which are kept.
+    as late, which are kept. empty: the relations without rows when its query began, from which it reads later rows,
+    each with the commit at which it began.
     """
 
     words: ClassVar[Words] = Words(
@@ -117,6 +118,7 @@ class MaterializedView(Relation):
     fill_rate: int | None = field(default=None, kw_only=True)
     background: bool = field(default=False, kw_only=True)
     late: tuple[LateSide, ...] = field(default=(), kw_only=True)
+    empty: dict[str, int] = field(default_factory=dict, kw_only=True)
 
     @property
     def is_fed_by_circuit(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from watersmeet.algebra.nodes import Arrivals, Cut, Node, Reopened
+from watersmeet.algebra.nodes import Arrivals, Cut, Node, Reopened, Scan
 from watersmeet.algebra.trees import exactly, walk
 from watersmeet.binder import BoundQuery
 from watersmeet.binder.context.binding import Fill
@@ -128,8 +128,12 @@ def make(session: Session, bound: Bound) -> None:
 def _make(session: Session, bound: Bound) -> None:
     database = session.database
     _check_order(session, bound)
-    if any(isinstance(n, Cut) for n in walk(bound.tree)):
+    if cuts := [n for n in walk(bound.tree) if isinstance(n, Cut)]:
         database.flush()  # commits before the moment become history
+        read = {n.relation_id: cut.moment for cut in cuts for n in walk(cut) if isinstance(n, Scan)}
+        sizes = database.sizes.read()
+        empty = {i: began for i, began in sorted(read.items()) if i not in sizes or not sizes[i].rows}
+        bound = replace(bound, relation=replace(bound.relation, empty=empty))
     replaced = frozenset(
         n.scan.relation_id for n in walk(bound.tree) if isinstance(n, Arrivals) and not n.scan.append_only
     )

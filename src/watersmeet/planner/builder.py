@@ -120,9 +120,16 @@ class Builder:
         without: Collection[str],
     ) -> None:
         """Records that `op` drops late rows of the node `read`, with these columns at their positions, except those
-        `without`. time: as in `LateSide`.
+        `without`. time: the id of the column that decides which rows are late.
         """
         kept = [(c, place) for c, place in columns if c.id not in without]
+        known = self._sides.get(op.id)
+        if known is not None:
+            at = {place: c.id for c, place in kept}
+            if at.keys() >= set(known.positions):
+                node = (time, *(at[place] for place in known.positions))
+                self._sides[op.id] = replace(known, nodes=tuple(dict.fromkeys((*known.nodes, node))))
+            return
         names: list[str] = []
         for column, _ in kept:
             name = column.name
@@ -130,16 +137,12 @@ class Builder:
                 name = f"_{name}"
             names.append(name)
         scans = [n.scan if isinstance(n, OfScan) else n for n in walk(read)]
-        self._sides.setdefault(
+        self._sides[op.id] = LateSide(
             op.id,
-            LateSide(
-                op.id,
-                tuple(place for _, place in kept),
-                tuple(Field(name, c.type) for name, (c, _) in zip(names, kept, strict=True)),
-                tuple(c.id for c, _ in kept),
-                time,
-                tuple(dict.fromkeys(s.relation_id for s in scans if isinstance(s, ScanNode))),
-            ),
+            tuple(place for _, place in kept),
+            tuple(Field(name, c.type) for name, (c, _) in zip(names, kept, strict=True)),
+            ((time, *(c.id for c, _ in kept)),),
+            tuple(dict.fromkeys(s.relation_id for s in scans if isinstance(s, ScanNode))),
         )
 
     def sink(self, top: Operator, relation: Relation) -> Operator:

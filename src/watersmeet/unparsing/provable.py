@@ -1,12 +1,13 @@
 """What can be proven of a view: its query, without the parts that depend on the arrival of rows, as a query that ends.
 
 A query that is a function of the content of its inputs, of the watermarks and of the time of the epoch is computed as a
-whole. Of others, the part that does not depend on the rows that were looked up may be computable.
+whole. Of others, the part that does not depend on the rows that were looked up may be computable. Rows that a view
+lacks because they were late are kept, and are subtracted where they were dropped: from an input, or within the query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -15,16 +16,20 @@ import sqlglot
 from sqlglot import exp
 
 from watersmeet.algebra import nodes
+from watersmeet.algebra.base import Column
 from watersmeet.algebra.properties import is_single_row
+from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.rewrites.conditions import as_predicate
-from watersmeet.algebra.scalars import Scalar, SortKey, column_ref, conjuncts, null_of
+from watersmeet.algebra.scalars import AggregateCall, Scalar, SortKey, column_ref, conjuncts, null_of
 from watersmeet.algebra.timewindows import mentions_time, term_of
 from watersmeet.algebra.trees import exactly, filtered, read, transform_up, walk
-from watersmeet.catalog import Catalog
+from watersmeet.catalog import Catalog, LateRows
 from watersmeet.unparsing.relations import Writer
+from watersmeet.unparsing.texts import quoted
 from watersmeet.values import watermarks
 from watersmeet.values.calledfunctions import called_in
-from watersmeet.values.types import BOOLEAN
+from watersmeet.values.types import BIGINT, BOOLEAN, Schema
+from watersmeet.values.watermarks import LateSide
 
 #: The nodes whose rows depend on the content of their inputs alone.
 _PLAIN: Final = (nodes.Values, nodes.Filter, nodes.Project, nodes.Union, nodes.Repeat, nodes.Expand, nodes.Unnest)
@@ -50,6 +55,20 @@ _REASONS: Final[dict[type[nodes.Node], str]] = {
 INPUT: Final = "_watersmeet_input_"
 _ONTIME: Final = "_watersmeet_ontime_"
 
+
+class Begun(NamedTuple):
+    """What a view lacks of the content of its inputs.
+
+    late: for each input, the relation that keeps its late rows, and the number of its newest ones, which the view
+    lacks. dropped: for each operator of the view that drops late rows, the relation that keeps them, and their number.
+    empty: the inputs without rows when the query began, from which it reads later rows.
+    """
+
+    late: Mapping[str, tuple[LateRows, int]]
+    dropped: Sequence[tuple[LateSide, LateRows, int]]
+    empty: Collection[str]
+
+
 _LANGUAGES: Final = "it calls functions in other languages, which may return something else each time"
 
 
@@ -57,32 +76,45 @@ class Computation(NamedTuple):
     """A query whose result a view must have.
 
     positions: those of the view's columns that are compared, in the order of the tree's columns. subset: whether the
-    view may lack rows. caveat: why something else is not compared.
+    view may lack rows. late: as in `Begun`, for inputs of which the view lacks rows. kept: the number of rows that each
+    relation with late rows must have. caveat: why something else is not compared.
     """
 
     tree: nodes.Node
     positions: Sequence[int]
+    late: Mapping[str, tuple[LateRows, int]]
+    kept: Mapping[str, int]
     subset: bool = False
     caveat: str = ""
 
     @property
     def inputs(self) -> list[str]:
         """The ids of the relations that it reads."""
-        return sorted({n.relation_id for n in walk(self.tree) if isinstance(n, nodes.Scan)})
+        read = {n.relation_id for n in walk(self.tree) if isinstance(n, nodes.Scan)}
+        return sorted(read | {late.id for late, _ in self.late.values()})
 
-    def sql(self, ontime: Mapping[str, str]) -> str:
-        """The query for DuckDB, of views named `INPUT` and the id of an input. ontime: the queries of inputs without
-        their late rows, by id.
-        """
-        writer = Writer(lambda i: f"{_ONTIME if i in ontime else INPUT}{i}")
-        writer.named.update({f"{_ONTIME}{i}": text for i, text in ontime.items()})
+    @property
+    def sql(self) -> str:
+        """The query for DuckDB, of views named `INPUT` and the id of an input."""
+        writer = Writer(lambda i: f"{_ONTIME if i in self.late else INPUT}{i}")
+        for relation_id, (late, rows) in self.late.items():
+            columns = ", ".join(quoted(c.name) for c in late.columns[2:])
+            every, kept = quoted(f"{INPUT}{relation_id}"), quoted(f"{INPUT}{late.id}")
+            newest = f"FROM {kept} ORDER BY {quoted(late.columns[0].name)} DESC LIMIT {rows}"
+            writer.named[f"{_ONTIME}{relation_id}"] = (
+                f"SELECT {columns} FROM {every} EXCEPT ALL (SELECT {columns} {newest})"
+            )
         return writer.query(self.tree, [f"v{i}" for i in range(len(self.tree.columns))])
 
 
-def computation(tree: nodes.Node, catalog: Catalog, marks: Mapping[str, int]) -> Computation | str:
+def computation(tree: nodes.Node, catalog: Catalog, marks: Mapping[str, int], begun: Begun) -> Computation | str:
     """The computation that proves as much as possible of the view of a query, or why there is none. marks: the
     watermarks of the newest epoch, and its time.
     """
+    if begun.dropped and not any(isinstance(n, nodes.OfScan) for n in walk(tree)):
+        # Operators drop rows after conditions that apply first.
+        tree = transform_up(rewrite(tree, "written"), partial(_with_all_columns, catalog))
+    tree = transform_up(tree, partial(_as_begun, begun))
     positions, caveat, subset = list(range(len(tree.columns))), "", False
     if (found := obstacle(tree, catalog)) is not None:
         left = left_sides(tree)
@@ -94,11 +126,88 @@ def computation(tree: nodes.Node, catalog: Catalog, marks: Mapping[str, int]) ->
         names = ", ".join(tree.columns[i].name for i in positions)
         caveat = f"{found}; proven: {names}" + (" of all rows, not that none is missing" if left.subset else "")
         tree, subset = exactly(left.tree, [left.tree.columns[i] for i in positions]), left.subset
-    made = Computation(transform_up(tree, partial(_computable, marks)), positions, subset, caveat)
-    sql = made.sql({})
+    read = {n.relation_id for n in walk(tree) if isinstance(n, nodes.Scan)}
+    late = {i: kept for i, kept in begun.late.items() if i in read}
+    kept = {r.id: rows for r, rows in late.values()} | {r.id: rows for _, r, rows in begun.dropped}
+    made = Computation(transform_up(tree, partial(_computable, marks)), positions, late, kept, subset, caveat)
+    sql = made.sql
     if "epoch_time(" in sql.lower():
         return TIME_OF_EPOCHS
     return _LANGUAGES if any(called_in(sql)) else made
+
+
+def _as_begun(begun: Begun, node: nodes.Node) -> nodes.Node:
+    """The node over the inputs of the view since it began, without the late rows that it dropped."""
+    if isinstance(node, nodes.Cut) and node.keeps == "after":
+        read = {n.relation_id for n in walk(node) if isinstance(n, nodes.Scan)}
+        return node.input if read and read <= set(begun.empty) else node
+    if isinstance(node, nodes.LateRowFilter):
+        for side, late, _ in begun.dropped:
+            for time, *ids in side.nodes:
+                if time == node.column and _has_columns(node, ids, side.columns):
+                    return _late_rows(node, ids, late) if node.late else _ontime_rows(node, ids, late)
+    return node
+
+
+def _with_all_columns(catalog: Catalog, node: nodes.Node) -> nodes.Node:
+    """A scan that reads all columns of its relation, as queries of DuckDB do, below a projection to its columns."""
+    if not isinstance(node, nodes.Scan):
+        return node
+    known = dict(zip(node.source_names, node.outputs, strict=True))
+    columns = catalog.relations[node.relation_id].columns
+    if [c.name for c in columns] == list(known):
+        return node
+    unread = {c.name: Column(f"{node.outputs[0].id}~{c.name}", c.name, c.type, c.nullable) for c in columns}
+    every = tuple(known.get(c.name, unread[c.name]) for c in columns)
+    scan = replace(node, outputs=every, source_names=tuple(c.name for c in columns))
+    return nodes.Project(scan, node.outputs, tuple(map(read, node.outputs)))
+
+
+def _has_columns(node: nodes.Node, ids: Sequence[str], columns: Schema) -> bool:
+    """Whether a node has the columns of an operator, as they were when the view was defined."""
+    found = {c.id: (c.name.lstrip("_"), c.type) for c in node.columns}
+    wanted = zip(ids, columns, strict=True)
+    return all(found.get(i) == (column.name.lstrip("_"), column.type) for i, column in wanted)
+
+
+def _late_rows(node: nodes.LateRowFilter, ids: Sequence[str], late: LateRows) -> nodes.Node:
+    """The late rows of a filter, with the columns of the node; NULL in those that no operator reads."""
+    new = tuple(Column(f"{node.column}~{late.id}~{i}", c.name, c.type) for i, c in enumerate(late.columns))
+    kept = nodes.Scan(late.id, late.shown, new, tuple(c.name for c in late.columns), append_only=False)
+    values = {i: read(c) for i, c in zip(ids, new[2:], strict=True)}
+    return nodes.Project(kept, node.columns, tuple(values.get(c.id, null_of(c.type)) for c in node.columns))
+
+
+def _ontime_rows(node: nodes.LateRowFilter, ids: Sequence[str], late: LateRows) -> nodes.Node:
+    """The rows of a filter: its input, less the late rows."""
+    by_id = {c.id: c for c in node.columns}
+    columns = [by_id[i] for i in ids]
+
+    def new(part: str, count: int = len(columns)) -> tuple[Column, ...]:
+        """The columns, and a last one that counts."""
+        made = [Column(f"{node.column}~{late.id}~{part}{i}", c.name, c.type) for i, c in enumerate(columns)]
+        return (*made, Column(f"{node.column}~{late.id}~{part}{count}", "late", BOOLEAN))
+
+    dropped = _late_rows(replace(node, late=True), ids, late)
+    parts = tuple(
+        nodes.Project(
+            rows, new(part), (*map(read, columns), Scalar(exp.Boolean(this=is_late), BOOLEAN, nullable=False))
+        )
+        for part, rows, is_late in (("a", node.input, False), ("b", dropped, True))
+    )
+    *both, flag = new("c")
+    counted = AggregateCall("count", None, None, distinct=False, type=BIGINT)
+    calls = (counted, replace(counted, filter=read(flag)))
+    *grouped, _ = new("d")
+    every, gone = (Column(f"{node.column}~{late.id}~{part}", part, BIGINT, nullable=False) for part in ("n", "m"))
+    union = nodes.Union(parts, (*both, flag))
+    groups = nodes.Aggregate(union, tuple(map(read, both)), calls, (*grouped, every, gone))
+    left = exp.Sub(
+        this=column_ref(every.id), expression=exp.Mul(this=exp.Literal.number(2), expression=column_ref(gone.id))
+    )
+    rest = nodes.Repeat(groups, Scalar(left, BIGINT, nullable=False))
+    values = {c.id: read(g) for c, g in zip(columns, grouped, strict=True)}
+    return nodes.Project(rest, node.columns, tuple(values.get(c.id, null_of(c.type)) for c in node.columns))
 
 
 def obstacle(tree: nodes.Node, catalog: Catalog) -> str | None:

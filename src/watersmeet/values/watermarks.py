@@ -123,16 +123,21 @@ class Idle:
 class LateSide:
     """The rows that one operator of a view drops as late: `columns`, at `positions` of the operator's input.
 
-    ids: those of the columns in the tree of the query; time: that of the column that decides which rows are late, or
-    empty. reads: the ids of the relations from which the rows come.
+    nodes: for each node of the query that is this operator, the id of the column that decides which rows are late, and
+    those of the columns. reads: the ids of the relations from which the rows come.
     """
 
     operator: str
     positions: tuple[int, ...]
     columns: Schema
-    ids: tuple[str, ...]
-    time: str
+    nodes: tuple[tuple[str, ...], ...]
     reads: tuple[str, ...]
+
+    @property
+    def time(self) -> str:
+        """The name of the column that decides which rows are late; empty if it is not kept."""
+        first, *ids = self.nodes[0]
+        return next((c.name for c, i in zip(self.columns, ids, strict=True) if i == first), "")
 
 
 Watermark = tuple[Term, ...]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
@@ -20,7 +21,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.algebra.nodes import Scan
+from watersmeet.algebra.trees import walk
 from watersmeet.catalog import Catalog, LateRows, MaterializedView, Relation
+from watersmeet.circuit.operators import Cut, LateRowFilter
+from watersmeet.circuit.operators import Scan as ScanOperator
+from watersmeet.database.filling import producers_of
 from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.database.reading import conformed, readable
 from watersmeet.database.rebuild import tree_of
@@ -38,7 +44,7 @@ from watersmeet.store.manifests import Progress
 from watersmeet.store.positions import Outcome, Verification, Verifications, manifest_digest
 from watersmeet.store.readers import Reader, low_water_number
 from watersmeet.system.threads import Worker
-from watersmeet.unparsing.provable import INPUT, Computation, computation
+from watersmeet.unparsing.provable import INPUT, Begun, Computation, computation
 from watersmeet.values.types import BIGINT, DOUBLE, TIMESTAMPTZ, VARCHAR, Field, arrow_schema
 from watersmeet.values.watermarks import NOW
 
@@ -201,7 +207,7 @@ def verified(session: Session, view: MaterializedView, number: int | None = None
             made, proof = (
                 (replace(made, reason=found), "")
                 if isinstance(found, str)
-                else _compared(session, view, found, moment, progress.late, made)
+                else _compared(session, view, found, moment, made)
             )
         except (Error, duckdb.Error) as cause:
             if isinstance(cause, Error) and cause.condition in _RAISED:
@@ -220,49 +226,73 @@ def _computation(session: Session, view: MaterializedView, number: int, progress
         return "it had another query at this commit"
     if view.id in progress.failed:
         return "it was stopped or paused before this commit"
-    marks = {**progress.watermarks, NOW: progress.time_us}
-    made = computation(tree_of(view, catalog, 0), catalog, marks)
+    tree = tree_of(view, catalog, 0)
+    begun = _begun(session, view, {n.relation_id for n in walk(tree) if isinstance(n, Scan)}, progress)
+    if isinstance(begun, str):
+        return begun
+    marks = {**progress.watermarks, **_clocks(session, view, progress), NOW: progress.time_us}
+    made = computation(tree, catalog, marks, begun)
     if not isinstance(made, str):
         check_there(log, [catalog.relations[i] for i in made.inputs], number)
     return made
 
 
+def _begun(session: Session, view: MaterializedView, inputs: Collection[str], progress: Progress) -> Begun | str:
+    """What a view lacks of the content of its inputs; or why that is not known.
+
+    A scan has the number of rows that were late before it: these are history for the view, which lacks all later ones.
+    """
+    catalog = readable(session.catalog)
+    kept = [r for r in catalog.relations.values() if isinstance(r, LateRows)]
+    by_owner = {(r.owner, r.number): r for r in kept}
+    plan = producers_of(session).get(view.id, ())
+    late: dict[str, tuple[LateRows, int]] = {}
+    for relation_id in sorted(inputs & progress.late.keys()):
+        before = {op.late for op in plan if isinstance(op, ScanOperator) and op.relation_id == relation_id}
+        known, count = by_owner.get((relation_id, 0)), progress.late[relation_id]
+        if known is None or len(before) != 1:
+            return _unknown(catalog.relations[relation_id], count)
+        lacks = count - before.pop()
+        if lacks:
+            late[relation_id] = known, lacks
+    sides = ((side, by_owner.get((view.id, number))) for number, side in enumerate(view.late, 1))
+    dropped = [(side, found, progress.late.get(found.id, 0)) for side, found in sides if found is not None]
+    moments = {op.moment for op in plan if isinstance(op, Cut)}
+    return Begun(late, dropped, {i for i, began in view.empty.items() if began in moments})
+
+
+def _clocks(session: Session, view: MaterializedView, progress: Progress) -> dict[str, int]:
+    """The clocks of a view, by the names that they have in its tree, in which the view begins with commit 0."""
+    plan = producers_of(session).get(view.id, ())
+    names = {op.clock for op in plan if isinstance(op, LateRowFilter)} & progress.watermarks.keys()
+    return {re.sub(r"@\d+", "@0", name): progress.watermarks[name] for name in names}
+
+
 def _compared(
-    session: Session,
-    view: MaterializedView,
-    wanted: Computation,
-    moment: Moment,
-    late: Mapping[str, int],
-    made: Verification,
+    session: Session, view: MaterializedView, wanted: Computation, moment: Moment, made: Verification
 ) -> tuple[Verification, str]:
-    """The result of a computation at a moment, and its statement. late: the number of late rows of each relation."""
+    """The result of a computation at a moment, and its statement."""
     database, catalog, content = session.database, readable(session.catalog), session.database.content
     inputs = [catalog.relations[i] for i in wanted.inputs]
-    kept = {r.owner: r for r in catalog.relations.values() if isinstance(r, LateRows) and late.get(r.owner)}
-    dropped = [kept[r.id] for r in inputs if r.id in kept]
-    past = [PastContent(f"{INPUT}{r.id}", r.id, moment.upto(r)) for r in (*inputs, *dropped)]
+    past = [PastContent(f"{INPUT}{r.id}", r.id, moment.upto(r)) for r in inputs]
     past.append(PastContent(_VIEW, view.id, moment.upto(view)))
     names, columns = [f"v{i}" for i in wanted.positions], [view.columns[i] for i in wanted.positions]
     memory = session.memory_bytes or _MEMORY_BYTES
     budget = Budget(memory, 0, session.cancellation.within, session.cancellation.check, yields=True)
     with content.reader(catalog, [one.relation_id for one in past], past=past) as (connection, _):
-        ontime, existed = _ontime(database, connection, view, wanted.inputs, dropped, late)
+        if (lost := _lost(connection, inputs, wanted, catalog)) is not None:
+            return replace(made, reason=lost), ""
+        sql = wanted.sql
+        found = run_isolated(connection, sql, budget).select(range(len(columns)))
+        expected = conformed(found, arrow_schema(tuple(columns), positional=False))
+        computed = content_hash(expected.columns, np.ones(expected.num_rows, np.int64))
         hashed = content.content_hash(view, moment.upto(view))
-        results = []
-        for queries in ([ontime] if ontime else []) + ([{}] if not existed else []):
-            sql = wanted.sql(queries)
-            found = run_isolated(connection, sql, budget).select(range(len(columns)))
-            expected = conformed(found, arrow_schema(tuple(columns), positional=False))
-            computed = content_hash(expected.columns, np.ones(expected.num_rows, np.int64))
-            same = computed == hashed and len(columns) == len(view.columns)
-            missing, extra = (0, 0) if same else _different(connection, expected.rename_columns(names), columns)
-            results.append((sql, computed, 0 if wanted.subset else missing, extra))
-            if not (results[-1][2] or extra):
-                break
-    sql, computed, missing, extra = results[-1] if not (results[-1][2] or results[-1][3]) else results[0]
-    if (missing or extra) and not existed and any(late.get(r.id) for r in inputs):
-        return replace(made, reason=next(r for r in (_late(r, late) for r in inputs) if r)), ""
-    hashes = {r.shown: content.content_hash(r, moment.upto(r)) for r in (*inputs, *dropped)}
+        same = computed == hashed and len(columns) == len(view.columns)
+        missing, extra = (0, 0) if same else _different(connection, expected.rename_columns(names), columns)
+        missing = 0 if wanted.subset else missing
+        if (missing or extra) and (doubtful := _doubtful(database, connection, view, wanted)) is not None:
+            return replace(made, reason=doubtful), ""
+    hashes = {r.shown: content.content_hash(r, moment.upto(r)) for r in inputs}
     value = {
         "database": database.layout.id,
         "view": view.shown,
@@ -288,33 +318,33 @@ def _compared(
     return found_out, json.dumps(value, ensure_ascii=False)
 
 
-def _ontime(
-    database: OpenDatabase,
-    connection: duckdb.DuckDBPyConnection,
-    view: Relation,
-    inputs: Sequence[str],
-    dropped: Sequence[LateRows],
-    late: Mapping[str, int],
-) -> tuple[dict[str, str], bool]:
-    """The queries of the inputs without their late rows, by id, if all late rows are kept, and whether the view has
-    existed since before the first of them.
+def _lost(
+    connection: duckdb.DuckDBPyConnection, inputs: Sequence[Relation], wanted: Computation, catalog: Catalog
+) -> str | None:
+    """The reason if late rows that the view lacks are no longer kept."""
+    for late in inputs:
+        if isinstance(late, LateRows):
+            row = connection.execute(f"SELECT count(*) FROM {quoted(INPUT + late.id)}").fetchone()
+            assert row is not None
+            if row[0] < wanted.kept[late.id]:
+                return _unknown(catalog.relations[late.owner], wanted.kept[late.id])
+    return None
+
+
+def _doubtful(
+    database: OpenDatabase, connection: duckdb.DuckDBPyConnection, view: Relation, wanted: Computation
+) -> str | None:
+    """The reason if rows of an input became late while the view was created, so that it may have read some of them as
+    history.
     """
-    found, existed = {}, bool(dropped)
-    owners = {one.owner for one in dropped}
-    if any(late.get(i) for i in inputs if i not in owners):
-        return {}, False
-    for one in dropped:
-        at = quoted(one.columns[0].name)
-        rows = connection.execute(f"SELECT count(*), epoch_us(min({at})) FROM {quoted(INPUT + one.id)}").fetchone()
-        assert rows is not None
-        if rows[0] != late[one.owner]:
-            return {}, False
-        columns = ", ".join(quoted(c.name) for c in database.catalog.relations[one.owner].columns)
-        every, others = (f"SELECT {columns} FROM {quoted(INPUT + i)}" for i in (one.owner, one.id))
-        found[one.owner] = f"{every} EXCEPT ALL {others}"
-        commit = database.log.find(commit_at(database.log, rows[1], low_water_number(database.layout)))
-        existed = existed and commit is not None and view.since <= commit.catalog_version
-    return found, existed
+    for owner, (late, _) in wanted.late.items():
+        at = quoted(late.columns[0].name)
+        row = connection.execute(f"SELECT epoch_us(min({at})) FROM {quoted(INPUT + late.id)}").fetchone()
+        assert row is not None
+        commit = database.log.find(commit_at(database.log, row[0], low_water_number(database.layout)))
+        if commit is None or view.since > commit.catalog_version:
+            return _unknown(database.catalog.relations[owner], wanted.late[owner][1])
+    return None
 
 
 #: Errors that say nothing about the view.
@@ -328,10 +358,8 @@ _RAISED: Final = (
 )
 
 
-def _late(relation: Relation, late: Mapping[str, int]) -> str | None:
-    """Why the late rows of an input leave it open which rows a view has."""
-    if not (count := late.get(relation.id)):
-        return None
+def _unknown(relation: Relation, count: int) -> str:
+    """Why late rows of a relation leave it open which rows a view has."""
     return f"it is not known which of the late rows of {relation.title} it has: {count:,}"
 
 
