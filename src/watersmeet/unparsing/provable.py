@@ -7,7 +7,9 @@ lacks because they were late are kept, and are subtracted where they were droppe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -23,7 +25,9 @@ from watersmeet.algebra.rewrites.conditions import as_predicate
 from watersmeet.algebra.scalars import AggregateCall, Scalar, SortKey, column_ref, conjuncts, null_of
 from watersmeet.algebra.timewindows import mentions_time, term_of
 from watersmeet.algebra.trees import exactly, filtered, read, transform_up, walk
-from watersmeet.catalog import Catalog, LateRows
+from watersmeet.catalog import Catalog, LateRows, MaterializedView, Relation
+from watersmeet.circuit import operators
+from watersmeet.circuit.operators import Operator
 from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import quoted
 from watersmeet.values import watermarks
@@ -61,12 +65,57 @@ class Begun(NamedTuple):
 
     late: for each input, the relation that keeps its late rows, and the number of its newest ones, which the view
     lacks. dropped: for each operator of the view that drops late rows, the relation that keeps them, and their number.
-    empty: the inputs without rows when the query began, from which it reads later rows.
+    empty: the inputs without rows when the query began, from which it reads later rows. marks: the watermarks of the
+    newest epoch, and its time.
     """
 
     late: Mapping[str, tuple[LateRows, int]]
     dropped: Sequence[tuple[LateSide, LateRows, int]]
     empty: Collection[str]
+    marks: Mapping[str, int]
+
+
+def begun_with(
+    view: MaterializedView,
+    tree: nodes.Node,
+    plan: Iterable[Operator],
+    catalog: Catalog,
+    late: Mapping[str, int],
+    numbers: Mapping[str, int],
+    time_us: int,
+) -> Begun | str:
+    """What a view lacks of the content of its inputs; or why that is not known.
+
+    tree, plan: its query and its operators. late, numbers, time_us: the late rows, the watermarks and the time of the
+    newest epoch. A scan has the number of rows that were late before it: these are history for the view, which lacks
+    all later ones. The tree begins with commit 0, and the clocks of the plan with a later one.
+    """
+    kept = {(r.owner, r.number): r for r in catalog.relations.values() if isinstance(r, LateRows)}
+    scans, cuts, clocks = defaultdict[str, set[int]](set), set[int](), set[str]()
+    for op in plan:
+        if isinstance(op, operators.Scan):
+            scans[op.relation_id].add(op.late)
+        elif isinstance(op, operators.Cut):
+            cuts.add(op.moment)
+        elif isinstance(op, operators.LateRowFilter):
+            clocks.add(op.clock)
+    lacking: dict[str, tuple[LateRows, int]] = {}
+    for relation_id in sorted({n.relation_id for n in walk(tree) if isinstance(n, nodes.Scan)} & late.keys()):
+        known, before = kept.get((relation_id, 0)), scans[relation_id]
+        if known is None or len(before) != 1:
+            return unknown_late_rows(catalog.relations[relation_id], late[relation_id])
+        if lacks := late[relation_id] - before.pop():
+            lacking[relation_id] = known, lacks
+    sides = ((side, kept.get((view.id, number))) for number, side in enumerate(view.late, 1))
+    dropped = [(side, found, late.get(found.id, 0)) for side, found in sides if found is not None]
+    own = {re.sub(r"@\d+", "@0", name): numbers[name] for name in clocks & numbers.keys()}
+    empty = {i for i, moment in view.empty.items() if moment in cuts}
+    return Begun(lacking, dropped, empty, {**numbers, **own, watermarks.NOW: time_us})
+
+
+def unknown_late_rows(relation: Relation, count: int) -> str:
+    """Why late rows of a relation leave it open which rows a view has."""
+    return f"it is not known which of the late rows of {relation.title} it has: {count:,}"
 
 
 _LANGUAGES: Final = "it calls functions in other languages, which may return something else each time"
@@ -107,10 +156,8 @@ class Computation(NamedTuple):
         return writer.query(self.tree, [f"v{i}" for i in range(len(self.tree.columns))])
 
 
-def computation(tree: nodes.Node, catalog: Catalog, marks: Mapping[str, int], begun: Begun) -> Computation | str:
-    """The computation that proves as much as possible of the view of a query, or why there is none. marks: the
-    watermarks of the newest epoch, and its time.
-    """
+def computation(tree: nodes.Node, catalog: Catalog, begun: Begun) -> Computation | str:
+    """The computation that proves as much as possible of the view of a query, or why there is none."""
     if begun.dropped and not any(isinstance(n, nodes.OfScan) for n in walk(tree)):
         # Operators drop rows after conditions that apply first.
         tree = transform_up(rewrite(tree, "written"), partial(_with_all_columns, catalog))
@@ -129,7 +176,7 @@ def computation(tree: nodes.Node, catalog: Catalog, marks: Mapping[str, int], be
     read = {n.relation_id for n in walk(tree) if isinstance(n, nodes.Scan)}
     late = {i: kept for i, kept in begun.late.items() if i in read}
     kept = {r.id: rows for r, rows in late.values()} | {r.id: rows for _, r, rows in begun.dropped}
-    made = Computation(transform_up(tree, partial(_computable, marks)), positions, late, kept, subset, caveat)
+    made = Computation(transform_up(tree, partial(_computable, begun.marks)), positions, late, kept, subset, caveat)
     sql = made.sql
     if "epoch_time(" in sql.lower():
         return TIME_OF_EPOCHS

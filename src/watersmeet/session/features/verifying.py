@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
@@ -21,11 +20,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.algebra.nodes import Scan
-from watersmeet.algebra.trees import walk
 from watersmeet.catalog import Catalog, LateRows, MaterializedView, Relation
-from watersmeet.circuit.operators import Cut, LateRowFilter
-from watersmeet.circuit.operators import Scan as ScanOperator
 from watersmeet.database.filling import producers_of
 from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.database.reading import conformed, readable
@@ -44,9 +39,8 @@ from watersmeet.store.manifests import Progress
 from watersmeet.store.positions import Outcome, Verification, Verifications, manifest_digest
 from watersmeet.store.readers import Reader, low_water_number
 from watersmeet.system.threads import Worker
-from watersmeet.unparsing.provable import INPUT, Begun, Computation, computation
+from watersmeet.unparsing.provable import INPUT, Computation, begun_with, computation, unknown_late_rows
 from watersmeet.values.types import BIGINT, DOUBLE, TIMESTAMPTZ, VARCHAR, Field, arrow_schema
-from watersmeet.values.watermarks import NOW
 
 #: The memory of the process that computes a view again, unless the session sets another one.
 _MEMORY_BYTES: Final = 1 << 30
@@ -227,45 +221,12 @@ def _computation(session: Session, view: MaterializedView, number: int, progress
     if view.id in progress.failed:
         return "it was stopped or paused before this commit"
     tree = tree_of(view, catalog, 0)
-    begun = _begun(session, view, {n.relation_id for n in walk(tree) if isinstance(n, Scan)}, progress)
-    if isinstance(begun, str):
-        return begun
-    marks = {**progress.watermarks, **_clocks(session, view, progress), NOW: progress.time_us}
-    made = computation(tree, catalog, marks, begun)
+    plan = producers_of(session).get(view.id, ())
+    begun = begun_with(view, tree, plan, catalog, progress.late, progress.watermarks, progress.time_us)
+    made = begun if isinstance(begun, str) else computation(tree, catalog, begun)
     if not isinstance(made, str):
         check_there(log, [catalog.relations[i] for i in made.inputs], number)
     return made
-
-
-def _begun(session: Session, view: MaterializedView, inputs: Collection[str], progress: Progress) -> Begun | str:
-    """What a view lacks of the content of its inputs; or why that is not known.
-
-    A scan has the number of rows that were late before it: these are history for the view, which lacks all later ones.
-    """
-    catalog = readable(session.catalog)
-    kept = [r for r in catalog.relations.values() if isinstance(r, LateRows)]
-    by_owner = {(r.owner, r.number): r for r in kept}
-    plan = producers_of(session).get(view.id, ())
-    late: dict[str, tuple[LateRows, int]] = {}
-    for relation_id in sorted(inputs & progress.late.keys()):
-        before = {op.late for op in plan if isinstance(op, ScanOperator) and op.relation_id == relation_id}
-        known, count = by_owner.get((relation_id, 0)), progress.late[relation_id]
-        if known is None or len(before) != 1:
-            return _unknown(catalog.relations[relation_id], count)
-        lacks = count - before.pop()
-        if lacks:
-            late[relation_id] = known, lacks
-    sides = ((side, by_owner.get((view.id, number))) for number, side in enumerate(view.late, 1))
-    dropped = [(side, found, progress.late.get(found.id, 0)) for side, found in sides if found is not None]
-    moments = {op.moment for op in plan if isinstance(op, Cut)}
-    return Begun(late, dropped, {i for i, began in view.empty.items() if began in moments})
-
-
-def _clocks(session: Session, view: MaterializedView, progress: Progress) -> dict[str, int]:
-    """The clocks of a view, by the names that they have in its tree, in which the view begins with commit 0."""
-    plan = producers_of(session).get(view.id, ())
-    names = {op.clock for op in plan if isinstance(op, LateRowFilter)} & progress.watermarks.keys()
-    return {re.sub(r"@\d+", "@0", name): progress.watermarks[name] for name in names}
 
 
 def _compared(
@@ -327,7 +288,7 @@ def _lost(
             row = connection.execute(f"SELECT count(*) FROM {quoted(INPUT + late.id)}").fetchone()
             assert row is not None
             if row[0] < wanted.kept[late.id]:
-                return _unknown(catalog.relations[late.owner], wanted.kept[late.id])
+                return unknown_late_rows(catalog.relations[late.owner], wanted.kept[late.id])
     return None
 
 
@@ -343,7 +304,7 @@ def _doubtful(
         assert row is not None
         commit = database.log.find(commit_at(database.log, row[0], low_water_number(database.layout)))
         if commit is None or view.since > commit.catalog_version:
-            return _unknown(database.catalog.relations[owner], wanted.late[owner][1])
+            return unknown_late_rows(database.catalog.relations[owner], wanted.late[owner][1])
     return None
 
 
@@ -356,11 +317,6 @@ _RAISED: Final = (
     "DATABASE_DAMAGED",
     "DISK_FULL",
 )
-
-
-def _unknown(relation: Relation, count: int) -> str:
-    """Why late rows of a relation leave it open which rows a view has."""
-    return f"it is not known which of the late rows of {relation.title} it has: {count:,}"
 
 
 def _different(connection: duckdb.DuckDBPyConnection, expected: pa.Table, columns: Sequence[Field]) -> tuple[int, int]:
