@@ -72,7 +72,7 @@ def canonical_rows(
     tied[1:] = ties
     tied[:-1] |= ties
     places = np.flatnonzero(tied)
-    rows, first = _settle(arrays, order[places], key_hash, whole_row=whole_row)
+    rows, first = settle(arrays, order[places], key_hash, whole_row=whole_row)
     order[places] = rows
     starts_row = np.ones(n, np.bool_)
     starts_row[places] = first
@@ -96,17 +96,26 @@ def _same_as_next(values: Hashes) -> col.Mask:
     return same
 
 
-def _settle(
-    arrays: Sequence[pa.Array], rows: col.Positions, key_hash: Hashes, *, whole_row: bool
+def settle(
+    arrays: Sequence[pa.Array],
+    rows: col.Positions,
+    key_hash: Hashes,
+    *,
+    whole_row: bool = False,
+    row_hashes: Hashes | None = None,
 ) -> tuple[col.Positions, col.Mask]:
-    """Sorts the tied `rows`, which are sorted by key hash, by row hash. Marks the first of equal rows."""
+    """Sorts `rows`, which are sorted by key hash, by row hash as well. Marks the first of equal rows.
+
+    whole_row: the key hash is the row hash. row_hashes: those of `rows`, if they are known.
+    """
     groups = key_hash[rows]
     if whole_row:
         hashes = np.zeros(len(rows), np.uint64)
     else:
-        hashes = hash_columns(col.gather_all(arrays, rows), len(rows), as_key=False)
-        places = _sorted_within(groups, hashes)
-        rows, groups, hashes = rows[places], groups[places], hashes[places]
+        if row_hashes is None:
+            row_hashes = hash_columns(col.gather_all(arrays, rows), len(rows), as_key=False)
+        places = _sorted_within(groups, row_hashes)
+        rows, groups, hashes = rows[places], groups[places], row_hashes[places]
     alike = np.flatnonzero(_same_as_next(groups) & _same_as_next(hashes))
     first = np.ones(len(rows), np.bool_)
     equal = _equal_to_next(arrays, rows, alike)

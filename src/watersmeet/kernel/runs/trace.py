@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import distinct, pieces
-from watersmeet.kernel.arrays.hashing import Hashes, is_bijective
+from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta, Diffs, canonical_rows, stretches
+from watersmeet.kernel.runs.delta import Delta, Diffs, settle, stretches
 from watersmeet.kernel.runs.groups import Groups, Ints
 from watersmeet.kernel.runs.run import Merging, Run, make_run
 
@@ -306,9 +306,15 @@ def _without_cancelled(
     touched = np.repeat(unpaired, lengths)
     kept &= ~touched
     rows = order[touched]
-    found, sums = canonical_rows(col.gather_all(arrays, rows), diff[touched], hashes[rows], whole_row=False)
-    order = np.concatenate([order[kept], rows[found]])
-    diff = np.concatenate([diff[kept], sums])
+    known = hash_columns(arrays, len(hashes), as_key=False)[rows] if 2 * len(rows) > len(order) else None
+    rows, first = settle(arrays, rows, hashes, row_hashes=known)
+    diffs = np.empty_like(diff)
+    diffs[order] = diff
+    starts = np.flatnonzero(first)
+    sums = np.add.reduceat(diffs[rows], starts)
+    found = np.flatnonzero(sums)
+    order = np.concatenate([order[kept], rows[starts[found]]])
+    diff = np.concatenate([diff[kept], sums[found]])
     places = np.argsort(hashes[order], kind="stable")
     return order[places], diff[places]
 
