@@ -76,8 +76,14 @@ Term = tuple[Probe, Run, col.Mask | None]
 #: Those of the left side's change, and those of the right side's.
 Terms = tuple[list[Term], list[Term]]
 
-#: From this many changes of both sides on, keys are looked for whose only row is deleted.
+#: From this many changes of an input on, keys are looked for whose only row is deleted.
 EMPTIED_ROWS: Final = 1 << 12
+
+
+def empties_keys(arranged: Arranged) -> bool:
+    """Whether a change is large and deletes rows, so that keys may lose their only row."""
+    found = arranged.changes
+    return len(found) == 1 and found[0].num_rows >= EMPTIED_ROWS and found[0].has_negative
 
 
 def terms(left: JoinSide, right: JoinSide) -> Terms:
@@ -90,13 +96,9 @@ def terms(left: JoinSide, right: JoinSide) -> Terms:
     """
     of_left: list[Term] = [(probe, run, None) for probe in left.probes for run in right.new]
     of_right: list[Term] = [(probe, run, None) for probe in right.probes for run in left.old]
-    if len(left.probes) != 1 or len(right.probes) != 1:
+    if not (empties_keys(left.arranged) and empties_keys(right.arranged)):
         return of_left, of_right
     mine, theirs = left.probes[0], right.probes[0]
-    if min(mine.run.num_rows, theirs.run.num_rows) < EMPTIED_ROWS:
-        return of_left, of_right
-    if not (mine.run.has_negative and theirs.run.has_negative):
-        return of_left, of_right
     no_right, no_left = mine.emptied(theirs.run, right.old), theirs.emptied(mine.run, left.old)
     no_left &= ~theirs.shared(mine, no_right)
     of_left = [(mine, run, ~no_right) for run in right.old]

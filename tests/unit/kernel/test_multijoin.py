@@ -15,7 +15,9 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of,
 from tests.unit.kernel.test_join import EVALUATOR, VALUES, random_change
 
 from watersmeet.circuit.operators import Arrange, MultiJoin
+from watersmeet.kernel import joins
 from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.operators import arrange, join
 from watersmeet.kernel.runs import trace
 from watersmeet.kernel.runs.delta import Slicing
@@ -94,6 +96,29 @@ def cases(draw):
 @given(cases(), st.integers(0, 10**6), st.integers(1, 6), st.integers(0, 5))
 def test_random_histories(case, seed, epochs, size):
     run(*case, seed, epochs, size)
+
+
+@examples(60)
+@given(cases(), st.integers(0, 10**6), st.integers(1, 6), st.integers(0, 5), st.sampled_from([None, 3]))
+def test_random_histories_in_which_keys_lose_their_only_row(case, seed, epochs, size, mask):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joins, "EMPTIED_ROWS", 1)
+        if mask is not None:
+            weaken_hashes(patch, mask)
+        run(*case, seed, epochs, size)
+
+
+def test_a_deleted_combination_is_made_once():
+    schema = schema_of(INTEGER, INTEGER)
+    op, arranges = make(schema, 3, (0,), None, ["t0_0", "t1_1", "t2_1"])
+    state, counters = Stored().load(), Counters()
+    context = StepContext(0, False, EVALUATOR, (schema,) * 3, counters)
+    change = delta_of(schema, [(i, i) for i in range(joins.EMPTIED_ROWS)])
+    join.multi_join(op, [arrange.step(a, [change], state, context) for a in arranges], state, context)
+    before = counters.made_rows
+    gone = [arrange.step(a, [change.negated()], state, context) for a in arranges]
+    assert join.multi_join(op, gone, state, context).num_rows == change.num_rows
+    assert counters.made_rows - before == change.num_rows
 
 
 @examples(20)

@@ -51,6 +51,7 @@ from watersmeet.kernel.joins import (
     Production,
     Residual,
     Terms,
+    empties_keys,
     found_with_residual,
     is_revised,
     joined_pairs,
@@ -297,13 +298,16 @@ def _terms(inputs: Sequence[Arranged]) -> Iterator[_Term]:
         others = {
             j: a.new if j < changed else a.old for j, a in enumerate(inputs) if j != changed and arranged.num_rows
         }
+        emptied = [a for a in inputs[:changed] if empties_keys(a)]
         for probe in arranged.probes:
-            yield _term(changed, probe, others)
+            alive = np.ones(probe.num_groups, np.bool_)
+            for other in emptied:  # a row and its deletion would only cancel each other
+                alive &= ~probe.emptied(other.changes[0], other.old)
+            yield _term(changed, probe, others, alive)
 
 
-def _term(changed: int, probe: Probe, others: dict[int, list[Run]]) -> _Term:
+def _term(changed: int, probe: Probe, others: dict[int, list[Run]], alive: col.Mask) -> _Term:
     counts: dict[int, col.Positions] = {}
-    alive = np.ones(probe.num_groups, np.bool_)
     for j in sorted(others, key=lambda j: sum(r.num_rows for r in others[j])):
         counts[j] = probe.matches(others[j])
         alive &= counts[j] > 0
