@@ -28,7 +28,7 @@ from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.dialects.tree.queries import node_span
 from watersmeet.errors import Error, Span, error
 from watersmeet.frames import sessions
-from watersmeet.frames.api import given, signed, with_metrics, without_metrics
+from watersmeet.frames.api import given, signed, sums, with_metrics, without_metrics
 from watersmeet.frames.buckets import Piece
 from watersmeet.frames.building import Duration, Given, check_buckets, check_side, check_text, check_watermark, refused
 from watersmeet.frames.sessions import carried_processor
@@ -47,7 +47,7 @@ from watersmeet.frames.tasks import (
 )
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import assemble, compile_view
-from watersmeet.runtime.spark.shipping import bucket_keys, in_buckets
+from watersmeet.runtime.spark.shipping import bucket_keys
 from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.serialization import from_json
 from watersmeet.values.types import Field, Schema
@@ -439,11 +439,11 @@ def _running(
             moved = moved.groupBy("bucket").transformWithStateInPandas(processor, output, "Append", "None")
         else:
             at_path = BucketsAt(stage, state, decoder if stage.is_last else None)
-            rows = with_metrics(schema, QUERY_FIGURES) if stage.is_last else PIECE
-            tasks = sessions.stateful_tasks(spark, shape.buckets)
-            moved = in_buckets(moved, shape.buckets, tasks).mapInArrow(carry(at_path), rows)
-    observed = moved.observe(name or f"watersmeet-sql-{next(_numbers)}", *(f.sum(c).alias(c) for c in QUERY_FIGURES))
-    if shape.steps and not in_store:
+            rows = with_metrics(schema) if stage.is_last else PIECE
+            moved = sessions.placed(moved, shape.buckets).mapInArrow(carry(at_path), rows)
+    has_rows = shape.steps > 0 and not in_store
+    observed = moved.observe(name or f"watersmeet-sql-{next(_numbers)}", *sums(QUERY_FIGURES, in_one=has_rows))
+    if has_rows:
         return without_metrics(observed, schema)
     return observed.mapInArrow(carry(decoder), schema)
 

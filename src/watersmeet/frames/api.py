@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -35,13 +35,13 @@ from watersmeet.frames.building import (
     refused,
 )
 from watersmeet.frames.circuits import appends, duration_us, result_watermark
-from watersmeet.frames.sessions import carried_processor, stateful_tasks
+from watersmeet.frames.sessions import carried_processor, placed
 from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn, incomparable, result_schema, sql_type, widest
 from watersmeet.frames.tasks import (
     CHANGES,
     FIGURES,
-    IS_ROW,
     MARK,
+    METRICS,
     PIECE,
     QUERY_FIGURES,
     Buckets,
@@ -52,7 +52,7 @@ from watersmeet.frames.tasks import (
     LookUp,
     static_rows,
 )
-from watersmeet.runtime.spark.shipping import bucket_keys, in_buckets
+from watersmeet.runtime.spark.shipping import bucket_keys
 from watersmeet.values.types import Field
 from watersmeet.values.watermarks import Watermark
 
@@ -203,16 +203,16 @@ def join(
     day = f.current_date().alias(_DAY)
     cut = [x.select("*", day).mapInArrow(carry(encoder), PIECE) for x, encoder in zip(sides, encoders, strict=True)]
     pieces = cut[0].union(cut[1])
+    has_rows = not in_store and watermark is None
     if in_store:
         buckets_in_store = Buckets(JoinStep(shape, mark or ()), keys)
         processor = carried_processor(buckets_in_store) if carries else buckets_in_store
         changes = pieces.groupBy("bucket").transformWithStateInPandas(processor, CHANGES, "Append", "None")
     else:
-        at_path = BucketsAt(JoinStep(shape, mark or ()), state, decoder if watermark is None else None)
-        output = CHANGES if watermark is not None else with_metrics(schema, (*FIGURES, MARK))
-        placed = in_buckets(pieces, shape.buckets, stateful_tasks(spark, shape.buckets))
-        changes = placed.mapInArrow(carry(at_path), output)
-    observed = changes.observe(name or f"watersmeet-{next(_numbers)}", *(f.sum(c).alias(c) for c in FIGURES))
+        at_path = BucketsAt(JoinStep(shape, mark or ()), state, decoder if has_rows else None)
+        output = with_metrics(schema) if has_rows else CHANGES
+        changes = placed(pieces, shape.buckets).mapInArrow(carry(at_path), output)
+    observed = changes.observe(name or f"watersmeet-{next(_numbers)}", *sums(FIGURES, in_one=has_rows))
     if watermark is None:
         return observed.mapInArrow(carry(decoder), schema) if in_store else without_metrics(observed, schema)
     marked = observed.select("frame", f.timestamp_micros(MARK).alias(MARK)).withWatermark(MARK, "0 seconds")
@@ -222,12 +222,15 @@ def join(
     return marked.mapInArrow(carry(decoder), schema).select(*columns.values())
 
 
-def with_metrics(schema: t.StructType, figures: Sequence[str]) -> t.StructType:
+def with_metrics(schema: t.StructType) -> t.StructType:
     """The schema of rows with metrics: see `tasks.rows_schema`."""
     own = [t.StructField(f"c{i}", x.dataType) for i, x in enumerate(schema.fields)]
-    return t.StructType([
-        *own, *(t.StructField(name, t.LongType()) for name in figures), t.StructField(IS_ROW, t.BooleanType())
-    ])  # fmt: skip
+    return t.StructType([*own, t.StructField(METRICS, t.ArrayType(t.LongType()))])
+
+
+def sums(figures: Sequence[str], *, in_one: bool) -> list[Column]:
+    """The sum of each metric. in_one: over rows with metrics in one column (`with_metrics`)."""
+    return [f.sum(f.col(METRICS)[i] if in_one else name).alias(name) for i, name in enumerate(figures)]
 
 
 def without_metrics(rows: DataFrame, schema: t.StructType) -> DataFrame:
@@ -235,7 +238,7 @@ def without_metrics(rows: DataFrame, schema: t.StructType) -> DataFrame:
     columns = [f.col(f"c{i}") for i in range(len(schema.fields))]
     columns = [c if x.nullable else f.coalesce(c, f.lit(0)) for c, x in zip(columns, schema.fields, strict=True)]
     names = [x.name for x in schema.fields]
-    return rows.where(IS_ROW).select(*(c.alias(name) for c, name in zip(columns, names, strict=True)))
+    return rows.where(f.col(METRICS).isNull()).select(*(c.alias(name) for c, name in zip(columns, names, strict=True)))
 
 
 def _result_watermark(shape: JoinShape, column: str, sides: Sequence[DataFrame]) -> Watermark:

@@ -33,7 +33,7 @@ from watersmeet.frames.buckets import Plan, compare, identity
 from watersmeet.frames.building import check_text, refused
 from watersmeet.frames.tasks import Task
 from watersmeet.objectstores import storage
-from watersmeet.runtime.spark.shipping import is_remote, make_zip
+from watersmeet.runtime.spark.shipping import in_buckets, is_remote, make_zip
 from watersmeet.system.process import remove_folder
 
 MapInArrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -129,6 +129,15 @@ def _text(spark: SparkSession, path: str) -> str | None:
             raise
         return None
     return None if row is None else str(row[0])
+
+
+def placed(pieces: DataFrame, buckets: int) -> DataFrame:
+    """Pieces in one partition for each task that runs buckets with their state in files.
+
+    A single task also reads the rows: it needs no exchange, which costs more than a small micro-batch.
+    """
+    tasks = stateful_tasks(pieces.sparkSession, buckets)
+    return pieces.coalesce(1) if tasks == 1 else in_buckets(pieces, buckets, tasks)
 
 
 def stateful_tasks(spark: SparkSession, buckets: int) -> int:

@@ -456,25 +456,23 @@ def _encoded(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Record
 
 def _decoded(row: dict[str, Any], columns: pa.Schema, decoder: RowDecoder) -> pa.RecordBatch:
     """The rows of the result for a row of changes, without metrics; or its metrics, with NULL as row."""
-    schema = rows_schema(decoder.schema, columns.names[1:])
+    schema = rows_schema(decoder.schema)
     if row["frame"] is None:
-        arrays = [pa.nulls(1, f.type) for f in decoder.schema]
-        arrays += [pa.array([row[name]], pa.int64()) for name in columns.names[1:]]
-        return pa.RecordBatch.from_arrays([*arrays, pa.array([False])], schema=schema)
+        figures = pa.array([[row[name] for name in columns.names[1:]]], _METRICS)
+        return pa.RecordBatch.from_arrays([*(pa.nulls(1, f.type) for f in decoder.schema), figures], schema=schema)
     found = decoder.rows(row["frame"])
-    nothing = pa.nulls(found.num_rows, pa.int64())
-    marked = pa.array(np.ones(found.num_rows, np.bool_))
-    return pa.RecordBatch.from_arrays([*found.columns, *[nothing] * (len(columns) - 1), marked], schema=schema)
+    return pa.RecordBatch.from_arrays([*found.columns, pa.nulls(found.num_rows, _METRICS)], schema=schema)
 
 
-#: The last column of rows with metrics: whether it is a row of the result.
-IS_ROW: Final = "is_row"
+#: The last column of rows with metrics: all metrics, NULL in rows of the result. One column, because every row of the
+#: result carries it through Spark.
+METRICS: Final = "metrics"
+_METRICS: Final = pa.list_(pa.int64())
 
 
-def rows_schema(result: pa.Schema, figures: Sequence[str]) -> pa.Schema:
-    """The columns of rows with metrics: those of the result by position, the metrics, `IS_ROW`."""
-    own = [pa.field(f"c{i}", f.type) for i, f in enumerate(result)]
-    return pa.schema([*own, *(pa.field(name, pa.int64()) for name in figures), pa.field(IS_ROW, pa.bool_())])
+def rows_schema(result: pa.Schema) -> pa.Schema:
+    """The columns of rows with metrics: those of the result by position, `METRICS`."""
+    return pa.schema([*(pa.field(f"c{i}", f.type) for i, f in enumerate(result)), pa.field(METRICS, _METRICS)])
 
 
 #: The channels of a query's pieces: for frames the index of their exchange in the circuit, for others these numbers.

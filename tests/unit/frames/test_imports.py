@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
+import pyspark
 import pytest
 
 from watersmeet.frames.sessions import PARTS
-from watersmeet.runtime.spark.shipping import DAEMON, ENGINE, make_zip
+from watersmeet.runtime.spark.shipping import DAEMON, ENGINE, PACKAGE, make_zip
 from watersmeet.system.process import remove_folder
 
 
@@ -84,3 +86,18 @@ def test_the_daemon_loads_what_its_tasks_need(environment, loads_engine):
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**os.environ, **environment}
     )
     assert done.stdout.split() == ["True", str(loads_engine)]
+
+
+def test_the_daemon_imports_the_installed_pyspark_and_not_its_zip():
+    zips = sorted((Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip"))
+    assert any(z.name == "pyspark.zip" for z in zips)
+    script = f"import {DAEMON}, py4j, pyspark.worker; print(*(m.__file__ for m in (py4j, pyspark.worker)))"
+    path = os.pathsep.join([*map(str, zips), os.environ.get("PYTHONPATH", ""), str(PACKAGE.parent)])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert ".zip" not in done.stdout

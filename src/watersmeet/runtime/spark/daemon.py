@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import os
 import sys
 from typing import Final
 
-from pyspark import daemon
 
-from watersmeet.runtime.spark.shipping import ENGINE, spare_repeated_work
+def _installed_first() -> None:
+    """Puts PySpark's zips behind the installed package that they belong to.
+
+    Spark puts them first, but they have no compiled modules: importing PySpark from them takes a second more.
+    """
+    spec = importlib.machinery.PathFinder.find_spec("pyspark", [p for p in sys.path if not p.endswith(".zip")])
+    if spec is not None and spec.origin is not None:
+        zips = os.path.join(os.path.dirname(os.path.realpath(spec.origin)), "python", "lib", "")
+        sys.path.sort(key=lambda p: os.path.realpath(p).startswith(zips))
+
+
+_installed_first()  # before the first import of PySpark
+
+from pyspark import daemon  # noqa: E402
+
+from watersmeet.runtime.spark.shipping import ENGINE, spare_repeated_work  # noqa: E402
 
 #: Spark starts one daemon for each kind of worker. This kind runs tasks.
 _TASKS: Final = "pyspark.worker"
