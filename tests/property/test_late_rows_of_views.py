@@ -6,6 +6,7 @@ epoch, for any order of rows, restarts, and numbers of buckets; and as many rows
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections import Counter
 from pathlib import Path
@@ -18,12 +19,15 @@ import numpy as np
 import pytest
 
 import watersmeet
+from tests.harness import Harness
 from tests.thorough import mostly_slow
+from tests.unit.store.faults import FaultyOs, Killed
 from watersmeet.errors import error
 from watersmeet.kernel.operators import STEPS
 from watersmeet.maintenance import maintaining
 from watersmeet.runtime import inprocess
 from watersmeet.session.features import viewrefresh
+from watersmeet.system import files
 
 START = dt.datetime(2024, 1, 1, 10)
 _WINDOW = "time_bucket(INTERVAL 10 SECOND, _tp_time) AS window_start"
@@ -212,6 +216,33 @@ def test_a_late_row_is_kept_once_if_its_epoch_is_repeated(
     connection.close()
 
 
+def test_a_late_row_is_kept_once_whatever_is_killed(tmp_path: Path) -> None:
+    """At each step of the file system work of its epoch, and while the database is opened again."""
+    step, ended = 0, False
+    while not ended:
+        step += 1
+        path = tmp_path / str(step)
+        connection = joined(path, parallelism=2)
+        connection.execute("INSERT INTO l(n, k, _tp_time) VALUES (2, 1, '2024-01-01 10:00:00')")
+        with mock.patch.object(files, "os", FaultyOs(step, torn=step % 2 == 1)):
+            try:
+                connection.execute("FLUSH")
+                ended = True
+            except Killed:
+                pass
+            with contextlib.suppress(Killed):
+                connection.close()
+        with mock.patch.object(files, "os", FaultyOs(1 + step % 5)), contextlib.suppress(Killed):
+            watersmeet.connect(path, "timeplus", runtime="inprocess").close()
+        with watersmeet.connect(path, "timeplus", runtime="inprocess") as connection:
+            connection.execute("FLUSH")
+            assert connection.execute(_LATE).fetchall() == [(2, 1)], step
+            shown = connection.execute("SHOW LATE ROWS FROM joined").fetchall()
+            assert [(r[1], r[2]) for r in shown] == [(1, 1), (0, 0)], step
+            assert proofs(connection) == {"joined": "proven"}, step
+    assert step > 3
+
+
 def test_late_rows_go_when_they_are_too_many_or_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintaining, "LATE_ROWS", 3)
     monkeypatch.setattr(maintaining, "_LATE_SLACK", 0)
@@ -305,3 +336,44 @@ def test_what_is_not_known_is_not_proven(tmp_path: Path) -> None:
         assert proofs(connection)["joined"] == (
             'it is not known which of the late rows of materialized view "joined" it has: 2'
         )
+
+
+def test_joins_and_windows_of_records() -> None:
+    """Lenses: a late record of a preserved side is output without a partner, and is kept as well."""
+    with watersmeet.connect(None, "lenses", runtime="inprocess", parallelism=2) as connection:
+        run = connection.execute
+        run("SET defaults.topic.autocreate=true")
+        for name, value in (("a", "x"), ("b", "y")):
+            run(f"CREATE TABLE {name} (_key int, k int, {value} string) FORMAT (INT, AVRO) PROPERTIES (partitions=1)")
+        run("INSERT INTO i SELECT STREAM a.x, b.y FROM a JOIN b ON a.k = b.k WITHIN 5s GRACE PERIOD 0s")
+        run("INSERT INTO o SELECT STREAM a.x, b.y FROM a OUTER JOIN b ON a.k = b.k WITHIN 5s GRACE PERIOD 0s")
+        run("INSERT INTO w SELECT STREAM x, COUNT(*) AS n FROM a WINDOW BY TUMBLE 10s GRACE BY 0s GROUP BY x")
+        for name, value, second in [("a", "x", 20), ("b", "y", 20), ("a", "x", 9), ("b", "y", 14), ("a", "x", 15)]:
+            row = ["1", "1", f"{value}{second}", f"1970-01-01 00:00:{second:02}"]
+            Harness(connection).deliver(name, [row], ["_key", "k", value, "@time"])
+            run("FLUSH")
+        assert run("SELECT x FROM late_rows(i, 1)").fetchall() == [("x9",)]
+        assert run("SELECT y FROM late_rows(i, 2)").fetchall() == [("y14",)]
+        assert run("SELECT x FROM late_rows(o, 1)").fetchall() == [("x9",)]
+        assert run("SELECT x FROM late_rows(w)").fetchall() == [("x9",), ("x15",)]
+        inner, outer = (run(f"SELECT x, y FROM {topic}").fetchall() for topic in "io")
+        assert ("x15", "y20") in inner
+        assert ("x9", None) in outer
+        assert not {("x9", None), ("x9", "y14")} & {*inner}
+        assert [r[:3] for r in run("SHOW LATE ROWS FROM o").fetchall()] == [("o", 1, 1), ("o", 1, 1)]
+
+
+def test_computed_rowtimes() -> None:
+    """SQLstream: a row is late if an earlier one has a later ROWTIME; each has its own watermark."""
+    with watersmeet.connect(None, "sqlstream", runtime="inprocess") as connection:
+        connection.execute("CREATE STREAM raw (ts TIMESTAMP, v INTEGER); CREATE STREAM ev (v INTEGER)")
+        connection.execute(
+            "CREATE PUMP p STARTED AS INSERT INTO ev (ROWTIME, v) SELECT STREAM ts, v FROM raw WHERE v <> 4"
+        )
+        for v, second in enumerate((10, 5, 12, 11, 11)):
+            connection.execute(f"INSERT INTO raw VALUES (TIMESTAMP '2024-01-01 10:00:{second:02}', {v})")
+        connection.execute("FLUSH")
+        connection.execute("FLUSH")
+        assert sorted(connection.execute("SELECT v FROM ev").fetchall()) == [(0,), (2,)]
+        late = connection.execute("SELECT v, EXTRACT(SECOND FROM LATE_BELOW) FROM LATE_ROWS(p) ORDER BY v").fetchall()
+        assert late == [(1, 10), (3, 12)]

@@ -31,3 +31,24 @@ def test_late_rows_shared_keys_and_proofs(tmp_path):
         connection.execute(sink.format("v"))
         connection.execute("INSERT INTO t VALUES (7, 2); FLUSH")
         until(lambda: connection.execute("SHOW SINKS").fetchall()[0][3] == "stopped")
+
+
+def test_late_rows_of_a_join(tmp_path):
+    def connect():
+        return watersmeet.connect(tmp_path / "db", "timeplus", runtime="spark", parallelism=2)
+
+    with connect() as connection:
+        connection.execute("CREATE STREAM l(n int, k int); CREATE STREAM r(n int, k int)")
+        connection.execute(
+            "CREATE MATERIALIZED VIEW v AS SELECT l.n AS n, r.n AS m FROM l JOIN r ON l.k = r.k AND "
+            "date_diff_within(20s)"
+        )
+        for name in "lr":
+            connection.execute(f"INSERT INTO {name}(n, k, _tp_time) VALUES (1, 1, '2024-01-01 10:05:00'); FLUSH")
+        connection.execute("INSERT INTO l(n, k, _tp_time) VALUES (2, 1, '2024-01-01 10:00:00'); FLUSH")
+    with connect() as connection:
+        connection.execute("INSERT INTO r(n, k, _tp_time) VALUES (3, 1, '2024-01-01 10:00:00'); FLUSH")
+        assert connection.execute("SELECT n FROM late_rows(v, 1)").fetchall() == [(2,)]
+        assert connection.execute("SELECT n FROM late_rows(v, 2)").fetchall() == [(3,)]
+        assert [row[:3] for row in connection.execute("SHOW LATE ROWS FROM v").fetchall()] == [("v", 1, 1)] * 2
+        assert connection.execute("VERIFY VIEW v").fetchall()[0][2] == "proven"
