@@ -29,6 +29,11 @@ CONDITIONS = {
 }
 CONDITIONS["interval-left"] = CONDITIONS["interval-inner"]
 LATENESS_US = 19_000_000
+ADVISED = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -86,7 +91,7 @@ def session():
     """A user's session, with Spark's own settings but for what the stateful operator needs and what
     `docs/DATAFRAMES.md` advises.
     """
-    return spark_session({**OWN_OPERATORS, "spark.sql.execution.arrow.maxRecordsPerBatch": "100000"})
+    return spark_session({**OWN_OPERATORS, **ADVISED})
 
 
 def _one(left: str, right: str, files_per_trigger: int, join: str, state: str, buckets: int, warm: bool) -> None:

@@ -164,6 +164,15 @@ def test_asof_join(sides, tmp_path, buckets):
     run.query.stop()
 
 
+def test_one_task_with_state_in_files_needs_no_exchange(sides, tmp_path, capsys):
+    left, right = sides
+    for buckets, has_exchange in ((1, False), (2, True)):
+        watersmeet.join(left.frame, right.frame, on="k", buckets=buckets, state=str(tmp_path / "state")).explain()
+        plan = capsys.readouterr().out
+        assert "MapInArrow" in plan
+        assert ("Exchange" in plan) == has_exchange
+
+
 @pytest.mark.slow
 def test_another_number_of_buckets_is_refused_by_every_task(spark, sides, tmp_path):
     """Also where no bucket of the first run gets rows in the second: each would be taken for a new one."""

@@ -12,6 +12,7 @@ import pyspark
 import pytest
 
 from watersmeet.frames.sessions import PARTS
+from watersmeet.runtime.spark import shipping
 from watersmeet.runtime.spark.shipping import DAEMON, ENGINE, PACKAGE, make_zip
 from watersmeet.system.process import remove_folder
 
@@ -73,6 +74,31 @@ print(importlib.util.find_spec("third"))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.split() == ["[]", "None"]
+
+
+def test_workers_do_not_read_old_zips_once_more(tmp_path):
+    with zipfile.ZipFile(tmp_path / "modules.zip", "w") as out:
+        out.writestr("first.py", "")
+    script = """
+import os, sys, time, zipimport
+sys.path.insert(0, os.path.abspath("modules.zip"))
+import first
+from watersmeet.runtime.spark import shipping
+read = []
+directory = zipimport._read_directory
+zipimport._read_directory = lambda archive: read.append(archive) or directory(archive)
+now_s = time.time()
+time.time = lambda: now_s + float(sys.argv[1])
+shipping.spare_repeated_work()
+print(len(read))
+"""
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", script, str(after_s)], capture_output=True, text=True, check=True, cwd=tmp_path
+        ).stdout
+        for after_s in (0.0, shipping.SETTLED_S + 60)
+    ]
+    assert [int(text) for text in found] == [1, 0]
 
 
 @pytest.mark.parametrize(("environment", "loads_engine"), [({}, False), ({ENGINE: "1"}, True)])

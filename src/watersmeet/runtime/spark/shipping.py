@@ -4,9 +4,12 @@ each.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import os
+import sys
+import time
 import weakref
 import zipfile
 import zipimport
@@ -70,11 +73,20 @@ def spare_repeated_work() -> None:
     again: from now on only if the file has changed. It also collects garbage after each task: from now on without the
     objects that exist now, most of which belong to libraries. With pyspark.zip this takes 0.2 s a task.
     """
+    settled_s = time.time() - SETTLED_S
+    for finder in [x for x in sys.path_importer_cache.values() if isinstance(x, zipimport.zipimporter)]:
+        found = _file(finder)
+        if found is not None and max(found.st_mtime, found.st_ctime) < settled_s:
+            _versions[finder] = _version(found)
     zipimport.zipimporter.invalidate_caches = _read_if_changed  # type: ignore[method-assign, assignment]
     importlib.invalidate_caches()
     gc.collect()
     gc.freeze()
 
+
+#: A zip that did not change for so long has not changed since its finder has read it: PySpark makes all finders read at
+#: the start of each task.
+SETTLED_S: Final = 3600.0
 
 _read_again: Final = zipimport.zipimporter.invalidate_caches
 #: The version of the file that a finder has read.
@@ -82,16 +94,23 @@ _versions: Final[weakref.WeakKeyDictionary[zipimport.zipimporter, tuple[int, ...
 
 
 def _read_if_changed(finder: zipimport.zipimporter) -> None:
-    try:
-        found = os.stat(finder.archive)
-    except OSError:
+    found = _file(finder)
+    if found is None:
         _versions.pop(finder, None)
         _read_again(finder)
-        return
-    version = (found.st_ino, found.st_mtime_ns, found.st_size)
-    if _versions.get(finder) != version:
+    elif _versions.get(finder) != _version(found):
         _read_again(finder)
-        _versions[finder] = version
+        _versions[finder] = _version(found)
+
+
+def _file(finder: zipimport.zipimporter) -> os.stat_result | None:
+    with contextlib.suppress(OSError):
+        return os.stat(finder.archive)
+    return None
+
+
+def _version(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 _SEED: Final = 42
