@@ -65,7 +65,7 @@ from watersmeet.catalog.rowless import (
     SinkQuery,
     SqlFunction,
 )
-from watersmeet.catalog.systemcatalogs import SYSTEM_CATALOGS, catalog_rows, qualified
+from watersmeet.catalog.systemcatalogs import DDL_PROGRESS, FILL_PROGRESS, SYSTEM_CATALOGS, catalog_rows, qualified
 from watersmeet.catalog.tables import (
     LAKES,
     LATE_COLUMNS,
@@ -102,13 +102,17 @@ from watersmeet.catalog.views import (
     Subscription,
     TopicWriter,
     View,
+    is_job,
+    job_id,
 )
 
 __all__ = [
     "ARRIVAL",
     "COMMON_SCHEMA",
+    "DDL_PROGRESS",
     "DELTA_COLUMN",
     "FAMILIES",
+    "FILL_PROGRESS",
     "KEY_COLUMN",
     "KINDS",
     "LAKES",
@@ -200,7 +204,9 @@ __all__ = [
     "WebhookTable",
     "Words",
     "catalog_rows",
+    "is_job",
     "is_temporary",
+    "job_id",
     "late_rows_of",
     "one",
     "qualified",

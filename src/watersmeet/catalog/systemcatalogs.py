@@ -23,6 +23,10 @@ _DATABASE: Final = "dev"
 _FORMS: Final = {"plain": "append-only"}
 _NAMES: Final = SqlType("array", element=VARCHAR)
 
+#: The relations with the progress of fills, which the catalog does not have (`database.scans`).
+DDL_PROGRESS: Final = "rw_catalog.rw_ddl_progress"
+FILL_PROGRESS: Final = "rw_catalog.rw_fragment_backfill_progress"
+
 #: The columns of a system relation, and its rows.
 _Made = tuple[Schema, Callable[[Catalog], Iterable[tuple[Any, ...]]]]
 
@@ -196,7 +200,8 @@ _MADE: Final[dict[str, _Made]] = {
         _functions,
     ),
     "rw_catalog.rw_depend": (_schema("objid:int refobjid:int"), _dependencies),
-    "rw_catalog.rw_ddl_progress": (_schema("ddl_id:bigint ddl_statement progress initialized_at"), lambda _: []),
+    DDL_PROGRESS: (_schema("ddl_id:bigint ddl_statement create_type progress initialized_at"), lambda _: []),
+    FILL_PROGRESS: (_schema("job_id:int fragment_id:int job_name upstream_table_name progress"), lambda _: []),
     "information_schema.tables": (
         _schema("table_catalog table_schema table_name table_type is_insertable_into"),
         _information_tables,

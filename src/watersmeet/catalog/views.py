@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeGuard
 
 from watersmeet.catalog.parts import MOST_JOIN_ROWS, Dictionary, External, Merging, Topic
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation, Words
@@ -90,9 +90,10 @@ class MaterializedView(Relation):
     columns that identify its rows; empty if the planner knows none. dropped: columns of its earlier queries, which
     stored rows may still have. defined: the version of the catalog since which it has its query; 0: always. fill_rate:
     the maximum number of rows per second of its history that are read while it is filled; 0: none until that changes;
-    None: any number. background: whether no statement waits until it is filled. late: the rows that its operators drop
-    as late, which are kept. empty: the relations without rows when its query began, from which it reads later rows,
-    each with the commit at which it began.
+    None: any number. fill_order: pairs of inputs, by id, of which the first is read before the second. background:
+    whether no statement waits until it is filled. late: the rows that its operators drop as late, which are kept.
+    empty: the relations without rows when its query began, from which it reads later rows, each with the commit at
+    which it began.
     """
 
     words: ClassVar[Words] = Words(
@@ -116,6 +117,7 @@ class MaterializedView(Relation):
     dropped: tuple[str, ...] = field(default=(), kw_only=True)
     defined: int = field(default=0, kw_only=True)
     fill_rate: int | None = field(default=None, kw_only=True)
+    fill_order: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
     background: bool = field(default=False, kw_only=True)
     late: tuple[LateSide, ...] = field(default=(), kw_only=True)
     empty: dict[str, int] = field(default_factory=dict, kw_only=True)
@@ -208,3 +210,13 @@ class CacheFill(MaterializedView):
     entry: ClassVar[str] = "cache fill"
 
     owner: str = field(kw_only=True)
+
+
+def is_job(relation: Relation) -> TypeGuard[MaterializedView]:
+    """Whether a relation is a view that is being filled."""
+    return isinstance(relation, MaterializedView) and not relation.ready and not relation.hidden
+
+
+def job_id(view: Relation) -> str:
+    """The id of the fill of a view."""
+    return view.id[1:]

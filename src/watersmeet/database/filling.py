@@ -7,25 +7,27 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeGuard
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.rewrites import JoinOrder
 from watersmeet.binder.context.binding import Fill
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
-from watersmeet.catalog import MaterializedView, Processor, Pump, Relation
+from watersmeet.catalog import MaterializedView, Processor, Pump, Relation, is_job
 from watersmeet.circuit.operators import Operator, Sink
 from watersmeet.connectors.base.sources import rate_limit
 from watersmeet.database.opened import Service
 from watersmeet.database.plans import Plans
 from watersmeet.database.sessions.context import JointFill, Session
 from watersmeet.database.sessions.variables import Variables
+from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import Error, again, error
 from watersmeet.objectstores import storage
-from watersmeet.runtime.backfill import is_timeless
+from watersmeet.runtime.backfill import in_order, is_timeless
 from watersmeet.system.threads import Worker
 
 if TYPE_CHECKING:
@@ -59,6 +61,53 @@ FILL_RATE: Final = "backfill_rate_limit"
 def fill_rate(text: str) -> int | None:
     """A limit of rows of history per second; None for any number. Raises CONNECTOR_OPTION."""
     return rate_limit({FILL_RATE: text}, FILL_RATE)
+
+
+#: The option with the order in which the history of inputs is read.
+FILL_ORDER: Final = "backfill_order"
+
+
+def fill_order(session: Session, text: str, depends_on: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The pairs of inputs, by id, of which the first is read before the second. text: the option's value.
+
+    depends_on: the relations that the view's query names. Raises INVALID_PARAMETER.
+    """
+    kind, _, listed = text.partition("(")
+    if kind.upper() == "NONE":
+        session.notice(f"{FILL_ORDER} = NONE has no effect: inputs are read sequentially, smaller ones first")
+    if kind.upper() in ("AUTO", "NONE") and not listed:
+        return ()
+    if kind.upper() != "FIXED" or not listed:
+        raise error(
+            "INVALID_PARAMETER",
+            f"option {FILL_ORDER} can't be {text}",
+            hint="It is FIXED (earlier -> later, …), AUTO, or NONE.",
+        )
+    inputs = session.catalog.upstream(depends_on)
+    pairs: list[tuple[str, str]] = []
+    for pair in listed.rstrip(")").split(","):
+        ids = [_input_id(session, name.replace(" ", ""), inputs) for name in pair.split("->")]
+        pairs += pairwise(ids)
+    found = in_order({i for pair in pairs for i in pair}, pairs)
+    if any(found.index(earlier) >= found.index(later) for earlier, later in pairs):
+        raise error(
+            "INVALID_PARAMETER",
+            f"option {FILL_ORDER} has a cycle",
+            detail="An input would have to be read before itself.",
+        )
+    return tuple(pairs)
+
+
+def _input_id(session: Session, name: str, inputs: Collection[str]) -> str:
+    """The id of an input with history that `fill_order` names."""
+    found = relation_written(session.catalog, name)
+    if found is None or found.id not in inputs or not (found.is_stored or found.connector):
+        raise error(
+            "INVALID_PARAMETER",
+            f"option {FILL_ORDER} names {name}, which the view does not read",
+            hint="Name tables, sources and materialized views of its query.",
+        )
+    return found.id
 
 
 def fill(session: Session, relation: Relation, operators: Sequence[Operator]) -> None:
@@ -288,16 +337,6 @@ class BackgroundFills(Service):
         self.is_closing = True
         if self._worker is not None:
             self._worker.join()
-
-
-def is_job(relation: Relation) -> TypeGuard[MaterializedView]:
-    """Whether a relation is a view that is being filled."""
-    return isinstance(relation, MaterializedView) and not relation.ready and not relation.hidden
-
-
-def job_id(view: Relation) -> str:
-    """The id of the fill of a view."""
-    return view.id[1:]
 
 
 def _check_canceled(session: Session, ids: frozenset[str]) -> None:

@@ -12,7 +12,14 @@ import pyarrow as pa
 
 from watersmeet.algebra.bounded import Past, PastScan, TopicScan
 from watersmeet.binder.clauses.sources import DEAD_LETTERS, SYSTEM_RELATIONS
-from watersmeet.catalog import SYSTEM_CATALOGS, Catalog, LateRows, Relation, Source, catalog_rows
+from watersmeet.catalog import (
+    SYSTEM_CATALOGS,
+    Catalog,
+    LateRows,
+    Relation,
+    Source,
+    catalog_rows,
+)
 from watersmeet.catalog.roles import Rights
 from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, stored_dead_letters
 from watersmeet.connectors.base.sources import Unavailable
@@ -25,6 +32,7 @@ from watersmeet.connectors.registry import read_slice, source_connector
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.expressions import with_lengths
+from watersmeet.runtime.epochstatus import FILLS
 from watersmeet.store.changes import quoted
 from watersmeet.store.checkpoints import (
     PastContent,
@@ -332,7 +340,12 @@ def _catalog(name: str) -> Callable[[Reading], pa.Table]:
     schema = arrow_schema(SYSTEM_CATALOGS[name], positional=False)
 
     def rows(session: Reading) -> pa.Table:
-        found = catalog_rows(name, session.catalog)
+        shows = FILLS.get(name)
+        found = (
+            catalog_rows(name, session.catalog)
+            if shows is None
+            else shows(session.database.log, session.database.sizes, session.catalog)
+        )
         return pa.table([pa.array([r[i] for r in found], f.type) for i, f in enumerate(schema)], schema=schema)
 
     return rows

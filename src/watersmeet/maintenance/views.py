@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -20,9 +20,11 @@ from watersmeet.circuit import operators
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, is_same, new_relation, remove, schema_for
 from watersmeet.database.filling import (
+    FILL_ORDER,
     FILL_RATE,
     Bound,
     fill,
+    fill_order,
     fill_rate,
     join_order,
     joins_many,
@@ -275,7 +277,6 @@ def bind_running(
 
 #: Options of views in RisingWave that no result depends on.
 _WITHOUT_EFFECT: Final = (
-    "backfill_order",
     "backfill_parallelism",
     "cloud.serverless_backfill_enabled",
     "resource_group",
@@ -294,7 +295,7 @@ _WAYS_ROUND: Final = {
 
 def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     """The view that the statement would create. Raises errors of the binder, with their positions."""
-    for name in sorted(statement.options.keys() - {JOIN_ROWS_SETTING, FILL_RATE}):
+    for name in sorted(statement.options.keys() - {JOIN_ROWS_SETTING, FILL_RATE, FILL_ORDER}):
         if name not in _WITHOUT_EFFECT:
             message = f"option {name} of a materialized view is not supported"
             hint = _WAYS_ROUND.get(name)
@@ -314,6 +315,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         max_buffered_bytes=query.max_buffered_bytes,
         most_join_rows=_optional_rows(statement, _most_join_rows(session, query)),
         fill_rate=_fill_rate(session, statement),
+        fill_order=_fill_order(session, statement, query.depends_on),
         period=query.period,
         signs=query.signs,
         row_key=row_key_of(query.tree),
@@ -342,6 +344,14 @@ def _fill_rate(session: Session, statement: CreateMaterializedView) -> int | Non
     """The limit in WITH, else that of the session, on the rows of history per second. Raises CONNECTOR_OPTION."""
     with located(statement, statement.span):
         return fill_rate(statement.options.get(FILL_RATE, session.variables.get(FILL_RATE)))
+
+
+def _fill_order(
+    session: Session, statement: CreateMaterializedView, depends_on: Iterable[str]
+) -> tuple[tuple[str, str], ...]:
+    """The order in WITH of the inputs' history. Raises INVALID_PARAMETER."""
+    with located(statement, statement.span):
+        return fill_order(session, statement.options.get(FILL_ORDER, "AUTO"), depends_on)
 
 
 def _optional_rows(statement: CreateMaterializedView, otherwise: int) -> int:

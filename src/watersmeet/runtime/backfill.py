@@ -146,20 +146,35 @@ def begin(
     """The beginning of a backfill from `relations` at `frontier`. contents: the present ones.
 
     complete: relations that the circuit writes, which are read as of the newest epoch. first: relations that are read
-    first because other rows look theirs up. beside: whether live views run between the pieces.
+    first because other rows look theirs up. Others are read in the order that the views specify, else smaller ones
+    first. beside: whether live views run between the pieces.
     """
     # A source that no epoch has read yet has no history, but live views may read it meanwhile.
     read = [r for r in relations if beside or r.id in complete or not r.connector or r.id in frontier.sources]
     head, rows = contents.head, contents.rows
     # Sources are last: they are usually the large, append-only side.
     order = sorted(read, key=lambda r: (r.id not in first, bool(r.connector), rows.get(r.id, 0), r.id))
-    read_ids = tuple(r.id for r in order)
+    known = db.catalog().relations
+    pairs = [pair for i in purpose.views if isinstance(v := known.get(i), MaterializedView) for pair in v.fill_order]
+    read_ids = tuple(in_order([r.id for r in order], [(a, b) for a, b in pairs if a in first or b not in first]))
     if isinstance(purpose, Filling):
         stored = tuple(i for i in read_ids if i in complete)
         late = db.log.progress().late if beside else {}
         purpose = replace(purpose, stored=stored, beside=read_ids if beside else (), late=late)
     last, read_rows = _last_read(db, frontier, head), contents.rows_of(order)
     return Backfill(purpose, contents.checkpoint, last, head, read_ids, waits=not beside, rows=read_rows)
+
+
+def in_order(items: Iterable[str], pairs: Collection[tuple[str, str]]) -> list[str]:
+    """`items` in an order in which the first of each pair precedes the second, otherwise as they are. Of pairs that
+    form a cycle, one has no effect.
+    """
+    left, found = list(items), []
+    while left:
+        blocked = {later for earlier, later in pairs if earlier in left}
+        found.append(next((i for i in left if i not in blocked), left[0]))
+        left.remove(found[-1])
+    return found
 
 
 def _last_read(db: Database, frontier: Frontier, head: int) -> int:

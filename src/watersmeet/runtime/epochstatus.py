@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import DDL_PROGRESS, FILL_PROGRESS, Catalog, MaterializedView, Relation, is_job, job_id
 from watersmeet.circuit.circuit import Circuit, Roles, Split, roles
 from watersmeet.circuit.epochs import COPY
 from watersmeet.circuit.operators import Arrange
@@ -17,14 +17,16 @@ from watersmeet.errors import Error
 from watersmeet.kernel.arrays.hashing import bucket_of_one
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.state import StateManifest
+from watersmeet.runtime.backfill import progress_of
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.eventtimes import inputs_of_views
 from watersmeet.runtime.inputs import read_source_status
 from watersmeet.runtime.output import held_bytes, stored_state
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.runtime.status import HotKeyStatus, OperatorStatus, SourceStatus, Status, ViewStatus
-from watersmeet.store.commits import Commit
-from watersmeet.store.manifests import OperatorCounts, RelationTotals
+from watersmeet.store.commits import Commit, CommitLog
+from watersmeet.store.compaction import RelationSizes
+from watersmeet.store.manifests import Backfill, Filling, OperatorCounts, RelationTotals
 from watersmeet.system import secretvalues
 
 #: The number of keys shown for an arrangement.
@@ -269,3 +271,52 @@ def _operators(circuit: Circuit, commit: Commit, states: Mapping[str, StateManif
             hottest.get(o.id, ()),
         )
     return found
+
+
+def _jobs(log: CommitLog, catalog: Catalog) -> list[tuple[MaterializedView, Backfill | None]]:
+    """The views that are being filled, each with the progress of its fill if that has begun."""
+    last = log.last_epoch()
+    backfill = None if last is None or last.frontier is None else last.frontier.backfill
+    running = () if backfill is None else backfill.purpose.views
+    return [(v, backfill if v.id in running else None) for v in catalog.shown if is_job(v)]
+
+
+def _ddl_progress(log: CommitLog, sizes: RelationSizes, catalog: Catalog) -> list[tuple[Any, ...]]:  # noqa: ARG001
+    """The rows of RisingWave's rw_ddl_progress. The time at which a fill began is unknown."""
+    return [
+        (
+            int(job_id(view)),
+            view.sql,
+            "BACKGROUND" if view.background else "FOREGROUND",
+            f"{100 * (0.0 if fill is None else progress_of(fill)):.2f}%",
+            None,
+        )
+        for view, fill in _jobs(log, catalog)
+    ]
+
+
+def _input_progress(log: CommitLog, sizes: RelationSizes, catalog: Catalog) -> list[tuple[Any, ...]]:
+    """The rows of RisingWave's rw_fragment_backfill_progress: the inputs of each view whose history is being read."""
+    known, found = sizes.read(), []
+    for view, fill in _jobs(log, catalog):
+        if fill is None or not isinstance(fill.purpose, Filling):
+            continue
+        read, inputs = fill.read, catalog.upstream([view.id])
+        for relation_id in fill.purpose.beside or fill.relations:
+            size, is_left = known.get(relation_id), relation_id in fill.relations and not fill.round
+            rows = 0 if size is None else size.rows
+            done = max(0, min(read, rows)) if is_left else rows
+            read -= done
+            part = 100 * done / rows if rows else 100.0 * (not is_left)
+            relation = catalog.relations.get(relation_id)
+            if relation is not None and relation_id in inputs:
+                progress = f"{part:.2f}% ({done}/{rows})"
+                found.append((int(job_id(view)), int(relation_id[1:]), view.shown, relation.shown, progress))
+    return found
+
+
+#: The functions that collect the rows of the system relations with the progress of fills.
+FILLS: Final[dict[str, Callable[[CommitLog, RelationSizes, Catalog], list[tuple[Any, ...]]]]] = {
+    DDL_PROGRESS: _ddl_progress,
+    FILL_PROGRESS: _input_progress,
+}

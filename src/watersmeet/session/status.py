@@ -9,16 +9,9 @@ from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from watersmeet.capture.receiving import Receivers, ReceivingStatus
-from watersmeet.catalog import (
-    Catalog,
-    LateRows,
-    MaterializedView,
-    Relation,
-    Sink,
-    Table,
-)
+from watersmeet.catalog import Catalog, LateRows, MaterializedView, Relation, Sink, Table, is_job, job_id
 from watersmeet.catalog.parts import RowForm
-from watersmeet.database.filling import is_job, job_id, producers_of
+from watersmeet.database.filling import producers_of
 from watersmeet.database.scans import late_between
 from watersmeet.database.sessions.context import Session
 from watersmeet.drawing import place, to_dot, to_svg

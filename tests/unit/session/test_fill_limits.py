@@ -250,3 +250,82 @@ def test_a_fill_whose_process_is_killed_goes_on_where_it_was(tmp_path):
         connection.execute("INSERT INTO t VALUES (10000, 7); DELETE FROM t WHERE k < 10; FLUSH")
         connection.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT")
         assert connection.execute(f"(TABLE v EXCEPT {SUMS}) UNION ALL ({SUMS} EXCEPT TABLE v)").fetchall() == []
+
+
+DIMENSIONS = """
+CREATE TABLE a (k int PRIMARY KEY, x int);
+CREATE TABLE b (k int PRIMARY KEY, y int);
+CREATE VIEW plain AS SELECT * FROM b;
+INSERT INTO a SELECT g, g FROM generate_series(1, 20) AS g;
+INSERT INTO b SELECT g, g FROM generate_series(1, 10) AS g;
+FLUSH
+"""
+ALL = "SELECT t.k, a.x, b.y FROM t LEFT JOIN a ON t.n = a.k LEFT JOIN b ON a.x = b.k"
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        ("AUTO", ["b", "a", "t"]),
+        ("NONE", ["b", "a", "t"]),
+        ("FIXED(a -> b)", ["a", "b", "t"]),
+        ("FIXED a -> b, t -> b", ["a", "t", "b"]),
+        ('FIXED(t -> public."a", a -> b)', ["t", "a", "b"]),
+    ],
+)
+def test_the_history_of_inputs_is_read_in_the_order_of_the_option(connection, order, names):
+    connection.execute(DIMENSIONS)
+    with ThreadPoolExecutor(1) as other:
+        options = f"WITH (backfill_rate_limit = 0, backfill_order = {order})"
+        made = begun(connection, other, f"CREATE MATERIALIZED VIEW v {options} AS {ALL}")
+        known = connection.opened.catalog.relations
+        assert [known[i].name for i in connection.opened.engine._coordinator.backfill.relations] == names
+        connection.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT = DEFAULT")
+        made.result(60)
+    connection.execute("FLUSH")
+    assert connection.execute(f"(TABLE v EXCEPT ALL {ALL}) UNION ALL ({ALL} EXCEPT ALL TABLE v)").fetchall() == []
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ("FIXED(a -> b, b -> t, t -> a)", "has a cycle"),
+        ("FIXED(a -> a)", "has a cycle"),
+        ("FIXED(a -> live)", "names live, which the view does not read"),
+        ("FIXED(plain -> a)", "names plain, which the view does not read"),
+        ("FIXED(a -> nix)", "names nix, which the view does not read"),
+        ("FIXED", "can't be FIXED"),
+        ("FIRST(a -> b)", "can't be FIRST"),
+    ],
+)
+def test_an_order_of_inputs_that_cannot_be(connection, order, message):
+    connection.execute(DIMENSIONS)
+    with pytest.raises(Error, match=message) as found:
+        connection.execute(f"CREATE MATERIALIZED VIEW v WITH (backfill_order = {order}) AS {ALL}")
+    assert found.value.condition == "INVALID_PARAMETER"
+    assert "v" not in jobs(connection)
+
+
+def test_relations_of_the_catalog_show_the_progress_of_fills(connection):
+    connection.execute(DIMENSIONS)
+    ddl = "SELECT ddl_id, ddl_statement, create_type, progress FROM rw_catalog.rw_ddl_progress"
+    parts = "SELECT job_id, job_name, upstream_table_name, progress FROM rw_fragment_backfill_progress"
+    assert connection.execute(ddl).fetchall() == connection.execute(parts).fetchall() == []
+    connection.execute("SET background_ddl = true")
+    sql = f"CREATE MATERIALIZED VIEW v WITH (backfill_rate_limit = 15) AS {ALL}"
+    connection.execute(sql)
+    until(lambda: jobs(connection)["v"]["progress"])
+    connection.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT = 0")
+    job = int(jobs(connection)["v"]["job"])
+    (shown,) = connection.execute(ddl).fetchall()
+    assert shown[:3] == (job, sql, "BACKGROUND")
+    assert 0 < float(shown[3].removesuffix("%")) < 100
+    found = connection.execute(parts).fetchall()
+    assert {row[:2] for row in found} == {(job, "v")}
+    progress = {row[2]: row[3] for row in found}
+    assert progress["b"] == "100.00% (10/10)"
+    assert progress["t"].endswith("/300)")
+    assert not progress["t"].startswith("100")
+    assert connection.execute(f"CANCEL JOBS {job}").fetchall() == [(str(job),)]
+    until(lambda: connection.execute(ddl).fetchall() == [])
+    assert connection.execute(parts).fetchall() == []

@@ -363,11 +363,14 @@ def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[s
         if cursor.take("("):  # RisingWave's `backfill_order = FIXED(a -> b)`
             options[key] += f"({' '.join(t.text for t in cursor.until(')'))})"
             cursor.expect(")")
+        pairs = []
         while key == "backfill_order" and cursor.tokens[cursor.index + 1].text == "->":  # the same without parentheses
-            options[key] += f" {' '.join(t.text for t in cursor.tokens[cursor.index : cursor.index + 3])}"
+            pairs.append(" ".join(t.text for t in cursor.tokens[cursor.index : cursor.index + 3]))
             cursor.index += 3
             if cursor.at(",") and cursor.tokens[cursor.index + 2].text == "->":
                 cursor.index += 1
+        if pairs:
+            options[key] += f"({' , '.join(pairs)})"
         if spans is not None:
             spans[key] = span_of([*tokens, cursor.tokens[cursor.index - 1]])
         if not cursor.take(","):

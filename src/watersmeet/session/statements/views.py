@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.binder import bind_query
-from watersmeet.catalog import ROWTIME, MaterializedView, Merging, Relation, Stream, View
+from watersmeet.catalog import ROWTIME, MaterializedView, Merging, Relation, Stream, View, is_job, job_id
 from watersmeet.connectors.base.targets import view_delivery
 from watersmeet.connectors.registry import connector_of
 from watersmeet.database.assignment import Target, check_types
@@ -20,7 +20,7 @@ from watersmeet.database.definitions import (
     named_columns,
     new_relation,
 )
-from watersmeet.database.filling import fill_rate, is_job, job_id
+from watersmeet.database.filling import fill_rate
 from watersmeet.database.producing import unwritten
 from watersmeet.database.reading import batch_query, readable
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
