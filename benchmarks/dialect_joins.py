@@ -53,7 +53,8 @@ _BY_CLOCK = (
     f"{{right}})) "
     "- INTERVAL '20 seconds'"
 )
-_LAST = (
+#: The last row of each key of the files in `{source}`.
+LAST = (
     "(SELECT * FROM read_parquet('{source}/*.parquet', filename = true, file_row_number = true) "
     "QUALIFY row_number() OVER (PARTITION BY k ORDER BY filename DESC, file_row_number DESC) = 1)"
 )
@@ -101,9 +102,9 @@ PAIRS = {
 }
 
 
-def _answer(case: Case, given: Streams) -> str:
+def answer(case: Case, given: Streams) -> str:
     left, right = (f"read_parquet('{f}/*.parquet')" for f in (given.left, given.right))
-    tables = [_LAST.format(source=f) for f in (given.left, given.right)]
+    tables = [LAST.format(source=f) for f in (given.left, given.right)]
     last = f"SELECT {_COLUMNS} FROM {tables[0]} l JOIN {tables[1]} r ON l.k = r.k"
     return case.answer.format(left=left, right=right, last=last)
 
@@ -124,6 +125,6 @@ def main(arguments: list[str]) -> int:
                     case.sources, case.view, CHECK, [step], options.parallelism, dialect=case.dialect, shown=case.shown
                 )
             )
-            report(given.total, found[-1], batch(_answer(case, given), CHECK))
+            report(given.total, found[-1], batch(answer(case, given), CHECK))
         print(f"{name}: takes {found[0].seconds / found[1].seconds:.2f} times as long as RisingWave's", flush=True)
     return 0

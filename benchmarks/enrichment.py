@@ -22,7 +22,7 @@ CREATE TABLE r (k bigint PRIMARY KEY, ts timestamp, amount bigint, note varchar)
 """
 _STREAMS = SOURCES.replace("{watermark}", "")
 _COLUMNS = "l.k AS k, l.amount AS amount, r.amount AS r_amount, r.note AS note"
-_VIEW = f"CREATE MATERIALIZED VIEW joined AS SELECT {_COLUMNS} FROM l {{join}}"
+VIEW = f"CREATE MATERIALIZED VIEW joined AS SELECT {_COLUMNS} FROM l {{join}}"
 _ASOF = "ON l.k = r.k AND l.ts >= r.ts"
 CHECK = "count(*), CAST(sum((amount + 1) * (coalesce(r_amount, 3) + 7)) AS BIGINT)"
 
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
         found: dict[str, Measured] = {}
         for name, (dialect, sources, join) in JOINS[strictness].items():
             print(f"--- {name}", flush=True)
-            found[name] = ours(sources, _VIEW.format(join=join), CHECK, steps, options.parallelism, dialect=dialect)
+            found[name] = ours(sources, VIEW.format(join=join), CHECK, steps, options.parallelism, dialect=dialect)
             versions = 3 if dialect == "timeplus" else None
             report(given.total, found[name], batch(over_files(strictness, versions, rounds), CHECK))
         one, other = found.values()

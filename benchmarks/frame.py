@@ -66,17 +66,18 @@ def parser(
     return made
 
 
-def streams(options: argparse.Namespace, *, lateness_us: int = 0) -> Streams:
+def streams(options: argparse.Namespace, *, lateness_us: int = 0, shape: str = "narrow") -> Streams:
     """The inputs, made unless they are there.
 
-    lateness_us: by how much rows may be behind others that came before them.
+    lateness_us: by how much rows may be behind others that came before them. shape: as in `stream_table`.
     """
     name = f"{options.rows}-{options.keys}"
     name += f"-{lateness_us // 1000}" if lateness_us else ""
     name += f"-{options.rows_per_file}" if options.rows_per_file != 100_000 else ""
+    name += f"-{shape}" if shape != "narrow" else ""
     left, right = options.data / f"{name}-l", options.data / f"{name}-r"
-    write_stream(left, 1, options.rows, options.keys, options.rows_per_file, lateness_us)
-    write_stream(right, 2, options.rows, options.keys, options.rows_per_file, lateness_us)
+    write_stream(left, 1, options.rows, options.keys, options.rows_per_file, lateness_us, shape)
+    write_stream(right, 2, options.rows, options.keys, options.rows_per_file, lateness_us, shape)
     return Streams(left, right, 2 * options.rows)
 
 

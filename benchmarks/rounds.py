@@ -15,6 +15,7 @@ from pathlib import Path
 import watersmeet
 from benchmarks.frame import Measured
 from benchmarks.processes import PeakMemory, cpu_seconds
+from watersmeet.session.connections.connection import Runtime
 
 #: Files by the name of a folder: what is offered together and read until FLUSH returns.
 Step = Mapping[str, Sequence[Path]]
@@ -42,6 +43,7 @@ def ours(
     *,
     dialect: str = "risingwave",
     shown: str = "joined",
+    runtime: Runtime = "spark",
 ) -> Measured:
     """Watersmeet, from making the view until it has everything of all steps, the engine's start included.
 
@@ -55,7 +57,7 @@ def ours(
             folder.mkdir(exist_ok=True)
         with watersmeet.connect(Path(name) / "db", parallelism=parallelism, runtime="inprocess") as connection:
             connection.execute(sources.format(**folders))
-        with watersmeet.connect(Path(name) / "db", dialect) as connection:
+        with watersmeet.connect(Path(name) / "db", dialect, runtime=runtime) as connection:
             with PeakMemory() as memory:
                 started, used = time.perf_counter(), cpu_seconds(os.getpid())
                 connection.execute(view)
