@@ -7,6 +7,7 @@ they are first used, because every Spark worker also imports the package.
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
@@ -130,7 +131,14 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _LAZY[name]
-    return getattr((spark_module if module in _ON_SPARK else importlib.import_module)(module), name)
+    # What an import creates stays, so collecting garbage meanwhile would only take time, a twentieth of it.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return getattr((spark_module if module in _ON_SPARK else importlib.import_module)(module), name)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

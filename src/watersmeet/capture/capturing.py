@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from watersmeet.capture.tablechanges import (
     Captor,
@@ -36,7 +36,6 @@ from watersmeet.connectors.databases.captures import (
     System,
     TablePosition,
 )
-from watersmeet.connectors.registry import system_of
 from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.database.reading import rows_with_keys
 from watersmeet.database.sessions.context import Session
@@ -44,9 +43,14 @@ from watersmeet.database.transaction import Change, consolidated, if_committed
 from watersmeet.database.writing import replacement
 from watersmeet.errors import Error, error
 from watersmeet.runtime.status import CapturedTableStatus, CaptureStatus
-from watersmeet.system.process import fault
+from watersmeet.system.process import fault, lazy_import
 from watersmeet.system.threads import Worker, Workers
 from watersmeet.values.serialization import from_json, to_json
+
+if TYPE_CHECKING:
+    from watersmeet.connectors import registry as connectors
+else:
+    connectors = lazy_import("watersmeet.connectors.registry")
 
 #: The longest wait for changes before the thread checks for other work.
 _POLL_S: Final = 0.05
@@ -153,7 +157,7 @@ class _Capturing(Worker):
         self.title = self._relation().shown
         self._flushing = 0
         self._began_s = self._checked_s = time.monotonic()
-        self._system: System = system_of(self._relation().connector["connector"])
+        self._system: System = connectors.system_of(self._relation().connector["connector"])
         self._position = committed(self._database, self._relation())
         self._reached = self._position.offset
         self._unread: dict[str, tuple[str, float]] = {}
@@ -521,6 +525,6 @@ def _others(
 ) -> tuple[System, list[DatabaseOptions]]:
     """The system of a database, and the options of other databases of this system that `chosen` selects."""
     name = database.connector["connector"]
-    system: System = system_of(name)
+    system: System = connectors.system_of(name)
     known = (r for r in session.catalog.relations.values() if isinstance(r, CapturedDatabase))
     return system, [system.options(r.connector) for r in known if r.connector["connector"] == name and chosen(r)]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,7 @@ import pyarrow as pa
 from watersmeet.capture.capturing import Captures
 from watersmeet.catalog import MessageFormat, ReceivedTable
 from watersmeet.connectors.base.deadletters import DeadLetterWriter, count_dead_letter_files
-from watersmeet.connectors.base.messages import MessageSpec, new_decoder
 from watersmeet.connectors.base.sources import Allowance, Unavailable, rate_limit
-from watersmeet.connectors.messages.mqtt import SOURCE_OPTIONS, MqttInbox, forget_session, mqtt_broker
 from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.database.secrets import with_secrets
 from watersmeet.database.sessions.context import Session
@@ -29,8 +27,15 @@ from watersmeet.database.writing import deliver
 from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.errors import Error, error
 from watersmeet.formats.payloads import Decoder, Messages
-from watersmeet.system.process import fault
+from watersmeet.system.process import fault, lazy_import
 from watersmeet.system.threads import Worker, Workers
+
+if TYPE_CHECKING:
+    from watersmeet.connectors.base import messages
+    from watersmeet.connectors.messages import mqtt
+else:
+    messages = lazy_import("watersmeet.connectors.base.messages")
+    mqtt = lazy_import("watersmeet.connectors.messages.mqtt")
 
 Created = TypeVar("Created", bound=CreateRelation)
 
@@ -54,7 +59,9 @@ class ReceivingStatus(NamedTuple):
 def decoder_of_received(table: ReceivedTable) -> Decoder:
     """The decoder of the messages of a relation. Raises the errors of columns that can't be read."""
     topics = {name: "topic" if part == "partition" else part for name, part in table.message_parts.items()}
-    return new_decoder(MessageSpec(table.given, table.primary_key, table.format or MessageFormat(), topics))
+    return messages.new_decoder(
+        messages.MessageSpec(table.given, table.primary_key, table.format or MessageFormat(), topics)
+    )
 
 
 def client_id(database: OpenDatabase, table: ReceivedTable) -> str:
@@ -65,10 +72,10 @@ def client_id(database: OpenDatabase, table: ReceivedTable) -> str:
 def checked_options(session: Session, statement: Created) -> Created:
     """The statement with references to secrets of this database. Raises CONNECTOR_OPTION for wrong options."""
     statement = with_secrets(session, statement)
-    options = SOURCE_OPTIONS.read(statement.options)
+    options = mqtt.SOURCE_OPTIONS.read(statement.options)
     options.check()
     options.needed("topic")
-    mqtt_broker(options)
+    mqtt.mqtt_broker(options)
     rate_limit(statement.options)
     if options.choice("qos") == "exactly_once":
         session.notice("qos = exactly_once is read as at_least_once: a message may be stored twice after a failure")
@@ -80,10 +87,10 @@ def begin(session: Session, made: ReceivedTable) -> None:
     named, transaction = client_id(session.database, made), session.transaction
     assert transaction is not None
     try:
-        MqttInbox(made.options, named).close()
+        mqtt.MqttInbox(made.options, named).close()
     except Unavailable as cause:
         raise error("RUNTIME_UNAVAILABLE", str(cause)) from None
-    transaction.ends.callback(lambda: None if transaction.committed else forget_session(made.options, named))
+    transaction.ends.callback(lambda: None if transaction.committed else mqtt.forget_session(made.options, named))
 
 
 class Receivers(Service):
@@ -123,7 +130,7 @@ class _Receiving(Worker):
         self._session, self._database, self._id = session, session.database, relation_id
         self._table = self._now()
         self.title = self._table.shown
-        self._inbox: MqttInbox | None = None
+        self._inbox: mqtt.MqttInbox | None = None
         self._is_known = False
         self._flushing = self._ends = self._again = 0
         self._forgotten = ""
@@ -131,7 +138,7 @@ class _Receiving(Worker):
     def run(self) -> None:
         super().run()
         if self._id not in self._database.catalog.relations and not self._database.is_closed:
-            forget_session(self._table.options, client_id(self._database, self._table))
+            mqtt.forget_session(self._table.options, client_id(self._database, self._table))
 
     def status(self) -> ReceivingStatus:
         """See `Receivers.status`."""
@@ -194,7 +201,7 @@ class _Receiving(Worker):
         self._decoder = decoder_of_received(self._table)
         limit = rate_limit(self._table.options)
         allowance = None if limit is None else Allowance(limit)
-        inbox = MqttInbox(self._table.options, client_id(self._database, self._table))
+        inbox = mqtt.MqttInbox(self._table.options, client_id(self._database, self._table))
         try:
             if inbox.is_new and self._is_known:
                 self._forgotten = "the broker has forgotten its session: messages that waited in it are lost"

@@ -18,6 +18,7 @@ from watersmeet.catalog import Input, MessageFormat, Relation
 from watersmeet.connectors import datagen, delta, http, jdbc, objects
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.sources import (
+    SPECS,
     DeadLetterSink,
     LimitedSource,
     Reader,
@@ -41,7 +42,6 @@ from watersmeet.connectors.postgres import connectors as postgres
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.registry import with_kept_schema
 from watersmeet.objectstores.base import is_url
-from watersmeet.values.serialization import kinds
 from watersmeet.values.slices import Slice, SourceSlice
 from watersmeet.values.types import Field, Schema
 
@@ -84,9 +84,7 @@ SYSTEMS: Final[dict[str, System]] = {**mysql.CAPTURES, **postgres.CAPTURES}
 
 #: The source connectors of this package. Messages of MQTT are received by `capture.receiving`.
 BUILT_IN: Final = frozenset({*SOURCES, "mqtt"})
-#: The classes of `Source.spec()` by their kind.
-_SPECS: Final[dict[str, type[SourceSpec]]] = {c.spec.kind: c.spec for c in SOURCES.values()}
-kinds(SourceSpec, _SPECS)
+SPECS.update((c.spec.kind, c.spec) for c in SOURCES.values())
 _BY_SPEC: Final[dict[type[SourceSpec], SourceConnector]] = {c.spec: c for c in SOURCES.values()}
 
 
@@ -130,10 +128,10 @@ def register_source(name: str, connector: SourceConnector) -> None:
     name: the value in `WITH (connector = ...)`, in lower case. Raises INVALID_PARAMETER if it, or the kind of the spec,
     is taken.
     """
-    if name in SOURCES or connector.spec.kind in _SPECS:
+    if name in SOURCES or connector.spec.kind in SPECS:
         raise error("INVALID_PARAMETER", f'there is a connector "{name}" already')
     SOURCES[name] = connector
-    _SPECS[connector.spec.kind] = connector.spec
+    SPECS[connector.spec.kind] = connector.spec
     _BY_SPEC[connector.spec] = connector
 
 

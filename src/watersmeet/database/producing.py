@@ -9,14 +9,12 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import ComputedPart, MessageFormat, Relation
-from watersmeet.connectors.kafka.client import client_config, failure, kafka_options, library
-from watersmeet.connectors.kafka.cluster import cluster_of
 from watersmeet.database.assignment import bound_value, positional
 from watersmeet.database.sessions.context import Session
 from watersmeet.dialects.registry import language_named
@@ -33,7 +31,15 @@ from watersmeet.formats.encoders import (
 )
 from watersmeet.kernel.evaluation.expressions import generated_values
 from watersmeet.kernel.metrics import Counters
+from watersmeet.system.process import lazy_import
 from watersmeet.values.types import Field, Schema
+
+if TYPE_CHECKING:
+    from watersmeet.connectors.kafka import client as kafkaclient
+    from watersmeet.connectors.kafka import cluster as kafkacluster
+else:
+    kafkaclient = lazy_import("watersmeet.connectors.kafka.client")
+    kafkacluster = lazy_import("watersmeet.connectors.kafka.cluster")
 
 _KEY_COLUMN: Final = "_tp_message_key"
 
@@ -133,7 +139,7 @@ def produce(relation: Relation, rows: pa.Table, now_us: int) -> None:
             f"writing records in {message_format.encoding.upper()} is not supported",
             detail=f'Topic "{relation.shown}" can only be read.',
         )
-    options = kafka_options(relation.connector)
+    options = kafkaclient.kafka_options(relation.connector)
     computed = relation.computed_parts
     encoder = open_encoder(
         (*relation.columns, *(c.column for c in computed)),
@@ -158,7 +164,7 @@ class _Producer:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.lock = threading.Lock()
         self._properties = properties
-        self._kafka = library()
+        self._kafka = kafkaclient.library()
         self._client: Any = None
 
     def write(self, topic: str, messages: Encoded) -> None:
@@ -197,7 +203,7 @@ class _Producer:
         """Waits until readers see a commit, which may be later than the acknowledgement; an open transaction of another
         producer may hide it for longer than this method waits.
         """
-        cluster, latest = cluster_of(self._properties), self._kafka.admin.OffsetSpec.latest()
+        cluster, latest = kafkacluster.cluster_of(self._properties), self._kafka.admin.OffsetSpec.latest()
         deadline_s = time.monotonic() + _VISIBLE_S
         hidden = dict(ends)
         while hidden and time.monotonic() < deadline_s:
@@ -212,7 +218,7 @@ class _Producer:
     def _opened(self) -> Any:
         if self._client is None:
             self._client = self._kafka.Producer(
-                client_config(
+                kafkaclient.client_config(
                     self._properties,
                     transactional_id=f"watersmeet-insert-{uuid.uuid4()}",
                     partitioner="murmur2_random",
@@ -257,7 +263,7 @@ class _Producer:
             client.purge()  # brokers abort uncommitted messages
 
     def _refused(self, problem: Any, topic: str, *, committing: bool) -> Error:
-        made = failure(problem, topic, self._properties["bootstrap.servers"])
+        made = kafkaclient.failure(problem, topic, self._properties["bootstrap.servers"])
         if committing:
             made.detail = "The brokers did not report whether the rows were written. " + (made.detail or "")
         elif problem.name() == "MSG_SIZE_TOO_LARGE":

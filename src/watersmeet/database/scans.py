@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -23,12 +23,6 @@ from watersmeet.catalog import (
 from watersmeet.catalog.roles import Rights
 from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, stored_dead_letters
 from watersmeet.connectors.base.sources import Unavailable
-from watersmeet.connectors.datagen import PacedSource
-from watersmeet.connectors.kafka.client import START
-from watersmeet.connectors.kafka.reading import read_topic
-from watersmeet.connectors.kafka.source import KafkaSource, begun, starting_from
-from watersmeet.connectors.messages.logs import STARTS, LogSource
-from watersmeet.connectors.registry import read_slice, source_connector
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.expressions import with_lengths
@@ -46,7 +40,23 @@ from watersmeet.store.checkpoints import (
 from watersmeet.store.commits import Commit
 from watersmeet.store.inplace import ContentHash, Needed, Share, StoredRows
 from watersmeet.store.readers import Reader, low_water_number
+from watersmeet.system.process import lazy_import
 from watersmeet.values.types import Field, arrow_schema
+
+if TYPE_CHECKING:
+    from watersmeet.connectors import datagen
+    from watersmeet.connectors import registry as connectors
+    from watersmeet.connectors.kafka import client as kafkaclient
+    from watersmeet.connectors.kafka import reading as kafkareading
+    from watersmeet.connectors.kafka import source as kafkasource
+    from watersmeet.connectors.messages import logs as messagelogs
+else:
+    datagen = lazy_import("watersmeet.connectors.datagen")
+    kafkaclient = lazy_import("watersmeet.connectors.kafka.client")
+    kafkareading = lazy_import("watersmeet.connectors.kafka.reading")
+    kafkasource = lazy_import("watersmeet.connectors.kafka.source")
+    messagelogs = lazy_import("watersmeet.connectors.messages.logs")
+    connectors = lazy_import("watersmeet.connectors.registry")
 
 
 @contextmanager
@@ -234,17 +244,17 @@ def messages_now(session: Reading, relation: Relation, topic: TopicScan) -> pa.T
     if connector != "kafka":
         return _rows_now(session, relation, topic)
     names = [c.name for c in topic.outputs]
-    given = {n: v for n, v in relation.connector.items() if n != START}
+    given = {n: v for n, v in relation.connector.items() if n != kafkaclient.START}
     read = replace(
         relation,
         columns=tuple(c for c in relation.columns if c.name in names or c.name not in relation.message_parts),
         message_parts={c: part for c, part in relation.message_parts.items() if c in names},
-        connector=begun(starting_from(given, topic.start, topic.shards)),
+        connector=kafkasource.begun(kafkasource.starting_from(given, topic.start, topic.shards)),
     )
-    source, aside = KafkaSource(read), DeadLetterWriter(None)
+    source, aside = kafkasource.KafkaSource(read), DeadLetterWriter(None)
     columns = tuple(Field(c.name, c.type, c.nullable) for c in topic.outputs)
     try:
-        rows = read_topic(source.now(), source.spec(), columns, aside)
+        rows = kafkareading.read_topic(source.now(), source.spec(), columns, aside)
     except Unavailable as cause:
         raise error("RUNTIME_UNAVAILABLE", str(cause), hint="Try again.") from cause
     if aside.first is not None:
@@ -273,14 +283,14 @@ def _rows_now(session: Reading, relation: Source, topic: TopicScan) -> pa.Table:
 
     Raises FEATURE_NOT_SUPPORTED for generated rows without an end.
     """
-    left_out = (STARTS, "scan.startup.", "source_rate_limit")
+    left_out = (messagelogs.STARTS, "scan.startup.", "source_rate_limit")
     connector = {n: v for n, v in relation.connector.items() if not n.startswith(left_out)}
-    source = source_connector(connector).open(replace(relation, columns=relation.given, connector=connector))
+    source = connectors.source_connector(connector).open(replace(relation, columns=relation.given, connector=connector))
     columns = tuple(Field(c.name, c.type, c.nullable) for c in topic.outputs)
     rows = [arrow_schema(columns, positional=False).empty_table()]
     aside, position = DeadLetterWriter(None), None
-    generated = isinstance(source, PacedSource)
-    if isinstance(source, PacedSource) and not source.ends:
+    generated = isinstance(source, datagen.PacedSource)
+    if isinstance(source, datagen.PacedSource) and not source.ends:
         hint = "Set datagen.max.rows, or create a materialized view over it and read that."
         raise error("FEATURE_NOT_SUPPORTED", f"{relation.title} can't be read by a query: it has no end", hint=hint)
     try:
@@ -289,7 +299,7 @@ def _rows_now(session: Reading, relation: Source, topic: TopicScan) -> pa.Table:
             found = source.poll(position, _POLL_ROWS, _POLL_BYTES, now_us, fresh=True)
             if (problem := source.status().get("problem")) is not None:
                 raise error("RUNTIME_UNAVAILABLE", f"{relation.title}: {problem}", hint="Try again.")
-            rows += [read_slice(piece, source.spec(), columns, aside).table for piece in found.slices]
+            rows += [connectors.read_slice(piece, source.spec(), columns, aside).table for piece in found.slices]
             source.accept(found.slices)
             position = found.position
             if found.finished or not (found.slices or generated):
@@ -297,7 +307,7 @@ def _rows_now(session: Reading, relation: Source, topic: TopicScan) -> pa.Table:
     except (OSError, Unavailable) as cause:
         raise error("RUNTIME_UNAVAILABLE", str(cause), hint="Try again.") from cause
     finally:
-        if isinstance(source, LogSource):
+        if isinstance(source, messagelogs.LogSource):
             source.close()
     if aside.first is not None:
         session.notice(f"{relation.title}: {_left_out(aside)}")

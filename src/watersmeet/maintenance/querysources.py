@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from watersmeet.algebra.nodes import Reopened
 from watersmeet.algebra.trees import walk
 from watersmeet.catalog import QuerySource, Source, turned_into
-from watersmeet.connectors.foreignstreams import OPTIONS_QUERY, starting_options
-from watersmeet.connectors.kafka.source import restarted, starting_from
-from watersmeet.connectors.registry import check_connector
 from watersmeet.database.filling import Bound
 from watersmeet.database.reading import batch_query, fetch, runs_on
 from watersmeet.database.rebuild import by_source, moved, reading, reopened_scans, scan_of
@@ -19,6 +17,16 @@ from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tree.queries import read_tree
 from watersmeet.errors import error
+from watersmeet.system.process import lazy_import
+
+if TYPE_CHECKING:
+    from watersmeet.connectors import foreignstreams
+    from watersmeet.connectors import registry as connectors
+    from watersmeet.connectors.kafka import source as kafkasource
+else:
+    foreignstreams = lazy_import("watersmeet.connectors.foreignstreams")
+    kafkasource = lazy_import("watersmeet.connectors.kafka.source")
+    connectors = lazy_import("watersmeet.connectors.registry")
 
 
 def with_own_sources(session: Session, bound: Bound) -> tuple[Bound, set[str]]:
@@ -64,12 +72,12 @@ def _own_source(session: Session, node: Reopened, owner: str, source_id: str, re
         reopened=False,
         columns=tuple(c for c in relation.columns if c.name not in unread),
         message_parts={c: p for c, p in relation.message_parts.items() if c not in unread},
-        connector=starting_from(
+        connector=kafkasource.starting_from(
             begins_now(session, relation.connector, relation.options_query), node.start, node.shards
         )
         | ({"on_error": "stop"} if node.strict else {}),
     )
-    return check_connector(source)
+    return connectors.check_connector(source)
 
 
 def queried_options(session: Session, text: str) -> dict[str, str]:
@@ -82,14 +90,16 @@ def queried_options(session: Session, text: str) -> dict[str, str]:
     tree = read_tree(tokenize(text, language), text, language.grammar)
     if runs_on(session, tree):
         raise error(
-            "FEATURE_NOT_SUPPORTED", f"option {OPTIONS_QUERY} with a query that runs until it is stopped", sql=text
+            "FEATURE_NOT_SUPPORTED",
+            f"option {foreignstreams.OPTIONS_QUERY} with a query that runs until it is stopped",
+            sql=text,
         )
     query = batch_query(session, tree, text)
     rows = fetch(session, query, newest=True)
     if rows.num_rows > 1:
         raise error(
             "CONNECTOR_OPTION",
-            f"option {OPTIONS_QUERY} has {rows.num_rows} rows, and one is needed",
+            f"option {foreignstreams.OPTIONS_QUERY} has {rows.num_rows} rows, and one is needed",
             hint="Use WHERE, LIMIT 1 or an aggregate.",
         )
     values = rows.to_pylist()[0].values() if rows.num_rows else ()
@@ -101,5 +111,5 @@ def begins_now(session: Session, connector: Mapping[str, str], text: str) -> dic
 
     text: the value of OPTIONS_QUERY; empty for none. Raises CONNECTOR_OPTION; errors of the query.
     """
-    found = starting_options(queried_options(session, text)) if text else {}
-    return restarted(connector, found) if found else dict(connector)
+    found = foreignstreams.starting_options(queried_options(session, text)) if text else {}
+    return kafkasource.restarted(connector, found) if found else dict(connector)

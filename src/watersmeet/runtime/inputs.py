@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from watersmeet.catalog import QuerySource, Relation
 from watersmeet.connectors.base.deadletters import forget_dead_letters
 from watersmeet.connectors.base.sources import FedSource, Notification, Poll, Source
-from watersmeet.connectors.registry import open_source
 from watersmeet.errors import Error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
@@ -29,8 +28,13 @@ from watersmeet.store.manifests import Backfill, Filling, Frontier
 from watersmeet.store.positions import StatusFile
 from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef
-from watersmeet.system.process import scratch_folder
+from watersmeet.system.process import lazy_import, scratch_folder
 from watersmeet.values.slices import ChangeSlice, Slice
+
+if TYPE_CHECKING:
+    from watersmeet.connectors import registry as connectors
+else:
+    connectors = lazy_import("watersmeet.connectors.registry")
 
 #: The minimum time between writes of the file; longer in an object store, because an epoch waits for the request.
 _INTERVAL_US: Final = 1_000_000
@@ -404,7 +408,7 @@ class Inputs:
         return source
 
     def _opened(self, relation: Relation) -> Source:
-        source, feed = open_source(relation), self._db.feed
+        source, feed = connectors.open_source(relation), self._db.feed
         return source if feed is None else FedSource(source, feed)
 
     def _poll(self, relation_id: str, rows: int, size_bytes: int, now_us: int, *, fresh: bool) -> Poll:
@@ -445,7 +449,7 @@ def save_past(layout: Layout, log: CommitLog, relations: Sequence[Relation], num
     with scratch_folder("sources") as folder:
         place = Path(folder) / "memory"
         for relation in relations:
-            source = open_source(relation)
+            source = connectors.open_source(relation)
             if relation.id in newest:
                 files.replace_file(place, memory_of(newest[relation.id]), durable=False)
                 source.load(place)

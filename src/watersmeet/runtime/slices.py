@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,7 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import ClockInput
 from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Operator, Scan, Upsert
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
-from watersmeet.connectors.base.messages import MessageSpec
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, Unavailable
-from watersmeet.connectors.registry import expect, read_slice
 from watersmeet.errors import Error, error
 from watersmeet.kernel.context import mark_failing
 from watersmeet.kernel.evaluation.expressions import generated_values, with_lengths
@@ -32,8 +30,16 @@ from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import FailedPart
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system.blobs import BlobRef
+from watersmeet.system.process import lazy_import
 from watersmeet.values.slices import ChangeSlice, MessageSlice, Slice, SourceSlice
 from watersmeet.values.types import TIMESTAMP, TIMESTAMPTZ, Field, arrow_schema
+
+if TYPE_CHECKING:
+    from watersmeet.connectors import registry as connectors
+    from watersmeet.connectors.base import messages
+else:
+    messages = lazy_import("watersmeet.connectors.base.messages")
+    connectors = lazy_import("watersmeet.connectors.registry")
 
 Diff = npt.NDArray[np.int64]
 
@@ -84,7 +90,9 @@ def read_slices(
         by_relation.setdefault(scan.relation_id, []).append(scan)
     found = ScanInput()
     slices = [piece for piece in slices if piece.relation in by_relation]
-    expect(slices, {i: s.source for i, s in intent.specs.items() if s.source is not None})
+    sources = {i: s.source for i, s in intent.specs.items() if s.source is not None}
+    if sources:
+        connectors.expect(slices, sources)
     for piece in slices:
         readers = by_relation[piece.relation]
         fields = {f.name: f for scan in readers for f in _columns(scan)}
@@ -271,9 +279,9 @@ def _read_source(
         read = {f.name: f for f in fields if f not in arrivals and f not in generated}
         read |= {f.name: f for column in generated.values() for f in column.reads}
         try:
-            rows = read_slice(piece, spec.source, list(read.values()), dead)
+            rows = connectors.read_slice(piece, spec.source, list(read.values()), dead)
         except (Unavailable, Error) as cause:
-            if isinstance(cause, Error) and not isinstance(spec.source, MessageSpec):
+            if isinstance(cause, Error) and not isinstance(spec.source, messages.MessageSpec):
                 raise
             # For messages, this may also be a schema that doesn't fit the columns, which a user must fix. Other sources
             # continue.

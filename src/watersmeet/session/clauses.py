@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlglot import exp
 
@@ -28,7 +28,6 @@ from watersmeet.catalog import (
     Serial,
 )
 from watersmeet.catalog.rowless import ConnectionType
-from watersmeet.connectors.registry import SOURCES, check_connector, check_options
 from watersmeet.database.assignment import default_values, generated_columns
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, remove, written
@@ -49,10 +48,17 @@ from watersmeet.dialects.tree.queries import name_of, node_span
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.formats.decoders import registered_schema, schema_columns, taken_schema
+from watersmeet.system.process import lazy_import
 from watersmeet.values.declaredtypes import Declared
 from watersmeet.values.times import DAY_US
 from watersmeet.values.types import Field, Schema, SqlType
+
+if TYPE_CHECKING:
+    from watersmeet.connectors import registry as connectors
+    from watersmeet.formats import decoders
+else:
+    connectors = lazy_import("watersmeet.connectors.registry")
+    decoders = lazy_import("watersmeet.formats.decoders")
 
 
 def column_defaults(statement: CreateRelation) -> dict[str, str]:
@@ -238,9 +244,9 @@ def with_connector(session: Session, relation: Made) -> Made:
     options as written. Raises the errors of `registry.check_connector`.
     """
     if session.connectors == "checked":
-        check_options(relation)
+        connectors.check_options(relation)
         return without_connector(relation)
-    checked = check_connector(relation)
+    checked = connectors.check_connector(relation)
     return relation if relation.reopened else checked
 
 
@@ -259,7 +265,7 @@ def with_schema_columns(session: Session, statement: S) -> S:
     """
     if not statement.takes_columns:
         return statement
-    known = SOURCES.get(statement.options.get("connector", "").lower())
+    known = connectors.SOURCES.get(statement.options.get("connector", "").lower())
     if known is not None and known.columns is not None:
         session.require_outside("the schema of a table of a lake", statement, statement.name_span)
         with located(statement, statement.name_span):
@@ -272,9 +278,9 @@ def with_schema_columns(session: Session, statement: S) -> S:
     try:
         with located(statement, statement.name_span):
             session.require_files(statement.format.options)
-            registered = registered_schema(statement.format, topic)
-            found = schema_columns(statement.format, registered)
-            taken = taken_schema(statement.format, registered)
+            registered = decoders.registered_schema(statement.format, topic)
+            found = decoders.schema_columns(statement.format, registered)
+            taken = decoders.taken_schema(statement.format, registered)
     except OSError as cause:
         raise error(
             "RUNTIME_UNAVAILABLE",

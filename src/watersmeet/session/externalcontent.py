@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from watersmeet.catalog import (
     External,
@@ -11,13 +12,6 @@ from watersmeet.catalog import (
     MessageFormat,
     Relation,
 )
-from watersmeet.connectors.files.options import absolute_path
-from watersmeet.connectors.files.tables import file_connector
-from watersmeet.connectors.iceberg.tables import iceberg_options
-from watersmeet.connectors.mysql import target as mysql
-from watersmeet.connectors.objects import CONFIG_FILE, ENVIRONMENT_SETTING, with_config_file
-from watersmeet.connectors.postgres import target
-from watersmeet.connectors.registry import declared
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_column
@@ -26,7 +20,25 @@ from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.errors import Span, error
 from watersmeet.maintenance.refreshing import refresh
 from watersmeet.store.changes import quoted
+from watersmeet.system.process import lazy_import
 from watersmeet.values.types import Schema
+
+if TYPE_CHECKING:
+    from watersmeet.connectors import objects
+    from watersmeet.connectors import registry as connectors
+    from watersmeet.connectors.files import options as fileoptions
+    from watersmeet.connectors.files import tables as filetables
+    from watersmeet.connectors.iceberg import tables as icebergtables
+    from watersmeet.connectors.mysql import target as mysql
+    from watersmeet.connectors.postgres import target
+else:
+    fileoptions = lazy_import("watersmeet.connectors.files.options")
+    filetables = lazy_import("watersmeet.connectors.files.tables")
+    icebergtables = lazy_import("watersmeet.connectors.iceberg.tables")
+    mysql = lazy_import("watersmeet.connectors.mysql.target")
+    objects = lazy_import("watersmeet.connectors.objects")
+    target = lazy_import("watersmeet.connectors.postgres.target")
+    connectors = lazy_import("watersmeet.connectors.registry")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +66,18 @@ def external_of(session: Session, kind: str, options: dict[str, str], name: str,
     if "query" in options and kind not in ("clickhouse", "mysql", "postgresql"):
         raise error("FEATURE_NOT_SUPPORTED", "the option QUERY of a source is not supported", hint="Name a table.")
     if kind == "file":
-        options = file_connector(options)
+        options = filetables.file_connector(options)
         return External(
-            "file", options.get("path", ""), {n: absolute_path(v) if n == "path" else v for n, v in options.items()}
+            "file",
+            options.get("path", ""),
+            {n: fileoptions.absolute_path(v) if n == "path" else v for n, v in options.items()},
         )
     if kind == "s3":
-        if options.get(ENVIRONMENT_SETTING, "false").lower() == "true" or CONFIG_FILE in options:
+        if options.get(objects.ENVIRONMENT_SETTING, "false").lower() == "true" or objects.CONFIG_FILE in options:
             session.require_files({"path": ""})
-        options = with_config_file(options)
+        options = objects.with_config_file(options)
     if kind == "iceberg":
-        options = iceberg_options(options, "default", name)
+        options = icebergtables.iceberg_options(options, "default", name)
         return External(kind, f"{options['database.name']}.{options['table.name']}", options)
     if kind == "http":
         return External(kind, options.get("url", "").partition("?")[0], options)  # the rest may be a secret
@@ -97,7 +111,7 @@ def fill(session: Session, statement: CreateRelation, relation: ExternalTable, w
         reader = readers.reader(external, what)
         if not relation.columns:
             session.require_outside(f"the columns of {what}", statement, span)
-        columns = declared(reader, relation.columns)
+        columns = connectors.declared(reader, relation.columns)
     check_columns(columns, statement)
     made = replace(relation, columns=columns)
     with own_transaction(session):

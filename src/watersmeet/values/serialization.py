@@ -73,7 +73,7 @@ def kinds(base: type, classes: Mapping[str, type], *, by: str = _KIND) -> None:
     _KINDS[base] = classes
 
     def is_one(cls: Any) -> bool:
-        return isinstance(cls, type) and classes.get(getattr(cls, by, "")) is cls
+        return isinstance(cls, type) and issubclass(cls, base) and classes.get(getattr(cls, by, "")) is cls
 
     def writer(cls: Any) -> Any:
         plain = make_dict_unstructure_fn(cls, _CONVERTER, _cattrs_omit_if_default=True)

@@ -77,11 +77,11 @@ print(*sys.modules, sep="\\n")
 """
 
 
-def test_the_first_view_needs_neither_pandas_nor_data_sets():
+def test_the_first_view_needs_neither_pandas_nor_data_sets_nor_connectors():
     done = subprocess.run([sys.executable, "-c", FIRST_VIEW], capture_output=True, text=True, check=True)
     modules = set(done.stdout.split())
     assert "watersmeet.kernel.executor" in modules
-    assert not modules & {"pandas", "pyarrow.dataset", "pyspark"}
+    assert not modules & {"pandas", "pyarrow.dataset", "pyspark", "watersmeet.connectors.registry"}
 
 
 def test_the_dialects_of_help_are_those_of_the_registry():

@@ -120,7 +120,7 @@ def registered():
     yield
     del (
         registry.SOURCES["squares"],
-        registry._SPECS["squares"],
+        registry.SPECS["squares"],
         registry._BY_SPEC[SquareSpec],
         registry.SINKS["squares"],
         KINDS[SquareSlice.kind],

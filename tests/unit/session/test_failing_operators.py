@@ -20,6 +20,7 @@ from tests.thorough import mostly_slow
 
 import watersmeet
 from watersmeet import Error
+from watersmeet.connectors import registry
 from watersmeet.errors import error
 from watersmeet.kernel import executor
 from watersmeet.kernel.evaluation import expressions
@@ -319,7 +320,7 @@ def test_rows_of_a_source_that_cannot_be_read_stop_the_source(
         "CREATE MATERIALIZED VIEW v AS SELECT a FROM s; FLUSH"
     )
     (tmp_path / "in/b.json").write_text('{"a": 2}\n')
-    with mock.patch.object(slices, "read_slice", partial(raising, lambda: KeyError("planted"))):
+    with mock.patch.object(registry, "read_slice", partial(raising, lambda: KeyError("planted"))):
         connection.execute("INSERT INTO ok VALUES (1); FLUSH")
         assert connection.execute("SELECT x FROM good").fetchall() == [(1,)]
         assert "planted" in str(connection.execute("SHOW ERRORS").fetchall())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import datetime as dt
+import importlib
 import json
 import threading
 import time
@@ -31,6 +32,7 @@ from watersmeet.connectors.base.options import RATE_LIMIT, OptionSet, refuse
 from watersmeet.errors import Error, error
 from watersmeet.system import files
 from watersmeet.system.threads import OneCall, Worker
+from watersmeet.values.serialization import kinds
 from watersmeet.values.slices import SourceSlice
 from watersmeet.values.times import SECOND_US
 from watersmeet.values.types import Field, Schema
@@ -46,6 +48,21 @@ class SourceSpec:
     def stops_on_error(self) -> bool:
         """Whether a row or message that can't be read stops the source."""
         return False
+
+
+class _Specs(dict[str, type[SourceSpec]]):
+    """The classes by their kind. The first unknown kind imports all connectors, which add theirs."""
+
+    def __missing__(self, kind: str) -> type[SourceSpec]:
+        importlib.import_module("watersmeet.connectors.registry")
+        if kind not in self:
+            raise KeyError(kind)
+        return self[kind]
+
+
+#: The classes of `Source.spec()` by their kind.
+SPECS: Final = _Specs()
+kinds(SourceSpec, SPECS)
 
 
 class Notification:

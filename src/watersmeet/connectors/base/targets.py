@@ -9,7 +9,7 @@ import abc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +33,14 @@ from watersmeet.catalog import (
 from watersmeet.connectors.base.options import OptionSet
 from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.errors import error
-from watersmeet.formats.encoders import changed_keys
 from watersmeet.formats.writers import Writer
+from watersmeet.system.process import lazy_import
 from watersmeet.values.types import BYTEA, VARCHAR, Field, Schema
+
+if TYPE_CHECKING:
+    from watersmeet.formats import encoders
+else:
+    encoders = lazy_import("watersmeet.formats.encoders")
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ def newest_rows(
     """
     rows = pa.concat_tables([p.rows.select(names) for p in batches])
     of = np.repeat(np.arange(len(batches)), [len(p.diff) for p in batches])
-    changed = changed_keys(keys.write(rows), np.concatenate([p.diff for p in batches]))
+    changed = encoders.changed_keys(keys.write(rows), np.concatenate([p.diff for p in batches]))
     there = (changed.came >= 0) & ((changed.gone < 0) | (of[changed.came] >= of[changed.gone]))
     return rows.take(pa.array(np.where(there, changed.came, changed.first))), ~there
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from watersmeet.catalog import (
     ARRIVAL,
@@ -20,9 +20,6 @@ from watersmeet.catalog import (
 )
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.connectors.base.options import taken_max_age_us
-from watersmeet.connectors.externalstreams import kafka_connector, stream_columns
-from watersmeet.connectors.files.tables import file_connector
-from watersmeet.connectors.registry import KINDS, check_kind
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.producing import take_computed_parts
 from watersmeet.database.sessions.context import Session, located
@@ -33,7 +30,6 @@ from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, read_setting, span_of
-from watersmeet.formats.decoders import open_decoder
 from watersmeet.session.clauses import with_connector
 from watersmeet.session.externalcontent import (
     Clause,
@@ -46,7 +42,19 @@ from watersmeet.session.externalcontent import (
 )
 from watersmeet.session.features.sharedoptions import with_format_schema, with_named_collection
 from watersmeet.session.handlers import handles
+from watersmeet.system.process import lazy_import
 from watersmeet.values.types import TIMESTAMP, Field, Schema
+
+if TYPE_CHECKING:
+    from watersmeet.connectors import externalstreams
+    from watersmeet.connectors import registry as connectors
+    from watersmeet.connectors.files import tables as filetables
+    from watersmeet.formats import decoders
+else:
+    externalstreams = lazy_import("watersmeet.connectors.externalstreams")
+    filetables = lazy_import("watersmeet.connectors.files.tables")
+    connectors = lazy_import("watersmeet.connectors.registry")
+    decoders = lazy_import("watersmeet.formats.decoders")
 
 #: The kind of external content that means this database, unless the statement names another host.
 OWN: Final = "timeplus"
@@ -218,7 +226,7 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
 
     def checked() -> Relation:
         ignored = session.connectors == "ignored"
-        check_kind(kind, KINDS if ignored else ("file", "kafka"), "an external stream")
+        connectors.check_kind(kind, connectors.KINDS if ignored else ("file", "kafka"), "an external stream")
         if kind == "kafka" and not ignored:
             return _of_topic(session, statement, options, needs)
         made = new_relation(
@@ -228,7 +236,7 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
             statement.columns,
             append_only=True,
             depends_on=needs,
-            connector={} if ignored else file_connector(options),
+            connector={} if ignored else filetables.file_connector(options),
             defaults=dict.fromkeys(statement.arrivals, ARRIVAL),
             ranges=dict(statement.ranges),
         )
@@ -254,12 +262,12 @@ def _of_topic(
     has_registry = "kafka_schema_registry_url" in settings
     schema = None if has_registry else settings.pop("format_schema", None)
     computed = take_computed_parts(session, settings, statement.name, declared)
-    connector, form = kafka_connector(settings, declared)
+    connector, form = externalstreams.kafka_connector(settings, declared)
     if schema is not None:
         form, found = with_format_schema(session, form, schema)
         needs = (*needs, *found)
-    columns, parts, unlisted = stream_columns(declared)
-    open_decoder(columns, (), form, parts)
+    columns, parts, unlisted = externalstreams.stream_columns(declared)
+    decoders.open_decoder(columns, (), form, parts)
     made = new_relation(
         session,
         statement,

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from watersmeet.catalog import ARRIVAL, External, ExternalTable, NamedCollection
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.connectors.base.targets import statement_delivery
-from watersmeet.connectors.iceberg.tables import ICEBERG, iceberg_options, iceberg_tables
-from watersmeet.connectors.iceberg.target import create_table
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, make_schema
 from watersmeet.database.secrets import kept
@@ -24,8 +22,16 @@ from watersmeet.dialects.tree.definitions import CreateSchema, CreateStream
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_setting
 from watersmeet.errors import Error
 from watersmeet.session.handlers import handles
+from watersmeet.system.process import lazy_import
 from watersmeet.system.secretvalues import revealed_options
 from watersmeet.values.types import Schema
+
+if TYPE_CHECKING:
+    from watersmeet.connectors.iceberg import tables as icebergtables
+    from watersmeet.connectors.iceberg import target as icebergtarget
+else:
+    icebergtables = lazy_import("watersmeet.connectors.iceberg.tables")
+    icebergtarget = lazy_import("watersmeet.connectors.iceberg.target")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +69,13 @@ def create_lake_database(session: Session, statement: CreateLakeDatabase) -> Res
     """
     settings, name = dict(statement.settings), statement.name.name
     kind = settings.pop("type").lower()
-    if kind != ICEBERG:
+    if kind != icebergtables.ICEBERG:
         raise not_supported(
             f"a database of type {kind}", statement.text, statement.name.span, hint="type = 'iceberg' is."
         )
     with located(statement, statement.name.span):
-        session.require_files(iceberg_options(settings, name, "any"))
-        iceberg_tables(settings, name)
+        session.require_files(icebergtables.iceberg_options(settings, name, "any"))
+        icebergtables.iceberg_tables(settings, name)
     known = name in session.catalog.schemas
     with own_transaction(session):
         done = make_schema(session, statement)
@@ -124,7 +130,7 @@ def _take_over(session: Session, schema: str) -> bool:
     settings = revealed_options(lake.settings)
     there = [r.name for r in session.catalog.relations.values() if r.schema == schema and r.is_named]
     found = False
-    for name in iceberg_tables(settings, schema):
+    for name in icebergtables.iceberg_tables(settings, schema):
         if name in there:
             continue
         external = _external(settings, schema, name)
@@ -154,14 +160,14 @@ def create_lake_table(session: Session, statement: CreateStream, lake: NamedColl
     with located(statement, statement.name_span):
         made = _table(session, lake, statement.name, columns, _external(settings, lake.schema, statement.name))
         made = replace(made, ranges=dict(statement.ranges), sql=statement.sql)
-        create_table(statement_delivery(made, columns), columns)
+        icebergtarget.create_table(statement_delivery(made, columns), columns)
     add(session, made)
     return Result("CREATE STREAM")
 
 
 def _external(settings: dict[str, str], schema: str, name: str) -> External:
-    options = iceberg_options(settings, schema, name)
-    return External(ICEBERG, f"{options['database.name']}.{name}", options, target=options)
+    options = icebergtables.iceberg_options(settings, schema, name)
+    return External(icebergtables.ICEBERG, f"{options['database.name']}.{name}", options, target=options)
 
 
 def _table(session: Session, lake: NamedCollection, name: str, columns: Schema, external: External) -> ExternalTable:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, get_args
 
 from watersmeet.binder.clauses.sources import files_refused
 from watersmeet.catalog import Connection, FormatSchema, Input, MessageFormat, NamedCollection, Relation, Sink
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.catalog.rowless import ConnectionType, SchemaType
-from watersmeet.connectors.lakes.client import ICEBERG_CATALOG, ICEBERG_TABLE, iceberg_catalog_type
-from watersmeet.connectors.registry import check_connector
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, may_create, named, new_relation
 from watersmeet.database.secrets import kept_options, uses_secret, with_secrets
@@ -26,13 +24,22 @@ from watersmeet.dialects.tree.definitions import AlterConnection, Create, Create
 from watersmeet.dialects.tree.statements import Accepted, Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_setting, span_of
 from watersmeet.errors import Span, did_you_mean, error
-from watersmeet.formats.avroschema import read_schema
-from watersmeet.formats.protoschema import from_text
 from watersmeet.formats.registry import RegisteredSchema, SchemaKind
 from watersmeet.session.handlers import handles
 from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.store import positions
+from watersmeet.system.process import lazy_import
 from watersmeet.system.secretvalues import external_place, external_secret, revealed_options
+
+if TYPE_CHECKING:
+    from watersmeet.connectors import registry as connectors
+    from watersmeet.connectors.lakes import client as lakeclient
+    from watersmeet.formats import avroschema, protoschema
+else:
+    protoschema = lazy_import("watersmeet.formats.protoschema")
+    avroschema = lazy_import("watersmeet.formats.avroschema")
+    lakeclient = lazy_import("watersmeet.connectors.lakes.client")
+    connectors = lazy_import("watersmeet.connectors.registry")
 
 #: Backends whose values are outside of the database, each with the option for their location.
 _EXTERNAL: Final = {"env": "name", "file": "path"}
@@ -306,7 +313,7 @@ def create_connection(session: Session, statement: CreateConnection) -> Result:
         )
     if kind == "iceberg":
         with located(statement, statement.name_span):
-            iceberg_catalog_type(options)
+            lakeclient.iceberg_catalog_type(options)
     add(session, new_relation(session, statement, Connection, (), type=kind, options=options))
     return Result("CREATE CONNECTION")
 
@@ -347,19 +354,23 @@ def _with_options(reader: Input | Sink, options: Mapping[str, str]) -> Relation:
     if made.format is not None:
         changed = {n: options.get(n, v) for n, v in made.format.options.items()}
         made = replace(made, format=replace(made.format, options=changed))
-    return check_connector(made) if isinstance(made, Input) and made.connector else made
+    return connectors.check_connector(made) if isinstance(made, Input) and made.connector else made
 
 
 def _takes(kind: ConnectionType, option: str) -> bool:
-    return option.startswith(_PREFIXES[kind]) if kind in _PREFIXES else ICEBERG_CATALOG.having(option) is not None
+    return (
+        option.startswith(_PREFIXES[kind])
+        if kind in _PREFIXES
+        else lakeclient.ICEBERG_CATALOG.having(option) is not None
+    )
 
 
 def _hint(kind: ConnectionType, option: str) -> str:
     if kind in _PREFIXES:
         return f"The names of its options begin with {_PREFIXES[kind]}"
-    if ICEBERG_TABLE.having(option) is not None:
+    if lakeclient.ICEBERG_TABLE.having(option) is not None:
         return f"{option} is an option of the source or sink."
-    return f"These are: {', '.join(s.name for s in ICEBERG_CATALOG.specs)}."
+    return f"These are: {', '.join(s.name for s in lakeclient.ICEBERG_CATALOG.specs)}."
 
 
 def show_connections(connections: Sequence[Relation]) -> Result:
@@ -502,9 +513,9 @@ def create_format_schema(session: Session, statement: CreateFormatSchema) -> Res
     with located(statement, statement.schema_span):
         written = RegisteredSchema(0, _KINDS[statement.type], statement.schema_text)
         if statement.type == "avro":
-            read_schema(written)
+            avroschema.read_schema(written)
         else:
-            from_text(written)
+            protoschema.from_text(written)
     made = new_relation(session, statement, FormatSchema, (), type=statement.type, text=statement.schema_text)
     add(session, made)
     return Result("CREATE FORMAT SCHEMA")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -28,7 +28,6 @@ from watersmeet.catalog import (
     View,
     one,
 )
-from watersmeet.connectors.registry import check_connector
 from watersmeet.database.assignment import default_value
 from watersmeet.database.columntypes import check_fed_types, kept
 from watersmeet.database.committing import own_transaction, put_altered
@@ -80,7 +79,13 @@ from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.clauses import remove_sequences, with_schema_columns
 from watersmeet.session.features.webhooks import check_read_columns, reads_field
 from watersmeet.session.statements.topics import drop_topics
+from watersmeet.system.process import lazy_import
 from watersmeet.values.types import Field, Schema, SqlType
+
+if TYPE_CHECKING:
+    from watersmeet.connectors import registry as connectors
+else:
+    connectors = lazy_import("watersmeet.connectors.registry")
 
 #: The values of an added NOT NULL column in existing rows, by type: the types' defaults, as text.
 _FILLS: Final = {
@@ -341,7 +346,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
         sql=with_column(relation, statement.definition),
     )
     if made.connector:
-        made = check_connector(made)
+        made = connectors.check_connector(made)
     with located(statement, span):
         check_read_columns(relation, made)
     note_names(session, relation)
@@ -488,7 +493,9 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
     with located(statement, statement.span, statement.spans):
         session.require_files(statement.options)
         options = kept_options(session, statement.options)
-        altered = [check_connector(replace(r, connector={**r.connector, **options})) for r in (relation, *readers)]
+        altered = [
+            connectors.check_connector(replace(r, connector={**r.connector, **options})) for r in (relation, *readers)
+        ]
     _put(session, *altered)
     return Result(command)
 
@@ -520,7 +527,10 @@ def alter_query(session: Session, statement: AlterQuery) -> Result:
             statement.name.span,
             detail="It reads no external stream.",
         )
-    _put(session, *(check_connector(replace(r, connector={**r.connector, "on_error": on_error})) for r in readers))
+    _put(
+        session,
+        *(connectors.check_connector(replace(r, connector={**r.connector, "on_error": on_error})) for r in readers),
+    )
     return Result("ALTER VIEW")
 
 
@@ -569,7 +579,7 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
         relation = replace(relation, columns=(*relation.columns, *new), format=now_made.format)
     if new or relation.format != before:
         with located(statement, statement.name.span):
-            _put(session, check_connector(relation))
+            _put(session, connectors.check_connector(relation))
     session.notice(f"{len(new)} new columns" if len(new) != 1 else "1 new column")
     return Result(command)
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import pyarrow as pa
@@ -20,8 +20,6 @@ from sqlglot import exp
 from watersmeet.binder.clauses.sources import files_refused
 from watersmeet.catalog import VALUE_COLUMN, Relation
 from watersmeet.connectors.base.deadletters import DeadLetterWriter, count_dead_letter_files, place_of
-from watersmeet.connectors.files.options import absolute_path
-from watersmeet.connectors.files.tables import present_files, read_files
 from watersmeet.database.assignment import Target, named_targets
 from watersmeet.database.reading import (
     batch_query,
@@ -49,7 +47,15 @@ from watersmeet.session.statements.dml import insert_rows, insert_targets, writa
 from watersmeet.session.statements.elsewhere import produce_rows
 from watersmeet.store.changes import quoted
 from watersmeet.system import files
+from watersmeet.system.process import lazy_import
 from watersmeet.values.types import BOOLEAN, VARCHAR, Field, Schema, SqlType, arrow_schema
+
+if TYPE_CHECKING:
+    from watersmeet.connectors.files import options as fileoptions
+    from watersmeet.connectors.files import tables as filetables
+else:
+    fileoptions = lazy_import("watersmeet.connectors.files.options")
+    filetables = lazy_import("watersmeet.connectors.files.tables")
 
 #: Python types whose values Arrow converts exactly as SQL would.
 _PLAIN: Final[dict[str, tuple[type, ...]]] = {
@@ -295,9 +301,9 @@ def copy_from(session: Session, statement: CopyFrom) -> Result:
             options["header"] = "true" if _truth(statement, "header", options.get("header", "false")) else "false"
         given = {"connector": "file", "path": str(path), "format": kind, **options}
         with located(statement, statement.path_span, statement.spans):
-            source = present_files(relation.name, columns, given)
+            source = filetables.present_files(relation.name, columns, given)
         with _dead_letters(session, relation) if skips else DeadLetterWriter(None) as dead:
-            rows = read_files(source, columns, dead)
+            rows = filetables.read_files(source, columns, dead)
             _check_lacking(statement, source.status()["partial"])
             if dead.count:
                 _report(session, statement, dead, skips=skips)
@@ -411,7 +417,7 @@ def _path(session: Session, statement: Copy) -> Path:
     """The path of the file. Raises FILES_NOT_ALLOWED, INVALID_PARAMETER."""
     if not session.reads_files:
         raise files_refused("COPY", sql=statement.text, span=statement.path_span)
-    path = Path(absolute_path(statement.path))
+    path = Path(fileoptions.absolute_path(statement.path))
     if not statement.path or path.is_dir() or not os.path.isdir(path.parent):
         reason = "is a directory" if path.is_dir() else "is in no directory that exists"
         raise error_at(statement, statement.path_span, "INVALID_PARAMETER", f'"{path}" {reason}')

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.catalog import ExternalTable, Merging, Relation, one
 from watersmeet.connectors.base.targets import RowChange, statement_delivery
-from watersmeet.connectors.registry import connector_of
 from watersmeet.database.assignment import Target, assigned, both_images, check_types, matching
 from watersmeet.database.producing import produce, unwritten
 from watersmeet.database.reading import BatchQuery, fetch
@@ -21,7 +21,13 @@ from watersmeet.dialects.tree.queries import is_default
 from watersmeet.dialects.tree.statements import Delete, Insert, Name, Update
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.maintenance.refreshing import refresh_read
+from watersmeet.system.process import lazy_import
 from watersmeet.values.types import Schema
+
+if TYPE_CHECKING:
+    from watersmeet.connectors import registry as connectors
+else:
+    connectors = lazy_import("watersmeet.connectors.registry")
 
 
 def changed_elsewhere(session: Session, name: Name) -> ExternalTable | None:
@@ -66,7 +72,7 @@ def _append(relation: Relation, incoming: pa.Table, statement: Insert, merging: 
         names = [c.name for c in relation.columns]
     columns = tuple(relation.column(n) for n in names)
     delivery = statement_delivery(relation, columns, merging)
-    append = connector_of(delivery).append
+    append = connectors.connector_of(delivery).append
     assert append is not None, delivery.connector
     with located(statement, statement.table.span):
         append(delivery, incoming.select(names).rename_columns([c.name for c in delivery.columns]))
@@ -123,7 +129,7 @@ def _changed(
 
     written = tuple(t.column for t in targets)
     delivery = statement_delivery(relation, written)
-    change = connector_of(delivery).change
+    change = connectors.connector_of(delivery).change
     if change is None:
         raise not_supported(
             f"{command} of {one(relation.what)} over connector {delivery.connector['connector']}",

@@ -6,12 +6,11 @@ SQLstream, "JOIN clause"; Timeplus, "Multi-JOINs and ASOF JOINs".
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from watersmeet.catalog import ColumnFamily, EventTime, Index, Input, Source, Stream, Table
 from watersmeet.connectors.base.options import RATE_LIMIT
 from watersmeet.connectors.base.sources import DEFAULT
-from watersmeet.connectors.kafka.source import late_start
 from watersmeet.database.assignment import default_values, generated_columns
 from watersmeet.database.columntypes import check_fed_types
 from watersmeet.database.committing import own_transaction
@@ -43,7 +42,13 @@ from watersmeet.session.features.captured import create_captured_database, creat
 from watersmeet.session.features.lakedatabases import create_lake_table, lake_of
 from watersmeet.session.statements.constraints import constrained
 from watersmeet.session.statements.dml import insert_all
+from watersmeet.system.process import lazy_import
 from watersmeet.values.types import Field
+
+if TYPE_CHECKING:
+    from watersmeet.connectors.kafka import source as kafkasource
+else:
+    kafkasource = lazy_import("watersmeet.connectors.kafka.source")
 
 Made = TypeVar("Made", bound=Input)
 
@@ -206,7 +211,9 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
                 key = relation.primary_key
                 check_rows(relation.format, relation.given, key, relation.message_parts, is_table=relation.is_stored)
             relation = with_connector(session, relation)
-        if relation.connector.get("connector", "").lower() == "kafka" and (late := late_start(relation.connector)):
+        if relation.connector.get("connector", "").lower() == "kafka" and (
+            late := kafkasource.late_start(relation.connector)
+        ):
             session.notice(late)
     return relation
 
