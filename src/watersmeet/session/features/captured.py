@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from watersmeet.capture.capturing import Captures, committed, dropping, tables_of
 from watersmeet.capture.receiving import begin, checked_options, decoder_of_received
@@ -64,14 +64,8 @@ from watersmeet.session.clauses import (
     with_schema_columns,
 )
 from watersmeet.session.handlers import handles
-from watersmeet.system.process import lazy_import
 from watersmeet.values.serialization import to_json
 from watersmeet.values.types import VARCHAR, Field, Schema, SqlType
-
-if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
-else:
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,14 +98,14 @@ def is_captured(statement: CreateRelation) -> bool:
     """
     connector = statement.options.get("connector", "").lower()
     if connector in _OTHER_SYSTEMS:
-        listed = " and ".join(f"{s.title} (connector {name})" for name, s in connectors.SYSTEMS.items())
+        listed = " and ".join(f"{s.title} (connector {name})" for name, s in _systems().items())
         raise not_supported(
             f"connector {connector}",
             statement.text,
             statement.name_span,
             hint=f"Changes of {listed} are captured. Debezium's messages of other systems are read from Kafka.",
         )
-    return bool(connector) and connector in connectors.SYSTEMS
+    return bool(connector) and connector in _systems()
 
 
 def create_captured_database(session: Session, statement: CreateSource) -> Result:
@@ -184,9 +178,9 @@ def create_table_from(session: Session, statement: CreateCapturedTable) -> Resul
             origin.source.span,
             "CATALOG_TYPE_MISMATCH",
             f"{source.title} is no source of tables",
-            hint=f"CREATE SOURCE … WITH (connector = '{next(iter(connectors.SYSTEMS))}', …) makes one.",
+            hint=f"CREATE SOURCE … WITH (connector = '{next(iter(_systems()))}', …) makes one.",
         )
-    system = connectors.system_of(source.connector["connector"])
+    system = _system(source.connector["connector"])
     with located(statement, origin.span):
         options = table_options(statement.options, system.connector)
         settings = system.options(source.connector)
@@ -207,7 +201,7 @@ def _add_unconnected(session: Session, statement: CreateRelation, given: Mapping
     declared, because only the server knows them.
     """
     if given is not None:
-        system = connectors.system_of(given["connector"])
+        system = _system(given["connector"])
         with located(statement, statement.name_span):
             system.options({**system.defaults(given), **given, "connector": system.connector})
     kind = Table if isinstance(statement, CreateTable) else Source
@@ -240,7 +234,7 @@ class _Opened(NamedTuple):
 @contextlib.contextmanager
 def _opened(session: Session, statement: CreateRelation, given: Mapping[str, str]) -> Iterator[_Opened]:
     """The database that the options describe, in a transaction. Errors have the span of the statement's name."""
-    system = connectors.system_of(given["connector"])
+    system = _system(given["connector"])
     with located(statement, statement.name_span):
         options = {**system.defaults(given), **given, "connector": system.connector}
         settings = system.options(options)
@@ -399,7 +393,7 @@ def reset_source(session: Session, statement: ResetSource) -> Result:
     database, tables, is_whole = _found(session, statement)
     captures = session.database.service(Captures)
     assert captures is not None
-    system = connectors.system_of(database.connector["connector"])
+    system = _system(database.connector["connector"])
     with captures.halted(database.id), located(statement, statement.name.span):
         options = system.options(database.connector)
         with system.connected(options) as connection:
@@ -498,3 +492,17 @@ def create_received(session: Session, statement: CreateReceivedTable | CreateRec
             begin(session, made)
         add(session, made)
     return tag
+
+
+def _systems() -> Mapping[str, System]:
+    """The systems that can be captured, by connector."""
+    from watersmeet.connectors.registry import SYSTEMS  # noqa: PLC0415 - it imports all connectors
+
+    return SYSTEMS
+
+
+def _system(connector: str) -> System:
+    """The captured system of a connector. Raises FEATURE_NOT_SUPPORTED for other connectors."""
+    from watersmeet.connectors.registry import system_of  # noqa: PLC0415 - it imports all connectors
+
+    return system_of(connector)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from watersmeet.catalog import (
     ARRIVAL,
@@ -23,6 +23,25 @@ from watersmeet.catalog.roles import ADMIN
 from watersmeet.connectors.base.options import taken_max_age_us
 from watersmeet.connectors.base.targets import view_delivery
 from watersmeet.connectors.databases.tables import TableReader
+from watersmeet.connectors.foreignstreams import (
+    CLASSES,
+    EARLIER_KINDS,
+    FILE_PART_TYPES,
+    FILE_PROVENANCE,
+    IDLE_OF_TABLES,
+    KINDS,
+    LACKING_KINDS,
+    LACKING_SERVERS,
+    OPTIONS_QUERY,
+    PROVENANCE,
+    PROVENANCE_PREFIX,
+    SERVERS,
+    SYS_JDBC,
+    Foreign,
+    foreign_options,
+    foreign_table,
+    names_there,
+)
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result
@@ -40,18 +59,8 @@ from watersmeet.maintenance.querysources import queried_options
 from watersmeet.session.clauses import event_time, with_connector, without_connector
 from watersmeet.session.externalcontent import fill
 from watersmeet.session.handlers import handles
-from watersmeet.system.process import lazy_import
 from watersmeet.system.secretvalues import revealed_options
 from watersmeet.values.types import TIMESTAMP, Field
-
-if TYPE_CHECKING:
-    from watersmeet.connectors import foreignstreams
-    from watersmeet.connectors import registry as connectors
-    from watersmeet.formats import decoders
-else:
-    foreignstreams = lazy_import("watersmeet.connectors.foreignstreams")
-    connectors = lazy_import("watersmeet.connectors.registry")
-    decoders = lazy_import("watersmeet.formats.decoders")
 
 #: The wrapper of all supported stream adapters, and the wrapper of databases.
 _WRAPPER: Final = "ECDA"
@@ -72,7 +81,7 @@ def read_server(cursor: Cursor, base: dict[str, Any]) -> Statement:
     skip_description(cursor)
     cursor.end()
     adapter = options.pop("CLASSNAME", "")
-    kind = kind or next((k for word, k in foreignstreams.CLASSES.items() if word in adapter.rpartition(".")[2]), "")
+    kind = kind or next((k for word, k in CLASSES.items() if word in adapter.rpartition(".")[2]), "")
     if wrapper.name.upper() == _DATABASES:
         kind = _DATABASES
     elif wrapper.name.upper() != _WRAPPER and not kind:
@@ -88,7 +97,7 @@ def read_server(cursor: Cursor, base: dict[str, Any]) -> Statement:
         )
     return CreateServer(
         **made,
-        kind=foreignstreams.EARLIER_KINDS.get(kind.upper(), kind.upper()),
+        kind=EARLIER_KINDS.get(kind.upper(), kind.upper()),
         kind_span=kind_span,
         options=options,
     )
@@ -209,16 +218,15 @@ def create_server(session: Session, statement: CreateServer) -> Result:
     """A server: options that its foreign streams copy when they are created."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE SERVER")
-    if statement.kind not in (*foreignstreams.KINDS, foreignstreams.SYS_JDBC):
+    if statement.kind not in (*KINDS, SYS_JDBC):
         raise error_at(
             statement,
             statement.kind_span,
-            "FEATURE_NOT_SUPPORTED" if statement.kind in foreignstreams.LACKING_KINDS else "CONNECTOR_OPTION",
+            "FEATURE_NOT_SUPPORTED" if statement.kind in LACKING_KINDS else "CONNECTOR_OPTION",
             f"servers of type {statement.kind} are not supported",
-            hint=did_you_mean(statement.kind, foreignstreams.KINDS)
-            or f"The types are {', '.join(foreignstreams.KINDS)}.",
+            hint=did_you_mean(statement.kind, KINDS) or f"The types are {', '.join(KINDS)}.",
         )
-    if statement.kind == foreignstreams.SYS_JDBC:
+    if statement.kind == SYS_JDBC:
         _tell_idle(session, statement.options)
     add(session, new_relation(session, statement, Server, (), adapter=statement.kind, options=dict(statement.options)))
     return Result("CREATE SERVER")
@@ -227,7 +235,7 @@ def create_server(session: Session, statement: CreateServer) -> Result:
 def _tell_idle(session: Session, options: Mapping[str, str]) -> None:
     """Adds a notice for each option of a database that has no effect."""
     for name in options:
-        if name.lower() in foreignstreams.IDLE_OF_TABLES:
+        if name.lower() in IDLE_OF_TABLES:
             session.notice(f"option {name} has no effect: connections and batches are handled in another way")
 
 
@@ -240,16 +248,16 @@ def create_foreign_stream(session: Session, statement: CreateForeignStream) -> R
         return Result("CREATE FOREIGN STREAM")
     check_columns(statement.columns, statement)
     kind, inherited, depends_on = _server(session, statement)
-    provenance = foreignstreams.FILE_PROVENANCE if kind == "FILE" else foreignstreams.PROVENANCE
+    provenance = FILE_PROVENANCE if kind == "FILE" else PROVENANCE
     parts = {c.name: provenance[c.name] for c in statement.columns if c.name in provenance}
     for column in statement.columns if kind == "FILE" else ():
         _check_file_part(statement, column, parts.get(column.name))
     values = [c.name for c in statement.columns if c.name not in parts]
     options = {**inherited, **statement.options}
-    asked = next((options.pop(name) for name in list(options) if name.upper() == foreignstreams.OPTIONS_QUERY), "")
+    asked = next((options.pop(name) for name in list(options) if name.upper() == OPTIONS_QUERY), "")
     with located(statement, statement.name_span, statement.spans):
         options |= queried_options(session, asked) if asked else {}
-        meant = foreignstreams.foreign_options(kind, options, values)
+        meant = foreign_options(kind, options, values)
         relation = replace(_stream(session, statement, meant, parts, depends_on), options_query=asked)
     for notice in meant.notices:
         session.notice(notice)
@@ -259,24 +267,23 @@ def create_foreign_stream(session: Session, statement: CreateForeignStream) -> R
 
 def _check_file_part(statement: CreateForeignStream, column: Field, part: str | None) -> None:
     """Checks a column that holds the location of a row in its file. Raises DATATYPE_MISMATCH, UNDEFINED_COLUMN."""
-    if part is not None and column.type.name not in foreignstreams.FILE_PART_TYPES[part]:
-        types = " or ".join(foreignstreams.FILE_PART_TYPES[part])
+    if part is not None and column.type.name not in FILE_PART_TYPES[part]:
+        types = " or ".join(FILE_PART_TYPES[part])
         raise error_at(statement, statement.name_span, "DATATYPE_MISMATCH", f"column {column.name} can only be {types}")
-    if part is None and column.name.startswith(foreignstreams.PROVENANCE_PREFIX):
+    if part is None and column.name.startswith(PROVENANCE_PREFIX):
         raise error_at(
             statement,
             statement.name_span,
             "UNDEFINED_COLUMN",
             f"files have no column {column.name}",
-            hint=did_you_mean(column.name, foreignstreams.FILE_PROVENANCE)
-            or f"They have {', '.join(foreignstreams.FILE_PROVENANCE)}.",
+            hint=did_you_mean(column.name, FILE_PROVENANCE) or f"They have {', '.join(FILE_PROVENANCE)}.",
         )
 
 
 def _stream(
     session: Session,
     statement: CreateForeignStream,
-    meant: foreignstreams.Foreign,
+    meant: Foreign,
     parts: dict[str, str],
     depends_on: tuple[str, ...],
 ) -> Source:
@@ -312,11 +319,15 @@ def _stream(
         if session.connectors == "checked":
             made = without_connector(made)
         else:
-            connectors.connector_of(delivery).check(delivery)
+            from watersmeet.connectors.registry import connector_of  # noqa: PLC0415 - it imports all connectors
+
+            connector_of(delivery).check(delivery)
     elif connector:
         if has_format and meant.is_read:
             assert made.format is not None
-            decoders.open_decoder(made.written, (), made.format, parts)
+            from watersmeet.formats.decoders import open_decoder  # noqa: PLC0415 - it imports all connectors
+
+            open_decoder(made.written, (), made.format, parts)
         made = with_connector(session, made)
     return made.renamed(tuple(c.name for c in columns)) if meant.members else made
 
@@ -325,18 +336,18 @@ def _server(session: Session, statement: CreateForeignStream) -> tuple[str, dict
     """(the kind of the server, its options, its id if statements can drop it). Raises UNDEFINED_RELATION."""
     name = statement.server
     found = session.find(name)
-    if isinstance(found, Server) and found.adapter != foreignstreams.SYS_JDBC:
+    if isinstance(found, Server) and found.adapter != SYS_JDBC:
         return found.adapter, revealed_options(found.options), (found.id,)
     plain = name.name.upper()
-    if found is None and plain in foreignstreams.SERVERS:
-        return foreignstreams.SERVERS[plain], {}, ()
-    if found is None and plain in foreignstreams.LACKING_SERVERS:
+    if found is None and plain in SERVERS:
+        return SERVERS[plain], {}, ()
+    if found is None and plain in LACKING_SERVERS:
         raise not_supported(f"server {plain}", statement.text, name.span)
     if found is not None:
         what = "a server of tables" if isinstance(found, Server) else "not a server"
         raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{found.shown}" is {what}')
     known = [r.shown for r in session.catalog.relations.values() if isinstance(r, Server)]
-    raise undefined_relation(session.catalog, name, statement, "server", [*known, *foreignstreams.SERVERS])
+    raise undefined_relation(session.catalog, name, statement, "server", [*known, *SERVERS])
 
 
 @handles(CreateForeignTable)
@@ -349,12 +360,12 @@ def create_foreign_table(session: Session, statement: CreateForeignTable) -> Res
     with located(statement, statement.name_span, statement.spans):
         options = {**revealed_options(server.options), **statement.options}
         max_age_us = taken_max_age_us(options)
-        external = replace(foreignstreams.foreign_table(options, statement.name), max_age_us=max_age_us)
+        external = replace(foreign_table(options, statement.name), max_age_us=max_age_us)
         reader = session.database.external_readers.reader(external, "a foreign table")
         assert isinstance(reader, TableReader)
         external = replace(external, target=reader.written())
         there = reader.names()
-        external = replace(external, names=foreignstreams.names_there([c.name for c in statement.columns], there))
+        external = replace(external, names=names_there([c.name for c in statement.columns], there))
     fill(
         session,
         statement,
@@ -369,7 +380,7 @@ def _server_of_table(session: Session, statement: CreateForeignTable) -> Server:
     """Raises UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH."""
     name = statement.server
     found = session.find(name)
-    if isinstance(found, Server) and found.adapter == foreignstreams.SYS_JDBC:
+    if isinstance(found, Server) and found.adapter == SYS_JDBC:
         return found
     if found is not None:
         what = "a server of another wrapper" if isinstance(found, Server) else "not a server"
@@ -380,9 +391,5 @@ def _server_of_table(session: Session, statement: CreateForeignTable) -> Server:
             f'"{found.shown}" is {what}',
             hint="A foreign table needs one of wrapper SYS_JDBC.",
         )
-    known = [
-        r.shown
-        for r in session.catalog.relations.values()
-        if isinstance(r, Server) and r.adapter == foreignstreams.SYS_JDBC
-    ]
+    known = [r.shown for r in session.catalog.relations.values() if isinstance(r, Server) and r.adapter == SYS_JDBC]
     raise undefined_relation(session.catalog, name, statement, "server", known)

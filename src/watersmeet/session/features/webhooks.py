@@ -12,7 +12,7 @@ import hmac
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from sqlglot import exp
 from watersmeet.capture.receiving import decoder_of_received
 from watersmeet.catalog import GeneratedColumn, MessageFormat, ReceivedTable, Relation, WebhookTable
 from watersmeet.connectors.base.messages import MessageSpec, new_decoder
+from watersmeet.connectors.http import WEBHOOK_OPTIONS
 from watersmeet.database.assignment import bound_value, positional
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.secrets import kept, with_secrets
@@ -38,15 +39,9 @@ from watersmeet.kernel.evaluation.expressions import generated_values
 from watersmeet.kernel.metrics import Counters
 from watersmeet.session.clauses import refuse_serials, table_fields
 from watersmeet.session.handlers import handles
-from watersmeet.system.process import lazy_import
 from watersmeet.system.secretvalues import referred, revealed
 from watersmeet.values.serialization import from_json, to_json
 from watersmeet.values.types import BYTEA, JSONB, VARCHAR, Field
-
-if TYPE_CHECKING:
-    from watersmeet.connectors import http
-else:
-    http = lazy_import("watersmeet.connectors.http")
 
 _CONDITION: Final = "validate.condition.secret"
 #: The names of the headers (whose own names are lower-case) and of the body in a condition. A single jsonb column names
@@ -75,7 +70,7 @@ def create_webhook_table(session: Session, statement: CreateWebhookTable) -> Res
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
     with located(statement, statement.name_span):
-        http.WEBHOOK_OPTIONS.read(statement.options).check()
+        WEBHOOK_OPTIONS.read(statement.options).check()
     options = {n: v for n, v in statement.options.items() if n != "connector"}
     check_columns(statement.columns, statement)
     refuse_serials(statement)
@@ -181,7 +176,7 @@ def receive(session: Session, table: WebhookTable, headers: Mapping[str, str], b
         raise error("AUTHENTICATION_FAILED", "the signature of the request is wrong or missing")
     session.require_writer("a webhook")
     session.require("INSERT", table, None)
-    batched = http.WEBHOOK_OPTIONS.read(table.options).flag("is_batched")
+    batched = WEBHOOK_OPTIONS.read(table.options).flag("is_batched")
     lines = [line for line in body.split(b"\n") if line.strip()] if batched else [body]
     rows = _rows(table, headers, lines)
     with session.database.guard:

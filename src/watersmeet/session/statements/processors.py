@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
@@ -30,6 +30,7 @@ from watersmeet.catalog import (
     turned_into,
 )
 from watersmeet.connectors.base.targets import writer_delivery
+from watersmeet.connectors.registry import connector_of
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, may_create, new_relation, remove
 from watersmeet.database.filling import Bound, stop_feeding
@@ -55,13 +56,7 @@ from watersmeet.session.statements.topics import (
     with_whole_name,
 )
 from watersmeet.sinkwriters.writers import SinkWriters, begin
-from watersmeet.system.process import lazy_import
 from watersmeet.values.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
-
-if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
-else:
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 #: The formats into which STORE can convert records. Lenses, "Serialization formats".
 _CHANGES: Final = {
@@ -200,7 +195,7 @@ def _make_writer(session: Session, statement: CreateProcessor, bound: Bound, top
         return
     with located(statement, statement.name_span):
         delivery = writer_delivery(writer, topic)
-        connectors.connector_of(delivery).check(delivery)
+        connector_of(delivery).check(delivery)
     make(session, replace(bound, relation=writer))
     begin(session.database, writer.id, 1, snapshot=True)
     if writer.name != topic.name:

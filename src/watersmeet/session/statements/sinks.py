@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sqlglot import exp
 
@@ -27,6 +27,7 @@ from watersmeet.catalog import (
 from watersmeet.catalog.parts import RowForm
 from watersmeet.connectors.base.sources import rate_limit
 from watersmeet.connectors.base.targets import delivery_of
+from watersmeet.connectors.registry import connector_named, connector_of
 from watersmeet.database.assignment import Target, check_given, check_types, named_targets
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, may_create, new_relation, schema_for
@@ -44,13 +45,7 @@ from watersmeet.maintenance.views import bind_view, make, make_writing, may_shar
 from watersmeet.session.clauses import with_connections
 from watersmeet.session.status import SINK_FORMS, SINK_TYPES, sink_statuses
 from watersmeet.sinkwriters.writers import SinkWriters, begin
-from watersmeet.system.process import lazy_import
 from watersmeet.values.types import BIGINT, DOUBLE, VARCHAR, Field, Schema
-
-if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
-else:
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 #: Options of sinks of all connectors.
 _OWN: Final = (
@@ -101,7 +96,7 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
                 hint="Write WITH (connector = …, …).",
             )
         with located(statement, statement.spans.get("connector", statement.name_span)):
-            connectors.connector_named(statement.options["connector"].lower())
+            connector_named(statement.options["connector"].lower())
         # Created before its query, which has the sink's id as its owner.
         sink = new_relation(
             session, statement, Sink, (), delivers="", target_id=session.catalog.new_id(Sink), connector={}
@@ -120,7 +115,7 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
         delivery = delivery_of(sink)
         with located(statement, statement.spans.get("connector", statement.name_span), statement.spans):
             session.require_files({**sink.format.options, **sink.connector})
-            connector = connectors.connector_of(delivery)
+            connector = connector_of(delivery)
             if session.connectors != "checked":
                 connector.check(delivery)
             elif connector.options is not None:
@@ -504,7 +499,7 @@ def alter_sink(session: Session, statement: AlterSink) -> Result:
         session.require_files(made.connector)
         if session.connectors != "checked":
             delivery = delivery_of(made)
-            connectors.connector_of(delivery).check(delivery)
+            connector_of(delivery).check(delivery)
             with own_transaction(session):
                 session.put(made)
     return Result("ALTER SINK")

@@ -6,7 +6,7 @@ SQLstream, "JOIN clause"; Timeplus, "Multi-JOINs and ASOF JOINs".
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from watersmeet.catalog import ColumnFamily, EventTime, Index, Input, Source, Stream, Table
 from watersmeet.connectors.base.options import RATE_LIMIT
@@ -42,13 +42,7 @@ from watersmeet.session.features.captured import create_captured_database, creat
 from watersmeet.session.features.lakedatabases import create_lake_table, lake_of
 from watersmeet.session.statements.constraints import constrained
 from watersmeet.session.statements.dml import insert_all
-from watersmeet.system.process import lazy_import
 from watersmeet.values.types import Field
-
-if TYPE_CHECKING:
-    from watersmeet.connectors.kafka import source as kafkasource
-else:
-    kafkasource = lazy_import("watersmeet.connectors.kafka.source")
 
 Made = TypeVar("Made", bound=Input)
 
@@ -211,10 +205,11 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
                 key = relation.primary_key
                 check_rows(relation.format, relation.given, key, relation.message_parts, is_table=relation.is_stored)
             relation = with_connector(session, relation)
-        if relation.connector.get("connector", "").lower() == "kafka" and (
-            late := kafkasource.late_start(relation.connector)
-        ):
-            session.notice(late)
+        if relation.connector.get("connector", "").lower() == "kafka":
+            from watersmeet.connectors.kafka.source import late_start  # noqa: PLC0415 - it imports all connectors
+
+            if late := late_start(relation.connector):
+                session.notice(late)
     return relation
 
 

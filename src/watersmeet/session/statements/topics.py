@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import (
@@ -30,6 +30,10 @@ from watersmeet.catalog import (
 )
 from watersmeet.catalog.parts import Encoding
 from watersmeet.connectors.base.targets import dead_letter_delivery
+from watersmeet.connectors.kafka import cluster
+from watersmeet.connectors.kafka.client import START, TOPIC_ID, kafka_options
+from watersmeet.connectors.kafka.cluster import is_hashed
+from watersmeet.connectors.registry import check_connector, connector_of
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.filling import fill
@@ -41,23 +45,12 @@ from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.variables import KAFKA_PROPERTIES, TOPIC_CONFIGURATION
 from watersmeet.errors import Error, error
+from watersmeet.formats.decoders import open_decoder
 from watersmeet.formats.payloads import WINDOW, split_window
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.status import database_status
 from watersmeet.sinkwriters.writers import SinkWriters, begin
-from watersmeet.system.process import lazy_import
 from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, JSONB, TIMESTAMP, VARCHAR, Field, Schema
-
-if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
-    from watersmeet.connectors.kafka import client as kafkaclient
-    from watersmeet.connectors.kafka import cluster as kafkacluster
-    from watersmeet.formats import decoders
-else:
-    kafkaclient = lazy_import("watersmeet.connectors.kafka.client")
-    kafkacluster = lazy_import("watersmeet.connectors.kafka.cluster")
-    connectors = lazy_import("watersmeet.connectors.registry")
-    decoders = lazy_import("watersmeet.formats.decoders")
 
 #: Settings that connector kafka calls by another name, with the name of its option.
 _OPTIONS: Final = {"bootstrap.servers": "properties.bootstrap.server"}
@@ -158,10 +151,10 @@ def ensure_topic(
     changes of a table, so it is compacted unless a setting forbids it. Raises INVALID_PARAMETER if it exists with
     another number of partitions than the statement requires, and errors of the connection.
     """
-    name, properties = connector["topic"], kafkaclient.kafka_options(connector).properties
+    name, properties = connector["topic"], kafka_options(connector).properties
     own = session.variables.get(f"topic.{name}.partitions")
     asked = partitions or (int(own) if own else None)
-    there = kafkacluster.partitions_of(properties, name)
+    there = cluster.partitions_of(properties, name)
     if there is None:
         wanted = asked or int(setting(session, name, "partitions"))
         copies = replication or int(setting(session, name, "replication"))
@@ -170,13 +163,10 @@ def ensure_topic(
             found["cleanup.policy"] = "compact" if compacted else "delete"
         elif is_table:
             found.setdefault("cleanup.policy", "compact")
-        topic_id = kafkacluster.create_topic(properties, name, wanted, copies, found)
+        topic_id = cluster.create_topic(properties, name, wanted, copies, found)
         if topic_id is not None:
-            return wanted, {
-                kafkaclient.START: json.dumps(dict.fromkeys(range(wanted), 0)),
-                kafkaclient.TOPIC_ID: topic_id,
-            }
-        there = kafkacluster.partitions_of(properties, name)
+            return wanted, {START: json.dumps(dict.fromkeys(range(wanted), 0)), TOPIC_ID: topic_id}
+        there = cluster.partitions_of(properties, name)
     if there is None:
         raise error("RUNTIME_UNAVAILABLE", f'topic "{name}" is created and deleted by somebody else')
     if asked is not None and asked != there:
@@ -220,7 +210,7 @@ def drop_topics(session: Session, relations: Iterable[Relation]) -> None:
 def _deletion(session: Session, connector: dict[str, str]) -> Callable[[], None]:
     def delete() -> None:
         try:
-            kafkacluster.delete_topic(kafkaclient.kafka_options(connector).properties, connector["topic"])
+            cluster.delete_topic(kafka_options(connector).properties, connector["topic"])
         except Error as err:
             session.notice(f'topic "{connector["topic"]}" stays in Kafka: {err.message}')
 
@@ -368,7 +358,7 @@ def add_topic(
     columns = (*fields, TIME, _DELETED, *_PLACE)
     with located(statement, statement.name_span):
         message_format = format_for(session, wanted.key_format, wanted.value_format)
-        decoders.open_decoder(columns, (), message_format, MESSAGE_PARTS)
+        open_decoder(columns, (), message_format, MESSAGE_PARTS)
         partitions, created = ensure_topic(
             session,
             statement,
@@ -379,9 +369,7 @@ def add_topic(
             is_table=wanted.is_table,
         )
     delete = undone_by_rollback(session, connector) if created else lambda: None
-    by_hash = bool(created) or kafkacluster.is_hashed(
-        kafkaclient.kafka_options(connector).properties, connector["topic"]
-    )
+    by_hash = bool(created) or is_hashed(kafka_options(connector).properties, connector["topic"])
     if not by_hash:
         session.notice(
             f'topic "{connector["topic"]}" is not partitioned by murmur2 of its keys: joins repartition its records'
@@ -391,7 +379,7 @@ def add_topic(
         dead_letters = dead_letter_topic(session, statement, connector)
         if dead_letters and ensure_topic(session, statement, dead_letters, partitions=None)[1]:
             undone.callback(undone_by_rollback(session, dead_letters))
-        relation = connectors.check_connector(
+        relation = check_connector(
             new_relation(
                 session,
                 statement,
@@ -414,7 +402,7 @@ def add_topic(
             )
         )
         if (delivery := dead_letter_delivery(relation)) is not None:
-            connectors.connector_of(delivery).check(delivery)
+            connector_of(delivery).check(delivery)
             begin(session.database, relation.id, delivery.generation, snapshot=False)
         fill(session, relation, compile_connector_table(relation))
         undone.pop_all()

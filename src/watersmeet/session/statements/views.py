@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from watersmeet.binder import bind_query
 from watersmeet.catalog import ROWTIME, MaterializedView, Merging, Relation, Stream, View, is_job, job_id
@@ -36,13 +36,7 @@ from watersmeet.errors import NotSupportedError, did_you_mean
 from watersmeet.maintenance.views import bind_view, is_defined, make, make_delivered
 from watersmeet.session.features.viewrefresh import pause
 from watersmeet.session.statements.redefining import check_view, check_view_columns, redefine, replace_view
-from watersmeet.system.process import lazy_import
 from watersmeet.values.types import Schema
-
-if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
-else:
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 
 def target_of(
@@ -111,7 +105,9 @@ def _check_external(
         _check_given(statement, stream, columns)
     if not stream.is_unconnected:
         delivery = view_delivery(replace(stream, columns=columns), stream, merging)
-        connectors.connector_of(delivery).check(delivery)
+        from watersmeet.connectors.registry import connector_of  # noqa: PLC0415 - it imports all connectors
+
+        connector_of(delivery).check(delivery)
 
 
 def _check_messages(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
