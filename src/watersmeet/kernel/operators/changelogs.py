@@ -13,7 +13,7 @@ version, and their order does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,13 +36,13 @@ from watersmeet.circuit.changelogs import (
 from watersmeet.circuit.operators import SEQ_ROW_BITS, Upsert, Versions
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import Positions, distinct, microseconds
-from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
+from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, positions_by_hash
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.metrics import Orphan
 from watersmeet.kernel.operators.arrange import ROWS, is_exact
 from watersmeet.kernel.runs.cleaning import Newest
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta, Diffs, canonical_rows, empties, without_cancelling
+from watersmeet.kernel.runs.delta import Delta, Diffs, canonical_rows, empties, stretches, without_cancelling
 from watersmeet.kernel.runs.groups import NEVER, Groups, Ints, greatest, group, key_form, times_us, timestamps
 from watersmeet.kernel.runs.matching import Arranged, Probe, parts, probes, shown
 from watersmeet.kernel.runs.run import Run, arrange, is_pure
@@ -90,7 +90,12 @@ def upsert(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) 
 
 def _last_by_key(delta: Delta, keys: tuple[int, ...]) -> list[Run]:
     """For each key the row with the highest `_seq`, as pure runs."""
-    return [probe.run.take(probe.starts + probe.lengths - 1) for probe in in_order(delta, keys)]
+    arrays, hashes, order = _ordered(delta, keys)
+    if not is_pure(hashes, [arrays[i] for i in keys], order):
+        return [probe.run.take(probe.starts + probe.lengths - 1) for probe in in_order(delta, keys)]
+    starts, lengths = stretches(hashes)
+    rows = order[starts + lengths - 1]
+    return [Run(hashes[starts], col.positional(col.gather_all(arrays, rows)), delta.diff[rows], keys, pure=True)]
 
 
 #: The `_seq` of a stored row, which precedes all changes.
@@ -163,13 +168,23 @@ def _hashes(delta: Delta, keys: tuple[int, ...]) -> Hashes:
 
 def in_order(delta: Delta, keys: tuple[int, ...]) -> list[Probe]:
     """The rows ordered by key, and those of one key by the last column, `_seq`."""
-    arrays = [col.one_form(c) for c in delta.columns.columns]
-    hashes = _hashes(delta, keys)
-    by_seq = np.argsort(col.words(arrays[-1]), kind="stable")
-    order = by_seq[np.argsort(hashes[by_seq], kind="stable")]
+    arrays, hashes, order = _ordered(delta, keys)
     table = col.positional(col.gather_all(arrays, order))
-    pure = is_pure(hashes[order], [col.flat(table.column(i)) for i in keys])
-    return probes([Run(hashes[order], table, delta.diff[order], keys, pure=pure)], exact=False)
+    pure = is_pure(hashes, [col.flat(table.column(i)) for i in keys])
+    return probes([Run(hashes, table, delta.diff[order], keys, pure=pure)], exact=False)
+
+
+def _ordered(delta: Delta, keys: tuple[int, ...]) -> tuple[list[pa.Array], Hashes, Positions]:
+    """(the columns in one form, the sorted hashes of the keys, the order by hash and then by the last column)."""
+    arrays = [col.flat(col.one_form(c)) for c in delta.columns.columns]
+    hashes = _hashes(delta, keys)
+    seqs = col.words(arrays[-1])
+    if (seqs[1:] >= seqs[:-1]).all():  # most changes come in their order
+        order = positions_by_hash(hashes)
+    else:
+        by_seq = np.argsort(seqs, kind="stable")
+        order = by_seq[positions_by_hash(hashes[by_seq])]
+    return arrays, hashes[order], order
 
 
 def _whole_rows(op: Upsert, delta: Delta, old_runs: Sequence[Run], orphans: list[Orphan]) -> tuple[Delta, bool]:
@@ -372,6 +387,9 @@ def _last(groups: Groups, rows: Ints, times: Ints) -> Ints:
     return found
 
 
+#: Pairs are numbered by 64-bit integers.
+_MOST_NUMBERS: Final = 1 << 62
+
 Content = tuple[Ints, list[pa.Array], Diffs]
 
 
@@ -424,17 +442,22 @@ class _Said:
 def _changes(op: Versions, probe: Probe, old: Sequence[Run], bound: int | None) -> list[Delta]:
     """The changes that the rows of `probe` make to the versions. bound: times below it are late."""
     run = probe.run
-    content = probe.content(old)
     said = _said(op, probe)
-    if bound is not None:
-        said = _in_time(said, _newest(op, content, bound, probe.num_groups), bound)
+    if bound is not None and (said.times < bound).any():
+        said = _in_time(said, _newest(op, probe.content(old), bound, probe.num_groups), bound)
     said = said.last()
-    changes = [_made(op, run.arrays, said.rows, said.since, run.diff[said.rows] > 0, np.ones(len(said.rows), np.int64))]
-    if content is not None:
-        groups, arrays, diff = content
-        deleted = np.flatnonzero(_among(groups, microseconds(arrays[-2])[0], said))
-        changes.append(Delta(col.positional(col.gather_all(arrays, deleted)), -diff[deleted]))
-    return changes
+    made = _made(op, run.arrays, said.rows, said.since, run.diff[said.rows] > 0, np.ones(len(said.rows), np.int64))
+    return [made, *_replaced(probe, old, said)]
+
+
+def _replaced(probe: Probe, old: Sequence[Run], said: _Said) -> Iterator[Delta]:
+    """The deletions of stored versions of the same keys and times. Only their times are read of the other ones."""
+    for other in old:
+        for groups, rows in probe.rows_of(np.arange(probe.num_groups), other):
+            times = microseconds(col.gather(other.arrays[-2], rows))[0]
+            deleted = rows[_among(groups, times, said)]
+            if len(deleted):
+                yield Delta(col.positional(col.gather_all(other.arrays, deleted)), -other.diff[deleted])
 
 
 def _said(op: Versions, probe: Probe) -> _Said:
@@ -457,8 +480,6 @@ def _in_time(said: _Said, newest: Ints, bound: int) -> _Said:
     `bound`.
     """
     late = said.times < bound
-    if not late.any():
-        return said
     order = np.lexsort((said.rows, said.times, said.groups))
     order = order[late[order]]
     last = said.take(order[_ends(said.groups[order])])
@@ -490,10 +511,24 @@ def _newest(op: Versions, content: Content | None, bound: int, count: int) -> In
 
 
 def _among(groups: Ints, since: Ints, said: _Said) -> col.Mask:
-    """The mask of pairs (group, time) that occur in `said`."""
-    ranks = np.unique(np.concatenate((since, said.since)), return_inverse=True)[1].astype(np.int64)
-    width = len(ranks) + 1
-    return np.isin(groups * width + ranks[: len(since)], said.groups * width + ranks[len(since) :])
+    """The mask of pairs (group, time) that occur in `said`, which `last` returned: it is ordered by them."""
+    found = np.zeros(len(since), np.bool_)
+    if not len(since) or not len(said.since):
+        return found
+    low, high = int(said.since.min()), int(said.since.max())
+    width = high - low + 1
+    inside = np.flatnonzero((since >= low) & (since <= high))
+    if width > _MOST_NUMBERS // (max(int(said.groups[-1]), int(groups.max())) + 1):  # too many pairs to number them
+        times = np.unique(said.since)
+        width, ranks = len(times), np.searchsorted(times, said.since)
+        inside = inside[times[np.searchsorted(times, since[inside])] == since[inside]]
+        others = np.searchsorted(times, since[inside])
+    else:
+        ranks, others = said.since - low, since[inside] - low
+    numbers, wanted = said.groups * width + ranks, groups[inside] * width + others
+    places = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+    found[inside] = numbers[places] == wanted
+    return found
 
 
 def _made(op: Versions, arrays: Sequence[pa.Array], rows: Ints, since: Ints, live: col.Mask, diff: Diffs) -> Delta:
