@@ -370,10 +370,11 @@ def test_computed_rowtimes() -> None:
         connection.execute(
             "CREATE PUMP p STARTED AS INSERT INTO ev (ROWTIME, v) SELECT STREAM ts, v FROM raw WHERE v <> 4"
         )
+        connection.execute("INSERT INTO raw VALUES (NULL, 9)")  # there is no watermark yet
         for v, second in enumerate((10, 5, 12, 11, 11)):
             connection.execute(f"INSERT INTO raw VALUES (TIMESTAMP '2024-01-01 10:00:{second:02}', {v})")
         connection.execute("FLUSH")
         connection.execute("FLUSH")
         assert sorted(connection.execute("SELECT v FROM ev").fetchall()) == [(0,), (2,)]
         late = connection.execute("SELECT v, EXTRACT(SECOND FROM LATE_BELOW) FROM LATE_ROWS(p) ORDER BY v").fetchall()
-        assert late == [(1, 10), (3, 12)]
+        assert late == [(1, 10), (3, 12), (9, None)]

@@ -138,9 +138,12 @@ def _whole(
 
 
 def late_delta(rows: pa.Table, time_us: int, below_us: Diff | int) -> Delta:
-    """Late rows as a relation keeps them: with the time of the epoch, and the watermark that they missed."""
+    """Late rows as a relation keeps them: with the time of the epoch, and the watermark that they missed; NULL if there
+    was none yet, for rows without a time.
+    """
     at = pa.repeat(pa.scalar(time_us, pa.timestamp("us")).cast(TIMESTAMPTZ.arrow), rows.num_rows)
-    below = pa.array(np.broadcast_to(np.int64(below_us), rows.num_rows)).cast(pa.timestamp("us"))
+    bounds = np.broadcast_to(np.int64(below_us), rows.num_rows)
+    below = pa.array(bounds, mask=bounds == np.iinfo(np.int64).min).cast(pa.timestamp("us"))
     columns = [pa.chunked_array([at]), pa.chunked_array([below]), *rows.columns]
     return Delta(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), ones(rows.num_rows))
 

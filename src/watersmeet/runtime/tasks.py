@@ -18,7 +18,7 @@ from watersmeet.circuit.epochs import Rebuild
 from watersmeet.circuit.operators import Scan
 from watersmeet.kernel.executor import run_stage
 from watersmeet.kernel.metrics import DroppedRows
-from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.objectstores import databasefiles
 from watersmeet.runtime.eventtimes import Numbers, raised, risen
@@ -163,14 +163,14 @@ def _late_rows(intent: Intent, late: Mapping[str, Sequence[Delta]], output: Task
 def _late_rows_of_views(
     intent: Intent, dropped: Mapping[str, Sequence[DroppedRows]], output: TaskOutput
 ) -> dict[str, RelationChange]:
-    """The changes of the relations that keep the late rows of views."""
+    """The changes of the relations that keep the late rows of views, in an order independent of that of the input."""
     found = {}
     for operator_id, rows in dropped.items():
         for kept in intent.late.get(operator_id, ()):
             if kept.counts or isinstance(intent.mode, Rebuild):
                 continue
             pieces = [late_delta(r.columns.select(kept.positions), intent.time_us, r.below_us) for r in rows]
-            change = output.add_change(pieces, [*LATE_COLUMNS, *kept.columns])
+            change = output.add_change([consolidate(Delta.concat(pieces))], [*LATE_COLUMNS, *kept.columns])
             if change is not None:
                 found[kept.relation_id] = change
     return found
