@@ -23,7 +23,8 @@ d_i its change and N_i = R_i + d_i. Then the result changes by
 
     d_1 * R_2 * R_3 …  +  N_1 * d_2 * R_3 …  +  N_1 * N_2 * d_3 …  + …
 
-(the rule of delta joins). Each term starts from the keys of its change; keys missing in some other input are dropped
+(the rule of delta joins). A key of which an input loses its only row is left out of the terms with that input's content
+after the change. Each term starts from the keys of its change; keys missing in some other input are dropped
 first, so that nothing is gathered for them. The results of a key are numbered: combination number t, as a mixed-radix
 number, selects one row of each input. So a result of any size is made in pieces.
 """
