@@ -51,7 +51,7 @@ def latencies(connection: watersmeet.Connection, first: int, goes_on: Callable[[
 
 
 class Epochs:
-    """The processor times of live epochs and of pieces of history, in seconds."""
+    """The processor times of live epochs and of pieces of history in their thread, in seconds."""
 
     def __init__(self) -> None:
         self.times: dict[str, list[float]] = {}
@@ -61,10 +61,10 @@ class Epochs:
         """The function that runs an epoch of an engine, and measures it."""
 
         def run(engine: InProcessEngine, planner: coordinator.Coordinator, intent: Intent) -> None:
-            began = time.process_time()
+            began = time.thread_time()
             self._run(engine, planner, intent)
             if intent.has_work:
-                self.times.setdefault(intent.mode.kind, []).append(time.process_time() - began)
+                self.times.setdefault(intent.mode.kind, []).append(time.thread_time() - began)
 
         return run
 
