@@ -192,8 +192,8 @@ def fill_at_once(
     database = session.database
     ids = [r.id for r in relations]
     try:
-        for relation_id in ids:
-            database.plans.add(relation_id, operators[relation_id])
+        for relation in relations:  # in the order of the catalog, as after a restart
+            database.plans.add(relation.id, operators[relation.id])
         session.put(*relations)
         lost = database.engine.install(database.plans.circuit, ids, partial(_check_canceled, session, frozenset(ids)))
         known = session.catalog.relations  # the limits of fills may have changed meanwhile
@@ -224,8 +224,8 @@ def begin_fill(session: Session, relations: Sequence[Relation], operators: Mappi
     database = session.database
     ids = {r.id for r in relations}
     try:
-        for relation_id in ids:
-            database.plans.add(relation_id, operators[relation_id])
+        for relation in relations:  # in the order of the catalog, as after a restart
+            database.plans.add(relation.id, operators[relation.id])
         session.put(*(replace(r, background=True) for r in relations if isinstance(r, MaterializedView)))
     except BaseException:
         undo(session, ids)
