@@ -179,3 +179,15 @@ def test_a_fill_over_a_source_goes_on_after_a_restart(tmp_path):
         connection.execute("FLUSH")
         assert connection.execute("SELECT sum(n) FROM v").fetchall() == [(3639,)]
         assert connection.execute("SELECT count(*), count(DISTINCT id) FROM w").fetchall() == [(3639, 3639)]
+
+
+def test_views_of_a_background_fill_are_planned_in_the_order_of_the_catalog(tmp_path):
+    """Which is the order after a restart: another one would be another circuit, and opening would wait for the fill."""
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("CREATE TABLE t (k int); INSERT INTO t VALUES (1); FLUSH")
+        connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
+        connection.execute("; ".join(f"CREATE MATERIALIZED VIEW v{i} AS SELECT k + {i} AS n FROM t" for i in range(7)))
+        database = connection._session.database
+        planned = [i for i, r in database.catalog.relations.items() if r.has_plan]
+        assert len(planned) == 7
+        assert list(database.plans.producers) == planned
