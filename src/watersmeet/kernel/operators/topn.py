@@ -77,7 +77,7 @@ def _changed(op: TopN, delta: Delta, state: State, ctx: StepContext) -> Delta:
     if not len(places):
         return Delta.none(op.schema)
     arrays, owner = col.gather_all(arrays, places), groups.of_row[places]
-    words = _words(op, arrays, groups.hashes[owner])
+    words = _words(op, arrays, groups.hashes[owner]) if appends else words[places]
     removed = np.zeros(groups.count, np.int64)
     np.subtract.at(removed, owner, np.minimum(diff, 0))
     most = _NO_LIMIT if op.limit is None else np.int64(op.limit + op.offset)

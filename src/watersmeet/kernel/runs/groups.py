@@ -258,9 +258,11 @@ def rank(groups: Ints, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> 
     leads = np.ones(len(rows), np.bool_)
     leads[1:] = ordered[1:] != ordered[:-1]
     if not leads.all():
-        rows = _divided(rows, leads, arrays, order[used:])
+        rows, leads = _divided(rows, leads, arrays, order[used:])
         if not leads.all():
-            rows = _settled(rows, leads, arrays, {key.column for key in order})
+            done = {key.column for key in order}
+            others = [SortKey(i) for i, a in enumerate(arrays) if i not in done and not a.type.num_fields]
+            rows, _ = _divided(rows, leads, arrays, others)
     return Ranking(rows, groups[rows], leads)
 
 
@@ -300,8 +302,10 @@ def _packed(groups: Ints, arrays: Sequence[pa.Array], order: Sequence[SortKey]) 
     return packed, len(order)
 
 
-def _divided(rows: Ints, leads: col.Mask, arrays: Sequence[pa.Array], keys: Sequence[SortKey]) -> Ints:
-    """Orders each stretch of peers by further sort keys, and equal rows by their positions. Sets `leads` anew."""
+def _divided(rows: Ints, leads: col.Mask, arrays: Sequence[pa.Array], keys: Sequence[SortKey]) -> tuple[Ints, col.Mask]:
+    """Orders each stretch of peers by further sort keys, and equal rows by their positions. Returns the new order and
+    leads.
+    """
     tied = ~leads
     tied[:-1] |= tied[1:]
     places = np.flatnonzero(tied)
@@ -310,13 +314,13 @@ def _divided(rows: Ints, leads: col.Mask, arrays: Sequence[pa.Array], keys: Sequ
     for key in keys:
         words += _words(col.gather(arrays[key.column], members), key)
     inner = np.lexsort([members, *words[::-1]])
-    rows[places] = members[inner]
     same = np.ones(len(places) - 1, np.bool_)
     for word in words:
         ordered = word[inner]
         same &= ordered[1:] == ordered[:-1]
-    leads[places[1:]] = ~same
-    return rows
+    rows, leads = rows.copy(), leads.copy()
+    rows[places], leads[places[1:]] = members[inner], ~same
+    return rows, leads
 
 
 def prefixes(array: pa.Array, key: SortKey) -> Hashes:
@@ -349,18 +353,3 @@ def _words(array: pa.Array, key: SortKey) -> list[Ints]:
     if valid is None:
         return [values]
     return [(valid if key.nulls_first else ~valid).astype(np.int64), np.where(valid, values, 0)]
-
-
-def _settled(rows: Ints, leads: col.Mask, arrays: Sequence[pa.Array], done: set[int]) -> Ints:
-    """Orders each stretch of peers by the columns not in `done`."""
-    tied = ~leads
-    tied[:-1] |= tied[1:]
-    places = np.flatnonzero(tied)
-    members = rows[places]
-    words: list[Ints] = [np.cumsum(leads[places])]
-    for i, array in enumerate(arrays):
-        if i not in done and not array.type.num_fields:
-            words += _words(col.gather(array, members), SortKey(i))
-    rows = rows.copy()
-    rows[places] = members[np.lexsort(words[::-1])]
-    return rows

@@ -55,9 +55,8 @@ def execute(
     """Runs the statements of `text`. Returns the result of the last one, with the notices of all. plans: those of the
     look-ups that the connection has run; None to parse each text.
     """
-    if session.database.read_only:
-        plans = None  # each use of a plan would look for a newer commit, which is a request of an object store
-    if not isinstance(parameters, (list, tuple)):
+    # in a read-only session each use of a plan would look for a newer commit, which is a request of an object store
+    if session.database.read_only or not isinstance(parameters, (list, tuple)):
         plans = None
     with session.numbered():
         found = None if plans is None else _looked_up(session, text, parameters, lock, plans)
