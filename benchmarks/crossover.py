@@ -69,7 +69,7 @@ def queried_s(judge: duckdb.DuckDBPyConnection, sql: str) -> float:
 
 
 def measure(numbers: Sequence[int], options: argparse.Namespace) -> Iterator[str]:
-    """The rows of the table for queries that have their view in the same database, one after the other."""
+    """The rows of the table for queries whose views are created and dropped in turn in the same database."""
     judge = generated(options.scale)
     judge.execute("SET threads = 1")
     tables = content(judge)

@@ -19,7 +19,7 @@ MORE_COLUMNS = {f"c{i}": ("bigint", "double", "varchar", "timestamp")[i % 4] for
 def stream_table(seed: int, first: int, rows: int, keys: int, lateness_us: int = 0, shape: str = "narrow") -> pa.Table:
     """Rows `first` … of a stream: k bigint, ts timestamp, amount bigint, note varchar.
 
-    ts: rising by a millisecond a row, except that rows are behind that by up to `lateness_us`. shape: `wide` has notes
+    ts: rising by a millisecond a row, less up to `lateness_us` in some rows. shape: `wide` has notes
     of 1 kB, `text` has keys of text, `columns` has also `MORE_COLUMNS`.
     """
     rng = np.random.default_rng([seed, first])

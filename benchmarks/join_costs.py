@@ -1,4 +1,4 @@
-"""What joins cost in processor seconds: in process, one bucket, beside DuckDB's batch join that writes its result
+"""The processor seconds of joins, in process with one bucket, and those of DuckDB's batch join that writes its result
 (Parquet, snappy), in turns.
 
 4 M + 4 M rows, 900 k keys; `--shape` has rows of 1 kB, keys of text or 20 columns. A look-up's table comes first, then

@@ -1,7 +1,7 @@
 """From a row visible in the source to the row visible in SELECT: one-stage view, 100 rows a micro-batch.
 
 Also the time of a micro-batch itself and the use of the processor when idle. The peer is Spark's own
-stateless micro-batch over the same files: what Structured Streaming costs before any join. `--inserts 1000` measures
+stateless micro-batch over the same files, the cost of Structured Streaming before any join. `--inserts 1000` measures
 single INSERTs in process instead, each until SELECT shows its row.
 """
 
