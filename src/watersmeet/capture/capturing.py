@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from watersmeet.capture.tablechanges import (
     Captor,
@@ -27,6 +27,7 @@ from watersmeet.capture.tablechanges import (
     rows_there,
 )
 from watersmeet.catalog import CapturedDatabase, CapturedTable, Relation
+from watersmeet.connectors import registry as connectors
 from watersmeet.connectors.base.deadletters import DeadLetterWriter, forget_dead_letters
 from watersmeet.connectors.databases.captures import (
     Batch,
@@ -43,14 +44,9 @@ from watersmeet.database.transaction import Change, consolidated, if_committed
 from watersmeet.database.writing import replacement
 from watersmeet.errors import Error, error
 from watersmeet.runtime.status import CapturedTableStatus, CaptureStatus
-from watersmeet.system.process import fault, lazy_import
+from watersmeet.system.process import fault
 from watersmeet.system.threads import Worker, Workers
 from watersmeet.values.serialization import from_json, to_json
-
-if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
-else:
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 #: The longest wait for changes before the thread checks for other work.
 _POLL_S: Final = 0.05

@@ -1,5 +1,5 @@
 """The registry of connectors by name. Each system's package or module lists its connectors: `SOURCES`, `SINKS`,
-`TABLES`, `CAPTURES`.
+`TABLES`, `CAPTURES`. A module is imported when one of its connectors is first used.
 
 `register_source` and `register` add connectors of other packages. WATERSMEET_CONNECTORS lists the modules that call
 them, separated by commas.
@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from watersmeet.catalog import Input, MessageFormat, Relation
-from watersmeet.connectors import datagen, delta, http, jdbc, objects
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.sources import (
-    SPECS,
     DeadLetterSink,
     LimitedSource,
     Reader,
@@ -31,61 +29,110 @@ from watersmeet.connectors.base.sources import (
     rate_limit,
 )
 from watersmeet.connectors.base.targets import Connector, Delivery
-from watersmeet.connectors.clickhouse import target as clickhouse
-from watersmeet.connectors.databases.captures import System
-from watersmeet.connectors.files import connectors as files
-from watersmeet.connectors.iceberg import target as iceberg
-from watersmeet.connectors.kafka import connectors as kafka
-from watersmeet.connectors.messages import connectors as messages
-from watersmeet.connectors.mysql import target as mysql
-from watersmeet.connectors.postgres import connectors as postgres
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.registry import with_kept_schema
 from watersmeet.objectstores.base import is_url
 from watersmeet.values.slices import Slice, SourceSlice
 from watersmeet.values.types import Field, Schema
 
+if TYPE_CHECKING:
+    from watersmeet.connectors.databases.captures import System
+
 Made = TypeVar("Made", bound=Input)
+C = TypeVar("C")
+
+
+class Connectors(MutableMapping[str, C]):
+    """Connectors by name. Iterating the names imports no connector."""
+
+    def __init__(self, table: str, modules: Mapping[str, str]) -> None:
+        """table: the name of the modules' table of connectors. modules: for each module within this package, the names
+        of its connectors, separated by spaces.
+        """
+        self._table = table
+        self._modules = {name: module for module, names in modules.items() for name in names.split()}
+        self._found: dict[str, C] = {}
+
+    def __getitem__(self, name: str) -> C:
+        if name not in self._found:
+            module = importlib.import_module(f"{__package__}.{self._modules[name]}")
+            self._found[name] = getattr(module, self._table)[name]
+        return self._found[name]
+
+    def __setitem__(self, name: str, connector: C) -> None:
+        self._found[name] = connector
+
+    def __delitem__(self, name: str) -> None:
+        del self._found[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found or name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._modules, **self._found})
+
+    def __len__(self) -> int:
+        return len({*self._modules, *self._found})
+
 
 #: The connectors by the value of the option `connector`.
-SOURCES: Final[dict[str, SourceConnector]] = {
-    **datagen.SOURCES,
-    **delta.SOURCES,
-    **files.SOURCES,
-    **iceberg.SOURCES,
-    **kafka.SOURCES,
-    **messages.SOURCES,
-    **objects.SOURCES,
-}
-SINKS: Final[dict[str, Connector]] = {
-    **datagen.SINKS,
-    **clickhouse.SINKS,
-    **delta.SINKS,
-    **files.SINKS,
-    **iceberg.SINKS,
-    **jdbc.SINKS,
-    **kafka.SINKS,
-    **messages.SINKS,
-    **mysql.SINKS,
-    **objects.SINKS,
-    **postgres.SINKS,
-}
+SOURCES: Final[Connectors[SourceConnector]] = Connectors(
+    "SOURCES",
+    {
+        "datagen": "datagen",
+        "delta": "delta deltalake",
+        "files.connectors": "file posix_fs",
+        "iceberg.target": "iceberg",
+        "kafka.connectors": "kafka",
+        "messages.connectors": "kinesis nats",
+        "objects": "azblob gcs s3 s3_v2",
+    },
+)
+SINKS: Final[Connectors[Connector]] = Connectors(
+    "SINKS",
+    {
+        "clickhouse.target": "clickhouse",
+        "datagen": "blackhole",
+        "delta": "deltalake",
+        "files.connectors": "file fs posix_fs rotating_file",
+        "iceberg.target": "iceberg",
+        "jdbc": "jdbc",
+        "kafka.connectors": "kafka",
+        "messages.connectors": "kinesis mqtt nats redis",
+        "mysql.target": "mysql",
+        "objects": "azblob gcs s3",
+        "postgres.connectors": "postgres postgresql",
+    },
+)
 #: The connectors by the kind of an external table or of a dictionary's source.
-TABLES: Final[dict[str, TableConnector]] = {
-    **clickhouse.TABLES,
-    **files.TABLES,
-    **http.TABLES,
-    **iceberg.TABLES,
-    **mysql.TABLES,
-    **objects.TABLES,
-    **postgres.TABLES,
-}
-SYSTEMS: Final[dict[str, System]] = {**mysql.CAPTURES, **postgres.CAPTURES}
+TABLES: Final[Connectors[TableConnector]] = Connectors(
+    "TABLES",
+    {
+        "clickhouse.target": "clickhouse",
+        "files.connectors": "file",
+        "http": "http",
+        "iceberg.target": "iceberg",
+        "mysql.target": "mysql",
+        "objects": "s3",
+        "postgres.connectors": "postgresql",
+    },
+)
+SYSTEMS: Final[Connectors[System]] = Connectors(
+    "CAPTURES", {"mysql.target": "mysql-cdc", "postgres.connectors": "postgres-cdc"}
+)
 
 #: The source connectors of this package. Messages of MQTT are received by `capture.receiving`.
 BUILT_IN: Final = frozenset({*SOURCES, "mqtt"})
-SPECS.update((c.spec.kind, c.spec) for c in SOURCES.values())
-_BY_SPEC: Final[dict[type[SourceSpec], SourceConnector]] = {c.spec: c for c in SOURCES.values()}
+
+#: For each kind of `SourceSpec`, a connector that reads its slices.
+READERS: Final = {
+    "datagen": "datagen",
+    "file": "file",
+    "kafka": "kafka",
+    "kinesis": "kinesis",
+    "lake": "delta",
+    "nats": "nats",
+}
 
 
 #: The connectors of the four systems that Watersmeet lacks, with the names of the systems to which they connect.
@@ -128,11 +175,17 @@ def register_source(name: str, connector: SourceConnector) -> None:
     name: the value in `WITH (connector = ...)`, in lower case. Raises INVALID_PARAMETER if it, or the kind of the spec,
     is taken.
     """
-    if name in SOURCES or connector.spec.kind in SPECS:
+    kind = connector.spec.kind
+    if name in SOURCES or kind in READERS:
         raise error("INVALID_PARAMETER", f'there is a connector "{name}" already')
     SOURCES[name] = connector
-    SPECS[connector.spec.kind] = connector.spec
-    _BY_SPEC[connector.spec] = connector
+    READERS[kind] = name
+
+
+def _reader_of(spec: SourceSpec) -> SourceConnector | None:
+    """A connector that reads the slices of sources with a spec."""
+    name = READERS.get(spec.kind)
+    return None if name is None else SOURCES[name]
 
 
 def register(name: str, connector: Connector) -> None:
@@ -144,7 +197,7 @@ def connector_of(delivery: Delivery) -> Connector:
     """The connector of a delivery; the one of objects for a file path that is a URL. Raises CONNECTOR_OPTION."""
     name = delivery.connector.get("connector", "").lower()
     found = connector_named(name)
-    is_object = found is SINKS["file"] and is_url(delivery.connector.get("path", ""))
+    is_object = is_url(delivery.connector.get("path", "")) and found is SINKS["file"]
     return SINKS["s3"] if is_object else found
 
 
@@ -172,6 +225,12 @@ def source_connector(connector: Mapping[str, str]) -> SourceConnector:
             hint=did_you_mean(name, SOURCES) or "There are " + ", ".join(sorted(SOURCES)) + ".",
         )
     return found
+
+
+def late_start(connector: Mapping[str, str]) -> str:
+    """A sentence about expired input of a source, for the options that CREATE stores; empty if there is none."""
+    found = SOURCES.get(connector.get("connector", "").lower())
+    return "" if found is None or found.late_start is None else found.late_start(connector)
 
 
 def open_source(relation: Relation) -> Source:
@@ -222,7 +281,7 @@ def expect(pieces: Iterable[Slice], specs: Mapping[str, SourceSpec]) -> None:
             by_relation.setdefault(piece.relation, []).append(piece)
     for relation_id, expected in by_relation.items():
         spec = specs[relation_id]
-        connector = _BY_SPEC.get(type(spec))
+        connector = _reader_of(spec)
         if connector is not None and connector.expect is not None:
             with suppress(Unavailable, Error):  # reading reports the error with the source
                 connector.expect(expected, spec)
@@ -237,7 +296,7 @@ def read_slice(
     Raises OSError if a file is temporarily unreadable, Unavailable if a broker or schema registry is unavailable,
     RUNTIME_UNAVAILABLE if the directory of a file source is unavailable.
     """
-    found = _BY_SPEC.get(type(spec))
+    found = _reader_of(spec)
     if found is None or not isinstance(piece, found.slices):
         raise error("INTERNAL_ERROR", f"there is no reader for slices of kind {piece.kind} of a {spec.kind} source")
     return found.read(piece, spec, columns, dead_letters)

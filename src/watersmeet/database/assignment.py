@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import duckdb
 from sqlglot import exp
@@ -23,6 +23,7 @@ from watersmeet.catalog import (
     Relation,
     one,
 )
+from watersmeet.connectors import registry as connectors
 from watersmeet.database.columntypes import FLAG
 from watersmeet.database.reading import BatchQuery, batch_query, converted, omitted, table_tree
 from watersmeet.database.sessions.context import Session, error_at
@@ -37,14 +38,8 @@ from watersmeet.expressions.clock import is_clock
 from watersmeet.expressions.context import Context, Value, columns_of, decimal_literal, first_line
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.store.changes import quoted
-from watersmeet.system.process import lazy_import
 from watersmeet.values.spans import own_span, set_span
 from watersmeet.values.types import BOOLEAN, NUMERIC, VARCHAR, Field, Schema, SqlType
-
-if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
-else:
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
     "boolean": exp.DataType.Type.BOOLEAN,

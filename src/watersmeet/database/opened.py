@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Catalog, External, NumberSequence, Relation, SqlFunction, Subscription
 from watersmeet.circuit.operators import Operator
+from watersmeet.connectors import registry as readers
 from watersmeet.connectors.base.sources import Feed
 from watersmeet.connectors.base.targets import deliveries
 from watersmeet.database.keyhashes import KeyHashes, KeyRows
@@ -56,14 +57,11 @@ from watersmeet.store.positions import (
 from watersmeet.store.retention import clean_at_start, kept_history
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.store.sequences import Sequences
-from watersmeet.system.process import lazy_import, scratch_folder
+from watersmeet.system.process import scratch_folder
 from watersmeet.system.threads import Clock, lock
 
 if TYPE_CHECKING:
-    from watersmeet.connectors import registry as readers
     from watersmeet.connectors.base.sources import Reader
-else:
-    readers = lazy_import("watersmeet.connectors.registry")
 
 #: The number of commits after which an in-process database in a directory is compacted, by the thread that commits. It
 #: is low because the statement that flushes waits for it. Others have a thread for it, or pay for each request.

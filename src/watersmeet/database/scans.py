@@ -21,6 +21,7 @@ from watersmeet.catalog import (
     catalog_rows,
 )
 from watersmeet.catalog.roles import Rights
+from watersmeet.connectors import registry as connectors
 from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, stored_dead_letters
 from watersmeet.connectors.base.sources import Unavailable
 from watersmeet.database.opened import OpenDatabase
@@ -45,7 +46,6 @@ from watersmeet.values.types import Field, arrow_schema
 
 if TYPE_CHECKING:
     from watersmeet.connectors import datagen
-    from watersmeet.connectors import registry as connectors
     from watersmeet.connectors.kafka import client as kafkaclient
     from watersmeet.connectors.kafka import reading as kafkareading
     from watersmeet.connectors.kafka import source as kafkasource
@@ -56,7 +56,6 @@ else:
     kafkareading = lazy_import("watersmeet.connectors.kafka.reading")
     kafkasource = lazy_import("watersmeet.connectors.kafka.source")
     messagelogs = lazy_import("watersmeet.connectors.messages.logs")
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from watersmeet.algebra.nodes import Reopened
 from watersmeet.algebra.trees import walk
 from watersmeet.catalog import QuerySource, Source, turned_into
+from watersmeet.connectors import registry as connectors
 from watersmeet.database.filling import Bound
 from watersmeet.database.reading import batch_query, fetch, runs_on
 from watersmeet.database.rebuild import by_source, moved, reading, reopened_scans, scan_of
@@ -21,12 +22,10 @@ from watersmeet.system.process import lazy_import
 
 if TYPE_CHECKING:
     from watersmeet.connectors import foreignstreams
-    from watersmeet.connectors import registry as connectors
     from watersmeet.connectors.kafka import source as kafkasource
 else:
     foreignstreams = lazy_import("watersmeet.connectors.foreignstreams")
     kafkasource = lazy_import("watersmeet.connectors.kafka.source")
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 
 def with_own_sources(session: Session, bound: Bound) -> tuple[Bound, set[str]]:

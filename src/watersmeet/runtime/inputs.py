@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from watersmeet.catalog import QuerySource, Relation
+from watersmeet.connectors import registry as connectors
 from watersmeet.connectors.base.deadletters import forget_dead_letters
 from watersmeet.connectors.base.sources import FedSource, Notification, Poll, Source
 from watersmeet.errors import Error
@@ -28,13 +29,8 @@ from watersmeet.store.manifests import Backfill, Filling, Frontier
 from watersmeet.store.positions import StatusFile
 from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef
-from watersmeet.system.process import lazy_import, scratch_folder
+from watersmeet.system.process import scratch_folder
 from watersmeet.values.slices import ChangeSlice, Slice
-
-if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
-else:
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 #: The minimum time between writes of the file; longer in an object store, because an epoch waits for the request.
 _INTERVAL_US: Final = 1_000_000

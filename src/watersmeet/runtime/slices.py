@@ -16,6 +16,7 @@ from watersmeet.catalog import EventTime, GeneratedColumn
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import ClockInput
 from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Operator, Scan, Upsert
+from watersmeet.connectors import registry as connectors
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.errors import Error, error
@@ -35,11 +36,9 @@ from watersmeet.values.slices import ChangeSlice, MessageSlice, Slice, SourceSli
 from watersmeet.values.types import TIMESTAMP, TIMESTAMPTZ, Field, arrow_schema
 
 if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
     from watersmeet.connectors.base import messages
 else:
     messages = lazy_import("watersmeet.connectors.base.messages")
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 Diff = npt.NDArray[np.int64]
 

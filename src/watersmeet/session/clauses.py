@@ -28,6 +28,7 @@ from watersmeet.catalog import (
     Serial,
 )
 from watersmeet.catalog.rowless import ConnectionType
+from watersmeet.connectors import registry as connectors
 from watersmeet.database.assignment import default_values, generated_columns
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, remove, written
@@ -54,10 +55,8 @@ from watersmeet.values.times import DAY_US
 from watersmeet.values.types import Field, Schema, SqlType
 
 if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
     from watersmeet.formats import decoders
 else:
-    connectors = lazy_import("watersmeet.connectors.registry")
     decoders = lazy_import("watersmeet.formats.decoders")
 
 
@@ -248,6 +247,12 @@ def with_connector(session: Session, relation: Made) -> Made:
         return without_connector(relation)
     checked = connectors.check_connector(relation)
     return relation if relation.reopened else checked
+
+
+def check_messages(relation: Input) -> None:
+    """Raises CONNECTOR_OPTION if messages in the format of a relation can't fill its columns."""
+    assert relation.format is not None
+    decoders.open_decoder(relation.written, (), relation.format, relation.message_parts)
 
 
 def without_connector(relation: Made) -> Made:

@@ -12,6 +12,7 @@ from watersmeet.catalog import (
     MessageFormat,
     Relation,
 )
+from watersmeet.connectors import registry as connectors
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_column
@@ -25,7 +26,6 @@ from watersmeet.values.types import Schema
 
 if TYPE_CHECKING:
     from watersmeet.connectors import objects
-    from watersmeet.connectors import registry as connectors
     from watersmeet.connectors.files import options as fileoptions
     from watersmeet.connectors.files import tables as filetables
     from watersmeet.connectors.iceberg import tables as icebergtables
@@ -38,7 +38,6 @@ else:
     mysql = lazy_import("watersmeet.connectors.mysql.target")
     objects = lazy_import("watersmeet.connectors.objects")
     target = lazy_import("watersmeet.connectors.postgres.target")
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 
 @dataclass(frozen=True, kw_only=True)

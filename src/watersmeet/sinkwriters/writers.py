@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from watersmeet.catalog import Catalog, Relation, Sink, TopicWriter
+from watersmeet.connectors import registry as connectors
 from watersmeet.connectors.base.sources import Allowance
 from watersmeet.connectors.base.targets import Delivery, SinkBatch, SinkOffset, Target, deliveries
 from watersmeet.database.opened import OpenDatabase, Service
@@ -26,13 +27,8 @@ from watersmeet.store.changes import quoted
 from watersmeet.store.checkpoints import checkpoint_upto
 from watersmeet.store.positions import Delivered, StatusFile
 from watersmeet.store.readers import Reader
-from watersmeet.system.process import fault, lazy_import
+from watersmeet.system.process import fault
 from watersmeet.system.threads import Worker, Workers
-
-if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
-else:
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 #: The states of a sink writer. starting: it opens the target. filling: it writes the content. running: it writes
 #: changes. paused: the rate limit is 0. retrying: the target can't be reached, and is tried again. stopped: after a

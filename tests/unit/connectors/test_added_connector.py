@@ -120,8 +120,7 @@ def registered():
     yield
     del (
         registry.SOURCES["squares"],
-        registry.SPECS["squares"],
-        registry._BY_SPEC[SquareSpec],
+        registry.READERS[SquareSpec.kind],
         registry.SINKS["squares"],
         KINDS[SquareSlice.kind],
     )

@@ -1,11 +1,15 @@
 """Every connector declares its options: the pages, SHOW CONNECTORS and what is secret follow from that."""
 
+import importlib
+import pkgutil
+
 import pytest
 
 import watersmeet
+from watersmeet import connectors
 from watersmeet.connectors.base.options import OptionSet, OptionSpec
 from watersmeet.connectors.reference import option_sets, rows
-from watersmeet.connectors.registry import SINKS, SOURCES, SYSTEMS, TABLES
+from watersmeet.connectors.registry import READERS, SINKS, SOURCES, SYSTEMS, TABLES
 from watersmeet.errors import Error
 from watersmeet.errors.secretnames import is_secret
 
@@ -16,6 +20,23 @@ def test_every_connector_declares_its_options():
     assert {(name, "sink") for name in SINKS if name not in ("rotating_file", "memory")}  # memory: of tests <= known
     assert {(name, "captured database") for name in SYSTEMS} <= known
     assert {(name, "external table") for name in TABLES if name != "file"} <= known
+
+
+def test_the_registry_names_the_connectors_of_all_modules():
+    """The registry imports a module when one of its names is used, so it repeats the names."""
+    modules = [
+        importlib.import_module(m.name) for m in pkgutil.walk_packages(connectors.__path__, "watersmeet.connectors.")
+    ]
+    for table, known in (("SOURCES", SOURCES), ("SINKS", SINKS), ("TABLES", TABLES), ("CAPTURES", SYSTEMS)):
+        own = [m for m in modules if table in vars(m) and m.__name__ != "watersmeet.connectors.registry"]
+        assert own
+        named = {name: found for m in own for name, found in vars(m)[table].items()}
+        assert {n for n in known if n not in ("memory", "squares")} == {*named}  # those of other tests
+        assert all(known[name] is found for name, found in named.items())
+    assert {kind: SOURCES[name].spec.kind for kind, name in READERS.items()} == {kind: kind for kind in READERS}
+    assert {c.spec.kind for c in SOURCES.values()} == {*READERS}
+    readers = {c.spec: c.read for c in SOURCES.values()}
+    assert all(c.read is readers[c.spec] for c in SOURCES.values())
 
 
 def test_the_names_of_secret_options_say_so():

@@ -38,11 +38,28 @@ from watersmeet.values.times import SECOND_US
 from watersmeet.values.types import Field, Schema
 
 
+class _Specs(dict[str, type["SourceSpec"]]):
+    """The classes by their kind. An unknown kind is that of a connector that this process has not used yet."""
+
+    def __missing__(self, kind: str) -> type[SourceSpec]:
+        registry = importlib.import_module("watersmeet.connectors.registry")
+        found: type[SourceSpec] = registry.SOURCES[registry.READERS[kind]].spec
+        return found
+
+
+#: The classes of `Source.spec()` by their kind.
+SPECS: Final = _Specs()
+
+
 @dataclass(frozen=True)
 class SourceSpec:
-    """The base class of descriptions of sources."""
+    """The base class of descriptions of sources. A class with a `kind` registers itself."""
 
     kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        if "kind" in vars(cls):
+            SPECS[cls.kind] = cls
 
     @property
     def stops_on_error(self) -> bool:
@@ -50,18 +67,6 @@ class SourceSpec:
         return False
 
 
-class _Specs(dict[str, type[SourceSpec]]):
-    """The classes by their kind. The first unknown kind imports all connectors, which add theirs."""
-
-    def __missing__(self, kind: str) -> type[SourceSpec]:
-        importlib.import_module("watersmeet.connectors.registry")
-        if kind not in self:
-            raise KeyError(kind)
-        return self[kind]
-
-
-#: The classes of `Source.spec()` by their kind.
-SPECS: Final = _Specs()
 kinds(SourceSpec, SPECS)
 
 
@@ -349,7 +354,8 @@ class SourceConnector:
     slices: the classes of its slices. read: returns the rows of a slice, like `registry.read_slice`. options: all
     options that statements may set. begun: returns the options that CREATE stores, for example the start offset; raises
     an error if the system is unavailable. columns: returns the system's columns, which statements needn't declare.
-    expect: begins to fetch the slices (with their spec) that are read next.
+    expect: begins to fetch the slices (with their spec) that are read next. late_start: returns a sentence about input
+    that the system no longer has, for the options that CREATE stores; empty if there is none.
     """
 
     open: Callable[[Relation], Source]
@@ -360,6 +366,7 @@ class SourceConnector:
     begun: Callable[[Relation], Mapping[str, str]] = attrgetter("connector")
     columns: Callable[[Mapping[str, str]], Schema] | None = None
     expect: Callable[[Sequence[Any], Any], None] | None = None
+    late_start: Callable[[Mapping[str, str]], str] | None = None
 
 
 #: No limit, in statements.

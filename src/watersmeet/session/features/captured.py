@@ -39,6 +39,7 @@ from watersmeet.connectors.databases.captures import (
     table_options,
 )
 from watersmeet.connectors.databases.tables import TableColumn
+from watersmeet.connectors.registry import SYSTEMS, system_of
 from watersmeet.database.assignment import generated_columns
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
@@ -98,14 +99,14 @@ def is_captured(statement: CreateRelation) -> bool:
     """
     connector = statement.options.get("connector", "").lower()
     if connector in _OTHER_SYSTEMS:
-        listed = " and ".join(f"{s.title} (connector {name})" for name, s in _systems().items())
+        listed = " and ".join(f"{s.title} (connector {name})" for name, s in SYSTEMS.items())
         raise not_supported(
             f"connector {connector}",
             statement.text,
             statement.name_span,
             hint=f"Changes of {listed} are captured. Debezium's messages of other systems are read from Kafka.",
         )
-    return bool(connector) and connector in _systems()
+    return bool(connector) and connector in SYSTEMS
 
 
 def create_captured_database(session: Session, statement: CreateSource) -> Result:
@@ -178,9 +179,9 @@ def create_table_from(session: Session, statement: CreateCapturedTable) -> Resul
             origin.source.span,
             "CATALOG_TYPE_MISMATCH",
             f"{source.title} is no source of tables",
-            hint=f"CREATE SOURCE … WITH (connector = '{next(iter(_systems()))}', …) makes one.",
+            hint=f"CREATE SOURCE … WITH (connector = '{next(iter(SYSTEMS))}', …) makes one.",
         )
-    system = _system(source.connector["connector"])
+    system = system_of(source.connector["connector"])
     with located(statement, origin.span):
         options = table_options(statement.options, system.connector)
         settings = system.options(source.connector)
@@ -201,7 +202,7 @@ def _add_unconnected(session: Session, statement: CreateRelation, given: Mapping
     declared, because only the server knows them.
     """
     if given is not None:
-        system = _system(given["connector"])
+        system = system_of(given["connector"])
         with located(statement, statement.name_span):
             system.options({**system.defaults(given), **given, "connector": system.connector})
     kind = Table if isinstance(statement, CreateTable) else Source
@@ -234,7 +235,7 @@ class _Opened(NamedTuple):
 @contextlib.contextmanager
 def _opened(session: Session, statement: CreateRelation, given: Mapping[str, str]) -> Iterator[_Opened]:
     """The database that the options describe, in a transaction. Errors have the span of the statement's name."""
-    system = _system(given["connector"])
+    system = system_of(given["connector"])
     with located(statement, statement.name_span):
         options = {**system.defaults(given), **given, "connector": system.connector}
         settings = system.options(options)
@@ -393,7 +394,7 @@ def reset_source(session: Session, statement: ResetSource) -> Result:
     database, tables, is_whole = _found(session, statement)
     captures = session.database.service(Captures)
     assert captures is not None
-    system = _system(database.connector["connector"])
+    system = system_of(database.connector["connector"])
     with captures.halted(database.id), located(statement, statement.name.span):
         options = system.options(database.connector)
         with system.connected(options) as connection:
@@ -492,17 +493,3 @@ def create_received(session: Session, statement: CreateReceivedTable | CreateRec
             begin(session, made)
         add(session, made)
     return tag
-
-
-def _systems() -> Mapping[str, System]:
-    """The systems that can be captured, by connector."""
-    from watersmeet.connectors.registry import SYSTEMS  # noqa: PLC0415 - it imports all connectors
-
-    return SYSTEMS
-
-
-def _system(connector: str) -> System:
-    """The captured system of a connector. Raises FEATURE_NOT_SUPPORTED for other connectors."""
-    from watersmeet.connectors.registry import system_of  # noqa: PLC0415 - it imports all connectors
-
-    return system_of(connector)

@@ -19,6 +19,7 @@ from watersmeet.catalog import (
     Source,
 )
 from watersmeet.catalog.roles import ADMIN
+from watersmeet.connectors import registry as connectors
 from watersmeet.connectors.base.options import taken_max_age_us
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.producing import take_computed_parts
@@ -47,13 +48,11 @@ from watersmeet.values.types import TIMESTAMP, Field, Schema
 
 if TYPE_CHECKING:
     from watersmeet.connectors import externalstreams
-    from watersmeet.connectors import registry as connectors
     from watersmeet.connectors.files import tables as filetables
     from watersmeet.formats import decoders
 else:
     externalstreams = lazy_import("watersmeet.connectors.externalstreams")
     filetables = lazy_import("watersmeet.connectors.files.tables")
-    connectors = lazy_import("watersmeet.connectors.registry")
     decoders = lazy_import("watersmeet.formats.decoders")
 
 #: The kind of external content that means this database, unless the statement names another host.

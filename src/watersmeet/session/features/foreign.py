@@ -42,6 +42,7 @@ from watersmeet.connectors.foreignstreams import (
     foreign_table,
     names_there,
 )
+from watersmeet.connectors.registry import connector_of
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result
@@ -56,7 +57,7 @@ from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_new_name, span_of
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.maintenance.querysources import queried_options
-from watersmeet.session.clauses import event_time, with_connector, without_connector
+from watersmeet.session.clauses import check_messages, event_time, with_connector, without_connector
 from watersmeet.session.externalcontent import fill
 from watersmeet.session.handlers import handles
 from watersmeet.system.secretvalues import revealed_options
@@ -319,15 +320,10 @@ def _stream(
         if session.connectors == "checked":
             made = without_connector(made)
         else:
-            from watersmeet.connectors.registry import connector_of  # noqa: PLC0415 - it imports all connectors
-
             connector_of(delivery).check(delivery)
     elif connector:
         if has_format and meant.is_read:
-            assert made.format is not None
-            from watersmeet.formats.decoders import open_decoder  # noqa: PLC0415 - it imports all connectors
-
-            open_decoder(made.written, (), made.format, parts)
+            check_messages(made)
         made = with_connector(session, made)
     return made.renamed(tuple(c.name for c in columns)) if meant.members else made
 

@@ -14,6 +14,7 @@ from watersmeet.binder.clauses.sources import files_refused
 from watersmeet.catalog import Connection, FormatSchema, Input, MessageFormat, NamedCollection, Relation, Sink
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.catalog.rowless import ConnectionType, SchemaType
+from watersmeet.connectors import registry as connectors
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, may_create, named, new_relation
 from watersmeet.database.secrets import kept_options, uses_secret, with_secrets
@@ -32,14 +33,12 @@ from watersmeet.system.process import lazy_import
 from watersmeet.system.secretvalues import external_place, external_secret, revealed_options
 
 if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
     from watersmeet.connectors.lakes import client as lakeclient
     from watersmeet.formats import avroschema, protoschema
 else:
     protoschema = lazy_import("watersmeet.formats.protoschema")
     avroschema = lazy_import("watersmeet.formats.avroschema")
     lakeclient = lazy_import("watersmeet.connectors.lakes.client")
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 #: Backends whose values are outside of the database, each with the option for their location.
 _EXTERNAL: Final = {"env": "name", "file": "path"}

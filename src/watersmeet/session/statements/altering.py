@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ from watersmeet.catalog import (
     View,
     one,
 )
+from watersmeet.connectors.registry import check_connector
 from watersmeet.database.assignment import default_value
 from watersmeet.database.columntypes import check_fed_types, kept
 from watersmeet.database.committing import own_transaction, put_altered
@@ -78,9 +79,8 @@ from watersmeet.errors import Span
 from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.clauses import remove_sequences, with_schema_columns
 from watersmeet.session.features.webhooks import check_read_columns, reads_field
+from watersmeet.session.handlers import function_named
 from watersmeet.values.types import Field, Schema, SqlType
-
-Made = TypeVar("Made", bound=Input)
 
 #: The values of an added NOT NULL column in existing rows, by type: the types' defaults, as text.
 _FILLS: Final = {
@@ -341,7 +341,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
         sql=with_column(relation, statement.definition),
     )
     if made.connector:
-        made = _checked(made)
+        made = check_connector(made)
     with located(statement, span):
         check_read_columns(relation, made)
     note_names(session, relation)
@@ -435,9 +435,7 @@ def drop(session: Session, statement: Drop) -> Result:
     if ids:
         dropped = [r for r in session.catalog.relations.values() if r.id in ids or r.owner in ids]
         remove(session, ids)
-        from watersmeet.session.statements.topics import drop_topics  # noqa: PLC0415 - it imports all connectors
-
-        drop_topics(session, dropped)
+        function_named("topics.drop_topics")(session, dropped)
         drop_captured(session, dropped)
     return Result(command)
 
@@ -490,7 +488,7 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
     with located(statement, statement.span, statement.spans):
         session.require_files(statement.options)
         options = kept_options(session, statement.options)
-        altered = [_checked(replace(r, connector={**r.connector, **options})) for r in (relation, *readers)]
+        altered = [check_connector(replace(r, connector={**r.connector, **options})) for r in (relation, *readers)]
     _put(session, *altered)
     return Result(command)
 
@@ -522,7 +520,7 @@ def alter_query(session: Session, statement: AlterQuery) -> Result:
             statement.name.span,
             detail="It reads no external stream.",
         )
-    _put(session, *(_checked(replace(r, connector={**r.connector, "on_error": on_error})) for r in readers))
+    _put(session, *(check_connector(replace(r, connector={**r.connector, "on_error": on_error})) for r in readers))
     return Result("ALTER VIEW")
 
 
@@ -571,7 +569,7 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
         relation = replace(relation, columns=(*relation.columns, *new), format=now_made.format)
     if new or relation.format != before:
         with located(statement, statement.name.span):
-            _put(session, _checked(relation))
+            _put(session, check_connector(relation))
     session.notice(f"{len(new)} new columns" if len(new) != 1 else "1 new column")
     return Result(command)
 
@@ -638,10 +636,3 @@ def _put(session: Session, *relations: Input) -> None:
         for relation in relations:
             session.put(relation)
     session.database.circuit.reinstall()  # opens their sources again
-
-
-def _checked(relation: Made) -> Made:
-    """The relation, as `registry.check_connector` does."""
-    from watersmeet.connectors.registry import check_connector  # noqa: PLC0415 - it imports all connectors
-
-    return check_connector(relation)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.catalog import ExternalTable, Merging, Relation, one
+from watersmeet.connectors import registry as connectors
 from watersmeet.connectors.base.targets import RowChange, statement_delivery
 from watersmeet.database.assignment import Target, assigned, both_images, check_types, matching
 from watersmeet.database.producing import produce, unwritten
@@ -21,13 +21,7 @@ from watersmeet.dialects.tree.queries import is_default
 from watersmeet.dialects.tree.statements import Delete, Insert, Name, Update
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.maintenance.refreshing import refresh_read
-from watersmeet.system.process import lazy_import
 from watersmeet.values.types import Schema
-
-if TYPE_CHECKING:
-    from watersmeet.connectors import registry as connectors
-else:
-    connectors = lazy_import("watersmeet.connectors.registry")
 
 
 def changed_elsewhere(session: Session, name: Name) -> ExternalTable | None:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from watersmeet.catalog import ColumnFamily, EventTime, Index, Input, Source, Stream, Table
 from watersmeet.connectors.base.options import RATE_LIMIT
 from watersmeet.connectors.base.sources import DEFAULT
+from watersmeet.connectors.registry import late_start
 from watersmeet.database.assignment import default_values, generated_columns
 from watersmeet.database.columntypes import check_fed_types
 from watersmeet.database.committing import own_transaction
@@ -205,11 +206,8 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
                 key = relation.primary_key
                 check_rows(relation.format, relation.given, key, relation.message_parts, is_table=relation.is_stored)
             relation = with_connector(session, relation)
-        if relation.connector.get("connector", "").lower() == "kafka":
-            from watersmeet.connectors.kafka.source import late_start  # noqa: PLC0415 - it imports all connectors
-
-            if late := late_start(relation.connector):
-                session.notice(late)
+        if late := late_start(relation.connector):
+            session.notice(late)
     return relation
 
 

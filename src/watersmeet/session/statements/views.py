@@ -9,6 +9,7 @@ from typing import Final
 from watersmeet.binder import bind_query
 from watersmeet.catalog import ROWTIME, MaterializedView, Merging, Relation, Stream, View, is_job, job_id
 from watersmeet.connectors.base.targets import view_delivery
+from watersmeet.connectors.registry import connector_of
 from watersmeet.database.assignment import Target, check_types
 from watersmeet.database.definitions import (
     add,
@@ -105,8 +106,6 @@ def _check_external(
         _check_given(statement, stream, columns)
     if not stream.is_unconnected:
         delivery = view_delivery(replace(stream, columns=columns), stream, merging)
-        from watersmeet.connectors.registry import connector_of  # noqa: PLC0415 - it imports all connectors
-
         connector_of(delivery).check(delivery)
 
 
