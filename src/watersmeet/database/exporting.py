@@ -137,17 +137,7 @@ def read_only(path: Path) -> Iterator[OpenDatabase]:
 
 def opened(path: Path, *, rebuild: bool | None = None) -> OpenDatabase:
     """A database, opened for reading, or for writing if `rebuild` is given."""
-    return OpenDatabase(
-        path,
-        read_only=rebuild is None,
-        parallelism=None,
-        runtime="inprocess",
-        spark=None,
-        rebuild=bool(rebuild),
-        tick_seconds=1.0,
-        permissions="private",
-        files=False,
-    )
+    return OpenDatabase(path, read_only=rebuild is None, rebuild=bool(rebuild))
 
 
 class _Linked(Copy):

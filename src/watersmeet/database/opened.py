@@ -147,17 +147,18 @@ class OpenDatabase:
         self,
         path: str | Path | None,
         *,
-        read_only: bool,
-        parallelism: int | None,
-        runtime: str,
-        spark: Any,
-        rebuild: bool,
-        tick_seconds: float,
-        permissions: FilePermissions,
-        files: bool,
+        read_only: bool = False,
+        parallelism: int | None = None,
+        runtime: str = "inprocess",
+        spark: Any = None,
+        rebuild: bool = False,
+        tick_seconds: float = 1.0,
+        permissions: FilePermissions = "private",
+        files: bool = False,
         take_over: bool = False,
     ) -> None:
-        """Opens or creates a database. files: whether statements may read local files. take_over: see `connect`.
+        """Opens or creates a database. files: whether statements may read local files. The others are as in `connect`,
+        except that the default is in process.
 
         Raises DATABASE_IN_USE, DATABASE_FORMAT, DATABASE_DAMAGED, PARALLELISM_MISMATCH, FILE_SYSTEM_UNSUITABLE.
         """

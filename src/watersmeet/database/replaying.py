@@ -482,13 +482,9 @@ def opened_fork(main: OpenDatabase, name: str) -> OpenDatabase:
     """A fork, open for writing in this process. References to secrets then read those of the fork."""
     return OpenDatabase(
         str(root_of(main.layout, name)),
-        read_only=False,
-        parallelism=None,
         runtime=main.runtime,
         spark=main.spark,
-        rebuild=False,
         tick_seconds=main.clock.tick_us / 1e6,
-        permissions="private",
         files=main.files,
     )
 

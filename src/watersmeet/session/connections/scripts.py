@@ -371,19 +371,7 @@ def _difference(old: str, new: str) -> Iterator[str]:
 @contextmanager
 def scratch_database(objects_of: OpenDatabase | None = None) -> Iterator[OpenDatabase]:
     """An empty database in this process, or one with the objects of another database, without rows and connectors."""
-    with closing(
-        OpenDatabase(
-            None,
-            read_only=False,
-            parallelism=1,
-            runtime="inprocess",
-            spark=None,
-            rebuild=False,
-            tick_seconds=1.0,
-            permissions="private",
-            files=objects_of is None or objects_of.files,
-        )
-    ) as database:
+    with closing(OpenDatabase(None, parallelism=1, files=objects_of is None or objects_of.files)) as database:
         if objects_of is not None:
             _copy_objects(objects_of, database)
         yield database
