@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -25,11 +27,12 @@ from watersmeet.database.plans import (
     column_names,
     default_parallelism,
     make_engine,
+    read_circuit_ahead,
     stored_parallelism,
 )
 from watersmeet.database.transaction import Change
 from watersmeet.errors import Error, error
-from watersmeet.kernel.arrays.columns import microseconds
+from watersmeet.objectstores import storage
 from watersmeet.runtime.engine import Database, Engine
 from watersmeet.runtime.memory import Meter, give_back
 from watersmeet.store.backup import create_fork, remove_unfinished
@@ -44,7 +47,14 @@ from watersmeet.store.commits import (
 )
 from watersmeet.store.compaction import COMMITS, Compactor, RelationSizes
 from watersmeet.store.content import Content
-from watersmeet.store.layout import DATABASE_FORMAT_VERSION, FilePermissions, Layout, WriterLock, check_storage
+from watersmeet.store.layout import (
+    DATABASE_FORMAT_VERSION,
+    FilePermissions,
+    Layout,
+    WriterLock,
+    check_storage,
+    writer_files,
+)
 from watersmeet.store.positions import (
     Problems,
     StatusFile,
@@ -183,30 +193,29 @@ class OpenDatabase:
             root = _directory(path, opened)
             self.layout = Layout(root, durable=path is not None, create=not read_only, permissions=permissions)
             opened.callback(self.layout.close)
-            if not read_only:
-                check_storage(self.layout)
-                opened.callback(WriterLock(self.layout, breaks=take_over).release)
-            self.log = CommitLog(self.layout)
-            self.feed = Feed() if self.layout.is_fork else None
-            self._newest = StatusFile(self.layout, "NEWEST.json")
-            self.segments = SegmentFiles(self.layout.segments, path=self.layout.segment)
-            opened.callback(self.segments.close)
-            if self.layout.format != DATABASE_FORMAT_VERSION:
-                self._upgrade()
-            if read_only:
-                self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
-            else:
-                self._take_over(parallelism, rebuild=rebuild)
+            with storage.Concurrently(self.layout.root) as requests:
+                if not read_only:
+                    suitable = requests.begin(partial(check_storage, self.layout))
+                    opened.callback(WriterLock(self.layout, breaks=take_over).release)
+                self.log = CommitLog(self.layout)
+                self.feed = Feed() if self.layout.is_fork else None
+                self._newest = StatusFile(self.layout, "NEWEST.json")
+                self.segments = SegmentFiles(self.layout.segments, path=self.layout.segment)
+                opened.callback(self.segments.close)
+                if self.layout.format != DATABASE_FORMAT_VERSION:
+                    self._upgrade()
+                if read_only:
+                    self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
+                else:
+                    self._take_over(parallelism, requests, suitable, rebuild=rebuild)
             with self.log.explaining():  # Another writer may take over at any time.
                 if not read_only:
                     if self.feed is not None:  # only replayed commits move the time of a fork
                         self.clock.set(self.log.progress().time_us or self.log.read(self.log.head()).time_us)
                     self.plans.restore()
-                    clean_at_start(self.layout, self.log, self.segments)
-                    remove_unfinished(self.layout)
-                    drop_unused(self.layout, self._secrets, json.dumps(self._catalog.to_json()))
                     self.plans.discard_unused()
-                    discard_problems(self.layout)
+                    if self.layout.directory is not None:
+                        self._clean_up(self._catalog)
                 self.content = Content(self.layout, self.log, self.segments, external_access=files)
                 opened.callback(self.content.close)
                 self.external_readers = ExternalReaders(Problems(self.layout, "EXTERNAL.json", read_only=read_only))
@@ -290,7 +299,7 @@ class OpenDatabase:
         for relation_id in changes.keys() & self.clocks.keys():
             time = self._catalog.relations[relation_id].event_time
             assert time is not None
-            self.rise(relation_id, int(microseconds(changes[relation_id].table.column(time.column))[0].max()))
+            self.rise(relation_id, changes[relation_id].newest_us(time.column))
         self.engine.notify()
         return made
 
@@ -489,9 +498,13 @@ class OpenDatabase:
             ) from damage
         self.layout.upgrade()
 
-    def _take_over(self, wanted: int | None, *, rebuild: bool) -> None:
-        """Become the writer. On an error the database stays unchanged."""
+    def _take_over(
+        self, wanted: int | None, requests: storage.Concurrently, suitable: Future[None], *, rebuild: bool
+    ) -> None:
+        """Become the writer. On an error the database stays unchanged. suitable: the check of the storage."""
         first = default_parallelism(self.runtime) if wanted is None else wanted
+        secrets = requests.begin(partial(nameless_secrets, self.layout))
+        shared = requests.begin(lambda: self.layout.shared)
         taken = False
         while not taken:
             # read before the log, because another writer may commit, and record its commits, at any moment
@@ -500,11 +513,26 @@ class OpenDatabase:
                 head = self.log.head()
                 if isinstance(noted, int):
                     self._check_newest(noted, head)
-                self._secrets = nameless_secrets(self.layout)
+                circuit = requests.begin(partial(read_circuit_ahead, self.layout, self.log.last_epoch()))
+                saved = requests.begin(partial(writer_files, self.layout.plans))
                 self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
+                circuit.result()
+                suitable.result()
+                shared.result()  # raises for a fork that its main database no longer has
                 buckets = begun_parallelism(self.layout, self.log, first)
-                self.plans = Plans(self.layout, self.log, self._catalog, buckets)
+                self.plans = Plans(self.layout, self.log, self._catalog, buckets, saved.result())
+                self._secrets = secrets.result()
                 taken = self.log.head() == head and self.log.take_over(head)
+
+    def _clean_up(self, catalog: Catalog) -> None:
+        """Deletes files that earlier writers left. catalog: the one at the start of this writer.
+
+        An object store would need a dozen requests in series, so there the compactor does this before its first run, or
+        `close`: the first epoch doesn't wait for it, and a killed process leaves it to the next one.
+        """
+        clean_at_start(self.layout, self.log, self.segments)
+        remove_unfinished(self.layout)
+        drop_unused(self.layout, self._secrets, json.dumps(catalog.to_json()))
 
     def _check_newest(self, noted: int, head: int) -> None:
         """Raises DATABASE_DAMAGED if a writer recorded a later commit than the last one of the log, because files were
@@ -545,20 +573,24 @@ class OpenDatabase:
             commits=_INPROCESS_COMPACTION if waits else COMMITS,
             history=kept_history,
             after=give_back,
+            first=None if self.layout.directory is not None else partial(self._clean_up, self._catalog),
         )
+        opened.callback(self._compactor.clean_up_first)
         engine = make_engine(self.runtime, runtime, wanted or self.buckets, spark)
         opened.callback(engine.stop)
         self.circuit = RunningCircuit(runtime, engine, self.plans, lambda: self._catalog, self.change_catalog)
         self.circuit.start(wanted, rebuild=rebuild)
-        subscribed = [r.id for r in self._catalog.relations.values() if isinstance(r, Subscription)]
-        self.positions = subscription_positions(self.layout, self.log, subscribed)
-        opened.callback(self.positions.close)
-        numbered = [r.id for r in self._catalog.relations.values() if isinstance(r, NumberSequence)]
-        self.sequences = Sequences(self.layout, self.log, numbered)
-        opened.callback(self.sequences.close)
+        layout, log, known = self.layout, self.log, self._catalog.relations.values()
+        subscribed = [r.id for r in known if isinstance(r, Subscription)]
+        numbered = [r.id for r in known if isinstance(r, NumberSequence)]
         delivered = [d.id for d in deliveries(self._catalog)]
-        self.sink_positions = sink_positions(self.layout, self.log, delivered)
-        opened.callback(self.sink_positions.close)
+        with storage.Concurrently(layout.root) as requests:
+            problems = requests.begin(partial(discard_problems, layout))
+            positions = _begin_closable(requests, opened, partial(subscription_positions, layout, log, subscribed))
+            sequences = _begin_closable(requests, opened, partial(Sequences, layout, log, numbered))
+            sinks = _begin_closable(requests, opened, partial(sink_positions, layout, log, delivered))
+        problems.result()
+        self.positions, self.sequences, self.sink_positions = positions.result(), sequences.result(), sinks.result()
         if self.runtime != "inprocess":
             self._compactor.start()
         opened.callback(self._compactor.stop)
@@ -580,6 +612,24 @@ def _as_stored(rows: pa.Table, relation: Relation | None) -> pa.Table:
     if relation is None or not relation.stored:
         return rows
     return rows.rename_columns([c.name for c in relation.as_stored.columns])
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Closable)
+
+
+def _begin_closable(requests: storage.Concurrently, opened: contextlib.ExitStack, make: Callable[[], C]) -> Future[C]:
+    """Begins to make an object, which is closed at the end of `opened`."""
+
+    def made() -> C:
+        found = make()
+        opened.callback(found.close)
+        return found
+
+    return requests.begin(made)
 
 
 def _directory(path: str | Path | None, opened: contextlib.ExitStack) -> str | Path:

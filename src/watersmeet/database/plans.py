@@ -8,6 +8,7 @@ a replaced writer never overwrites the plan of another relation with the same id
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +32,7 @@ from watersmeet.runtime.plans import (
     store_parallelism,
 )
 from watersmeet.runtime.workers import merge_bytes, workers_here
-from watersmeet.store.commits import CommitLog
+from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout, WriterFile, writer_files
 from watersmeet.store.retention import reading_s
 from watersmeet.system.process import cores, lazy_import, spark_module
@@ -66,6 +67,13 @@ def begun_parallelism(layout: Layout, log: CommitLog, first: int) -> int:
     return found or first
 
 
+def read_circuit_ahead(layout: Layout, commit: Commit | None) -> None:
+    """Lets `kept_circuit` find the circuit of an epoch. Errors are left to it."""
+    if commit is not None and commit.circuit is not None:
+        with contextlib.suppress(Error):
+            kept_circuit(layout, commit.circuit)
+
+
 class Plans:
     """The operators of the relations that the circuit feeds, by relation id (inputs first, the Sink last).
 
@@ -73,25 +81,38 @@ class Plans:
     plans.
     """
 
-    def __init__(self, layout: Layout, log: CommitLog, catalog: Catalog, buckets: int) -> None:
-        """Reads the plans of all relations in `catalog`. Raises STATE_MISMATCH, and DATABASE_DAMAGED if a plan can't be
-        found.
+    def __init__(
+        self,
+        layout: Layout,
+        log: CommitLog,
+        catalog: Catalog,
+        buckets: int,
+        saved: Sequence[WriterFile] | None = None,
+    ) -> None:
+        """Reads the plans of all relations in `catalog`. saved: the files of plans, if the caller has listed them.
+        Raises STATE_MISMATCH, and DATABASE_DAMAGED if a plan can't be found.
         """
         self._layout = layout
         self._log = log
         self.buckets = buckets
-        self._saved = writer_files(layout.plans)
+        self._saved = writer_files(layout.plans) if saved is None else saved
+        planned = [r for r in catalog.relations.values() if r.has_plan]
         paths = {f.id: f.path for f in self._saved}
+        found = [paths[r.id] for r in planned if r.id in paths]
+        files = dict(zip(found, storage.read_files(found), strict=True))
         self.producers: dict[str, Sequence[Operator]] = {}
         self._unsaved: dict[str, Error] = {}
         """The reasons why plans were not read from their files."""
-        for relation in catalog.relations.values():
-            if relation.has_plan:
-                self.producers[relation.id] = self._read(paths.get(relation.id), relation, catalog)
+        for relation in planned:
+            path = paths.get(relation.id)
+            data = None if path is None else files[path]
+            self.producers[relation.id] = self._read(path, data, relation, catalog)
 
-    def _read(self, path: AnyPath | None, relation: Relation, catalog: Catalog) -> Sequence[Operator]:
+    def _read(
+        self, path: AnyPath | None, data: bytes | None, relation: Relation, catalog: Catalog
+    ) -> Sequence[Operator]:
         try:
-            return _load(path, self._layout, relation.id)
+            return _load(path, data, self._layout, relation.id)
         except Error as damage:
             if damage.condition != "DATABASE_DAMAGED":
                 raise
@@ -200,10 +221,10 @@ def _discard(saved: Iterable[WriterFile], relation_ids: Collection[str], writer:
     storage.remove_files(f.path for f in saved if f.id in relation_ids and f.writer <= writer)
 
 
-def _load(path: AnyPath | None, layout: Layout, relation_id: str) -> tuple[Operator, ...]:
-    if path is None:
+def _load(path: AnyPath | None, data: bytes | None, layout: Layout, relation_id: str) -> tuple[Operator, ...]:
+    if path is None or data is None:
         raise error("DATABASE_DAMAGED", f"the plan of relation {relation_id} is missing from {layout.plans}")
-    value = layout.unseal(path)
+    value = layout.unsealed(path, data)
     if value.get("state_format") != STATE_FORMAT_VERSION:
         raise error(
             "STATE_MISMATCH",

@@ -33,7 +33,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.catalog.roles import Actor, PutRole, changed
 from watersmeet.errors import Error, error
-from watersmeet.kernel.arrays.columns import has_floats, one_form
+from watersmeet.kernel.arrays.columns import has_floats, microseconds, one_form
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.store.changes import Diff
 from watersmeet.store.checkpoints import Moment
@@ -60,6 +60,10 @@ class Change:
     def diffs(self) -> Diff:
         """The diff as an array."""
         return np.ones(self.table.num_rows, np.int64) if self.diff is None else self.diff
+
+    def newest_us(self, column: str) -> int:
+        """The newest time in a column, of at least one row."""
+        return int(microseconds(self.table.column(column))[0].max())
 
 
 class Stoppable(Protocol):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Self, TypeVar
 
 import pyarrow as pa
 
@@ -76,6 +76,35 @@ class BackgroundWrites:
 
 AnyPath = Path | ObjectPath
 _FILE: Final = "file"
+T = TypeVar("T")
+
+#: The number of actions that `Concurrently` runs at a time.
+_ACTIONS: Final = 16
+
+
+class Concurrently:
+    """Actions that don't depend on each other: at the same time in an object store, where each waits for requests, and
+    sequentially in a directory. At the end of the block all have ended.
+    """
+
+    def __init__(self, root: AnyPath) -> None:
+        self._pool = ThreadPoolExecutor(_ACTIONS, "watersmeet-requests") if isinstance(root, ObjectPath) else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def begin(self, action: Callable[[], T]) -> Future[T]:
+        """Begins an action. The future has its result or error; in a directory, this raises the error."""
+        if self._pool is not None:
+            return self._pool.submit(databasefiles.counted(action))
+        done = Future[T]()
+        done.set_result(action())
+        return done
+
 
 #: A pattern for a mistyped URL, which would be regarded as a relative path.
 _HALF_URL: Final = re.compile(r"(?:s3|gs|az|hdfs|file):/", re.IGNORECASE)

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
@@ -130,11 +131,14 @@ class Saved:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._listed: list[WriterFile] | None = None
+        """All files, until one is written."""
 
     def save(self, relation_id: str, source: Source) -> None:
         """Save the memory of the source of a relation."""
         path = self._path(relation_id)
         local = self._local(path)
+        self._listed = None
         source.save(local)
         if local != path:
             storage.replace_file(path, local.read_bytes(), durable=self._db.layout.durable)
@@ -168,6 +172,7 @@ class Saved:
         writers.
         """
         layout = self._db.layout
+        self._listed = None
         storage.replace_file(self._path(_COMMIT), _commit_text(commit), durable=layout.durable)
         found = self._files()
         own = {f.id for f in found if f.writer == self._db.log.writer}
@@ -176,10 +181,15 @@ class Saved:
     def forget(self, kept: Iterable[str]) -> None:
         """Delete the memory of relations not in `kept`, except files of later writers."""
         names, writer = {_COMMIT, *kept}, self._db.log.writer
-        storage.remove_files(f.path for f in self._files() if f.id not in names and f.writer <= writer)
+        gone = [f for f in self._files() if f.id not in names and f.writer <= writer]
+        if gone:
+            self._listed = None
+            storage.remove_files(f.path for f in gone)
 
     def _files(self) -> list[WriterFile]:
-        return writer_files(self._db.layout.sources)
+        if self._listed is None:
+            self._listed = writer_files(self._db.layout.sources)
+        return self._listed
 
 
 _logger: Final = logging.getLogger(__name__)
@@ -236,13 +246,14 @@ class Inputs:
             self.backoffs.clear([relation_id])
             del self.sources[relation_id], self._read[relation_id]
         self._tables = frozenset(i for i, r in by_id.items() if not r.connector)
-        for relation_id, relation in by_id.items():
-            if relation.connector and not _reads_alike(self._read.get(relation_id), relation):
-                if relation_id in self.sources:  # the source was altered, and keeps its memory
-                    self._saved.save(relation_id, self.sources[relation_id])
-                    self.backoffs.clear([relation_id])
-                self.sources[relation_id] = self._open(relation)
-                self._read[relation_id] = relation
+        opened = {i: r for i, r in by_id.items() if r.connector and not _reads_alike(self._read.get(i), r)}
+        self._forget_dead_letters(opened)
+        for relation_id, relation in opened.items():
+            if relation_id in self.sources:  # the source was altered, and keeps its memory
+                self._saved.save(relation_id, self.sources[relation_id])
+                self.backoffs.clear([relation_id])
+            self.sources[relation_id] = self._with_memory(relation)
+            self._read[relation_id] = relation
 
     def take(
         self, rows: int, size_bytes: int, now_us: int, *, fresh: bool = False, sources: bool = True
@@ -374,12 +385,16 @@ class Inputs:
             self._turn = (self._turn + 1) % len(names)
         return sorted(names[self._turn :] + names[: self._turn], key=lambda i: i not in self._first)
 
-    def _open(self, relation: Relation) -> Source:
-        # These dead letters are of epochs that were never committed; their records are read again, possibly in other
-        # epochs.
+    def _forget_dead_letters(self, opened: Iterable[str]) -> None:
+        """Deletes the dead letters of epochs that were never committed. Their records are read again, possibly in other
+        epochs. opened: the relations that are opened now.
+        """
         last = self._db.log.last_epoch()
-        forget_dead_letters(self._db.layout.dead(relation.id), (last.epoch or 0) if last else 0)
-        return self._with_memory(relation)
+        epoch = (last.epoch or 0) if last else 0
+        with storage.Concurrently(self._db.layout.root) as requests:
+            begun = [requests.begin(partial(forget_dead_letters, self._db.layout.dead(i), epoch)) for i in opened]
+        for one in begun:
+            one.result()
 
     def _with_memory(self, relation: Relation, upto: int | None = None) -> Source:
         """A source with its memory as of commit `upto`; by default with the newest one, and then it listens."""

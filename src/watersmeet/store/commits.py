@@ -136,10 +136,11 @@ class CommitLog:
             size_bytes = self._put(numbered)
             if not size_bytes:
                 return False
-            if not self._is_kept(numbered):
+            low_water = low_water_number(self._layout)
+            if numbered.number <= low_water and not self._is_kept(numbered):
                 storage.discard(self._layout.commit(numbered.number))
                 return False
-            self.cleaned = low_water_number(self._layout)
+            self.cleaned = low_water
             self._writer, self._began, self._head = numbered.writer, numbered.number, numbered.number
             self._remember(numbered, size_bytes)
             if self._layout.durable:
@@ -598,7 +599,7 @@ def load_catalog(layout: Layout, log: CommitLog) -> tuple[Catalog, str]:
 
 def remove_uncommitted(layout: Layout, log: CommitLog) -> None:
     """Deletes catalogs that earlier writers stored but did not commit."""
-    committed = int(catalog_name(log).partition("-")[0] or 0)
+    committed = int(log.read(log.began).catalog.partition("-")[0] or 0)
     found = [m for n in storage.list_names(layout.catalogs) if (m := _NAME.match(n))]
     storage.remove_files(layout.catalogs / m.string for m in found if int(m[1]) > committed and int(m[2]) < log.writer)
 

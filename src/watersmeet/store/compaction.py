@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.columns import gather_table
 from watersmeet.kernel.runs.delta import RowSet
 from watersmeet.store.changes import INDEX_END_BYTES, ChangeWriter, Diff, RelationChange, fitted, merged
@@ -46,7 +46,7 @@ from watersmeet.store.checkpoints import (
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.readers import Reader, low_water_number
-from watersmeet.store.retention import Cleaner, Keep, no_history
+from watersmeet.store.retention import Cleaner, Keep, no_history, prefetched
 from watersmeet.store.segmentfiles import KEPT_COMMITS, SegmentFiles
 from watersmeet.store.segments import SegmentWriter, file_snapshot, snapshot_prefix
 from watersmeet.system.blobs import BlobRef
@@ -84,7 +84,8 @@ Parts = Iterator[tuple[pa.Table, Diff]]
 
 class Compactor:
     """Creates checkpoints and cleans up, in the process with the writer lock. catalog: returns the newest catalog.
-    idle_bytes: as in `Cleaner`. history: the history to keep. after: called after each run.
+    idle_bytes: as in `Cleaner`. history: the history to keep. after: called after each run. first: called once, before
+    the first run.
 
     `run` works in the caller's thread, `start` in a separate one; meanwhile commits continue. `run_if_due` works in a
     separate one if there is much to do. After a stop or a crash, the next start deletes unreferenced files.
@@ -102,8 +103,10 @@ class Compactor:
         idle_bytes: int | None = None,
         history: Callable[[Catalog], Iterable[Keep]] = no_history,
         after: Callable[[], None] = lambda: None,
+        first: Callable[[], None] | None = None,
     ) -> None:
         self._layout = layout
+        self._first = first
         self._log = log
         self._segments = segments
         self._cleaner = Cleaner(layout, log, segments, idle_bytes=idle_bytes, check_stop=self._check_stop)
@@ -128,7 +131,7 @@ class Compactor:
     def due(self) -> bool:
         """Whether a checkpoint is worthwhile now. Reads the commits since the last call."""
         moment = moment_at(self._log, self._catalog(), filling=True)
-        for number in range(self._counted + 1, moment.head + 1):
+        for number in prefetched(self._log, range(self._counted + 1, moment.head + 1)):
             self._change_bytes += self._log.read(number).change_bytes
         self._counted = moment.head
         # Commits above the transaction can't be deleted yet, so a checkpoint would not help.
@@ -151,6 +154,16 @@ class Compactor:
         with self._running, self._log.explaining():
             self._run(frozenset())
             return self._last
+
+    def clean_up_first(self) -> None:
+        """Calls `first` if nothing has run yet. Errors are left to the next writer."""
+        with self._running, contextlib.suppress(Error, OSError):
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._first is not None:
+            self._first()
+            self._first = None
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -186,6 +199,7 @@ class Compactor:
         in `replace`.
         """
         self._log.check()
+        self._begin()
         # The head is read first: a relation that is missing from the catalog, which is read later, has no change up to
         # it.
         head = self._log.head()
@@ -277,7 +291,7 @@ class Compactor:
             bounds[r.id] = (before.upto if before else 0, moment.upto(r))
         named = []
         # Not from commit 1, because a relation without a snapshot was created after the last checkpoint.
-        for number in range(last.moment.transaction + 1, moment.head + 1):
+        for number in prefetched(self._log, range(last.moment.transaction + 1, moment.head + 1)):
             self._check_stop()
             commit = self._log.read(number)
             for relation_id, change in commit.relations.items():

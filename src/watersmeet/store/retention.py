@@ -333,7 +333,7 @@ class Cleaner:
         if agreed > before.number:
             numbers = range(before.number + 1, agreed + 1)
             log.cleaned = agreed  # This is before the leases are read again.
-            return raise_low_water(layout, before, agreed, (log.read(n) for n in _prefetched(log, numbers)))
+            return raise_low_water(layout, before, agreed, (log.read(n) for n in prefetched(log, numbers)))
         return replace(before, number=agreed)
 
     def _kept_from(self, keep: Keep, low_water: int) -> int:
@@ -538,10 +538,10 @@ def changed_bytes(log: CommitLog, after: int, upto: int) -> int:
 
 def _commits(log: CommitLog, numbers: Iterable[int]) -> Iterator[Commit]:
     """The commits with these numbers that are part of the history."""
-    return (c for n in _prefetched(log, numbers) if (c := log.find(n)) is not None)
+    return (c for n in prefetched(log, numbers) if (c := log.find(n)) is not None)
 
 
-def _prefetched(log: CommitLog, numbers: Iterable[int]) -> Iterator[int]:
+def prefetched(log: CommitLog, numbers: Iterable[int]) -> Iterator[int]:
     """The numbers, each returned after its commit was read ahead."""
     wanted = iter(numbers)
     while part := list(islice(wanted, _AT_ONCE)):

@@ -226,6 +226,7 @@ def test_the_first_clean_up_reads_checkpoints_and_not_each_commit(store, monkeyp
     store.objects[left] = b"left by a writer that died"
     with connect(parallelism=1) as connection:
         database = connection._session.database
+        database._compactor.clean_up_first()
         begin = len(store.requests)
         database._compactor.run()
         asked = Counter(f"{kind} {name.split('/')[1]}" for kind, name in store.requests[begin:])
@@ -245,6 +246,88 @@ def test_the_first_clean_up_reads_checkpoints_and_not_each_commit(store, monkeyp
         needed = needed.union(*(commit.changed_files for commit in commits))
         assert {name.rpartition("/")[2] for name in store.objects if "/segments/" in name} == needed
         assert connection.execute("SELECT count(*) FROM v").fetchall() == [(52,)]
+
+
+def opening_requests(store, tmp_path, number):
+    """The requests of the thread that opens a database of so many views, sources and sinks."""
+    places = [tmp_path / f"{what}{i}" for what in ("in",) for i in range(number)]
+    for place in places:
+        place.mkdir()
+    with connect(parallelism=1) as connection:
+        set_up(connection)
+        for i in range(number):
+            options = f"connector = 'file', path = '{tmp_path}/in{i}', format = 'json', settle_ms = 0"
+            connection.execute(f"CREATE SOURCE s{i} (k int) WITH ({options})")
+            connection.execute(f"CREATE MATERIALIZED VIEW w{i} AS SELECT k FROM s{i}")
+            options = "connector = 'blackhole'"
+            connection.execute(f"CREATE SINK n{i} FROM w{i} WITH ({options})")
+        connection.flush()
+    forget_copies()
+    here, asked = threading.get_ident(), []
+
+    def note(kind, name):
+        if threading.get_ident() == here:
+            asked.append((kind, name))
+
+    store.before = note
+    connection = connect()
+    store.before = lambda kind, name: None
+    connection.close()
+    return asked
+
+
+def test_opening_sends_few_requests_in_series(store, tmp_path):
+    """Independent requests are sent by other threads, at the same time; the clean-up comes later."""
+    asked = opening_requests(store, tmp_path, 1)
+    assert len(asked) <= 14, asked
+    assert not [name for _, name in asked if name.split("/")[1] in ("catalog", "forks", "segments") and "." not in name]
+
+
+def test_opening_sends_as_many_in_series_for_more_relations(store, tmp_path, monkeypatch):
+    for name in ("few", "many"):
+        (tmp_path / name).mkdir()
+    few = opening_requests(store, tmp_path / "few", 1)
+    other = use(monkeypatch, MemoryStore(), tmp_path)
+    many = opening_requests(other, tmp_path / "many", 6)
+    # each source loads what it remembers
+    assert len(many) - 6 <= len(few) - 1
+
+
+def test_the_leftovers_of_a_killed_writer_are_deleted_after_the_first_commit(store):
+    with connect(parallelism=1) as connection:
+        set_up(connection)
+        change(connection, 0)
+        connection.flush()
+    left = [
+        "db/catalog/000000009999-1.json",  # of a statement that did not commit
+        "db/forks/unfinished.json",  # of a CREATE FORK
+        "db/secrets/%01left.json",  # of a CREATE with a password
+    ]
+    with connect() as connection:
+        connection.execute("CREATE FORK unfinished")
+        unfinished = store.objects["db/forks/unfinished.json"]
+    with connect() as connection:
+        connection.execute("DROP FORK unfinished")
+    store.objects["db/forks/unfinished.json"] = unfinished
+    store.objects[left[0]] = store.objects[left[2]] = b"left"
+    killed = connect()  # a process that ends before it cleans up leaves that to the next one
+    change(killed, 1)
+    killed.flush()
+    assert {*left} <= {*store.objects}
+    with connect() as connection:
+        change(connection, 2)
+        connection.flush()
+        assert connection.execute("SELECT count(*) FROM v").fetchall() == [(3,)]
+        assert {*left} <= {*store.objects}
+        connection._session.database._compactor.run()
+        assert {*left} & {*store.objects} == set()
+        store.objects[left[0]] = b"of a writer that was overtaken"
+    with connect() as connection:
+        change(connection, 3)
+        connection.flush()
+        assert left[0] in store.objects
+    assert left[0] not in store.objects, "closed without a compaction"
+    killed.close()
 
 
 def test_a_slice_without_dead_letters_is_no_request(store, tmp_path):

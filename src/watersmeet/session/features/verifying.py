@@ -348,14 +348,22 @@ class Verifying(Service):
         self._worker: _Rounds | None = None
         self._lock = threading.Lock()
         self._kept = Verifications(session.database.layout)
-        known = _view_ids(session.database.catalog)
-        self.newest: Mapping[str, Verification] = self._kept.forget_others(known)
+        self._newest: Mapping[str, Verification] | None = None
+
+    @property
+    def newest(self) -> Mapping[str, Verification]:
+        """The newest result of each view. The first call deletes those of views that no longer exist."""
+        with self._lock:
+            if self._newest is None:
+                self._newest = self._kept.forget_others(_view_ids(self._session.database.catalog))
+            return self._newest
 
     def add(self, view: Relation, made: Verification) -> None:
         """Stores a result. Raises DISK_FULL."""
         self._kept.add(view.id, made)
+        found = self.newest
         with self._lock:
-            self.newest = {**self.newest, view.id: made}
+            self._newest = {**found, view.id: made}
 
     def start(self) -> None:
         """Starts the thread if the setting is above 0."""
