@@ -60,6 +60,11 @@ def is_temporary(schema: str) -> bool:
 #: each of which may match fifty others; 100 million short rows are some gigabytes of files and about a minute of work.
 MOST_JOIN_ROWS: Final = 100_000_000
 
+#: Whether an epoch computes a view again from the present rows of its inputs: where that is estimated to be cheaper,
+#: always if it is possible, or never.
+Recomputing = Literal["auto", "always", "never"]
+RECOMPUTINGS: Final[tuple[Recomputing, ...]] = ("auto", "always", "never")
+
 #: The default of a column that records the arrival time of a row.
 ARRIVAL: Final = "now()"
 

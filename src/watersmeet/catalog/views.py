@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeGuard
 
-from watersmeet.catalog.parts import MOST_JOIN_ROWS, Dictionary, External, Merging, Topic
+from watersmeet.catalog.parts import MOST_JOIN_ROWS, Dictionary, External, Merging, Recomputing, Topic
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation, Words
 from watersmeet.values.watermarks import LateSide, Watermark
 
@@ -93,7 +93,7 @@ class MaterializedView(Relation):
     None: any number. fill_order: pairs of inputs, by id, of which the first is read before the second. background:
     whether no statement waits until it is filled. late: the rows that its operators drop as late, which are kept.
     empty: the relations without rows when its query began, from which it reads later rows, each with the commit at
-    which it began.
+    which it began. recompute: whether epochs compute it again instead of processing changes.
     """
 
     words: ClassVar[Words] = Words(
@@ -110,6 +110,7 @@ class MaterializedView(Relation):
     watermarks: dict[str, Watermark] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     max_buffered_bytes: int | None = field(default=None, kw_only=True)
     most_join_rows: int = field(default=MOST_JOIN_ROWS, kw_only=True)
+    recompute: Recomputing = field(default="auto", kw_only=True)
     feeds: str = field(default="", kw_only=True)
     period: Period | None = field(default=None, kw_only=True)
     signs: bool = field(default=False, kw_only=True)

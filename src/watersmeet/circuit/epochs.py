@@ -4,6 +4,7 @@
 |---|---|---|---|
 | `Start` | all operators | new input | none yet |
 | `Live` | all operators, except those of views that are being filled | new input | that of the previous epoch |
+| `Recompute` | as in `Live` | new input; some operators the content of their inputs | theirs is made again, others' as in `Live` |
 | `Fill` | those with a role | history | by its role |
 | `Rebuild` | all operators | history | made again, next to the one in use |
 | `Rescale`, `SplitKeys` | none | nothing | that of the previous epoch, moved to other buckets |
@@ -73,6 +74,10 @@ class Mode:
         """Whether the operator runs."""
         return True
 
+    def begins(self, operator_id: str) -> bool:  # noqa: ARG002
+        """Whether this is the first step in the life of the operator's state."""
+        return self.is_first
+
     def may_be_new(self, operator_id: str) -> bool:  # noqa: ARG002
         """Whether the operator may have no state yet."""
         return False
@@ -138,6 +143,34 @@ class Live(Mode):
 
     def kept_state(self, operator_ids: frozenset[str]) -> frozenset[str]:
         return operator_ids | {COPY + i for i in operator_ids} if self.without else operator_ids
+
+
+@dataclass(frozen=True)
+class Recompute(Live):
+    """A live epoch in which some operators begin again: their state is empty, and they read the content of their inputs.
+
+    Sinks among them output the new content of their views; the commit has its difference from the old content.
+    operators: the operators that begin again. A join among them may read arrangements that don't, whose rows are
+    earlier content for it. emptied: relations from which a transaction has deleted all earlier rows. These operators
+    only read its inserted rows.
+    """
+
+    kind: ClassVar[str] = "recompute"
+    operators: tuple[str, ...] = ()
+    emptied: tuple[str, ...] = ()
+
+    @cached_property
+    def _again(self) -> frozenset[str]:
+        return frozenset(self.operators)
+
+    def begins(self, operator_id: str) -> bool:
+        return operator_id in self._again
+
+    def may_be_new(self, operator_id: str) -> bool:
+        return operator_id in self._again
+
+    def kept_state(self, operator_ids: frozenset[str]) -> frozenset[str]:
+        return super().kept_state(operator_ids) - self._again
 
 
 @dataclass(frozen=True)
@@ -277,4 +310,4 @@ class StopViews(Mode):
         return False
 
 
-kinds(Mode, {cls.kind: cls for cls in (Start, Live, Fill, Rebuild, Rescale, SplitKeys, Refresh, StopViews)})
+kinds(Mode, {cls.kind: cls for cls in (Start, Live, Recompute, Fill, Rebuild, Rescale, SplitKeys, Refresh, StopViews)})

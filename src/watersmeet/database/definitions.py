@@ -38,7 +38,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.catalog.roles import PassGrants
 from watersmeet.database.constraints import referenced_columns, references_to
-from watersmeet.database.filling import clear_away, most_join_rows
+from watersmeet.database.filling import RECOMPUTE, clear_away, most_join_rows, recomputing
 from watersmeet.database.secrets import kept
 from watersmeet.database.sessions.context import Session, depended_on, error_at, undefined_relation
 from watersmeet.database.sessions.result import Result
@@ -268,7 +268,8 @@ def new_relation(session: Session, statement: Create, kind: type[R], columns: Sc
     Plaintext secrets of the statement are replaced by references.
     """
     if issubclass(kind, MaterializedView):
-        fields = {"most_join_rows": most_join_rows(session.variables), "zone": session.catalog.zone, **fields}
+        own = {"most_join_rows": most_join_rows(session.variables), "zone": session.catalog.zone}
+        fields = {**own, "recompute": recomputing(session.variables.get(RECOMPUTE)), **fields}
     relation = kind(
         session.catalog.new_id(kind),
         fields.pop("name", statement.name),

@@ -17,7 +17,7 @@ from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.rewrites import JoinOrder
 from watersmeet.binder.context.binding import Fill
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
-from watersmeet.catalog import MaterializedView, Processor, Pump, Relation, is_job
+from watersmeet.catalog import RECOMPUTINGS, MaterializedView, Processor, Pump, Recomputing, Relation, is_job
 from watersmeet.circuit.operators import Operator, Sink
 from watersmeet.connectors.base.sources import rate_limit
 from watersmeet.database.opened import Service
@@ -56,6 +56,9 @@ class Bound:
 
 #: The variable and the option of views with the maximum number of rows of history per second.
 FILL_RATE: Final = "backfill_rate_limit"
+
+#: The option, and the variable, that decides whether epochs compute a view again.
+RECOMPUTE: Final = "recompute"
 
 
 def fill_rate(text: str) -> int | None:
@@ -446,3 +449,12 @@ def joins_many(variables: Variables) -> bool:
 def most_join_rows(variables: Variables) -> int:
     """The limit of rows that each join of a new view may make in one epoch, unless the view sets one; 0: none."""
     return int(variables.get(JOIN_ROWS_SETTING))
+
+
+def recomputing(value: str) -> Recomputing:
+    """A value of RECOMPUTE. Raises INVALID_PARAMETER for others."""
+    for known in RECOMPUTINGS:
+        if value.lower() == known:
+            return known
+    choices = ", ".join(RECOMPUTINGS)
+    raise error("INVALID_PARAMETER", f'option {RECOMPUTE} can\'t be "{value}"', hint=f"Write one of {choices}.")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from watersmeet.circuit.circuit import Circuit, Roles
-from watersmeet.circuit.epochs import Fill, Live, Mode
+from watersmeet.circuit.epochs import Fill, Live, Mode, Recompute
 from watersmeet.circuit.operators import Arrange, AsofJoin, Exchange, Join, Map, Operator, Scan, Sink, Union, Versions
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext, check_output, mark_failing, no_changes
@@ -206,7 +206,7 @@ class _Stage:
         for op in operators:
             if isinstance(op, Map) and op.id in changed and op.inputs[0] not in self._asked:
                 self._map_together(op.inputs[0])
-            due = ctx.mode.is_first or op.id in changed or op.id in always
+            due = ctx.mode.begins(op.id) or op.id in changed or op.id in always
             if due and op.id not in self._tallies and ctx.runs(op.id):
                 self._run(op)
         for operator_id, tally in self._tallies.items():
@@ -296,7 +296,8 @@ class _Stage:
         circuit, ctx = self._circuit, self._ctx
         mode = ctx.mode
         if isinstance(op, Scan):
-            return _read(op, self._sources)
+            read = _read(op, self._sources)
+            return without_cancelling(read) if isinstance(mode, Recompute) and mode.begins(op.id) else read
         if isinstance(op, Exchange):
             if circuit.buckets == 1:
                 received: OperatorOutput = given[0]
@@ -311,7 +312,7 @@ class _Stage:
             return replay(op, self._state, mode.part, mode.parts, circuit.buckets)
         step = StepContext(
             self._bucket,
-            mode.is_first,
+            mode.begins(op.id),
             EVALUATOR,
             tuple(circuit.by_id[i].schema for i in op.inputs),
             tally.counters,

@@ -15,13 +15,14 @@ from watersmeet.binder import BoundQuery
 from watersmeet.binder.context.binding import Fill
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Request
 from watersmeet.binder.dialects import rules_of
-from watersmeet.catalog import CacheFill, MaterializedView, Query, Relation, Sink, SinkConflicts, Source
+from watersmeet.catalog import CacheFill, MaterializedView, Query, Recomputing, Relation, Sink, SinkConflicts, Source
 from watersmeet.circuit import operators
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import check_columns, is_same, new_relation, remove, schema_for
 from watersmeet.database.filling import (
     FILL_ORDER,
     FILL_RATE,
+    RECOMPUTE,
     Bound,
     fill,
     fill_order,
@@ -29,6 +30,7 @@ from watersmeet.database.filling import (
     join_order,
     joins_many,
     most_join_rows,
+    recomputing,
     shares,
 )
 from watersmeet.database.reading import check_running, readable
@@ -295,7 +297,7 @@ _WAYS_ROUND: Final = {
 
 def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
     """The view that the statement would create. Raises errors of the binder, with their positions."""
-    for name in sorted(statement.options.keys() - {JOIN_ROWS_SETTING, FILL_RATE, FILL_ORDER}):
+    for name in sorted(statement.options.keys() - {JOIN_ROWS_SETTING, FILL_RATE, FILL_ORDER, RECOMPUTE}):
         if name not in _WITHOUT_EFFECT:
             message = f"option {name} of a materialized view is not supported"
             hint = _WAYS_ROUND.get(name)
@@ -314,6 +316,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         watermarks=watermarks_of(query.tree),
         max_buffered_bytes=query.max_buffered_bytes,
         most_join_rows=_optional_rows(statement, _most_join_rows(session, query)),
+        recompute=_recomputing(session, statement),
         fill_rate=_fill_rate(session, statement),
         fill_order=_fill_order(session, statement, query.depends_on),
         period=query.period,
@@ -344,6 +347,12 @@ def _fill_rate(session: Session, statement: CreateMaterializedView) -> int | Non
     """The limit in WITH, else that of the session, on the rows of history per second. Raises CONNECTOR_OPTION."""
     with located(statement, statement.span):
         return fill_rate(statement.options.get(FILL_RATE, session.variables.get(FILL_RATE)))
+
+
+def _recomputing(session: Session, statement: CreateMaterializedView) -> Recomputing:
+    """The value in WITH, else that of the session. Raises INVALID_PARAMETER."""
+    with located(statement, statement.span):
+        return recomputing(statement.options.get(RECOMPUTE, session.variables.get(RECOMPUTE)))
 
 
 def _fill_order(

@@ -322,14 +322,20 @@ def _first(op: Operator) -> tuple[str, ...]:
     return op.inputs[1:] if isinstance(op, (ArrivalAsofJoin, TemporalJoin)) else ()
 
 
+def preserved(join: Operator) -> list[str]:
+    """The inputs of which a join also outputs rows without a match."""
+    if not isinstance(join, (AsofJoin, Join)):
+        return []
+    kinds = ("left", "full", "anti"), ("right", "full")
+    return [i for i, outer in zip(join.inputs, kinds, strict=True) if join.join_kind in outer]
+
+
 def _showing_null_keys(join: AsofJoin | Join, circuit: Circuit) -> Iterator[str]:
     """The inputs whose rows with a NULL key a join outputs. No arrangement keeps such rows."""
-    for arrangement, kinds in zip(join.inputs, (("left", "full", "anti"), ("right", "full")), strict=True):
+    for arrangement in preserved(join):
         op = circuit.by_id[arrangement]
-        if (
-            join.join_kind in kinds
-            and isinstance(op, Arrange)
-            and any(op.schema[k].nullable and not safe for k, safe in zip(op.keys, op.null_safe, strict=True))
+        if isinstance(op, Arrange) and any(
+            op.schema[k].nullable and not safe for k, safe in zip(op.keys, op.null_safe, strict=True)
         ):
             yield arrangement
 
@@ -486,6 +492,11 @@ def _stored_slices(
         rows -= taken
         size_bytes -= piece.size_bytes * taken // max(1, piece.rows)
     return slices, None
+
+
+def stored_slices(db: Database, checkpoint: int, relation_id: str, last: int) -> list[ChangeSlice]:
+    """The content of a relation as of commit `last`, from a checkpoint on."""
+    return [piece for _, _, piece in _from(db, checkpoint, relation_id, None, last)]
 
 
 def _from(

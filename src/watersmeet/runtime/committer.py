@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from watersmeet.catalog import Catalog, LateRows, PausedQuery, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Fill, Rebuild, Refresh, Rescale, SplitKeys
+from watersmeet.circuit.epochs import Fill, Rebuild, Recompute, Refresh, Rescale, SplitKeys
 from watersmeet.errors import Error, error
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, raised, risen, waiting
@@ -122,6 +122,10 @@ def commit_epoch(
     verdict = Verdict(db, circuit, intent, receipts, before, segments, failures)
     without = {o.relation_id for outputs in intent.late.values() for o in outputs if o.view in verdict.failed}
     relations = {i: c for i, c in relations.items() if i not in verdict.failed and i not in without}
+    recomputed = _recomputed(circuit, intent, verdict)
+    if recomputed:
+        made = {i: relations.pop(i, RelationChange((), 0, 0)) for i in recomputed}
+        relations |= differences(db, intent.epoch, made, known.relations)
     return db.log.append(
         Commit(
             "epoch",
@@ -135,13 +139,19 @@ def commit_epoch(
             follows=known.follows_epochs,
             progress=_progress(db, circuit, intent, receipts, before, verdict),
             metrics=replace(
-                _metrics(db, circuit, intent, receipts, last.metrics if last else Metrics(), relations),
+                _metrics(db, circuit, intent, receipts, last.metrics if last else Metrics(), relations, recomputed),
                 duration_us=duration_us,
                 local=locality.local if locality else 0,
                 moved=locality.moved if locality else 0,
             ),
         )
     )
+
+
+def _recomputed(circuit: Circuit, intent: Intent, verdict: Verdict) -> tuple[str, ...]:
+    """The views whose new content the epoch has output."""
+    sinks = circuit.sinks if isinstance(intent.mode, Recompute) else ()
+    return tuple(s.relation_id for s in sinks if intent.mode.begins(s.id) and s.relation_id not in verdict.failed)
 
 
 def _read_again(mode: Refresh, catalog: Catalog) -> dict[str, str]:
@@ -238,6 +248,7 @@ def _metrics(
     receipts: list[Receipt],
     before: Metrics,
     relations: dict[str, RelationChange],
+    recomputed: Sequence[str],
 ) -> Metrics:
     """The metrics of the epoch. The totals exclude dropped relations and operators."""
     operators = _summed(receipts)
@@ -264,6 +275,8 @@ def _metrics(
                     failures[relation_id] = _added(failures.get(relation_id, ()), read.failures)
                 if read.first_dead is not None:
                     first_dead.setdefault(relation_id, read.first_dead)
+    for relation_id in recomputed:
+        add(relation_id, recomputed=1)
     for relation_id, change in relations.items():
         add(relation_id, inserted=change.inserted_rows, deleted=change.deleted_rows)
     if not isinstance(intent.mode, Rebuild):
@@ -271,6 +284,7 @@ def _metrics(
             add(relation_id, rows_in=rows_in)
     return Metrics(
         rows=sum(c.rows for r in receipts for c in r.sources.values()),
+        recomputed=tuple(recomputed),
         idle=tuple(sorted(intent.live.idle)),
         operators={i: c for i, c in operators.items() if _did_something(c)},
         busiest=_busiest(receipts),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from watersmeet.catalog import Relation
@@ -49,13 +50,14 @@ from watersmeet.runtime.eventtimes import Idleness, clocked, clocks, event_times
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.limits import most_rows, most_used
 from watersmeet.runtime.plans import check_operators, check_state, kept_circuit, load_circuit, save_circuit
+from watersmeet.runtime.recomputing import plan_recompute
 from watersmeet.runtime.splitting import Splitting
-from watersmeet.runtime.taskcontract import InputSpec, Intent, divide
+from watersmeet.runtime.taskcontract import Intent, divide
 from watersmeet.runtime.workers import Budget, PieceBudget
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose, Rebuilding
 from watersmeet.store.readers import Reader
-from watersmeet.values.slices import Slice, SourceSlice
+from watersmeet.values.slices import Slice
 
 #: The number of epochs after which the sources' memory is saved.
 SAVE_EPOCHS: Final = 256
@@ -98,6 +100,8 @@ class Coordinator:
         """The last epoch committed."""
         self._last_commit = last.number if last else 0
         self._prune = False
+        self._recomputing: tuple[int, int] | None = None
+        """The last planned epoch that computes views again, and the first commit that it needs."""
         self._splitting = Splitting(db, progress.split)
         self._idleness = Idleness()
         self._overrides: dict[str, int] = {}
@@ -354,7 +358,7 @@ class Coordinator:
         return self._plan_live(self.circuit, now_us, fresh=fresh, sources=True)
 
     def _plan_live(self, circuit: Circuit, now_us: int, *, fresh: bool, sources: bool) -> Intent | None:
-        batch = None
+        batch, before = None, self.inputs.frontier.transaction
         if circuit.sinks:
             self.budget.buckets = circuit.buckets
             batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh, sources=sources)
@@ -369,6 +373,13 @@ class Coordinator:
             self.budget.planned(limited=batch.more)
         prune, self._prune = self._prune, False
         frontier = replace(self.inputs.frontier, backfill=self.backfill)
+        if batch is not None and self.backfill is None:
+            pin, most = partial(self._reader.pin, 0), (self.budget.most_rows, self.budget.most_bytes)
+            again = plan_recompute(self._db, circuit, batch, before, most, pin)
+            self._recomputing = None if again is None else (self.epoch + 1, again.lease)
+            self._renew_lease()
+            if again is not None:
+                return self._intent(circuit, again.mode, frontier, again.slices, everywhere=True)
         return self._intent(circuit, Live(), frontier, slices, everywhere=prune or tick)
 
     def plan_split(self) -> Intent | None:
@@ -563,8 +574,6 @@ class Coordinator:
     ) -> Intent:
         """The next intent. everywhere: as in `Intent`."""
         known = self._db.catalog().relations
-        specs = {s.relation: InputSpec(f) for s in slices if (f := _fills(s, known))}
-        specs |= {s.relation: self._spec(known[s.relation]) for s in slices if isinstance(s, SourceSlice)}
         tasks = divide(slices, circuit.buckets) if slices or everywhere else ()
         self.epoch += 1
         if (isinstance(mode, Live) and tasks) or not self.live_views:
@@ -574,9 +583,9 @@ class Coordinator:
             self._time_us = max(self._time_us, self._db.clock.now_us())
         self._stored = circuit
         if isinstance(mode, Live):
-            mode = replace(
-                self._live(circuit, known, slices, has_work=bool(tasks)), without=self._being_filled(circuit)
-            )
+            live = self._live(circuit, known, slices, has_work=bool(tasks))
+            without = self._being_filled(circuit)
+            mode = replace(mode, idle=live.idle, overrides=live.overrides, clocks=live.clocks, without=without)
         return Intent(
             self.epoch,
             circuit.fingerprint,
@@ -584,7 +593,7 @@ class Coordinator:
             mode,
             tasks,
             everywhere,
-            specs,
+            self.inputs.specs(slices, known),
             self._time_us,
             event_times(circuit, self._db.catalog()),
             most_rows(self._db, circuit),
@@ -608,17 +617,6 @@ class Coordinator:
         purpose = self.backfill.purpose
         assert isinstance(purpose, Filling)
         return tuple(sorted(reach_beside(circuit, purpose).having("new")))
-
-    def _spec(self, relation: Relation) -> InputSpec:
-        """The specification of a connector's slices."""
-        computed = {*relation.given, *(relation.column(n) for n in relation.generated)}
-        arrivals = tuple(c.name for c in relation.columns if c not in computed)
-        return InputSpec(
-            source=self.inputs.source(relation.id).spec(),
-            arrivals=arrivals,
-            generated=relation.generated,
-            lengths=relation.lengths,
-        )
 
     def _scan(self) -> None:
         if self.circuit is not None:
@@ -651,12 +649,9 @@ class Coordinator:
             needed = min(needed, self.inputs.saved_at)
         if self.backfill is not None:
             needed = min(needed, lease_at(self._db, self.backfill))
+        if self._recomputing is not None and self._recomputing[0] > self.committed_epoch:
+            needed = min(needed, self._recomputing[1])
         self._reader.pin(needed)
-
-
-def _fills(piece: Slice, known: Mapping[str, Relation]) -> dict[str, str]:
-    relation = known.get(piece.relation)
-    return {} if relation is None else relation.fills
 
 
 #: The maximum time to wait for a file whose end may not be written yet.

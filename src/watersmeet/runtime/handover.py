@@ -1,12 +1,13 @@
 """Segments that the committer writes itself: state moved to other buckets, and the changes of refreshed views.
 
 Rescaling moves all state to another number of buckets; splitting moves the rows of keys whose splitting begins or ends.
-Both only write references and read no run. A refreshed view gets the content of the hidden view filled for it.
+Both only write references and read no run. A refreshed view gets the content of the hidden view filled for it, a
+recomputed one that of its operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import pairwise
 from typing import Literal
@@ -32,6 +33,7 @@ from watersmeet.store.checkpoints import newest_checkpoint
 from watersmeet.store.commits import Commit
 from watersmeet.store.readers import Reader
 from watersmeet.store.segments import SegmentWriter, epoch_prefix
+from watersmeet.system.blobs import BlobRef
 from watersmeet.values.types import arrow_schema
 
 #: States by "stage/bucket".
@@ -236,12 +238,12 @@ def _where(key: int, given: Roles) -> _Where:
 
 
 def differences(
-    db: Database, epoch: int, made: Mapping[str, str], known: Mapping[str, Relation]
+    db: Database, epoch: int, made: Mapping[str, str | RelationChange], known: Mapping[str, Relation]
 ) -> dict[str, RelationChange]:
-    """For each view, the change from its content to that of the hidden view filled for it, in a segment of the epoch.
+    """For each view, the change from its content to another one, in a segment of the epoch.
 
-    made: the hidden view of each view. known: the views with the columns that they have from then on. Raises
-    DATABASE_DAMAGED if content can't be read.
+    made: the new content of each view: a hidden view that was filled for it, or rows that the epoch has written. known:
+    the views with the columns that they have from then on. Raises DATABASE_DAMAGED if content can't be read.
     """
     if not made:
         return {}
@@ -249,9 +251,9 @@ def differences(
     changes = {}
     with closing(Reader(db.layout)) as reader:
         reader.pin(0)
-        for view, hidden in made.items():
+        for view, content in made.items():
             written = ChangeWriter(writer, unread=False)
-            for table, diff in _difference(db, known[view].as_stored, hidden):
+            for table, diff in _difference(db, known[view].as_stored, content):
                 written.add(table, diff)
             changes[view] = written.finish()
     segment = writer.finish()
@@ -265,18 +267,18 @@ def deletes(db: Database, view: Relation, hidden: str) -> bool:
         return any(bool((diff < 0).any()) for _, diff in _difference(db, view, hidden))
 
 
-def _difference(db: Database, view: Relation, hidden: str) -> Iterator[tuple[pa.Table, Diff]]:
-    return merged(_both(db, view, hidden), _schema(view))
+def _difference(db: Database, view: Relation, content: str | RelationChange) -> Iterator[tuple[pa.Table, Diff]]:
+    return merged(_both(db, view, content), _schema(view))
 
 
-def _both(db: Database, view: Relation, hidden: str) -> Iterator[tuple[pa.Table, Diff]]:
-    for table, diff in _rows(db, view, view.id):
+def _both(db: Database, view: Relation, content: str | RelationChange) -> Iterator[tuple[pa.Table, Diff]]:
+    for table, diff in _rows(db, view, _content(db, view.id)):
         yield table, -diff
-    yield from _rows(db, view, hidden)
+    yield from _rows(db, view, _content(db, content) if isinstance(content, str) else content.blobs)
 
 
-def _rows(db: Database, view: Relation, relation_id: str) -> Iterator[tuple[pa.Table, Diff]]:
-    """The content of a relation with the columns of `view`, as changes."""
+def _content(db: Database, relation_id: str) -> list[BlobRef]:
+    """The blobs with the content of a relation."""
     checkpoint = newest_checkpoint(db.layout, db.log)
     snapshot = checkpoint.relations.get(relation_id)
     blobs = [] if snapshot is None else snapshot.blobs
@@ -284,6 +286,11 @@ def _rows(db: Database, view: Relation, relation_id: str) -> Iterator[tuple[pa.T
     for number in range(first + 1, db.log.head() + 1):
         change = db.log.read(number).relations.get(relation_id)
         blobs += [] if change is None else change.blobs
+    return blobs
+
+
+def _rows(db: Database, view: Relation, blobs: Iterable[BlobRef]) -> Iterator[tuple[pa.Table, Diff]]:
+    """The rows of blobs with the columns of `view`, as changes."""
     schema = _schema(view)
     for blob in blobs:
         table, diff = db.segments.read_change(blob)

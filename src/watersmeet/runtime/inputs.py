@@ -23,6 +23,7 @@ from watersmeet.errors import Error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
 from watersmeet.runtime.engine import Database
+from watersmeet.runtime.taskcontract import InputSpec
 from watersmeet.store.backup import memory_of
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout, WriterFile, writer_file, writer_files
@@ -31,7 +32,7 @@ from watersmeet.store.positions import StatusFile
 from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef
 from watersmeet.system.process import scratch_folder
-from watersmeet.values.slices import ChangeSlice, Slice
+from watersmeet.values.slices import ChangeSlice, Slice, SourceSlice
 
 #: The minimum time between writes of the file; longer in an object store, because an epoch waits for the request.
 _INTERVAL_US: Final = 1_000_000
@@ -345,6 +346,22 @@ class Inputs:
     def source(self, relation_id: str) -> Source:
         """An open source, or the copy of one that no live epoch reads."""
         return self.sources.get(relation_id) or (self._histories or {})[relation_id]
+
+    def specs(self, slices: Iterable[Slice], known: Mapping[str, Relation]) -> dict[str, InputSpec]:
+        """How to read slices, by their relation."""
+        fills = {s.relation: r.fills for s in slices if (r := known.get(s.relation)) is not None}
+        found = {i: InputSpec(f) for i, f in fills.items() if f}
+        return found | {s.relation: self._spec(known[s.relation]) for s in slices if isinstance(s, SourceSlice)}
+
+    def _spec(self, relation: Relation) -> InputSpec:
+        """The specification of a connector's slices."""
+        computed = {*relation.given, *(relation.column(n) for n in relation.generated)}
+        return InputSpec(
+            source=self.source(relation.id).spec(),
+            arrivals=tuple(c.name for c in relation.columns if c not in computed),
+            generated=relation.generated,
+            lengths=relation.lengths,
+        )
 
     def save(self, commit: int) -> None:
         """Save the sources' memory. Everything taken must be in commit `commit` or earlier ones."""

@@ -94,6 +94,8 @@ def read_slices(
         connectors.expect(slices, sources)
     for piece in slices:
         readers = by_relation[piece.relation]
+        if isinstance(piece, ChangeSlice) and piece.earlier:
+            readers = [scan for scan in readers if intent.mode.begins(scan.id)]
         fields = {f.name: f for scan in readers for f in _columns(scan)}
         event_time = _event_time(intent, piece.relation, fields)
         counts = found.counts.setdefault(piece.relation, SourceCounts())
@@ -107,7 +109,8 @@ def read_slices(
             for part in _without_late_rows(parts, event_time, late_below_us, intent.time_us, counts, late):
                 _move_clocks(clocks, part.table, part.diff, intent.time_us, counts)
                 for scan in readers:
-                    found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, part))
+                    read = _inserted(part) if intent.reads_inserted(scan) else part
+                    found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, read))
             timed = intent.event_times.get(piece.relation)
             if late and _drops(intent, piece.relation) and timed is not None and timed.late:
                 assert late_below_us is not None
@@ -223,6 +226,12 @@ def _without_late_rows(
         if timely is not None:
             late.append(part.filter(~timely))
         yield part if timely is None else part.filter(timely)
+
+
+def _inserted(part: _Part) -> _Part:
+    """Only the inserted rows."""
+    inserted = part.diff > 0
+    return part if inserted.all() else part.filter(inserted)
 
 
 def _event_time(intent: Intent, relation_id: str, fields: dict[str, Field]) -> EventTime | None:

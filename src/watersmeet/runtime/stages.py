@@ -95,7 +95,8 @@ def open_state(
         direct=segments.direct if job.workers.memory_bytes is not None else None,
         stay_bytes=job.workers.stay_bytes(circuit.buckets) or 0,
     )
-    for operator_id in state.operators - job.intent.mode.kept_state(frozenset(circuit.by_id)):
+    kept = job.intent.mode.kept_state(frozenset(circuit.by_id)).union(job.stopped)
+    for operator_id in state.operators - kept:
         state.drop(operator_id)
     return state, manifest
 

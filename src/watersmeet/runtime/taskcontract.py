@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from watersmeet.catalog import GeneratedColumn
-from watersmeet.circuit.epochs import Live, Mode
+from watersmeet.circuit.epochs import Live, Mode, Recompute
+from watersmeet.circuit.operators import Scan
 from watersmeet.connectors.base.sources import SourceSpec
 from watersmeet.errors import error
 from watersmeet.kernel.runs.trace import MERGE_BYTES
@@ -94,6 +95,11 @@ class Intent:
     def live(self) -> Live:
         """The mode of a live epoch; an empty one in others."""
         return self.mode if isinstance(self.mode, Live) else Live()
+
+    def reads_inserted(self, scan: Scan) -> bool:
+        """Whether a scan only reads the inserted rows of its relation."""
+        mode = self.mode
+        return isinstance(mode, Recompute) and scan.relation_id in mode.emptied and mode.begins(scan.id)
 
     @property
     def is_complete(self) -> bool:

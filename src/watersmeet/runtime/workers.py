@@ -155,30 +155,32 @@ class Budget:
     @property
     def rows(self) -> int:
         """The maximum number of rows of the next epoch."""
-        rows = min(self._first_rows * self._factor, self._max_rows)
+        rows = min(self._first_rows * self._factor, self.most_rows)
         return rows if self._joinable_rows is None else min(rows, self._joinable_rows)
 
     @property
     def bytes(self) -> int:
         """The maximum number of bytes of the next epoch."""
-        return min(FIRST_BYTES * self._factor, self._max_bytes)
+        return min(FIRST_BYTES * self._factor, self.most_bytes)
 
     @property
-    def _max_bytes(self) -> int:
+    def most_bytes(self) -> int:
+        """The maximum number of bytes of any epoch."""
         input_bytes = self.workers.input_bytes
         if input_bytes is None:
             return MAX_BYTES
         return min(LIMITED_BYTES, max(FIRST_BYTES, self.buckets * input_bytes))
 
     @property
-    def _max_rows(self) -> int:
+    def most_rows(self) -> int:
+        """The maximum number of rows of any epoch."""
         if self._given_rows is not None:
             return self._given_rows
         return MAX_ROWS if self.workers.memory_bytes is None else LIMITED_ROWS
 
     def planned(self, *, limited: bool) -> None:
         """Record a planned epoch. limited: whether there was more to read."""
-        most = max(1, min(self._max_bytes // FIRST_BYTES, self._max_rows // self._first_rows))
+        most = max(1, min(self.most_bytes // FIRST_BYTES, self.most_rows // self._first_rows))
         self._factor = min(self._factor * self._growth, most) if limited else max(1, self._factor // 2)
 
     def ran(self, duration_s: float) -> None:

@@ -163,6 +163,7 @@ class RelationTotals(NamedTuple):
     deleted: int = 0
     rows_in: int = 0
     expression_errors: int = 0
+    recomputed: int = 0
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,7 @@ class Metrics:
     requests: the requests to the object store by the tasks and, since the previous epoch, by the writing process; the
     epoch's own commit counts for the next epoch. cache_hits, cache_misses, fetched_bytes: those of the tasks, as in
     `databasefiles.Requests`. local, moved: as in `runtime.committer.Locality`.
+    recomputed: the views that the epoch computed again.
     """
 
     rows: int = 0
@@ -197,6 +199,7 @@ class Metrics:
     moved: int = 0
     tasks_us: int = 0
     operators_us: int = 0
+    recomputed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ class ChangeSlice(Slice):
     """A blob with changes of a relation by one commit, or with rows of a snapshot.
 
     file, offset_bytes: as in `BlobRef`. first: the number of earlier rows of the change, 0 in a snapshot. part: the
-    rows of the blob that the slice has, from the first to before the second number; None for all.
+    rows of the blob that the slice has, from the first to before the second number; None for all. earlier: whether the
+    rows are earlier content, which only operators that begin again read (`Recompute`).
     """
 
     kind: ClassVar[str] = "change"
@@ -64,6 +65,7 @@ class ChangeSlice(Slice):
     offset_bytes: int
     first: int = 0
     part: tuple[int, int] | None = None
+    earlier: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

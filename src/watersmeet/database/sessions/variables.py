@@ -15,7 +15,7 @@ from typing import Final
 from watersmeet.algebra.scalars import ORACLE
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
-from watersmeet.catalog import MOST_JOIN_ROWS
+from watersmeet.catalog import MOST_JOIN_ROWS, RECOMPUTINGS
 from watersmeet.dialects.registry import Language, language_named, registered
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.variables import Variable
@@ -50,6 +50,14 @@ _SHARED: Final = (
         "Rows that each join of a new view may make in one epoch, or else the view fails; 0 means no limit.",
         effect=True,
         least=0,
+    ),
+    Variable(
+        "recompute",
+        "text",
+        "auto",
+        "Whether epochs compute a new materialized view again instead of processing its changes: auto, always or never.",
+        effect=True,
+        choices=RECOMPUTINGS,
     ),
     Variable("search_path", "text", '"$user", public', "Schemas in which names are looked up.", effect=True),
     Variable(
