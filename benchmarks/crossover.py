@@ -27,6 +27,7 @@ from tests.tpch.refresh import Pair, Refreshes
 
 import watersmeet
 from benchmarks.tpch import refresh
+from watersmeet.catalog import RECOMPUTINGS
 from watersmeet.runtime import inprocess
 
 
@@ -78,6 +79,7 @@ def measure(numbers: Sequence[int], options: argparse.Namespace) -> Iterator[str
         watersmeet.connect(Path(folder) / "db", parallelism=1, runtime="inprocess") as connection,
     ):
         connection.execute(SCHEMA)
+        connection.execute(f"SET recompute = '{options.recompute}'")
         live = Live(connection, judge)
         for name in TABLES:
             Harness(connection).inject(name, tables[name])
@@ -106,6 +108,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("queries", type=int, nargs="*", default=[1, 3, 5, 6, 9, 13, 18, 21])
     parser.add_argument("--scale", type=float, default=0.1)
     parser.add_argument("--shares", type=float, nargs="*", default=[0.01, 0.1, 0.5])
+    parser.add_argument("--recompute", choices=RECOMPUTINGS, default="auto", help="the option of the views")
     parser.add_argument("--together", action="store_true", help="one database for all queries, which is loaded once")
     options = parser.parse_args(arguments)
     heads = " | ".join(f"{share:.1%} (of the filling)" for share in options.shares)

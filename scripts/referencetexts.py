@@ -121,6 +121,7 @@ SHOWN: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
             "changed relations",
             "inserted rows",
             "deleted rows",
+            "views that the epoch [computed again](../OPERATIONS.md#large-changes)",
         ),
     ),
     "workers": (

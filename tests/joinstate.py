@@ -12,7 +12,7 @@ from watersmeet.errors import error
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.operators.temporal import MEMO, WAITING
 from watersmeet.kernel.runs.shares import RunRef, load
-from watersmeet.runtime.output import stored_state
+from watersmeet.runtime.stages import stored_state
 
 
 def join_state(session: Session, name: str) -> dict[str, int]:

@@ -12,7 +12,7 @@ import pytest
 from tests.property.test_rescale import rescale
 from tests.thorough import mostly_slow
 from watersmeet.kernel.runs import cold, run, trace
-from watersmeet.runtime.output import EarlyBlobs
+from watersmeet.runtime.stages import EarlyBlobs
 from watersmeet.runtime.workers import MERGING, WORKER
 from watersmeet.store import segments
 

@@ -19,7 +19,7 @@ from tests.thorough import mostly_slow
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame, decode, encode
 from watersmeet.runtime import inprocess, tasks
-from watersmeet.runtime.output import stored_state
+from watersmeet.runtime.stages import stored_state
 from watersmeet.runtime.taskcontract import CONTROL, RECEIPT, Receipt
 from watersmeet.runtime.workers import Workers
 from watersmeet.store.segmentfiles import SegmentFiles

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | `Start` | all operators | new input | none yet |
 | `Live` | all operators, except those of views that are being filled | new input | that of the previous epoch |
-| `Recompute` | as in `Live` | new input; some operators the content of their inputs | theirs is made again, others' as in `Live` |
+| `Recompute` | as in `Live` | new input; some operators read content | made again for these, otherwise as in `Live` |
 | `Fill` | those with a role | history | by its role |
 | `Rebuild` | all operators | history | made again, next to the one in use |
 | `Rescale`, `SplitKeys` | none | nothing | that of the previous epoch, moved to other buckets |
@@ -147,7 +147,7 @@ class Live(Mode):
 
 @dataclass(frozen=True)
 class Recompute(Live):
-    """A live epoch in which some operators begin again: their state is empty, and they read the content of their inputs.
+    """A live epoch in which some operators begin again: without state, from the present content of their inputs.
 
     Sinks among them output the new content of their views; the commit has its difference from the old content.
     operators: the operators that begin again. A join among them may read arrangements that don't, whose rows are

@@ -48,8 +48,8 @@ from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.shares import RunRef, load
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
-from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.plans import load_circuit
+from watersmeet.runtime.stages import stored_state
 from watersmeet.store.backup import MAIN, Copy, check_target
 from watersmeet.store.changes import RelationChange, fitted, has_interval
 from watersmeet.store.checkpoints import Moment, moment_at, newest_checkpoint

@@ -51,8 +51,8 @@ from watersmeet.kernel.runs.shares import RunRef, hot_keys
 from watersmeet.kernel.runs.state import StateManifest
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
-from watersmeet.runtime.output import section_of
 from watersmeet.runtime.plans import begin_parallelism, save_circuit
+from watersmeet.runtime.stages import section_of
 from watersmeet.store.backup import check_target, copy_database
 from watersmeet.store.changes import ChangeWriter, RelationChange
 from watersmeet.store.checkpoints import Checkpoint, Level, Moment, Snapshot, save_checkpoint

@@ -43,6 +43,9 @@ class MostRows:
 
 _ANY_NUMBER: Final = MostRows(0, 0)
 
+#: The kinds of operators that process each row separately.
+_BY_ROW: Final = PIECEWISE | {"scan", "union", "exchange"}
+
 #: The maximum number of pairs of a row and a map that are computed in one step.
 _MOST_PAIRS: Final = 1 << 20
 
@@ -253,6 +256,8 @@ class _Stage:
             self._result.orphans[op.id] = counters.orphans
         made = tally.going(out)
         readers = self._outputs.readers(op.id)
+        if isinstance(made, Delta) and _nets(op.id, made, self._circuit, self._ctx.mode):
+            made = consolidate(made)
         if isinstance(made, Sliced) and len(readers) + isinstance(op, Sink) > 1:
             made = _kept(made, self._ctx.slicing)
         try:
@@ -296,8 +301,7 @@ class _Stage:
         circuit, ctx = self._circuit, self._ctx
         mode = ctx.mode
         if isinstance(op, Scan):
-            read = _read(op, self._sources)
-            return without_cancelling(read) if isinstance(mode, Recompute) and mode.begins(op.id) else read
+            return _read(op, self._sources)
         if isinstance(op, Exchange):
             if circuit.buckets == 1:
                 received: OperatorOutput = given[0]
@@ -444,6 +448,30 @@ def _read(op: Operator, sources: Mapping[str, Sequence[Delta]]) -> Delta:
     return Delta.concat(found) if found else no_changes(op)
 
 
+def _nets(operator_id: str, made: Delta, circuit: Circuit, mode: Mode) -> bool:
+    """Whether rows of an input's content are compared with the changes that delete them, after an operator that begins
+    again.
+
+    Arrangements do the same with their input. For all other operators, rows are compared before the first of them, or
+    where they are read if no arrangement is made of them: expressions can cost more than the comparison.
+    """
+    if not (isinstance(mode, Recompute) and mode.begins(operator_id)):
+        return False
+    op = circuit.by_id[operator_id]
+    if op.kind not in _BY_ROW or not op.schema or not (made.diff < 0).any():
+        return False
+    if isinstance(op, Scan) and (kinds := _takers(op, circuit)) - {"sink"} and "arrange" not in kinds:
+        return True
+    return not {circuit.by_id[i].kind for i in circuit.consumers[operator_id]} <= {*_BY_ROW, "arrange", "sink"}
+
+
+def _takers(op: Operator, circuit: Circuit) -> set[str]:
+    """The kinds of the operators that don't process the rows of an operator separately."""
+    if op.kind not in _BY_ROW:
+        return {op.kind}
+    return set().union(*(_takers(circuit.by_id[i], circuit) for i in circuit.consumers[op.id]))
+
+
 def _hand_out(
     circuit: Circuit,
     task: int,
@@ -502,7 +530,10 @@ def _receive(
         if max(stages, default=0) > stage:
             passed.append(frame)
     for channel in list(mine):
-        outputs.put(channel, _received(mine.pop(channel), ctx.slicing))
+        received = _received(mine.pop(channel), ctx.slicing)
+        if isinstance(received, Delta) and _nets(channel, received, circuit, ctx.mode):
+            received = consolidate(received)
+        outputs.put(channel, received)
     return passed
 
 

@@ -36,8 +36,8 @@ from watersmeet.kernel.runs.shares import load
 from watersmeet.lineage.lookups import CantTellError, Since
 from watersmeet.lineage.origins import ADDED, COMMIT, OLDEST
 from watersmeet.lineage.steps import Asker
-from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.plans import kept_circuit
+from watersmeet.runtime.stages import stored_state
 from watersmeet.store.changes import RelationChange, fitted, quoted
 from watersmeet.store.commits import Commit
 from watersmeet.store.readers import Reader, low_water_number

@@ -21,8 +21,8 @@ from watersmeet.runtime.backfill import progress_of
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.eventtimes import inputs_of_views
 from watersmeet.runtime.inputs import read_source_status
-from watersmeet.runtime.output import held_bytes, stored_state
 from watersmeet.runtime.plans import kept_circuit
+from watersmeet.runtime.stages import held_bytes, stored_state
 from watersmeet.runtime.status import HotKeyStatus, OperatorStatus, SourceStatus, Status, ViewStatus
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.compaction import RelationSizes
@@ -139,6 +139,7 @@ def _view(view_id: str, commit: Commit, known: Mapping[str, Relation]) -> ViewSt
         inserted=total.inserted,
         deleted=total.deleted,
         late=commit.progress.left_out.get(view_id, 0),
+        recomputed=total.recomputed,
     )
 
 

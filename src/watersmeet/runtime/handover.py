@@ -26,8 +26,8 @@ from watersmeet.kernel.runs.shares import HASHES, HashRange, RunRef
 from watersmeet.kernel.runs.state import StateManifest
 from watersmeet.kernel.runs.trace import level
 from watersmeet.runtime.engine import Database
-from watersmeet.runtime.output import section_of, stored_state
 from watersmeet.runtime.plans import load_circuit
+from watersmeet.runtime.stages import section_of, stored_state
 from watersmeet.store.changes import ChangeWriter, Diff, RelationChange, fitted, merged
 from watersmeet.store.checkpoints import newest_checkpoint
 from watersmeet.store.commits import Commit

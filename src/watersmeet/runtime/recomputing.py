@@ -20,7 +20,7 @@ from typing import Final
 from watersmeet.catalog import MOST_JOIN_ROWS, MaterializedView, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Recompute
-from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, Scan
+from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator
 from watersmeet.runtime.backfill import is_timeless, preserved, stored_slices
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.inputs import Batch
@@ -148,9 +148,7 @@ def _stays(circuit: Circuit, op: Operator, given: str) -> bool:
     return isinstance(op, _JOINS) and isinstance(circuit.by_id[given], Arrange) and given not in preserved(op)
 
 
-def _can_begin_again(
-    db: Database, circuit: Circuit, operators: Collection[str], known: Mapping[str, Relation]
-) -> bool:
+def _can_begin_again(db: Database, circuit: Circuit, operators: Collection[str], known: Mapping[str, Relation]) -> bool:
     """Whether the output of operators only depends on the present rows of tables, and their views allow it."""
     if db.log.progress().split:
         return False

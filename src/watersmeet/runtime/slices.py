@@ -94,11 +94,12 @@ def read_slices(
         connectors.expect(slices, sources)
     for piece in slices:
         readers = by_relation[piece.relation]
-        if isinstance(piece, ChangeSlice) and piece.earlier:
+        is_earlier = isinstance(piece, ChangeSlice) and piece.earlier
+        if is_earlier:
             readers = [scan for scan in readers if intent.mode.begins(scan.id)]
         fields = {f.name: f for scan in readers for f in _columns(scan)}
         event_time = _event_time(intent, piece.relation, fields)
-        counts = found.counts.setdefault(piece.relation, SourceCounts())
+        counts = SourceCounts() if is_earlier else found.counts.setdefault(piece.relation, SourceCounts())
         counts.size_bytes += piece.size_bytes
         parts = _read(layout, segments, intent, piece, list(fields.values()), counts)
         late_below_us = watermarks.get(piece.relation) if _drops(intent, piece.relation) else piece.late_below_us

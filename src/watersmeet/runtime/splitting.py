@@ -16,7 +16,7 @@ from watersmeet.kernel.arrays.hashing import bucket_of_one
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.state import StateManifest
 from watersmeet.runtime.engine import Database
-from watersmeet.runtime.output import stored_state
+from watersmeet.runtime.stages import stored_state
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Metrics, OperatorCounts
 

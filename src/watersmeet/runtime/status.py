@@ -91,9 +91,10 @@ class ViewStatus:
     """A view, with sums over its operators.
 
     ready: whether its history was read. rows_in: the rows that its scans read since it was created. late: rows dropped
-    as late. watermark: the lowest watermark of its inputs with an event time, as text; None while one has none.
-    held_back_by: the name of the input with that watermark. error: why the view was stopped. paused: whether it stands
-    still until it is resumed. writing: why the stream of INTO rejects its rows.
+    as late. recomputed: the number of epochs that computed it again. watermark: the lowest watermark of its inputs with
+    an event time, as text; None while one has none. held_back_by: the name of the input with that watermark. error: why
+    the view was stopped. paused: whether it stands still until it is resumed. writing: why the stream of INTO rejects
+    its rows.
     """
 
     id: str
@@ -104,6 +105,7 @@ class ViewStatus:
     inserted: int = 0
     deleted: int = 0
     late: int = 0
+    recomputed: int = 0
     state_rows: int = 0
     state_bytes: int = 0
     merge_debt_bytes: int = 0

@@ -22,9 +22,9 @@ from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.objectstores import databasefiles
 from watersmeet.runtime.eventtimes import Numbers, raised, risen
-from watersmeet.runtime.output import TaskOutput
 from watersmeet.runtime.slices import late_delta, read_slices, set_orphans_aside
 from watersmeet.runtime.stages import (
+    TaskOutput,
     circuit_of,
     epoch_context,
     has_state,

@@ -10,8 +10,8 @@ from collections import Counter
 import pytest
 
 from watersmeet.runtime.committer import Locality
-from watersmeet.runtime.output import own_executor
 from watersmeet.runtime.spark.jobs import Executor, TaskAffinity
+from watersmeet.runtime.stages import own_executor
 
 A, B, C = (Executor(i, f"host-{i}") for i in "abc")
 TWICE = Executor("t", "host-t", cores=2)
@@ -137,7 +137,7 @@ def test_any_history_ends_evenly(seed):
 
 def test_a_process_below_an_executor_knows_its_id():
     assert own_executor() == ""
-    code = "from watersmeet.runtime.output import own_executor; print(own_executor())"
+    code = "from watersmeet.runtime.stages import own_executor; print(own_executor())"
     # As Spark does it: a process with the id in its command line starts one that starts another.
     between = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {code!r}]))"
     above = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {between!r}]))"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
-from watersmeet.runtime.output import stored_state
+from watersmeet.runtime.stages import stored_state
 from watersmeet.store.compaction import Compactor
 
 pytestmark = pytest.mark.parametrize("buckets", [1, 2, 3])

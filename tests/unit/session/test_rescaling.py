@@ -7,7 +7,7 @@ from tests import placed
 
 import watersmeet
 from watersmeet.planner.builder import Builder
-from watersmeet.runtime.output import stored_state
+from watersmeet.runtime.stages import stored_state
 from watersmeet.store.segmentfiles import SegmentFiles
 
 SETUP = """

@@ -301,11 +301,11 @@ def test_commits_are_shown(connection, history):
     found = connection.execute("SHOW COMMITS").fetchall()
     assert [row[0] for row in found] == sorted((row[0] for row in found), reverse=True)
     by_number = {row[0]: row for row in found}
-    number, committed, kind, relations, inserted, deleted = by_number[history[1]]
-    assert (kind, relations, inserted, deleted) == ("epoch", "m", 2, 2)
+    number, committed, kind, relations, inserted, deleted, recomputed = by_number[history[1]]
+    assert (kind, relations, inserted, deleted, recomputed) == ("epoch", "m", 2, 2, None)
     assert committed.timestamp() == committed_us(connection, number) / 1e6
     of_t = connection.execute("SHOW COMMITS FROM t LIMIT 2").fetchall()
-    assert [row[2:] for row in of_t] == [("transaction", "t", 0, 2), ("transaction", "t", 1, 1)]
+    assert [row[2:] for row in of_t] == [("transaction", "t", 0, 2, None), ("transaction", "t", 1, 1, None)]
     assert refused(connection, "SHOW COMMITS FROM nothing").condition == "UNDEFINED_RELATION"
 
 

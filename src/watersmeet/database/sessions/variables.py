@@ -55,7 +55,7 @@ _SHARED: Final = (
         "recompute",
         "text",
         "auto",
-        "Whether epochs compute a new materialized view again instead of processing its changes: auto, always or never.",
+        "Whether epochs compute a view created later again, instead of its changes: auto, always or never.",
         effect=True,
         choices=RECOMPUTINGS,
     ),

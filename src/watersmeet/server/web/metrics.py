@@ -68,6 +68,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "view_rows": Family("gauge", "Rows in a view.", ("view",)),
     "view_rows_in": Family("counter", "Input rows of a view since its creation.", ("view",)),
     "view_rows_out": Family("counter", "Output changes of a view since its creation.", ("view",)),
+    "view_recomputed": Family("counter", "Epochs that computed a view again instead of its changes.", ("view",)),
     "state_bytes": Family("gauge", "State of a view, including shared parts.", ("view",)),
     "merge_debt_bytes": Family("gauge", "State of a view that waits for a merge.", ("view",)),
     "expression_errors": Family("counter", "Values of a view that are NULL because an expression failed.", ("view",)),
@@ -200,6 +201,7 @@ def _of_views(found: _Found, snapshot: Snapshot) -> None:
         found.add("view_rows", view.rows, name)
         found.add("view_rows_in", view.rows_in, name)
         found.add("view_rows_out", view.rows_out, name)
+        found.add("view_recomputed", view.recomputed, name)
         found.add("state_bytes", view.state_bytes, name)
         found.add("merge_debt_bytes", view.merge_debt_bytes, name)
         found.add("expression_errors", view.expression_errors, name)

@@ -119,6 +119,7 @@ _COMMITS: Final[Schema] = (
     Field("relations", VARCHAR),
     Field("inserted", BIGINT, nullable=False),
     Field("deleted", BIGINT, nullable=False),
+    Field("recomputed", VARCHAR),
 )
 
 RETENTION: Final = "retention"
@@ -165,7 +166,8 @@ def _row(commit: Commit, shown: dict[str, Relation]) -> tuple[Any, ...]:
     changes = {i: c for i, c in commit.relations.items() if i in shown}
     names = ", ".join(sorted(shown[i].shown for i in changes))
     inserted, deleted = (sum(getattr(c, f"{w}_rows") for c in changes.values()) for w in ("inserted", "deleted"))
-    return commit.number, commit.time_us, commit.kind, names or None, inserted, deleted
+    recomputed = ", ".join(sorted(shown[i].shown for i in commit.metrics.recomputed if i in shown))
+    return commit.number, commit.time_us, commit.kind, names or None, inserted, deleted, recomputed or None
 
 
 @handles(AlterSystem)
