@@ -143,10 +143,52 @@ def test_a_query_that_fails_again_and_again_fails_the_engine(tmp_path, monkeypat
     kit = open_kit(tmp_path / "db", 1)
     two_tables(kit)
     kit.engine.start()
+    waiting.until(lambda: kit.engine._in_batches)
     monkeypatch.setattr(engine, "start_query", lambda *_: Late())
     end_query(kit)
     with pytest.raises(Error, match="Spark ended the query"):
         kit.view("joined", *JOINED)
+    kit.close()
+
+
+class Preparing:
+    """A query whose first micro-batch never begins."""
+
+    id = "preparing"
+    isActive = True
+
+    def stop(self):
+        pass
+
+
+def test_the_first_view_does_not_wait_for_the_first_micro_batch(tmp_path, monkeypatch):
+    """For it Spark starts two Python processes, after the query has started. Nothing keeps running at the end."""
+    monkeypatch.setattr(engine, "start_query", lambda *_: Preparing())
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    kit.change(a=[(1, "x", 1)], b=[(1, 2, 1)])
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    kit.change(a=[(1, "y", 1), (2, "z", 1)])
+    kit.engine.flush()
+    kit.check()
+    threads = kit.engine._threads
+    assert [t.is_alive() for t in threads] == [True, True]
+    kit.close()
+    assert [t.is_alive() for t in threads] == [False, False]
+
+
+def test_the_first_epochs_end_with_the_first_micro_batch(tmp_path):
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    kit.engine.start()
+    _, first = kit.engine._threads
+    waiting.until(lambda: not first.is_alive())
+    assert kit.engine._in_batches
+    kit.view("joined", *JOINED)
+    kit.change(a=[(1, "x", 1)], b=[(1, 2, 1)])
+    kit.engine.flush()
+    kit.check()
     kit.close()
 
 

@@ -29,7 +29,7 @@ from watersmeet.runtime.inputs import Backoffs
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.spark.jobs import EpochRunner
 from watersmeet.runtime.spark.session import acquire, is_local, release
-from watersmeet.runtime.spark.source import ATTEMPTS, Notifier, start_query
+from watersmeet.runtime.spark.source import ATTEMPTS, Notifier, register_source, start_query
 from watersmeet.runtime.status import Status
 from watersmeet.runtime.taskcontract import Intent
 from watersmeet.store.commits import Commit
@@ -105,7 +105,10 @@ class SparkEngine:
         self._backoffs = Backoffs()
         self._attempts = 0
         """The number of times that the query may still be restarted before an epoch is committed."""
-        self._thread: threading.Thread | None = None
+        self._threads: tuple[threading.Thread, ...] = ()
+        """Those that plan epochs and run the first ones."""
+        self._in_batches = False
+        """Whether Spark has begun the first micro-batch."""
 
     @property
     def circuit(self) -> Circuit | None:
@@ -241,9 +244,10 @@ class SparkEngine:
             self._stopping = True
             self._changed.notify_all()
         self._woken.set()
-        thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(_STOP_S)
+        threads, self._threads = self._threads, ()
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(_STOP_S)
         query, self._query = self._query, None
         if query is not None:
             with contextlib.suppress(Exception):
@@ -274,14 +278,20 @@ class SparkEngine:
             )
         _empty(self._db)
         self._runner = EpochRunner(session, self._db)
-        # Runs in parallel with the start of the query. If it fails, the first epoch reports the error.
+        # Runs while the query starts, which takes as long. If it fails, the first epoch reports the error.
         threading.Thread(target=_try, args=(self._runner.warm_up,), name="watersmeet-warm-up", daemon=True).start()
         self._coordinator = self._made()
         self._coordinator.budget.workers = self._runner.workers
+        register_source(session)
         self._query = self._start_query(session, self._coordinator.epoch)
         self._attempts = ATTEMPTS
-        self._thread = threading.Thread(target=self._plan, name="watersmeet-coordinator", daemon=True)
-        self._thread.start()
+        self._in_batches = False
+        self._threads = (
+            threading.Thread(target=self._plan, name="watersmeet-coordinator", daemon=True),
+            threading.Thread(target=self._run_first, name="watersmeet-first-epochs", daemon=True),
+        )
+        for thread in self._threads:
+            thread.start()
 
     def _made(self) -> Coordinator:
         coordinator = self._make(self._db)
@@ -484,6 +494,16 @@ class SparkEngine:
     def _run_planned(self, batch: DataFrame, batch_id: int) -> None:
         """A micro-batch: runs and commits the planned epochs. Called by Spark; never raises."""
         del batch, batch_id
+        self._in_batches = True
+        self._run_epochs()
+
+    def _run_first(self) -> None:
+        """Run planned epochs until Spark begins the first micro-batch, for which it starts two Python processes."""
+        while not (self._in_batches or self._ends):
+            self._run_epochs()
+
+    def _run_epochs(self) -> None:
+        """Run and commit the planned epochs, until none is planned for a while. Never raises."""
         with self._in_batch:
             for _ in range(_BATCH_EPOCHS):
                 intent = self._next_planned()

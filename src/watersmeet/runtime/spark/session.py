@@ -28,7 +28,6 @@ from pyspark.sql import SparkSession
 
 from watersmeet.errors import error
 from watersmeet.runtime.spark.shipping import DAEMON, ENGINE, is_remote, make_zip, python_path
-from watersmeet.runtime.spark.source import EpochSource
 from watersmeet.runtime.workers import workers_here
 from watersmeet.system.process import cores, make_folder, remove_folder
 
@@ -219,26 +218,7 @@ def _new_session(spark: SparkSession, parallelism: int) -> SparkSession:
     for name, value in _SESSION.items():
         session.conf.set(name, value)
     session.conf.set("spark.sql.shuffle.partitions", str(parallelism))
-    _register(session)
     return session
-
-
-def _register(session: SparkSession) -> None:
-    """Register the source of epochs in the session.
-
-    Spark looks for an existing source with this name in the active session of this thread, which may be an earlier one
-    (createDataFrame activates its session). So meanwhile the new session is active, which has no such source.
-    """
-    sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(session._jsparkSession)
-    try:
-        session.dataSource.register(EpochSource)
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
 
 
 def _is_stopped(spark: SparkSession) -> bool:

@@ -143,6 +143,24 @@ _OPTIONS: Final = {
 _logger = logging.getLogger(__name__)
 
 
+def register_source(session: SparkSession) -> None:
+    """Register the source of epochs in the session.
+
+    Spark looks for an existing source with this name in the active session of this thread, which may be an earlier one
+    (createDataFrame activates its session). So meanwhile the new session is active, which has no such source.
+    """
+    sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        session.dataSource.register(EpochSource)
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
 def start_query(
     session: SparkSession, layout: Layout, first: int, notifier: str, run: Callable[[DataFrame, int], None]
 ) -> StreamingQuery:
