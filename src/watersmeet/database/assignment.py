@@ -24,8 +24,8 @@ from watersmeet.catalog import (
     one,
 )
 from watersmeet.connectors import registry as connectors
-from watersmeet.database.columntypes import FLAG
 from watersmeet.database.reading import BatchQuery, batch_query, converted, omitted, table_tree
+from watersmeet.database.rowchecks import FLAG
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateStream, MergeClauses
 from watersmeet.dialects.tree.nodes import CommaJoin

@@ -31,7 +31,6 @@ from watersmeet.catalog import (
     Stream,
     Table,
 )
-from watersmeet.database.columntypes import check_uuids, kept, with_serials
 from watersmeet.database.constraints import (
     check_at_commit,
     check_constraints,
@@ -55,7 +54,7 @@ from watersmeet.database.reading import (
     rows_with_keys,
     split_by_key,
 )
-from watersmeet.database.rowchecks import check_rows, refused
+from watersmeet.database.rowchecks import check_rows, check_uuids, kept, refused, with_serials
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.transaction import (
     Change,

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from watersmeet.catalog import Relation
-from watersmeet.database.columntypes import padded
+from watersmeet.database.rowchecks import padded
 from watersmeet.database.scans import share_rows, shares_of
 from watersmeet.datasource.writing import BatchWriter, StreamWriter, Target, checked_options
 from watersmeet.errors import error

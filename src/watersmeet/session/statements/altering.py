@@ -30,7 +30,6 @@ from watersmeet.catalog import (
 )
 from watersmeet.connectors.registry import check_connector
 from watersmeet.database.assignment import default_value
-from watersmeet.database.columntypes import check_fed_types, kept
 from watersmeet.database.committing import own_transaction, put_altered
 from watersmeet.database.definitions import (
     alter_indexes,
@@ -50,6 +49,7 @@ from watersmeet.database.definitions import (
     without_column,
 )
 from watersmeet.database.reading import lending, rows_read
+from watersmeet.database.rowchecks import check_fed_types, kept
 from watersmeet.database.secrets import kept_options, with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located, sentence, undefined_column
 from watersmeet.database.sessions.result import Result

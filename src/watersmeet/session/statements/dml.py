@@ -42,7 +42,6 @@ from watersmeet.database.assignment import (
     typed_query,
     without_defaults,
 )
-from watersmeet.database.columntypes import padded, with_serials
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.reading import (
     BatchQuery,
@@ -60,7 +59,7 @@ from watersmeet.database.reading import (
     table_tree,
 )
 from watersmeet.database.returning import Returned, returned
-from watersmeet.database.rowchecks import check_rows
+from watersmeet.database.rowchecks import check_rows, padded, with_serials
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result, rows_result
 from watersmeet.database.transaction import Change

@@ -18,7 +18,6 @@ from sqlglot import exp
 
 from watersmeet.catalog import Relation, Table
 from watersmeet.database.assignment import joined
-from watersmeet.database.columntypes import padded
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.reading import (
     BatchQuery,
@@ -31,6 +30,7 @@ from watersmeet.database.reading import (
     table_tree,
 )
 from watersmeet.database.returning import Returned, returned
+from watersmeet.database.rowchecks import padded
 from watersmeet.database.sessions.context import Session, error_at
 from watersmeet.database.sessions.result import Result, rows_result
 from watersmeet.database.transaction import Change

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from watersmeet.database.columntypes import padded
 from watersmeet.database.reading import BatchQuery, batch_query, described, reading, rows_read, runs_on
+from watersmeet.database.rowchecks import padded
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result, rows_result
 from watersmeet.dialects.tree.statements import Select

@@ -13,11 +13,11 @@ from watersmeet.connectors.base.options import RATE_LIMIT
 from watersmeet.connectors.base.sources import DEFAULT
 from watersmeet.connectors.registry import late_start
 from watersmeet.database.assignment import default_values, generated_columns
-from watersmeet.database.columntypes import check_fed_types
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import add, check_columns, may_create, new_relation, schema_for
 from watersmeet.database.filling import fill
 from watersmeet.database.reading import BatchQuery, batch_query
+from watersmeet.database.rowchecks import check_fed_types
 from watersmeet.database.secrets import with_secrets
 from watersmeet.database.sessions.context import Session, error_at, located
 from watersmeet.database.sessions.result import Result
