@@ -38,8 +38,9 @@ from watersmeet.catalog import (
     WebhookTable,
 )
 from watersmeet.catalog.roles import ADMIN
+from watersmeet.database.comparing import Comparison, Pair, compared
 from watersmeet.database.filling import clear_away
-from watersmeet.database.replaying import Comparison, Pair, PastFork, Promotion, compared, opened_fork, replay
+from watersmeet.database.replaying import PastFork, Promotion, opened_fork, replay
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result, rows_result, typed_result
 from watersmeet.dialects.readers import reads
