@@ -166,6 +166,11 @@ class Relation:
     # Properties of only some classes.
 
     @property
+    def only_grows(self) -> bool:
+        """Whether no stored change deletes rows."""
+        return self.append_only
+
+    @property
     def connector(self) -> dict[str, str]:
         """The WITH options of a source, or of a table that a connector feeds, with names in lower case."""
         return {}

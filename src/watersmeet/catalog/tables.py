@@ -69,7 +69,7 @@ class Input(Relation):
 @dataclass(frozen=True, slots=True)
 class Table(Input):
     """A table. key: the name of the constraint that is its primary key; empty: derived from its own. key_comment: the
-    text of COMMENT ON for this constraint.
+    text of COMMENT ON for this constraint. rewritten: whether PROMOTE has deleted rows of an append-only table.
     """
 
     words: ClassVar[Words] = Words("table", show=("tables",), show_create=("table", "stream"), drop=("table", "topic"))
@@ -80,6 +80,7 @@ class Table(Input):
     conflict: Conflict | None = field(default=None, kw_only=True, metadata=NAMES_COLUMNS)
     key: str = field(default="", kw_only=True)
     key_comment: str = field(default="", kw_only=True)
+    rewritten: bool = field(default=False, kw_only=True)
     rejects_duplicates: bool = field(default=False, kw_only=True)
     uniques: tuple[Unique, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
     checks: tuple[Check, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
@@ -89,6 +90,11 @@ class Table(Input):
     def key_name(self) -> str:
         """The name of the constraint that is the primary key."""
         return self.key or f"{self.name}_pkey"
+
+    @property
+    def only_grows(self) -> bool:
+        """Whether no stored change deletes rows."""
+        return self.append_only and not self.rewritten
 
     @property
     def is_fed_by_circuit(self) -> bool:

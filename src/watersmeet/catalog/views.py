@@ -93,7 +93,8 @@ class MaterializedView(Relation):
     None: any number. fill_order: pairs of inputs, by id, of which the first is read before the second. background:
     whether no statement waits until it is filled. late: the rows that its operators drop as late, which are kept.
     empty: the relations without rows when its query began, from which it reads later rows, each with the commit at
-    which it began. recompute: whether epochs compute it again instead of processing changes.
+    which it began. recompute: whether epochs compute it again instead of processing changes. rewritten: whether
+    PROMOTE has deleted rows of an append-only view.
     """
 
     words: ClassVar[Words] = Words(
@@ -122,6 +123,12 @@ class MaterializedView(Relation):
     background: bool = field(default=False, kw_only=True)
     late: tuple[LateSide, ...] = field(default=(), kw_only=True)
     empty: dict[str, int] = field(default_factory=dict, kw_only=True)
+    rewritten: bool = field(default=False, kw_only=True)
+
+    @property
+    def only_grows(self) -> bool:
+        """Whether no stored change deletes rows."""
+        return self.append_only and not self.rewritten
 
     @property
     def is_fed_by_circuit(self) -> bool:

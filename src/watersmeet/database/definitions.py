@@ -234,7 +234,7 @@ def is_redefined(session: Session, statement: Statement) -> bool:
     kind = MaterializedView if type(statement) is df.CreateMaterializedView else View
     if type(existing) is not kind or type(statement) not in (CreateView, df.CreateMaterializedView):
         return False
-    if kind is MaterializedView and session.database.layout.is_fork:
+    if kind is MaterializedView and session.database.layout.is_fork and not existing.feeds:
         return True
     return any(r.is_fed_by_circuit or kind is MaterializedView for r in session.catalog.dependents(existing.id))
 

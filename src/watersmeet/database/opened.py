@@ -35,7 +35,7 @@ from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
 from watersmeet.runtime.engine import Database, Engine
 from watersmeet.runtime.memory import Meter, give_back
-from watersmeet.store.backup import create_fork, remove_unfinished
+from watersmeet.store.backup import Own, create_fork, own_of, remove_unfinished
 from watersmeet.store.commits import (
     Commit,
     CommitLog,
@@ -99,6 +99,12 @@ class Service:
         del ended
         return False
 
+    def replaying(self, *, begun: bool) -> None:
+        """In a fork: REPLAY begins or has ended. Meanwhile, views write only relations that differ from those of the
+        main database (`comparing.Own`).
+        """
+        del begun
+
     def delivered(self, *, wait: bool) -> dict[str, int]:
         """The number of rows written to topics so far, by the id of the writer. wait: whether to wait until all rows
         committed now are written.
@@ -144,6 +150,7 @@ class OpenDatabase:
     tables that this process has written, by relation id. unwritten: the errors of views with INTO whose rows the
     stream rejects. canceled_fills: the ids of views whose fills are to end. Only a writer has circuit, plans, and
     positions and sink_positions, the progress of subscriptions and sinks. feed: in a fork, the input of its sources.
+    taken_over: by view, the commit up to which PROMOTE has taken over the rows of the relation that it feeds.
     spark: the given SparkSession.
 
     Services register by `add`, and statements find them by their class.
@@ -186,6 +193,8 @@ class OpenDatabase:
         self.key_rows: dict[str, KeyRows] = {}
         self.meter = Meter()
         self.canceled_fills: set[str] = set()
+        self.taken_over: dict[str, int] = {}
+        self._own: tuple[int, Own] | None = None
         self._closed = False
         with contextlib.ExitStack() as opened:
             if not read_only:
@@ -243,6 +252,13 @@ class OpenDatabase:
     def buckets(self) -> int:
         """The number of state buckets."""
         return stored_parallelism(self.layout, self.log) if self.read_only else self.plans.buckets
+
+    @property
+    def own(self) -> Own:
+        """In a fork, the relations whose rows it makes by itself."""
+        if self._own is None or self._own[0] != self.catalog.version:
+            self._own = self.catalog.version, own_of(self.layout, self.catalog)
+        return self._own[1]
 
     def change_catalog(self, catalog: Catalog) -> None:
         """Make `catalog` the newest. On failure the previous catalog stays, with a new version number."""
@@ -354,6 +370,17 @@ class OpenDatabase:
         if self.runtime == "inprocess":
             self._compactor.run_if_due()
 
+    @contextlib.contextmanager
+    def replaying(self) -> Iterator[None]:
+        """A context in which a fork replays commits."""
+        for service in self._services:
+            service.replaying(begun=True)
+        try:
+            yield
+        finally:
+            for service in self._services:
+                service.replaying(begun=False)
+
     def fork(self, name: str) -> None:
         """Create a fork of the newest commit. Raises like `create_fork`."""
         with self._compactor.paused():
@@ -363,14 +390,14 @@ class OpenDatabase:
         """A context in which no file of the database is deleted."""
         return self._compactor.paused()
 
-    def adopt(self, catalog: Catalog, make: Callable[[], Commit]) -> None:
-        """Append a commit that makes `catalog` the newest. make: makes the commit while no epoch runs and nothing is
-        deleted; the epochs after it continue from it.
+    def adopt(self, make: Callable[[], tuple[Commit, Catalog]]) -> None:
+        """Append a commit with another catalog. make: makes both while no epoch runs and nothing is deleted; the epochs
+        after it continue from it.
         """
 
         def commit() -> None:
             with self._compactor.paused():
-                made = make()
+                made, catalog = make()
                 with self._saving(catalog) as name:
                     self.log.append(replace(made, catalog=name, follows=catalog.follows_epochs))
 
@@ -579,6 +606,8 @@ class OpenDatabase:
         engine = make_engine(self.runtime, runtime, wanted or self.buckets, spark)
         opened.callback(engine.stop)
         self.circuit = RunningCircuit(runtime, engine, self.plans, lambda: self._catalog, self.change_catalog)
+        if self._rewritten:
+            self._compactor.settle(self._rewritten)  # plans read history of append-only relations without deletions
         self.circuit.start(wanted, rebuild=rebuild)
         layout, log, known = self.layout, self.log, self._catalog.relations.values()
         subscribed = [r.id for r in known if isinstance(r, Subscription)]
@@ -594,6 +623,16 @@ class OpenDatabase:
         if self.runtime != "inprocess":
             self._compactor.start()
         opened.callback(self._compactor.stop)
+
+    @property
+    def _rewritten(self) -> frozenset[str]:
+        """The append-only tables of which PROMOTE has deleted rows."""
+        return frozenset(r.id for r in self._catalog.relations.values() if r.append_only and not r.only_grows)
+
+    def settle_rewritten(self) -> None:
+        """Reduces the history of tables of which PROMOTE has deleted rows to their content."""
+        if self._rewritten:
+            self.settle(self._rewritten)
 
     def _drop_ended(self) -> None:
         """Drop running queries, which ended with the last process, except subscriptions; and uncommitted relations."""

@@ -6,24 +6,43 @@ are committed to the fork's tables; then the fork reads the same slices of sourc
 fork that has not been changed shows what the main database showed at that commit. Each commit is replayed once, also
 after a crash: a transaction of the fork names the position in the same step (`Commit.captured`), and slices are known
 by the position of their source that follows them.
+
+Rows that views write to streams, tables and topics are transactions of the main database, and replayed like others, if
+the fork has the same writers with the same inputs. Otherwise the fork's views write the relation by themselves
+(`store.backup.Own`), and rows that statements have written are applied to the content that it has in the fork.
 """
 
 from __future__ import annotations
 
+import bisect
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, Query, Relation, Sink, is_temporary
-from watersmeet.database.comparing import Comparison, Pair, side_of
+from watersmeet.catalog import (
+    Catalog,
+    MaterializedView,
+    NamedSubscription,
+    Query,
+    Relation,
+    Sink,
+    Table,
+    is_temporary,
+)
+from watersmeet.connectors.base.targets import deliveries
+from watersmeet.database.comparing import Comparison, Pair, applied, side_of
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.variables import Variables
 from watersmeet.database.transaction import Change
-from watersmeet.errors import Error, error
+from watersmeet.errors import Error, again, error
 from watersmeet.objectstores import storage
 from watersmeet.runtime.backfill import check_rebuild, check_whole
 from watersmeet.runtime.inputs import save_past
@@ -42,6 +61,8 @@ from watersmeet.store.backup import (
     root_of,
     with_own_ids,
     write_first,
+    writers_of,
+    written_upto,
 )
 from watersmeet.store.changes import ChangeWriter, fitted
 from watersmeet.store.checkpoints import (
@@ -53,9 +74,11 @@ from watersmeet.store.commits import Commit, CommitLog, stored_catalog
 from watersmeet.store.compaction import past_snapshots
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Frontier, RelationChange
+from watersmeet.store.positions import Delivered
 from watersmeet.store.readers import Fork, Reader, low_water_number, record_fork
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.store.segments import SegmentWriter, epoch_prefix
+from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import arrow_schema
 
 #: PROMOTE replays up to so often while the main database continues, until there are few commits left.
@@ -102,9 +125,20 @@ class Replay:
         self._fork, self._log, self._segments = fork, log, segments
         self._feed = fork.feed
         self._position = self._marked = self._noted = position
+        self._own = fork.own
+        self._writes = bool(writers_of(fork.catalog))
+        self._session = Session(fork, Variables(DEFAULT_DIALECT))
+        self._changed = self._own.written | own_changes(fork)
+        self._marks: list[tuple[int, int]] = []
+        """(epoch of the main database, commit of the fork after it)."""
 
     def run(self, last: int) -> None:
         """Replays the commits up to `last`."""
+        with self._fork.replaying():
+            self._run(last)
+        note_replayed(self._fork.layout, *self._position)
+
+    def _run(self, last: int) -> None:
         for number in range(self._position.epoch + 1, last + 1):
             commit = self._log.read(number)
             if commit.promoted:
@@ -118,27 +152,69 @@ class Replay:
                 self._epoch(commit, commit.frontier)
         if last and not self._log.read(last).follows:
             self._transactions(last)  # without views, tables are shown as they are
-        self._fork.flush()
+            self._fork.flush()
         if self._marked != (self._position.transaction, last):
             self._mark({}, self._position._replace(epoch=last))
-        note_replayed(self._fork.layout, *self._position)
 
     def _transactions(self, last: int) -> None:
         """Replays the transactions up to `last`."""
         for number in range(self._position.transaction + 1, last + 1):
             commit = self._log.read(number)
-            if commit.kind == "transaction":
-                known = self._fork.catalog.relations
-                changes = {i: c for i, c in commit.relations.items() if i in known and not known[i].is_fed_by_circuit}
-                changed = {i: self._change(known[i], c) for i, c in changes.items()}
-                self._mark(changed, self._position._replace(transaction=number))
+            if commit.kind != "transaction":
+                continue
+            known = self._fork.catalog.relations
+            changed, rejected = {}, {}
+            for relation_id, change in commit.relations.items():
+                relation = known.get(relation_id)
+                if relation is not None and self._takes(relation, commit):
+                    made = self._change(relation, change)
+                    if relation_id in self._changed:
+                        made, rejected[relation_id] = applied(self._session, relation, made)
+                    changed[relation_id] = made
+            writers = {v: upto for v, upto in commit.copied.items() if v in known and known[v].feeds in changed}
+            copied = {v: max(self._reached(upto), self._upto(v)) for v, upto in writers.items()}
+            self._mark(changed, self._position._replace(transaction=number), copied, rejected)
+
+    def _takes(self, relation: Relation, commit: Commit) -> bool:
+        """Whether the rows of a transaction are replayed. Those that views have written to a relation that the fork
+        writes by itself are not, except rows from before its beginning.
+        """
+        if relation.is_fed_by_circuit or relation.id in self._own.external:
+            return False
+        if relation.id not in self._own.written:
+            return True
+        began = self._own.fork.commit
+        views = {**self._own.main.relations, **self._fork.catalog.relations}
+        writers = {v: upto for v, upto in commit.copied.items() if v in views and views[v].feeds == relation.id}
+        if not self._own.fork.is_past:
+            return all(v not in self._fork.catalog.relations and upto <= began for v, upto in writers.items())
+        return all(upto <= began or self._upto(v) < began for v, upto in writers.items())
+
+    def _upto(self, view_id: str) -> int:
+        """The commit of the fork up to which a view's rows are written."""
+        if view_id not in self._fork.catalog.relations:
+            return self._own.fork.commit
+        return written_upto(self._fork.log, self._fork.layout, view_id)
+
+    def _reached(self, number: int) -> int:
+        """The commit of the fork with the content that the main database had at a commit."""
+        began = self._own.fork.commit
+        if number <= began:
+            return began if self._own.fork.is_past else number
+        place = bisect.bisect_right(self._marks, (number, self._fork.log.head()))
+        if place:
+            return self._marks[place - 1][1]
+        known = ((c.captured[MAIN][1], c.number) for c in own_commits(self._fork) if MAIN in c.captured)
+        reached = [(epoch, -commit) for epoch, commit in known if epoch <= number]
+        return -max(reached)[1] if reached else began
 
     def _epoch(self, commit: Commit, frontier: Frontier) -> None:
         known, taken = self._fork.catalog.relations, commit.progress.taken
-        self._feed.give({i: (slices, frontier.sources[i]) for i, slices in taken.items() if i in known})
+        given = {i: (slices, frontier.sources[i]) for i, slices in taken.items() if i in known}
+        self._feed.give(given, commit.epoch or 0)
         self._fork.clock.set(max(commit.progress.time_us, self._fork.clock.now_us()))
         self._fork.flush()
-        if taken:
+        if taken or self._writes:
             self._mark({}, self._position._replace(epoch=commit.number))
         else:
             self._position = self._position._replace(epoch=commit.number)
@@ -152,14 +228,47 @@ class Replay:
             table.rename_columns([c.name for c in relation.columns]), np.concatenate([diff for _, diff in parts])
         )
 
-    def _mark(self, changes: dict[str, Change], position: Position) -> None:
+    def _mark(
+        self,
+        changes: dict[str, Change],
+        position: Position,
+        copied: dict[str, int] | None = None,
+        rejected: dict[str, int] | None = None,
+    ) -> None:
         """Commits changes together with the position after them."""
         with self._fork.guard:
-            self._fork.commit(changes, captured={MAIN: list(position)})
+            made = self._fork.commit(changes, copied, rejected, captured={MAIN: list(position)})
+        if position.epoch > self._marked.epoch:
+            self._marks.append((position.epoch, made.number))
         self._position = self._marked = position
         if min(position) - min(self._noted) >= _NOTED:
             note_replayed(self._fork.layout, *position)
             self._noted = position
+
+
+def own_commits(fork: OpenDatabase) -> Iterator[Commit]:
+    """The kept commits of a fork since its beginning, newest first."""
+    number, began = fork.log.head(), fork.own.fork.commit
+    while number > began and (commit := fork.log.find(number)) is not None:
+        yield commit
+        number -= 1
+
+
+def replayed_at(fork: OpenDatabase) -> int:
+    """The commit of a fork with which it noted the newest replayed commit."""
+    for commit, before in pairwise(own_commits(fork)):
+        if commit.captured.get(MAIN) != before.captured.get(MAIN):
+            return commit.number
+    return fork.own.fork.commit
+
+
+def own_changes(fork: OpenDatabase) -> set[str]:
+    """The relations whose rows statements have changed in a fork."""
+    found: set[str] = set()
+    for commit, before in pairwise(own_commits(fork)):
+        if commit.kind == "transaction" and commit.captured.get(MAIN) == before.captured.get(MAIN):
+            found |= {*commit.relations}
+    return found
 
 
 class PastFork:
@@ -183,7 +292,7 @@ class PastFork:
         FEATURE_NOT_SUPPORTED if views can't be filled as they were.
         """
         main, name = self._main, self._name
-        made = Fork(name, self._number, time_us=time.time_ns() // 1000, is_complete=False)
+        made = Fork(name, self._number, time_us=time.time_ns() // 1000, is_past=True, is_complete=False)
         with closing(Reader(main.layout)) as reader, main.uncleaned():
             if self._number < 1:
                 raise error("INVALID_PARAMETER", f"there is no commit {self._number}")
@@ -221,7 +330,8 @@ class PastFork:
         there = [r for r in catalog.relations.values() if r.is_stored and r.since <= commit.catalog_version]
         empty = {r.id: Snapshot(number) for r in self._catalog.relations.values() if r.is_stored}
         snapshots = {**empty, **past_snapshots(main.layout, log, main.segments, there, moment, fork)}
-        write_first(fork, log, first_commit(commit, epoch, filled=is_filled), catalog, snapshots, moment)
+        first = replace(first_commit(commit, epoch, filled=is_filled), copied=self._copied())
+        write_first(fork, log, first, catalog, snapshots, moment)
         shared = (state or set()) | {b.file for s in snapshots.values() for b in s.blobs}
         return replace(
             made,
@@ -229,6 +339,20 @@ class PastFork:
             definitions=digests_of(main.catalog),
             is_filled=is_filled,
         )
+
+    def _copied(self) -> dict[str, int]:
+        """The commits up to which the rows of views are in the relations that they feed: the number of the fork, or the
+        one before if rows of earlier commits are still to be written.
+        """
+        log, found = self._main.log, {}
+        for view in writers_of(self._catalog):
+            upto = self._number
+            while (commit := log.find(upto)) is not None and view not in commit.copied:
+                upto -= 1
+            upto = upto if commit is None else commit.copied[view]
+            later = map(log.find, range(upto + 1, self._number + 1))
+            found[view] = self._number - any(c is not None and view in c.relations for c in later)
+        return found
 
     def _state(self, commit: Commit, epoch: Commit) -> set[str] | None:
         """The files of the state of an epoch; None if one was deleted, or the definitions have changed since."""
@@ -290,6 +414,7 @@ class PastFork:
                 check_whole({**lost, **{i: f"the files {', '.join(names)}" for i, names in gone.items()}})
                 ready = {i: replace(r, ready=True) for i, r in known.items()}
                 fork.change_catalog(replace(self._catalog, version=version + 1, relations=ready))
+                fork.commit({}, dict.fromkeys(writers_of(fork.catalog), fork.log.head()))
         finally:
             main.layout.serve_secrets()
 
@@ -332,10 +457,26 @@ class Promotion:
             if replay(self._fork) - behind < _FEW:
                 break
             behind = self._main.log.head()
-        catalog = self._catalog()
-        self._main.adopt(catalog, self._commit)
+        with self._main.guard:
+            self._main.adopt(self._commit)
+            self._forget()
         self._take_plans()
-        return {i for i in self._before.relations if i not in catalog.relations}
+        self._main.settle_rewritten()
+        return {i for i in self._before.relations if i not in self._main.catalog.relations}
+
+    def _forget(self) -> None:
+        """Forgets what this process knows about relations that now have other rows."""
+        main, own = self._main, self._fork.own
+        main.taken_over |= dict.fromkeys(self._writers(), main.log.head())
+        for target in own.written | own.external:
+            main.clocks.pop(target, None)
+            main.key_rows.pop(target, None)
+            for known in [k for k in main.key_hashes if k[0] == target]:
+                del main.key_hashes[known]
+            main.content.drop(target)
+        for relation in main.catalog.relations.values():
+            if relation.append_only and not relation.only_grows:
+                main.content.drop(relation.id)
 
     def _check_definitions(self) -> None:
         self._before = main = self._main.catalog
@@ -357,13 +498,18 @@ class Promotion:
                     f"{relation.reader} would end",
                     hint="End it with KILL QUERY, or wait for its end.",
                 )
+        self._check_fork()
+
+    def _check_fork(self) -> None:
         stopped = self._fork.log.progress().failed.keys() - self._main.log.progress().failed.keys()
         for relation in self._fork.catalog.relations.values():
             if relation.id in stopped or not relation.ready:
                 raise error("FEATURE_NOT_SUPPORTED", f"{relation.title} of the fork is stopped or not filled")
+            if (problem := self._fork.unwritten.get(relation.id)) is not None:
+                raise again(problem)
 
-    def _catalog(self) -> Catalog:
-        """The catalog of the fork, as the next one of the main database."""
+    def _catalog(self, changes: dict[str, RelationChange]) -> Catalog:
+        """The catalog of the fork, as the next one of the main database. changes: those of its content."""
         main, fork = self._main.catalog, self._fork.catalog
         version = main.version + 1
         relations = {
@@ -371,6 +517,10 @@ class Promotion:
             for i, r in fork.relations.items()
             if not (r.hidden and isinstance(r, Query)) and not is_temporary(r.schema)
         }
+        for target, change in changes.items():
+            found = relations.get(target)
+            if isinstance(found, Table | MaterializedView) and found.append_only and change.deleted_rows:
+                relations[target] = replace(found, rewritten=True, since=version)  # readers load it again
         relations |= {i: r for i, r in main.relations.items() if is_temporary(r.schema)}
         return replace(
             main,
@@ -381,7 +531,7 @@ class Promotion:
             functions=fork.functions,
         )
 
-    def _commit(self) -> Commit:
+    def _commit(self) -> tuple[Commit, Catalog]:
         """The commit, while the main database does not change."""
         # In a thread of its own, because this one holds locks of the main database after which it can't take the same
         # locks of another one. Nothing else uses those of the fork.
@@ -390,16 +540,21 @@ class Promotion:
         main, fork = self._main, self._fork
         head, last, before = main.log.head(), fork.log.last_epoch(), main.log.last_epoch()
         if last is None or last.frontier is None or last.circuit is None:
-            return Commit("catalog", time_us=time.time_ns() // 1000, promoted=self._name)
+            return Commit("catalog", time_us=time.time_ns() // 1000, promoted=self._name), self._catalog({})
         epoch = max(last.epoch or 0, (before.epoch or 0) if before else 0) + 1
         changes = self._changes(epoch)
+        catalog = self._catalog(changes)
+        known = {d.id for d in deliveries(self._before)}
+        for begun in deliveries(catalog):
+            if begun.id not in known:
+                main.sink_positions.begin(begun.id, Delivered(begun.generation, head + 1))
         state = {f for s, place in last.sections for f in fork.segments.referenced_files(s, place)}
         for name in sorted(state - fork.layout.shared):
             source, target = fork.layout.segment(name), main.layout.segment(name)
             storage.publish_again(source, target, durable=main.layout.durable)
         save_circuit(main.layout, load_circuit(fork.layout, last.circuit))
         main.plans.forget(i for i in fork.plans.producers if self._has_other_plan(i))
-        return Commit(
+        made = Commit(
             "epoch",
             time_us=time.time_ns() // 1000,
             relations=changes,
@@ -408,13 +563,24 @@ class Promotion:
             segments=last.segments,
             circuit=last.circuit,
             progress=replace(last.progress, taken={}),
+            copied=dict.fromkeys(self._writers(), head + 1),
             metrics=last.metrics,
             promoted=self._name,
         )
+        return made, catalog
 
     def _stop_fork(self) -> None:
         replay(self._fork)
+        self._fork.flush(ended=True)
+        self._check_fork()
         self._fork.engine.stop()
+
+    def _writers(self) -> list[str]:
+        """The views that write relations which differ from those of the main database. PROMOTE takes over all that they
+        have written, while others continue where they are.
+        """
+        written = self._fork.own.written
+        return [i for i, view in writers_of(self._fork.catalog).items() if view.feeds in written]
 
     def _changes(self, epoch: int) -> dict[str, RelationChange]:
         """The change of each relation of the main database to its content in the fork."""
@@ -430,7 +596,7 @@ class Promotion:
                 raise error("FEATURE_NOT_SUPPORTED", f"{relation.title} has other columns in the fork")
             written = ChangeWriter(writer, unread=False)
             for table, diff in found.difference(pair):
-                if not relation.is_fed_by_circuit:
+                if not self._is_taken_over(relation):
                     raise error(
                         "FEATURE_NOT_SUPPORTED",
                         f"{relation.title} has other rows in the fork",
@@ -439,15 +605,32 @@ class Promotion:
                         hint="Change them after PROMOTE.",
                     )
                 if pair.main is not None and pair.main.append_only and (diff < 0).any():
-                    raise error(
-                        "FEATURE_NOT_SUPPORTED",
-                        f"the fork lacks rows of {relation.title}, whose rows are never deleted",
-                        hint="In a new fork, drop the view and create it again: then it is another view.",
-                    )
+                    self._check_readers(pair.main)
                 written.add(table.rename_columns([c.name for c in relation.as_stored.columns]), diff)
             changes[relation.id] = written.finish()
         segment = writer.finish()
         return {i: change.within(segment) for i, change in changes.items() if change.blobs}
+
+    def _check_readers(self, relation: Relation) -> None:
+        """Raises FEATURE_NOT_SUPPORTED if others have received rows of a relation which are final."""
+        known = self._before.relations.values()
+        sinks = (r for r in known if isinstance(r, Sink) and r.delivers == relation.id and r.connector)
+        final: list[Relation] = [r for r in sinks if r.format.rows == "plain" and not r.force_append_only]
+        final += [r for r in known if isinstance(r, NamedSubscription) and relation.id in r.depends_on]
+        if final:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"the fork lacks rows of {relation.title}, whose rows are never deleted",
+                detail=f"{final[0].title} has received these rows.",
+                hint="In a new fork, drop the view and create it again: then it is another view. A sink with "
+                "force_append_only = 'true' leaves deletions out.",
+            )
+
+    def _is_taken_over(self, relation: Relation) -> bool:
+        """Whether the rows of a relation are those that the fork has made."""
+        own, before = self._fork.own, self._before.relations.get(relation.id)
+        is_made = relation.is_fed_by_circuit or (before is not None and before.is_fed_by_circuit)
+        return is_made or relation.id in own.written or relation.id in own.external
 
     def _has_other_plan(self, relation_id: str) -> bool:
         return self._main.plans.producers.get(relation_id) != self._fork.plans.producers[relation_id]

@@ -30,7 +30,6 @@ from watersmeet.catalog import (
     Period,
     Relation,
     SinkQuery,
-    TopicWriter,
 )
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.database.opened import OpenDatabase, Service
@@ -43,6 +42,7 @@ from watersmeet.database.reading import (
     rows_with_keys,
     rows_without,
 )
+from watersmeet.database.replaying import replayed_at
 from watersmeet.database.rowchecks import check_rows, refused_rows
 from watersmeet.database.scans import outdated_late_rows
 from watersmeet.database.sessions.context import Session
@@ -62,9 +62,9 @@ from watersmeet.database.writing import (
 )
 from watersmeet.errors import Error
 from watersmeet.kernel.evaluation.duck import rows_of
-from watersmeet.maintenance.refreshing import is_due, refresh
-from watersmeet.objectstores import storage
+from watersmeet.maintenance.refreshing import is_due, reads_outside, refresh
 from watersmeet.sinkwriters.changes import Change, Changes, added_up
+from watersmeet.store.backup import is_delivered, written_upto
 from watersmeet.store.changes import quoted
 from watersmeet.store.checkpoints import PastContent
 from watersmeet.system.threads import Worker, lock
@@ -101,13 +101,18 @@ class Maintenance(Service):
         self._lock = lock("maintenance")
         self._wrote = False
         self._late_us = 0
+        self._begun = 0
+        self._replaying = False
         self._problems = session.database.unwritten
 
     def start(self) -> None:
-        """Runs at each FLUSH, and in a thread if epochs run in the background."""
+        """Runs at each FLUSH, and in a thread if epochs run in the background. A fork has no input between
+        statements.
+        """
         database = self._session.database
+        self._begun = database.log.head()
         self.follow()
-        if database.runtime != "inprocess":
+        if database.runtime != "inprocess" and not database.layout.is_fork:
             worker = _Rounds(database, self._round)
             database.at_close(lambda: worker.join(_STOP_S))
             database.at_close(worker.stop)
@@ -167,6 +172,8 @@ class Maintenance(Service):
                     self._problems.pop(relation_id)
                     continue
                 view = known[relation_id]
+                if self._is_replayed(view, changes):
+                    continue
                 if isinstance(view, SinkQuery):
                     merged.setdefault(view.feeds, []).append((view, changes))
                     continue
@@ -179,6 +186,29 @@ class Maintenance(Service):
             for table_id, writers in merged.items():
                 if table_id in known:
                     self._wrote |= merge(self._session, known[table_id], writers)
+
+    def replaying(self, *, begun: bool) -> None:
+        """See `Service`."""
+        with self._lock:
+            self._replaying = begun
+
+    def _is_replayed(self, view: Relation, changes: Changes) -> bool:
+        """In a fork, whether the rows of a view are those that REPLAY takes from the main database. Then it only writes
+        rows that follow from statements in the fork.
+        """
+        database = self._session.database
+        if not database.layout.is_fork:
+            return False
+        if isinstance(view, CacheFill):
+            return True
+        if view.feeds in database.own.written:
+            return False
+        if self._replaying:
+            return True
+        begun = max(self._begun, replayed_at(database))
+        if changes.taken < begun:
+            changes.back(begun)
+        return False
 
     def _copy(self, view: Relation, stream: Relation, changes: Changes, *, ended: bool) -> bool:
         try:
@@ -199,19 +229,12 @@ class Maintenance(Service):
                     and not self._is_staged(relation)
                     and isinstance(relation, MaterializedView)
                     and relation.id not in self._following
-                    and not self._is_delivered(relation)
+                    and not is_delivered(relation, self._session.catalog)
                 ):
                     database = self._session.database
                     self._following[relation.id] = (
                         Changes(database) if isinstance(relation, CacheFill) else changes_of(database, relation)
                     )
-
-    def _is_delivered(self, view: Relation) -> bool:
-        """Whether a view's rows go to a stream or a topic outside of the database, like those of a sink."""
-        stream = self._session.catalog.relations.get(view.feeds)
-        if isinstance(view, TopicWriter):
-            return stream is None or bool(stream.connector)
-        return stream is not None and stream.is_written_externally
 
     def _is_staged(self, relation: Relation) -> bool:
         """Whether an open transaction has created the relation, so that nothing is written for it yet."""
@@ -233,7 +256,8 @@ class Maintenance(Service):
         followed = self._session.database.plans.followed if external else set()
         # Queries don't look up a dictionary of networks itself, but its address ranges.
         looked_up = (r for r in external if r.dictionary is not None and not r.dictionary.by_address)
-        return [*looked_up, *(r for r in external if r.dictionary is None and r.id in followed)]
+        found = [*looked_up, *(r for r in external if r.dictionary is None and r.id in followed)]
+        return [r for r in found if reads_outside(self._session, r)]
 
     def _relations(self) -> list[Relation]:
         return list(self._session.catalog.relations.values())
@@ -274,17 +298,8 @@ def _padded(rows: pa.Table, stream: Relation) -> pa.Table:
 
 
 def changes_of(database: OpenDatabase, view: Relation) -> Changes:
-    """The unwritten output of the view: since the newest transaction that wrote it, or since its beginning.
-
-    Commits are only deleted after they were written, so a missing commit and all earlier ones were written.
-    """
-    number = database.log.head()
-    while number and storage.exists(database.layout.commit(number)):
-        copied = database.log.read(number).copied
-        if view.id in copied:
-            return Changes(database, copied[view.id])
-        number -= 1
-    return Changes(database, number)
+    """The unwritten output of the view: since the newest transaction that wrote it, or since its beginning."""
+    return Changes(database, written_upto(database.log, database.layout, view.id))
 
 
 def changes_from_now(session: Session) -> Changes:
@@ -306,6 +321,7 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes, *
     """
     database = session.database
     with database.guard:
+        _skip_taken_over(database, view, changes)
         since = changes.taken
         found = changes.take(view.id)
         if isinstance(view, MaterializedView) and view.period is not None:
@@ -320,6 +336,13 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes, *
             changes.back(since)
             raise
     return bool(rows.num_rows)
+
+
+def _skip_taken_over(database: OpenDatabase, view: Relation, changes: Changes) -> None:
+    """Skips the rows that PROMOTE has taken over with the relation that the view feeds. The caller holds the guard."""
+    upto = database.taken_over.get(view.id, 0)
+    if changes.taken < upto:
+        changes.back(upto)
 
 
 def _ended(
@@ -380,6 +403,7 @@ def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, 
         taken: dict[str, tuple[Changes, int]] = {}
         try:
             for view, changes in writers:
+                _skip_taken_over(database, view, changes)
                 since = changes.taken
                 taken[view.id] = changes, since
                 try:

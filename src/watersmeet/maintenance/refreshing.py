@@ -257,6 +257,14 @@ def _check_ranges(session: Session, relation: Relation, rows: pa.Table) -> None:
         )
 
 
+def reads_outside(session: Session, relation: Relation) -> bool:
+    """Whether the session reads the content of an external relation from its system. A fork has the content that the
+    main database has read, except of tables that only queries read.
+    """
+    database = session.database
+    return not database.read_only and (not database.layout.is_fork or relation.id in database.own.external)
+
+
 def refresh(session: Session, relation: ExternalTable) -> bool:
     """Fetches the current content of an external table or dictionary.
 
@@ -300,6 +308,8 @@ def needed_rows(session: Session, pushdowns: Iterable[Pushdown]) -> dict[str, pa
     for part in pushdowns:
         relation = session.catalog.relations[part.relation_id]
         assert isinstance(relation, ExternalTable)
+        if not reads_outside(session, relation):
+            continue
         is_whole = not part.conditions and len(part.columns) == len(relation.columns)
         if not is_whole and relation.dictionary is None and not relation.primary_key:
             rows = _needed(session, relation, part)
@@ -366,7 +376,7 @@ def refresh_read(session: Session, relation_ids: Iterable[str]) -> bool:
         if relation is None:
             continue
         if isinstance(relation, ExternalTable):
-            changed |= refresh(session, relation)
+            changed |= reads_outside(session, relation) and refresh(session, relation)
         elif isinstance(relation, View):
             todo += [i for i in relation.depends_on if i not in todo]
     return changed

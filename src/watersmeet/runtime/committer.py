@@ -99,7 +99,7 @@ def commit_epoch(
     if newest >= intent.epoch:
         assert last is not None
         return last
-    if intent.epoch != newest + 1:
+    if intent.epoch != newest + 1 and db.feed is None:  # a fork has the numbers of its main database
         raise error("INTERNAL_ERROR", f"epoch {intent.epoch} was run after epoch {newest}")
     receipts = sorted(receipts, key=lambda r: (r.stage, r.bucket))
     segments = _segments(circuit, intent, dict(last.segments) if last else {}, receipts)

@@ -575,7 +575,7 @@ class Coordinator:
         """The next intent. everywhere: as in `Intent`."""
         known = self._db.catalog().relations
         tasks = divide(slices, circuit.buckets) if slices or everywhere else ()
-        self.epoch += 1
+        self.epoch = max(self.epoch + 1, 0 if self._db.feed is None else self._db.feed.epoch)
         if (isinstance(mode, Live) and tasks) or not self.live_views:
             # Only `stop_views` moves the time of epochs back, although a machine's clock may move back, or the next
             # writer may have another clock. The time does not change in epochs without tasks, nor in a backfill, whose

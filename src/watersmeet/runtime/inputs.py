@@ -269,7 +269,7 @@ class Inputs:
         size_bytes -= sum(s.size_bytes for s in slices)
         positions = dict(self.frontier.sources)
         next_us: int | None = None
-        moved = transaction > self.frontier.transaction
+        moved = transaction > self.frontier.transaction and (bool(slices) or self._shows_other_rows(transaction))
         waiting = [i for i in self._in_turn() if not self.backoffs.is_paused(i, now_us)] if sources else []
         for left, relation_id in zip(range(len(waiting), 0, -1), waiting, strict=True):
             if rows <= 0 or size_bytes <= 0 or (more and self._first and relation_id not in self._first):
@@ -296,6 +296,12 @@ class Inputs:
             return None
         self.frontier = Frontier(transaction, positions)
         return Batch(tuple(slices), self.frontier, more)
+
+    def _shows_other_rows(self, transaction: int) -> bool:
+        """Whether transactions change rows, up to one. In a fork, others only note what is replayed."""
+        if self._db.feed is None:
+            return True
+        return any(commit.relations for commit in self._db.log.transactions(self.frontier.transaction, transaction))
 
     next_us: int | None = None
     """As of the last `take`, the time at which a source next creates rows by itself."""

@@ -31,13 +31,20 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import xxhash
 
-from watersmeet.catalog import Catalog, is_temporary
+from watersmeet.catalog import (
+    CacheFill,
+    Catalog,
+    ExternalTable,
+    MaterializedView,
+    TopicWriter,
+    is_temporary,
+)
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import databasefiles, storage
 from watersmeet.objectstores.base import ObjectPath
@@ -384,6 +391,83 @@ def digests_of(catalog: Catalog) -> dict[str, str]:
     parts = {r.id: form for r, form in known if not (r.hidden or is_temporary(r.schema))}
     parts[""] = [value.get("functions"), value.get("schemas")]
     return {i: xxhash.xxh3_64_hexdigest(json.dumps(form, sort_keys=True).encode()) for i, form in parts.items()}
+
+
+def writers_of(catalog: Catalog) -> dict[str, MaterializedView]:
+    """The views whose rows are written to another relation of the database, by id."""
+    known = catalog.relations
+    views = (r for r in known.values() if isinstance(r, MaterializedView) and not isinstance(r, CacheFill))
+    return {v.id: v for v in views if v.feeds in known and not is_delivered(v, catalog)}
+
+
+def is_delivered(view: MaterializedView, catalog: Catalog) -> bool:
+    """Whether the rows of a view that feeds a relation are delivered outside of the database, like those of a sink."""
+    target = catalog.relations.get(view.feeds)
+    if isinstance(view, TopicWriter):
+        return target is None or bool(target.connector)
+    return target is not None and target.is_written_externally
+
+
+@dataclass(frozen=True)
+class Own:
+    """The relations whose rows a fork makes itself, while those of other tables are the rows that commits of the main
+    database name.
+
+    fork: its record. main: the catalog of the main database. written: the relations into which views write other rows
+    than in the main database, because a writer or one of its inputs differs. external: the external tables that no view
+    of the main database reads, which a query in the fork reads by itself.
+    """
+
+    fork: Fork
+    main: Catalog
+    written: frozenset[str] = frozenset()
+    external: frozenset[str] = frozenset()
+
+
+def own_of(layout: Layout, catalog: Catalog) -> Own:
+    """The relations of which a fork makes the rows. catalog: that of the fork."""
+    from_ = Layout(layout.main, create=False, serves=False, older=True)
+    record = fork_named(from_, layout.root.name)
+    main = load_catalog(from_, CommitLog(from_))[0]
+    known, before = catalog.relations, _forms(main)
+    same = {i for i, form in _forms(catalog).items() if before.get(i) == form}
+    mine = {i: v.feeds for i, v in writers_of(catalog).items()}
+    theirs = {
+        i: v.feeds
+        for i, v in writers_of(main).items()
+        if i in record.definitions or (v.hidden and v.owner in record.definitions)
+    }
+    written = {f for i, f in {**theirs, **mine}.items() if mine.get(i) != theirs.get(i)}
+    found = -1
+    while found < len(written):
+        found = len(written)
+        for view, target in mine.items():
+            read = catalog.upstream([view], writers=True)
+            if read & written or not read <= same:
+                written.add(target)
+    external = {r.id for r in known.values() if isinstance(r, ExternalTable) and r.dictionary is None}
+    views = (r.id for r in main.relations.values() if isinstance(r, MaterializedView))
+    return Own(record, main, frozenset(written), frozenset(external - main.upstream(views)))
+
+
+def _forms(catalog: Catalog) -> dict[str, dict[str, Any]]:
+    """The stored definitions of relations, by id, without the moment since which they have rows."""
+    forms = zip(catalog.relations.values(), catalog.to_json()["relations"], strict=True)
+    return {r.id: {k: v for k, v in form.items() if k not in ("since", "ready")} for r, form in forms}
+
+
+def written_upto(log: CommitLog, layout: Layout, view_id: str) -> int:
+    """The commit up to which the rows of a view are in the relation that it feeds.
+
+    Commits are only deleted after they were written, so a missing commit and all earlier ones were written.
+    """
+    number = log.head()
+    while number and storage.exists(layout.commit(number)):
+        copied = log.read(number).copied
+        if view_id in copied:
+            return copied[view_id]
+        number -= 1
+    return number
 
 
 def note_replayed(layout: Layout, transaction: int, epoch: int) -> None:

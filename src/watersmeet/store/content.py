@@ -527,7 +527,7 @@ class Content:
                 self._overlaid += 1
                 overlay = Overlay(self._connection, table, f"past{self._overlaid}")
                 changes = undoing.changes(one, table.applied)
-                if table.relation.append_only:
+                if table.relation.only_grows:
                     overlay.cut(sum(c.inserted_rows for c in changes))
                 else:
                     blobs = (blob for change in changes for blob in change.blobs)

@@ -491,7 +491,7 @@ class PinnedFiles:
         count = sum(c.inserted_rows - c.deleted_rows for c in changes)
         if upto >= snapshot.upto:
             parts += [Part(blob, c.deleted_rows > 0) for c in changes for blob in c.blobs]
-        elif not relation.append_only:
+        elif not relation.only_grows:
             parts += [Part(blob, c.inserted_rows > 0, -1) for c in changes for blob in c.blobs]
         parts += [Part(change, bool((change[1] < 0).any())) for change in own]
         total = snapshot.rows + (count if upto >= snapshot.upto else -count) + sum(int(d.sum()) for _, d in own)

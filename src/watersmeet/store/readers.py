@@ -274,8 +274,9 @@ class Fork:
     """A fork of the database. commit: the one with which it began. files: the segment and run files that it shares.
     definitions: digests of the definitions of the database, by relation id; "" for the others.
     time_us: when it was created. replayed: the commit of which it has the content; needs: all later commits are needed.
-    is_filled: whether its views were filled again, because the state of the commit was deleted. is_complete: False
-    while it is created.
+    is_filled: whether its views were filled again, because the state of the commit was deleted. is_past: whether it
+    began with an earlier commit, so that it has no commits of the main database. is_complete: False while it is
+    created.
     """
 
     name: str
@@ -286,6 +287,7 @@ class Fork:
     needs: int = 0
     definitions: dict[str, str] = field(default_factory=dict)
     is_filled: bool = False
+    is_past: bool = False
     is_complete: bool = True
 
 
@@ -320,6 +322,7 @@ def read_fork(layout: Layout, name: str) -> Fork | None:
             int(value["time_us"]),
             definitions=definitions,
             is_filled=bool(value.get("filled")),
+            is_past=bool(value.get("past")),
             is_complete=bool(value.get("complete", True)),
         )
     except (KeyError, TypeError, ValueError) as cause:
@@ -341,6 +344,7 @@ def record_fork(layout: Layout, fork: Fork, *, first: bool) -> None:
         "time_us": fork.time_us,
         "definitions": fork.definitions,
         "filled": fork.is_filled,
+        "past": fork.is_past,
         "complete": fork.is_complete,
     }
     data = layout.seal(path, value)

@@ -94,7 +94,7 @@ class ContentTable:
         self._indexed: list[int] = []
         self.schema = arrow_schema(relation.columns, positional=True)
         self.names = [f.name for f in relation.columns]
-        self._hashed = not relation.append_only
+        self._hashed = not relation.only_grows
         self.table = f"{SPACE}.{check_id(relation.id)}"
         self.create(self.table)
 

@@ -155,7 +155,7 @@ class CommitReader:
             return ()
         rows = pa.concat_tables([fitted(t, schema, stored.fills).select(schema.names) for t, _ in parts])
         change = Change(rows, np.concatenate([d for _, d in parts]))
-        if not one.relation.append_only:
+        if not one.relation.only_grows:
             change = consolidated(change)
             order = np.argsort(change.diffs > 0, kind="stable")
             change = Change(change.table.take(pa.array(order)), change.diffs[order])

@@ -263,35 +263,6 @@ def test_refused_in_a_fork(main, statement, condition, message):
         assert (refused.value.condition, refused.value.message) == (condition, message)
 
 
-@pytest.mark.parametrize(
-    ("dialect", "made", "what", "hint"),
-    [
-        (
-            "timeplus",
-            "CREATE STREAM t (x int); CREATE MATERIALIZED VIEW m INTO t AS SELECT id AS x FROM a",
-            'materialized view "m"',
-            "Create the view without INTO",
-        ),
-        (
-            "timeplus",
-            "CREATE EXTERNAL TABLE e (x int) SETTINGS type = 'file', path = '{folder}', format = 'json'",
-            'external table "e"',
-            "Copy its rows into a table",
-        ),
-    ],
-)
-def test_a_database_with_other_inputs_is_not_forked(main, folder, dialect, made, what, hint):
-    main.execute(f"SET dialect = '{dialect}'")
-    try:
-        main.execute(made.format(folder=folder))
-    except Error as unsupported:
-        pytest.skip(str(unsupported))
-    with pytest.raises(Error) as refused:
-        main.execute("CREATE FORK f")
-    assert refused.value.message == f"a database with {what} can't be forked"
-    assert hint in refused.value.hint
-
-
 def test_rows_that_other_systems_send_are_replayed(tmp_path):
     """They are transactions of the main database; a fork receives none by itself."""
     with connect(tmp_path / "db") as main:

@@ -481,15 +481,17 @@ class LimitedSource(WrappedSource):
 class Feed:
     """The input of the sources of a fork: slices that its main database has read. Thread-safe.
 
-    Poll returns the given slices of a source until its position is the one that follows them.
+    Poll returns the given slices of a source until its position is the one that follows them. epoch: the least number
+    of the next epoch, because the numbers of records contain it.
     """
 
     def __init__(self) -> None:
         self._given: Mapping[str, tuple[tuple[SourceSlice, ...], Any]] = {}
+        self.epoch = 0
 
-    def give(self, slices: Mapping[str, tuple[tuple[SourceSlice, ...], Any]]) -> None:
+    def give(self, slices: Mapping[str, tuple[tuple[SourceSlice, ...], Any]], epoch: int) -> None:
         """Sets the next input. slices: by source, the slices and the position that follows them."""
-        self._given = slices
+        self._given, self.epoch = slices, epoch
 
     def poll(self, relation_id: str, position: Any) -> Poll:
         """The given slices of a source at a position."""

@@ -305,7 +305,7 @@ def writer_delivery(writer: Relation, topic: Relation) -> Delivery:
         (),
         written_to(topic),
         topic.format or MessageFormat(),
-        force_append_only=False,
+        force_append_only=True,
         target_id=writer.id,
         generation=1,
         message_parts=_RECORD_PARTS,

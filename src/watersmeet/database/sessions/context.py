@@ -28,12 +28,17 @@ from watersmeet.catalog import (
     Index,
     MaterializedView,
     NumberSequence,
+    Processor,
+    Pump,
+    QuerySource,
     Relation,
     Role,
     RoleChange,
     SqlFunction,
+    StoppedPump,
     Stream,
     Table,
+    TopicTable,
     View,
     is_temporary,
     one,
@@ -158,19 +163,31 @@ class OwnHandler(Protocol):
 
 
 #: The kinds of relations that can be created in a fork.
-_IN_FORKS: Final = (Table, Stream, View, MaterializedView, Index, EnumType, DomainType)
+_IN_FORKS: Final = (
+    *(Table, Stream, TopicTable, View, MaterializedView, Processor, Pump, StoppedPump),
+    *(Index, EnumType, DomainType),
+)
 
 _FORK_HINT: Final = "A fork has tables, views and indexes of its own. Create others in the main database."
 
 
-def _check_in_fork(relations: Iterable[Relation], catalog: Catalog) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for new relations of a fork that read or write other systems, or whose numbers
-    PROMOTE would not take over.
+def _check_in_fork(relations: Iterable[Relation], database: OpenDatabase) -> None:
+    """Raises FEATURE_NOT_SUPPORTED for new relations of a fork that read other systems, or whose numbers PROMOTE would
+    not take over.
     """
     for relation in relations:
-        refused = relation.connector or relation.feeds or isinstance(relation, NumberSequence)
-        if refused and relation.id not in catalog.relations:
-            raise error("FEATURE_NOT_SUPPORTED", f"{relation.title} can't be created in a fork", hint=_FORK_HINT)
+        refused = relation.connector or isinstance(relation, NumberSequence)
+        if relation.id in database.catalog.relations or not refused:
+            continue
+        if isinstance(relation, QuerySource):
+            read = database.catalog.relations[relation.of].title
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"another view over {read} can't be created in a fork",
+                detail="The read position of each view is its own, and REPLAY has those of the main database.",
+                hint="In the main database, let a view write it INTO a stream. Views over that stream can be changed.",
+            )
+        raise error("FEATURE_NOT_SUPPORTED", f"{relation.title} can't be created in a fork", hint=_FORK_HINT)
 
 
 @dataclass
@@ -335,7 +352,7 @@ class Session:
         database = self.database
         with database.guard:
             if database.layout.is_fork:
-                _check_in_fork(relations, database.catalog)
+                _check_in_fork(relations, database)
             seen: list[Relation] = list(relations)
             if self.transaction is not None:
                 definitions = self.transaction.definitions
@@ -479,6 +496,18 @@ class Session:
             kind = statement.makes.words.what
             raise error_at(
                 statement, span, "FEATURE_NOT_SUPPORTED", f"{one(kind)} can't be created in a fork", hint=_FORK_HINT
+            )
+
+    def require_outputs(self, relation: Relation, statement: Statement, span: Span | None) -> None:
+        """Raises FEATURE_NOT_SUPPORTED in a fork, which writes nothing to other systems."""
+        if self.database.layout.is_fork:
+            raise error_at(
+                statement,
+                span,
+                "FEATURE_NOT_SUPPORTED",
+                f"{relation.title} can't be written in a fork",
+                detail="Its rows are outside of the database.",
+                hint="Write it in the main database.",
             )
 
     def require_no_transaction(self, what: str) -> None:

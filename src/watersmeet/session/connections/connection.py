@@ -136,9 +136,9 @@ def connect(
     )
     if not read_only:
         try:
+            database.add(maintaining.Maintenance(Session(database, Variables(dialect))))
             # A fork writes nothing to other systems, and has the inputs of its main database.
             if not database.layout.is_fork:
-                database.add(maintaining.Maintenance(Session(database, Variables(dialect))))
                 database.add(writers.SinkWriters(database))
                 for kind in receiving.SERVICES:
                     database.add(kind(Session(database, Variables(dialect))))

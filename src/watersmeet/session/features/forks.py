@@ -13,41 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.catalog import (
-    CapturedDatabase,
-    CapturedTable,
-    Catalog,
-    Connection,
-    DomainType,
-    EnumType,
-    FormatSchema,
-    Index,
-    MaterializedView,
-    NamedCollection,
-    NamedSubscription,
-    NumberSequence,
-    ReceivedSource,
-    ReceivedTable,
-    Server,
-    Sink,
-    SinkQuery,
-    Source,
-    Stream,
-    Table,
-    View,
-    WebhookTable,
-)
 from watersmeet.catalog.roles import ADMIN
 from watersmeet.database.comparing import Comparison, Pair, compared
 from watersmeet.database.filling import clear_away
 from watersmeet.database.replaying import PastFork, Promotion, opened_fork, replay
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result, rows_result, typed_result
+from watersmeet.database.sessions.variables import Variables
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import find_relation
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported
-from watersmeet.errors import error
+from watersmeet.maintenance.maintaining import Maintenance
 from watersmeet.session.handlers import handles
 from watersmeet.store.backup import MAIN, drop_fork, fork_named, forks_of, root_of
 from watersmeet.store.changes import Diff
@@ -222,7 +199,6 @@ def create(session: Session, statement: CreateFork) -> Result:
     session.require_no_transaction("CREATE FORK")
     database = session.database
     with located(statement, statement.name.span):
-        _check_forkable(database.catalog)
         if statement.commit is not None:
             PastFork(database, statement.name.name, statement.commit).run()
         else:
@@ -352,42 +328,6 @@ def _compared(session: Session, statement: DiffView | ShowDiff) -> Iterator[Comp
         yield found
 
 
-#: The kinds of relations of a database that can be forked. Rows that other systems send, or whose changes are captured,
-#: are transactions of the main database, which forks replay.
-_FORKED: Final = (
-    *(Table, Stream, Source, View, MaterializedView, Index, Sink, SinkQuery),
-    *(Server, Connection, FormatSchema, NamedCollection, NamedSubscription, NumberSequence, EnumType, DomainType),
-    *(CapturedDatabase, CapturedTable, WebhookTable, ReceivedTable, ReceivedSource),
-)
-
-_WRITES: Final = (
-    "A fork would replay the rows of the stream that the main database has committed.",
-    "Create the view without INTO, and let others read it.",
-)
-_READS: Final = (
-    "Its content is read from another system whenever a query needs it, so a fork would have other content.",
-    "Copy its rows into a table.",
-)
-_TOPIC: Final = ("Its records are also written by statements and processors.", "Read the topic by a source.")
-
-
-def _check_forkable(catalog: Catalog) -> None:
-    """Raises FEATURE_NOT_SUPPORTED for relations whose rows do not only follow from the commits of tables and the
-    slices of sources.
-    """
-    for relation in catalog.relations.values():
-        if relation.hidden and not isinstance(relation, (SinkQuery, CapturedDatabase)):
-            continue  # a running query, which a fork drops
-        if type(relation) in _FORKED and not relation.feeds:
-            continue
-        detail, hint = _WRITES if isinstance(relation, MaterializedView) or relation.feeds else _READS
-        if relation.topic is not None and not relation.feeds:
-            detail, hint = _TOPIC
-        raise error(
-            "FEATURE_NOT_SUPPORTED", f"a database with {relation.title} can't be forked", detail=detail, hint=hint
-        )
-
-
 @handles(ReplayCommits)
 def replay_commits(session: Session, statement: ReplayCommits) -> Result:
     """REPLAY. Raises INVALID_PARAMETER, HISTORY_GONE."""
@@ -415,6 +355,7 @@ def promote(session: Session, statement: Promote) -> Result:
         fork_named(database.layout, name)
         try:
             with closing(opened_fork(database, name)) as fork:
+                fork.add(Maintenance(Session(fork, Variables(session.dialect))))
                 database.layout.serve_secrets()
                 dropped = Promotion(database, fork).run()
         finally:

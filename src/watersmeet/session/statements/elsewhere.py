@@ -38,6 +38,7 @@ def produce_rows(
 
     Raises TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED for RETURNING.
     """
+    session.require_outputs(relation, statement, statement.table.span)
     where = "a topic of Kafka" if relation.external is None else one(relation.what)
     session.require_no_transaction(f"INSERT into {where}")
     if statement.returning is not None:
@@ -111,6 +112,7 @@ def _changed(
 ) -> Result:
     """images: computes the old and the new rows from the query for the changed rows and `values`."""
     session.require_writer(command)
+    session.require_outputs(relation, statement, statement.table.span)
     session.require_no_transaction(f"{command} of {one(relation.what)}")
     if statement.sources:
         feature = f"{'FROM' if isinstance(statement, Update) else 'USING'} in {command} of {one(relation.what)}"

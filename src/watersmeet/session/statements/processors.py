@@ -350,6 +350,7 @@ def start_processor(session: Session, statement: StartProcessor) -> Result:
         names = [r.shown for r in _processors(session)]
         raise undefined_relation(session.catalog, statement.name, statement, "processor", names)
     deliveries = session.database.service(SinkWriters)
+    session.require_outputs(found[0], statement, statement.name.span)
     assert deliveries is not None
     delivered = [r for r in found if deliveries.status(r.id) is not None]
     if not delivered:
