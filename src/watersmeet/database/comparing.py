@@ -1,5 +1,4 @@
-"""DIFF: the content of a fork compared with that of its main database; and changes of the main database applied to the
-content of a fork.
+"""DIFF: the content of a fork compared with that of its main database.
 
 The two share files, and a file's name contains a hash of its content. The content of a relation is a sum of blobs: the
 levels of a snapshot and the changes after it, or without the changes after a past moment. Equal blobs of both databases
@@ -15,22 +14,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from watersmeet.catalog import DELTA_COLUMN, Catalog, Relation, View
+from watersmeet.catalog import Catalog, Relation, View
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.reading import BatchQuery, by_version, conformed, rows_beside, rows_with_keys, split_by_key
-from watersmeet.database.sessions.context import Session
-from watersmeet.database.transaction import Change, consolidated, joined
-from watersmeet.database.writing import in_order, replacement
 from watersmeet.errors import error
 from watersmeet.objectstores.storage import AnyPath
 from watersmeet.store.backup import MAIN, fork_named, position_of, root_of
-from watersmeet.store.changes import Diff, fitted, key_sql, merged, quoted
+from watersmeet.store.changes import Diff, fitted, merged
 from watersmeet.store.checkpoints import Moment, Snapshot, moment_at, newest_checkpoint
 from watersmeet.store.commits import CommitLog, load_catalog
 from watersmeet.store.layout import Layout
@@ -44,8 +37,6 @@ from watersmeet.values.types import arrow_schema
 Definition = Literal["same", "differs", "only in fork", "only in main"]
 
 Rows = Iterator[tuple[pa.Table, Diff]]
-
-_DELETED: Final = "_watersmeet_deleted"
 
 
 @dataclass(frozen=True)
@@ -211,48 +202,3 @@ def _reading(root: AnyPath, opened: ExitStack) -> _Parts:
     log = CommitLog(layout)
     segments = opened.enter_context(closing(SegmentFiles(layout.segments, path=layout.segment)))
     return layout, log, segments, load_catalog(layout, log)[0]
-
-
-def applied(session: Session, relation: Relation, change: Change) -> tuple[Change, int]:
-    """A change of the main database, as a change of the content that the relation has in the fork, and the number of
-    rows that are too late for an ordered stream. An inserted row replaces the row of its key; a deleted row that the
-    fork lacks stays away.
-    """
-    if relation.event_time is not None and relation.event_time.ordered:
-        rows, rejected = in_order(session, relation, change.table)
-        return Change(rows), rejected
-    if relation.primary_key:
-        if relation.coalesced:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f"rows of coalesced {relation.title} can't be replayed, because the fork has other rows",
-                hint="In the fork, leave its writers and their inputs as they are, or drop the stream.",
-            )
-        order = np.argsort(change.diffs > 0, kind="stable")
-        signs = pa.array(np.sign(change.diffs[order]), pa.int32())
-        signed = change.table.take(pa.array(order)).append_column(DELTA_COLUMN, signs)
-        signed = by_version(session, relation, signed) if relation.version else signed
-        last, _ = split_by_key(session, relation, signed)
-        inserted = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
-        return replacement(rows_with_keys(session, relation, last.drop_columns([DELTA_COLUMN])), inserted), 0
-    if not (change.diffs < 0).any():
-        return change, 0
-    net = consolidated(change)
-    deleted = Change(net.table.filter(pa.array(net.diffs < 0)), net.diffs[net.diffs < 0])
-    left = consolidated(joined([deleted, Change(_equal_rows(session, relation, deleted.table))]))
-    missing = Change(left.table.filter(pa.array(left.diffs < 0)), -left.diffs[left.diffs < 0])
-    return consolidated(joined([net, missing])), 0
-
-
-def _equal_rows(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
-    """The rows of a relation that are equal to one of `rows`."""
-    columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
-    same = " AND ".join(
-        f"{key_sql(f't.{quoted(c.name)}', c.type)} IS NOT DISTINCT FROM {key_sql(f'i.{quoted(c.name)}', c.type)}"
-        for c in arrow_schema(relation.columns, positional=False)
-    )
-    sql = f"SELECT {columns} FROM {quoted(relation.shown)} t SEMI JOIN {_DELETED} i ON {same}"
-    query = BatchQuery(sql, relation.columns, session.catalog, depends_on=(relation.id,))
-    return conformed(
-        rows_beside(session, query, rows, relation, _DELETED), arrow_schema(relation.columns, positional=False)
-    )

@@ -105,6 +105,13 @@ class Service:
         """
         del begun
 
+    def applied(self, relation: Relation, change: Change) -> tuple[Change, int] | None:
+        """In a fork, a change of the main database as a change of the content that a relation has there, with the
+        number of rows that are too late for it; None if another service does this.
+        """
+        del relation, change
+        return None
+
     def delivered(self, *, wait: bool) -> dict[str, int]:
         """The number of rows written to topics so far, by the id of the writer. wait: whether to wait until all rows
         committed now are written.
@@ -369,6 +376,11 @@ class OpenDatabase:
             self.engine.flush()
         if self.runtime == "inprocess":
             self._compactor.run_if_due()
+
+    def applied(self, relation: Relation, change: Change) -> tuple[Change, int]:
+        """See `Service.applied`."""
+        found = (service.applied(relation, change) for service in self._services)
+        return next((made for made in found if made is not None), (change, 0))
 
     @contextlib.contextmanager
     def replaying(self) -> Iterator[None]:

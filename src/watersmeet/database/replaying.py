@@ -37,10 +37,8 @@ from watersmeet.catalog import (
     is_temporary,
 )
 from watersmeet.connectors.base.targets import deliveries
-from watersmeet.database.comparing import Comparison, Pair, applied, side_of
+from watersmeet.database.comparing import Comparison, Pair, side_of
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.database.sessions.context import Session
-from watersmeet.database.sessions.variables import Variables
 from watersmeet.database.transaction import Change
 from watersmeet.errors import Error, again, error
 from watersmeet.objectstores import storage
@@ -78,7 +76,6 @@ from watersmeet.store.positions import Delivered
 from watersmeet.store.readers import Fork, Reader, low_water_number, record_fork
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.store.segments import SegmentWriter, epoch_prefix
-from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.types import arrow_schema
 
 #: PROMOTE replays up to so often while the main database continues, until there are few commits left.
@@ -127,7 +124,6 @@ class Replay:
         self._position = self._marked = self._noted = position
         self._own = fork.own
         self._writes = bool(writers_of(fork.catalog))
-        self._session = Session(fork, Variables(DEFAULT_DIALECT))
         self._changed = self._own.written | own_changes(fork)
         self._marks: list[tuple[int, int]] = []
         """(epoch of the main database, commit of the fork after it)."""
@@ -169,7 +165,7 @@ class Replay:
                 if relation is not None and self._takes(relation, commit):
                     made = self._change(relation, change)
                     if relation_id in self._changed:
-                        made, rejected[relation_id] = applied(self._session, relation, made)
+                        made, rejected[relation_id] = self._fork.applied(relation, made)
                     changed[relation_id] = made
             writers = {v: upto for v, upto in commit.copied.items() if v in known and known[v].feeds in changed}
             copied = {v: max(self._reached(upto), self._upto(v)) for v, upto in writers.items()}

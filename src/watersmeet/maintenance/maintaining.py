@@ -34,13 +34,17 @@ from watersmeet.catalog import (
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.database.reading import (
+    BatchQuery,
+    by_version,
     computed,
     conformed,
     converted,
     last_of_each_key,
     omitted,
+    rows_beside,
     rows_with_keys,
     rows_without,
+    split_by_key,
 )
 from watersmeet.database.replaying import replayed_at
 from watersmeet.database.rowchecks import check_rows, refused_rows
@@ -48,7 +52,7 @@ from watersmeet.database.scans import outdated_late_rows
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import python_rows
 from watersmeet.database.transaction import Change as Written
-from watersmeet.database.transaction import consolidated
+from watersmeet.database.transaction import consolidated, joined
 from watersmeet.database.writing import (
     accepting,
     apply,
@@ -57,15 +61,16 @@ from watersmeet.database.writing import (
     coalesced,
     deliver,
     in_order,
+    replacement,
     upserted,
     with_generated,
 )
-from watersmeet.errors import Error
+from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.maintenance.refreshing import is_due, reads_outside, refresh
 from watersmeet.sinkwriters.changes import Change, Changes, added_up
 from watersmeet.store.backup import is_delivered, written_upto
-from watersmeet.store.changes import quoted
+from watersmeet.store.changes import key_sql, quoted
 from watersmeet.store.checkpoints import PastContent
 from watersmeet.system.threads import Worker, lock
 from watersmeet.values.types import arrow_schema
@@ -84,6 +89,8 @@ _LATE_S: Final = 60.0
 
 #: A period after all others.
 _AFTER_ALL: Final = 2**63
+
+_DELETED: Final = "_watersmeet_deleted"
 
 
 class Maintenance(Service):
@@ -191,6 +198,10 @@ class Maintenance(Service):
         """See `Service`."""
         with self._lock:
             self._replaying = begun
+
+    def applied(self, relation: Relation, change: Written) -> tuple[Written, int] | None:
+        """See `Service`."""
+        return applied(self._session, relation, change)
 
     def _is_replayed(self, view: Relation, changes: Changes) -> bool:
         """In a fork, whether the rows of a view are those that REPLAY takes from the main database. Then it only writes
@@ -513,3 +524,48 @@ def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table)
     left_out = [c.name for c in taken if c.name not in rows.column_names]
     found = with_generated(stream, computed(session, rows, texts, taken, view.sql), None, left_out)
     return as_kept(stream, found)
+
+
+def applied(session: Session, relation: Relation, change: Written) -> tuple[Written, int]:
+    """A change of the main database, as a change of the content that the relation has in the fork, and the number of
+    rows that are too late for an ordered stream. An inserted row replaces the row of its key; a deleted row that the
+    fork lacks stays away.
+    """
+    if relation.event_time is not None and relation.event_time.ordered:
+        rows, rejected = in_order(session, relation, change.table)
+        return Written(rows), rejected
+    if relation.primary_key:
+        if relation.coalesced:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"rows of coalesced {relation.title} can't be replayed, because the fork has other rows",
+                hint="In the fork, leave its writers and their inputs as they are, or drop the stream.",
+            )
+        order = np.argsort(change.diffs > 0, kind="stable")
+        signs = pa.array(np.sign(change.diffs[order]), pa.int32())
+        signed = change.table.take(pa.array(order)).append_column(DELTA_COLUMN, signs)
+        signed = by_version(session, relation, signed) if relation.version else signed
+        last, _ = split_by_key(session, relation, signed)
+        inserted = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
+        return replacement(rows_with_keys(session, relation, last.drop_columns([DELTA_COLUMN])), inserted), 0
+    if not (change.diffs < 0).any():
+        return change, 0
+    net = consolidated(change)
+    deleted = Written(net.table.filter(pa.array(net.diffs < 0)), net.diffs[net.diffs < 0])
+    left = consolidated(joined([deleted, Written(_equal_rows(session, relation, deleted.table))]))
+    missing = Written(left.table.filter(pa.array(left.diffs < 0)), -left.diffs[left.diffs < 0])
+    return consolidated(joined([net, missing])), 0
+
+
+def _equal_rows(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
+    """The rows of a relation that are equal to one of `rows`."""
+    columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
+    same = " AND ".join(
+        f"{key_sql(f't.{quoted(c.name)}', c.type)} IS NOT DISTINCT FROM {key_sql(f'i.{quoted(c.name)}', c.type)}"
+        for c in arrow_schema(relation.columns, positional=False)
+    )
+    sql = f"SELECT {columns} FROM {quoted(relation.shown)} t SEMI JOIN {_DELETED} i ON {same}"
+    query = BatchQuery(sql, relation.columns, session.catalog, depends_on=(relation.id,))
+    return conformed(
+        rows_beside(session, query, rows, relation, _DELETED), arrow_schema(relation.columns, positional=False)
+    )
