@@ -42,8 +42,8 @@ NULL_HASH: Final = np.uint64(0x589965CC75374CC3)
 EMPTY_HASH: Final = np.uint64(0x1D8E4E27C47D124F)
 _MASKS: Final = np.array([(1 << (8 * r)) - 1 for r in range(9)], np.uint64)
 
-#: Strings are hashed in rounds of 8 bytes over all rows; those that need more than this many rounds are hashed word by
-#: word.
+#: Strings are hashed in rounds of 8 bytes over all rows; the words after this many rounds are hashed row by row,
+#: together for rows of similar length.
 _ROUNDS: Final = 4
 
 _ROUND_SALTS: Final = np.arange(1, _ROUNDS + 1, dtype=np.uint64) * _POSITION
@@ -51,7 +51,7 @@ _ROUND_SALTS: Final = np.arange(1, _ROUNDS + 1, dtype=np.uint64) * _POSITION
 #: The number of rows hashed at a time, so that intermediate results fit in a core's own cache.
 _PIECE_ROWS: Final = 1 << 14
 
-_PIECE_WORDS: Final = 1 << 20
+_PIECE_WORDS: Final = 1 << 14
 
 
 def positions_by_hash(hashes: Hashes) -> col.Positions:
@@ -259,11 +259,35 @@ def _hash_piece(data: npt.NDArray[np.uint8], starts: col.Positions, lengths: col
             sums[rows] += _mixed_words(overlapping, at, left, _ROUND_SALTS[place])
     if most > _ROUNDS:
         rows = np.flatnonzero(counts > _ROUNDS)
-        for index, places in pieces(np.full(len(rows), _ROUNDS), counts[rows] - _ROUNDS, _PIECE_WORDS):
-            row = rows[index]
-            salts = (places + 1).view(np.uint64) * _POSITION
-            np.add.at(sums, row, _mixed_words(overlapping, starts[row] + 8 * places, lengths[row] - 8 * places, salts))
+        rows = rows[np.argsort(-lengths[rows], kind="stable")]
+        sums[rows] += _long_sums(overlapping, starts[rows], lengths[rows])
     return mix(sums)
+
+
+def _long_sums(overlapping: Hashes, starts: col.Positions, lengths: col.Positions) -> Hashes:
+    """For long strings, from the longest to the shortest, the sum of their mixed words after the first `_ROUNDS`."""
+    sums = np.zeros(len(starts), np.uint64)
+    counts, whole = (lengths + 7) >> 3, lengths >> 3
+    begin = 0
+    while begin < len(starts):
+        end = begin + max(1, _PIECE_WORDS // int(counts[begin]))
+        some, common = slice(begin, end), int(whole[begin:end][-1])
+        # The words that all of them have: they need no mask, and don't exceed the data.
+        width = max(1, _PIECE_WORDS // len(starts[some]))
+        for place in range(_ROUNDS, common, width):
+            places = np.arange(place, min(place + width, common))
+            words = overlapping[starts[some, np.newaxis] + 8 * places]
+            words += (places + 1).view(np.uint64) * _POSITION
+            sums[some] += mix(words.reshape(-1)).reshape(words.shape).sum(axis=1, dtype=np.uint64)
+        first = max(common, _ROUNDS)
+        for index, places in pieces(np.full(len(starts[some]), first), counts[some] - first, _PIECE_WORDS):
+            row = index + begin
+            salts = (places + 1).view(np.uint64) * _POSITION
+            mixed = _mixed_words(overlapping, starts[row] + 8 * places, lengths[row] - 8 * places, salts)
+            firsts = np.flatnonzero(np.diff(row, prepend=-1))
+            sums[row[firsts]] += np.add.reduceat(mixed, firsts)
+        begin = end
+    return sums
 
 
 def _mixed_words(overlapping: Hashes, at: col.Positions, left: col.Positions, salt: Hashes | np.uint64) -> Hashes:
