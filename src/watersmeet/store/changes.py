@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.kernel.arrays.columns import gather, words
+from watersmeet.kernel.arrays.columns import data_bytes, gather, words
 from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.runs.run import filter_bytes, filter_of, write_streams
 from watersmeet.store.segments import SegmentWriter
@@ -70,6 +70,9 @@ _SPREAD: Final = 0.25
 #: The number of rows in which nearly all values must differ.
 _SAMPLED_ROWS: Final = 1 << 10
 _DISTINCT: Final = 0.9
+
+#: Columns whose values have more bytes than this on average have no filter.
+_LONG_BYTES: Final = 256
 
 #: The codec for writes in epochs: it costs no more than writing the bytes that it saves.
 _FAST: Final = pa.Codec("lz4")
@@ -156,30 +159,34 @@ def encode_change(table: pa.Table, diff: Diff | None, *, lasting: bool = False) 
     if diff is not None and bool((diff == 1).all()):
         diff = None
     schema, head = _head(table.schema, diff is not None)
-    arrays = [_single(c) for c in table.columns]
     if diff is not None:
-        arrays.append(pa.array(diff, pa.int64()))
-    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    if batch.num_rows <= _FEW_ROWS and (body := batch.serialize()).size < _COMPRESSED_BYTES:
+        table = table.append_column(schema.field(len(schema) - 1), pa.array(diff, pa.int64()))
+    if table.num_rows <= _FEW_ROWS and (body := _batched(table, schema).serialize()).size < _COMPRESSED_BYTES:
         return pa.py_buffer(b"".join((head, body, _STREAM_END)))
     sink = pa.BufferOutputStream()
-    if batch.nbytes < _COMPRESSED_BYTES:
-        write_streams(sink, [batch])
+    # Not table.nbytes, which depends on how the rows are cut into chunks.
+    size = sum(data_bytes(chunk) for column in table.columns for chunk in column.chunks)
+    if size < _COMPRESSED_BYTES:
+        write_streams(sink, [_batched(table, schema)])
         return sink.getvalue()
-    rows = batch.num_rows * _PIECE_BYTES // batch.nbytes // _LEAST_PIECE_ROWS * _LEAST_PIECE_ROWS
+    rows = table.num_rows * _PIECE_BYTES // size // _LEAST_PIECE_ROWS * _LEAST_PIECE_ROWS
     rows = max(_LEAST_PIECE_ROWS, min(rows, _PIECE_ROWS))
-    pieces = [batch.slice(first, rows) for first in range(0, batch.num_rows, rows)]
+    # Each piece is copied by itself, if it has several chunks at all.
+    pieces = [_batched(table.slice(first, rows), schema) for first in range(0, table.num_rows, rows)]
     options = pa.ipc.IpcWriteOptions(compression=_SMALL if lasting else _FAST)
+    width = table.num_columns - (diff is not None)
     ends = []
     for piece in pieces:
         for part in pack_columns(piece):
             with pa.ipc.new_stream(sink, part.schema, options=options) as writer:
                 writer.write_batch(part)
         ends.append(sink.tell())
-    _write_index(
-        sink, [p.select(range(table.num_columns)) for p in pieces], ends, most=table.num_columns if lasting else 1
-    )
+    _write_index(sink, [p.select(range(width)) for p in pieces], ends, most=width if lasting else 1)
     return sink.getvalue()
+
+
+def _batched(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([_single(c) for c in table.columns], schema=schema)
 
 
 @lru_cache(maxsize=4096)
@@ -335,10 +342,16 @@ def _filters(
     for number, f in enumerate(pieces[0].schema):
         if not _is_filtered(f.type) or (f.name in bounds and not _is_spread(*bounds[f.name], pieces[0].num_rows)):
             continue
-        if not _has_distinct(pieces, number):
+        if _is_long(pieces, number) or not _has_distinct(pieces, number):
             continue
         width = filter_bytes(max(piece.num_rows for piece in pieces))
         yield f.name, np.stack([filter_of(hash_columns([piece.column(number)]), width) for piece in pieces])
+
+
+def _is_long(pieces: Sequence[pa.RecordBatch], number: int) -> bool:
+    """Whether the values of a column are too long for keys."""
+    column_bytes = sum(data_bytes(piece.column(number)) for piece in pieces)
+    return column_bytes > _LONG_BYTES * sum(int(piece.num_rows) for piece in pieces)
 
 
 def _is_spread(lows: Sequence[int], highs: Sequence[int], rows: int) -> bool:
