@@ -12,7 +12,19 @@ import pyarrow.compute as pc
 
 from watersmeet.circuit.circuit import Circuit, Roles
 from watersmeet.circuit.epochs import Fill, Live, Mode, Recompute
-from watersmeet.circuit.operators import Arrange, AsofJoin, Exchange, Join, Map, Operator, Scan, Sink, Union, Versions
+from watersmeet.circuit.operators import (
+    Arrange,
+    AsofJoin,
+    Exchange,
+    Join,
+    Map,
+    Operator,
+    Scan,
+    Sink,
+    Union,
+    Upsert,
+    Versions,
+)
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext, check_output, mark_failing, no_changes
 from watersmeet.kernel.evaluation.expressions import EVALUATOR, MapOf
@@ -309,7 +321,7 @@ class _Stage:
             self._result.frames.extend(_sent(op, tally.going(given[0]), circuit.buckets, self._bucket, ctx))
             return no_changes(op)
         if isinstance(op, Sink):
-            return _shown(op, given[0], ctx.slicing, in_order=_is_in_order(op, circuit))
+            return _shown(op, given[0], ctx.slicing, circuit)
         if op.id in self._mapped:
             return self._mapped.pop(op.id)
         if isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in self._replayed:
@@ -567,19 +579,22 @@ def _received(frames: Sequence[Frame], slicing: Slicing) -> Delta | Sliced:
 
 
 def _is_in_order(op: Operator, circuit: Circuit) -> bool:
-    """Whether the order of the input's rows does not depend on the order in which rows came: it is that of a join."""
+    """Whether the order of the input's rows does not depend on the order in which rows came: it is that of a join or of
+    an upsert.
+    """
     found = circuit.by_id[op.inputs[0]]
     while found.kind in PIECEWISE:
         found = circuit.by_id[found.inputs[0]]
-    return isinstance(found, (Join, AsofJoin))
+    return isinstance(found, (Join, AsofJoin, Upsert))
 
 
-def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing, *, in_order: bool) -> Delta | Sliced:
+def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing, circuit: Circuit) -> Delta | Sliced:
     """The published changes: no row has diffs of both signs. Concatenated slices equal the changes in one piece, or
     their rows do.
     """
+    in_order = _is_in_order(op, circuit)
     if isinstance(changes, Delta):
-        if op.append_only:
+        if op.append_only or isinstance(circuit.by_id[op.inputs[0]], Upsert):  # its output is consolidated
             return _without_zeros(changes)
         return _without_zeros(without_cancelling(changes)) if in_order and op.schema else consolidate(changes)
     if op.append_only:

@@ -69,6 +69,14 @@ class JoinSide:
         """Pure runs of the content after the epoch."""
         return self.arranged.new
 
+    def every(self, _probe: Probe) -> list[Run]:
+        """Pure runs of the content before the epoch."""
+        return self.old
+
+    def before(self, probe: Probe) -> list[Run]:
+        """Pure runs with the rows that the content before the epoch has of the keys of `probe`."""
+        return probe.current(self.old) if self.arranged.complete else self.old
+
 
 #: A term of a join: the keys of one side's change, the runs of the other side, and the mask of the keys that are probed
 #: in them; None for all.
@@ -86,24 +94,28 @@ def empties_keys(arranged: Arranged) -> bool:
     return len(found) == 1 and found[0].num_rows >= EMPTIED_ROWS and found[0].has_negative
 
 
-def terms(left: JoinSide, right: JoinSide) -> Terms:
+def terms(left: JoinSide, right: JoinSide, *, counted: bool) -> Terms:
     """The terms dL * R_new and L_old * dR of the change of all pairs.
+
+    counted: whether the partners of each earlier entry are counted. If not, keys are only paired with their current
+    row, where it is known (`Probe.current`).
 
     A deletion in a change and the row that it deletes are separate entries of the content after the change, so a pair
     whose two rows are deleted would be output three times. If one side loses the only row of a key, its content
     after the change has no row of it: then the change of the key is L_old * dR if that is the right side, else
     dL * R_old.
     """
-    of_left: list[Term] = [(probe, run, None) for probe in left.probes for run in right.new]
-    of_right: list[Term] = [(probe, run, None) for probe in right.probes for run in left.old]
+    before = JoinSide.every if counted else JoinSide.before
+    of_left: list[Term] = [(p, run, None) for p in left.probes for run in (*before(right, p), *right.changes)]
+    of_right: list[Term] = [(p, run, None) for p in right.probes for run in before(left, p)]
     if not (empties_keys(left.arranged) and empties_keys(right.arranged)):
         return of_left, of_right
     mine, theirs = left.probes[0], right.probes[0]
     no_right, no_left = mine.emptied(theirs.run, right.old), theirs.emptied(mine.run, left.old)
     no_left &= ~theirs.shared(mine, no_right)
-    of_left = [(mine, run, ~no_right) for run in right.old]
+    of_left = [(mine, run, ~no_right) for run in before(right, mine)]
     of_left.append((mine, theirs.run, ~(no_right | mine.shared(theirs, no_left))))
-    return of_left, [(theirs, run, ~no_left) for run in left.old]
+    return of_left, [(theirs, run, ~no_left) for run in before(left, theirs)]
 
 
 def matched(probe: Probe, run: Run, some: col.Mask | None) -> col.Positions:

@@ -21,6 +21,7 @@ from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.runs import trace as merge_module
 from watersmeet.kernel.runs import trace as trace_module
 from watersmeet.kernel.runs.delta import consolidate
+from watersmeet.kernel.runs.matching import Probe
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import BlobDict, ScopedState, StageState, StateManifest
 from watersmeet.kernel.runs.trace import FAN_IN, LARGE_FAN_IN, Trace, merge_runs
@@ -190,6 +191,59 @@ def test_lookup_finds_every_entry_of_a_hash(seed):
     assert done == expected
     for index, run, rows in trace.lookup(hashes):
         assert (run.hash[rows] == hashes[index]).all()
+
+
+@examples(60)
+@given(st.integers(0, 10**6))
+def test_hashes_are_merged_with_those_of_a_run_as_they_are_searched(seed):
+    rng = np.random.default_rng(seed)
+    known = np.sort(rng.integers(0, 60, rng.integers(1, 200)).astype(np.uint64))
+    run = Run(known, pa.table({"c0": known.view(np.int64)}), None, (0,), pure=True)
+    hashes = np.unique(rng.integers(0, 60, rng.integers(1, 200)).astype(np.uint64))
+    expected = trace_module.find(run, hashes)
+    merged = trace_module._merged(run, hashes)
+    assert merged.low.tolist() == expected.low.tolist()
+    assert merged.high.tolist() == expected.high.tolist()
+
+
+@examples(100)
+@given(st.integers(0, 10**6), st.sampled_from([1, 1, 3]))
+def test_keys_of_one_row_are_paired_with_that_row_alone_and_sums_stay(seed, most_rows):
+    """A random history, in which a key has at most `most_rows` rows, is merged in random pieces."""
+    rng = random.Random(seed)
+    schema = schema_of(INTEGER, INTEGER)
+    content, runs = Counter(), []
+    for _ in range(rng.randrange(1, 9)):
+        change = Counter()
+        for _ in range(rng.randrange(12)):
+            row = (rng.randrange(6), rng.randrange(4))
+            mine = [r for r in content.elements() if r[0] == row[0]]
+            if len(mine) >= most_rows:
+                gone = rng.choice(mine)
+                content[gone] -= 1
+                change[gone] -= 1
+            if rng.random() < 0.8:
+                content[row] += 1
+                change[row] += 1
+        changed = [(r, d) for r, d in change.items() if d]
+        if changed:
+            runs.append(arrange(delta_of(schema, [r for r, _ in changed], [d for _, d in changed]), (0,)))
+        if len(runs) > 1 and rng.random() < 0.5:
+            runs[-2:] = [r for r in [merge_runs(runs[-2:], whole=len(runs) == 2)] if r.num_rows]
+    keys = arrange(delta_of(schema_of(INTEGER), [(k,) for k in rng.sample(range(8), rng.randrange(1, 8))]), (0,))
+    probe = Probe(keys, exact=rng.random() < 0.5)
+    asked = {r[0] for r in rows_of(keys.delta())}
+    found = probe.current(runs)
+    assert {r: d for r, d in content_of(found).items() if r[0] in asked} == {
+        reference.row(r): d for r, d in content.items() if d and r[0] in asked
+    }
+    for run in found:
+        low, high = probe.ranges(run)
+        again = Probe(keys, exact=False).ranges(run)
+        assert (low.tolist(), (high - low).tolist()) == (again[0].tolist(), (again[1] - again[0]).tolist())
+    if most_rows == 1:
+        entries = Counter(r[0] for run in found for r in rows_of(run.delta()) if r[0] in asked)
+        assert set(entries.values()) <= {1}
 
 
 def rows_run(first, n):

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 from tests import reference
 from tests.thorough import mostly_slow
@@ -17,7 +18,7 @@ from watersmeet.circuit.operators import SEQ_ROW_BITS, Arrange, AsofJoin, InputC
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, asof, changelogs
-from watersmeet.kernel.runs import cleaning
+from watersmeet.kernel.runs import cleaning, trace
 from watersmeet.values.types import BIGINT, BOOLEAN, INTEGER, TIMESTAMP, Field
 from watersmeet.values.watermarks import Term
 
@@ -273,6 +274,9 @@ def test_many_random_asof_joins_that_forget():
 @pytest.mark.parametrize("first", mostly_slow([3000, 3002, 3004], 1))
 def test_large_traces_forget_too(first, monkeypatch):
     monkeypatch.setattr(cleaning, "SMALL_TRACE_ROWS", 8)
+    monkeypatch.setattr(cleaning, "_BLOCKS", 2)
+    monkeypatch.setattr(cleaning, "_BLOCK_ROWS", 4)
+    monkeypatch.setattr(trace, "_MANY_HASHES", 1)
     for seed in (first, first + 1):
         pipeline, numbers = run_asof(seed, small=False)
         end = {s: us(1000) for s in ("l", "r")}
@@ -281,6 +285,28 @@ def test_large_traces_forget_too(first, monkeypatch):
         distinct = 60 * 3 * 2  # rows of one key and time that differ, and at most twice as many as are of use
         assert left == 0 or pipeline.join.comparison[0] == "<"
         assert right <= distinct
+
+
+@pytest.mark.parametrize("hot", [False, True])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_samples_of_a_large_run_are_close_to_its_times(hot, depth):
+    rng = np.random.default_rng(5)
+    count = 200_000
+    keys = np.where(rng.random(count) < 0.9, 7, rng.integers(0, count, count)) if hot else rng.integers(0, 9000, count)
+    hashes = np.sort(keys.astype(np.uint64) << np.uint64(32))
+    times = rng.integers(0, 10**9, count)
+    told, rows, successors, succeeded = cleaning._tell(hashes, times, depth, pure=True)
+    assert (told[0], told[-1], rows) == (times.min(), times.max(), count)
+    ordered = times[np.lexsort((times, hashes))]
+    follows = np.flatnonzero(hashes[depth:] == hashes[:-depth])
+    assert succeeded == pytest.approx(len(follows), rel=0.1)
+    for bound in (10**8, 5 * 10**8, 9 * 10**8):
+        samples = cleaning._Samples(np.array(told), rows, np.array(successors), succeeded)
+        assert samples.passed(bound) == pytest.approx((times < bound).sum(), abs=0.08 * count)
+        # A row's successor in its block may be later than the next row of its key, never earlier.
+        dead = int((ordered[follows + depth] < bound).sum())
+        assert samples.dead(bound) <= dead + 0.08 * count
+    assert samples.dead(10**9) >= 0.8 * len(follows)
 
 
 def test_a_trace_stays_flat_and_is_seldom_rewritten(monkeypatch):

@@ -36,8 +36,9 @@ def step(op: Arrange, inputs: Sequence[Delta | Sliced], state: State, ctx: StepC
     ctx.counters.busiest = busiest_of(change)
     exact = is_exact(op)
     bound = watermarks.value(op.retain, ctx.watermarks)
+    whole = op.keeps_all
     if not change.num_rows and bound is None:
-        return Arranged(change, null_keys, lambda: state.trace(op.id, ROWS).runs, exact=exact)
+        return Arranged(change, null_keys, lambda: state.trace(op.id, ROWS).runs, exact=exact, complete=whole)
     trace = state.trace(op.id, ROWS)
     before = trace.runs
     if op.order:
@@ -49,7 +50,7 @@ def step(op: Arrange, inputs: Sequence[Delta | Sliced], state: State, ctx: StepC
         Newest(op.time, bound, op.depth).take_in(trace, change)
     else:
         Retention(op.time, bound, nulls=op.keeps_null_times).take_in(trace, change)
-    return Arranged(change, null_keys, lambda: before, exact=exact)
+    return Arranged(change, null_keys, lambda: before, exact=exact, complete=whole)
 
 
 def split(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tuple[Run, Delta]:
@@ -95,7 +96,13 @@ def unkept(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool], other: 
     nothing = other.null_keys.take(np.zeros(0, np.int64))
     return (
         Arranged(change, null_keys, lambda: (), exact=other.exact),
-        Arranged(other.change.slice(0, 0), nothing, lambda: (*other.runs_before, *other.changes), exact=other.exact),
+        Arranged(
+            other.change.slice(0, 0),
+            nothing,
+            lambda: (*other.runs_before, *other.changes),
+            exact=other.exact,
+            complete=other.complete,
+        ),
     )
 
 

@@ -40,13 +40,23 @@ from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, positions_by_
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.metrics import Orphan
 from watersmeet.kernel.operators.arrange import ROWS, is_exact
-from watersmeet.kernel.runs.cleaning import Newest
+from watersmeet.kernel.runs.cleaning import Newest, latest_us
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta, Diffs, canonical_rows, empties, stretches, without_cancelling
+from watersmeet.kernel.runs.delta import (
+    Delta,
+    Diffs,
+    are_ones,
+    canonical_rows,
+    empties,
+    stretches,
+    taken,
+    without_cancelling,
+)
 from watersmeet.kernel.runs.groups import NEVER, Groups, Ints, greatest, group, key_form, times_us, timestamps
 from watersmeet.kernel.runs.matching import Arranged, Probe, parts, probes, shown
-from watersmeet.kernel.runs.run import Run, arrange, is_pure
+from watersmeet.kernel.runs.run import Ordered, Run, Unsorted, arrange, is_pure, ungathered
 from watersmeet.kernel.runs.state import State
+from watersmeet.kernel.runs.trace import merge_runs
 from watersmeet.values import ConflictAction
 from watersmeet.values.watermarks import value
 
@@ -74,28 +84,94 @@ def upsert(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) 
         last = _last_by_key(delta, op.keys)
     else:
         last = resolved(_beside_stored(op, delta, old_runs), op.keys, op.action, op.versions)
-    for winners in last:
-        rows = Delta(winners.columns, winners.diff).select(range(width))
-        changes.append(rows.take(np.flatnonzero(rows.diff > 0)))
-        for probe in probes([winners], exact=False):
-            for run in old_runs:
-                for _, found in probe.pairs(run):
-                    changes.append(run.delta().take(found).negated())
-    if not changes:
+    found = [_replacing(op, winners, old_runs) for winners in last]
+    if not changes and not found:
         return delta.select(range(width))
-    result = arrange(Delta.concat(changes), op.keys)
+    if changes or len(found) > 1:
+        result = arrange(Delta.concat([*changes, *(run.delta() for run in found)]), op.keys)
+    else:
+        result = found[0]
     trace.append(result)
-    return result.delta()
+    change = result.delta()
+    change.runs[op.keys] = result
+    return change
+
+
+def _replacing(op: Upsert, winners: Run, old_runs: Sequence[Run]) -> Run:
+    """The changes by which `winners`, one row of each key, replace the stored rows. Of each key, the deletion is first.
+    Rows that are written again unchanged are left out.
+    """
+    probe, width = Probe(winners, exact=False), len(op.schema)
+    inserted = winners.diff > 0
+    owners, deleted = [], []
+    for run, groups, rows in _stored_rows(probe, old_runs):
+        differs = ~inserted[groups]
+        at = np.flatnonzero(~differs)
+        differs[at] = ~_same_rows(width, (winners, groups[at]), (run, rows[at]))
+        inserted[groups[~differs]] = False
+        owners.append(groups[differs])
+        deleted.append((run, rows[differs]))
+    new = np.flatnonzero(inserted)
+    owner = np.concatenate([*owners, new])
+    order = np.argsort(owner, kind="stable")  # it merges, because each part is sorted
+    diff = np.repeat([-1, 1], [len(owner) - len(new), len(new)])[order]
+    arrays, places = ungathered(winners, width)
+    there = sum(len(rows) for _, rows in deleted)
+    columns = [
+        pa.concat_arrays([*(run.gather([i], rows)[0] for run, rows in deleted), arrays[i]]) if there else arrays[i]
+        for i in range(width)
+    ]
+    places = np.concatenate([np.arange(there), places[new] + there])[order]
+    weights = None if are_ones(diff) else diff
+    return Unsorted(winners.hash[owner[order]], Ordered(columns, places), weights, op.keys, pure=True)
+
+
+def _stored_rows(probe: Probe, old_runs: Sequence[Run]) -> Iterator[tuple[Run, Positions, Positions]]:
+    """(run, groups, rows) of the stored row of each group that has one.
+
+    The runs are the earlier output of the upsert, so the newest with a key has its row, or only its deletion.
+    """
+    unknown = np.arange(probe.num_groups)
+    for run in reversed(old_runs):
+        low, high = probe.ranges_of(unknown, run)
+        met = high > low
+        groups, row, end = unknown[met], low[met], high[met]
+        unknown = unknown[~met]
+        if run.has_negative and len(row):
+            live = run.diff[row] > 0
+            for _ in range(int((end - row).max()) - 1):
+                later = np.flatnonzero(~live & (row + 1 < end))
+                row[later] += 1
+                live[later] = run.diff[row[later]] > 0
+            groups, row = groups[live], row[live]
+        if len(row):
+            yield run, groups, row
+
+
+def _same_rows(width: int, one: tuple[Run, Positions], other: tuple[Run, Positions]) -> col.Mask:
+    """The mask of pairs of rows with equal values in the first `width` columns. Bytes are compared last, and only in
+    pairs that may be equal.
+    """
+    (left, left_rows), (right, right_rows) = one, other
+    same = np.arange(len(left_rows))
+    kinds = right.shape[0].types
+    for i in sorted(range(width), key=lambda i: (col.is_bytes(kinds[i]) or kinds[i].num_fields > 0, i in left.keys)):
+        if not len(same):
+            break
+        same = same[col.equal(left.gather([i], left_rows[same])[0], right.gather([i], right_rows[same])[0])]
+    found = np.zeros(len(left_rows), np.bool_)
+    found[same] = True
+    return found
 
 
 def _last_by_key(delta: Delta, keys: tuple[int, ...]) -> list[Run]:
     """For each key the row with the highest `_seq`, as pure runs."""
-    arrays, hashes, order = _ordered(delta, keys)
-    if not is_pure(hashes, [arrays[i] for i in keys], order):
+    hashes, order = _ordered(delta, keys)
+    if not is_pure(hashes, [delta.normal[i] for i in keys], order):
         return [probe.run.take(probe.starts + probe.lengths - 1) for probe in in_order(delta, keys)]
     starts, lengths = stretches(hashes)
     rows = order[starts + lengths - 1]
-    return [Run(hashes[starts], col.positional(col.gather_all(arrays, rows)), delta.diff[rows], keys, pure=True)]
+    return [Unsorted(hashes[starts], Ordered(delta.normal, rows), taken(delta.diff, rows), keys, pure=True)]
 
 
 #: The `_seq` of a stored row, which precedes all changes.
@@ -163,28 +239,29 @@ def _ranks(array: pa.Array) -> Ints:
 
 
 def _hashes(delta: Delta, keys: tuple[int, ...]) -> Hashes:
-    return hash_columns([col.one_form(delta.columns.column(i)) for i in keys], delta.num_rows)
+    return hash_columns([delta.normal[i] for i in keys], delta.num_rows)
 
 
 def in_order(delta: Delta, keys: tuple[int, ...]) -> list[Probe]:
     """The rows ordered by key, and those of one key by the last column, `_seq`."""
-    arrays, hashes, order = _ordered(delta, keys)
-    table = col.positional(col.gather_all(arrays, order))
-    pure = is_pure(hashes, [col.flat(table.column(i)) for i in keys])
-    return probes([Run(hashes, table, delta.diff[order], keys, pure=pure)], exact=False)
+    hashes, order = _ordered(delta, keys)
+    pure = is_pure(hashes, [delta.normal[i] for i in keys], order)
+    run = Unsorted(hashes, Ordered(delta.normal, order), taken(delta.diff, order), keys, pure=pure)
+    return probes([run], exact=False)
 
 
-def _ordered(delta: Delta, keys: tuple[int, ...]) -> tuple[list[pa.Array], Hashes, Positions]:
-    """(the columns in one form, the sorted hashes of the keys, the order by hash and then by the last column)."""
-    arrays = [col.flat(col.one_form(c)) for c in delta.columns.columns]
-    hashes = _hashes(delta, keys)
-    seqs = col.words(arrays[-1])
-    if (seqs[1:] >= seqs[:-1]).all():  # most changes come in their order
-        order = positions_by_hash(hashes)
-    else:
-        by_seq = np.argsort(seqs, kind="stable")
-        order = by_seq[positions_by_hash(hashes[by_seq])]
-    return arrays, hashes[order], order
+def _ordered(delta: Delta, keys: tuple[int, ...]) -> tuple[Hashes, Positions]:
+    """(the sorted hashes of the keys, the order by hash and then by the last column). Computed once for a delta."""
+    if keys not in delta.orders:
+        hashes = _hashes(delta, keys)
+        seqs = col.words(delta.normal[-1])
+        if (seqs[1:] >= seqs[:-1]).all():  # most changes come in their order
+            order = positions_by_hash(hashes)
+        else:
+            by_seq = np.argsort(seqs, kind="stable")
+            order = by_seq[positions_by_hash(hashes[by_seq])]
+        delta.orders[keys] = hashes[order], order
+    return delta.orders[keys]
 
 
 def _whole_rows(op: Upsert, delta: Delta, old_runs: Sequence[Run], orphans: list[Orphan]) -> tuple[Delta, bool]:
@@ -404,13 +481,11 @@ def keep_versions(op: Versions, inputs: Sequence[Delta], state: State, ctx: Step
     trace = state.trace(op.id, ROWS)
     before = trace.runs
     if ctx.filling:
-        times, known = microseconds(delta.arrays[op.time])
-        rows = np.arange(len(times)) if known is None else np.flatnonzero(known)
-        made = [_made(op, delta.arrays, rows, times[rows], np.ones(len(rows), np.bool_), delta.diff[rows])]
+        change = arrange(_content(op, delta), op.keys)
     else:
         old, bound = parts(before), ctx.before.get(op.source)
-        made = [change for probe in in_order(delta, op.keys) for change in _changes(op, probe, old, bound)]
-    change = arrange(Delta.concat([none, *made]), op.keys)
+        made = [run for probe in in_order(delta, op.keys) for run in _changes(op, probe, old, bound)]
+        change = made[0] if len(made) == 1 else merge_runs([arrange(none, op.keys), *made])
     if bound_us is None:
         trace.append(change)
     else:
@@ -434,36 +509,66 @@ class _Said:
         return _Said(self.rows[chosen], self.groups[chosen], self.times[chosen], self.since[chosen])
 
     def last(self) -> _Said:
-        """The last one for each group and time."""
-        order = np.lexsort((self.rows, self.since, self.groups))
-        return self.take(order[_ends(self.groups[order], self.since[order])])
+        """The last one for each group and time, ordered by them. The rows, and so the groups, ascend."""
+        together = self.groups[1:] == self.groups[:-1]
+        falls = np.flatnonzero(together & (self.since[1:] < self.since[:-1]))
+        found = self
+        if len(falls):  # few groups, as times mostly rise
+            mixed = np.zeros(int(self.groups[-1]) + 1, np.bool_)
+            mixed[self.groups[falls]] = True
+            places = np.flatnonzero(mixed[self.groups])
+            order = np.arange(len(self.rows))
+            order[places] = places[np.lexsort((self.since[places], self.groups[places]))]
+            found = self.take(order)
+        ends = _ends(found.groups, found.since)
+        return found if len(ends) == len(found.rows) else found.take(ends)
 
 
-def _changes(op: Versions, probe: Probe, old: Sequence[Run], bound: int | None) -> list[Delta]:
+def _changes(op: Versions, probe: Probe, old: Sequence[Run], bound: int | None) -> list[Run]:
     """The changes that the rows of `probe` make to the versions. bound: times below it are late."""
-    run = probe.run
     said = _said(op, probe)
     if bound is not None and (said.times < bound).any():
-        said = _in_time(said, _newest(op, probe.content(old), bound, probe.num_groups), bound)
+        late = distinct(said.groups[said.times < bound])
+        said = _in_time(said, _newest(op, probe.content(old, late), bound, probe.num_groups), bound)
     said = said.last()
-    made = _made(op, run.arrays, said.rows, said.since, run.diff[said.rows] > 0, np.ones(len(said.rows), np.int64))
-    return [made, *_replaced(probe, old, said)]
+    replaced = list(_replaced(probe, old, said))
+    if not replaced:
+        return [_made(op, probe.run, said)]
+    touched = np.zeros(probe.num_groups, np.bool_)
+    for groups, _ in replaced:
+        touched[groups] = True
+    again = touched[said.groups]
+    made = [_made(op, probe.run, said.take(np.flatnonzero(some))) for some in (~again, again)]
+    deltas = [made[1].delta(), *(deletion for _, deletion in replaced)]
+    return [made[0], arrange(Delta.concat(deltas), op.keys)]
 
 
-def _replaced(probe: Probe, old: Sequence[Run], said: _Said) -> Iterator[Delta]:
-    """The deletions of stored versions of the same keys and times. Only their times are read of the other ones."""
+def _replaced(probe: Probe, old: Sequence[Run], said: _Said) -> Iterator[tuple[Ints, Delta]]:
+    """(groups, deletions) of stored versions of the same keys and times. Only their times are read of the other
+    ones.
+    """
+    if not len(said.rows):
+        return
+    first = int(said.since.min())
     for other in old:
+        if latest_us(other, first) < first:
+            continue
         for groups, rows in probe.rows_of(np.arange(probe.num_groups), other):
             times = microseconds(col.gather(other.arrays[-2], rows))[0]
-            deleted = rows[_among(groups, times, said)]
+            same = _among(groups, times, said)
+            deleted = rows[same]
             if len(deleted):
-                yield Delta(col.positional(col.gather_all(other.arrays, deleted)), -other.diff[deleted])
+                yield (
+                    groups[same],
+                    Delta(col.positional(col.gather_all(other.arrays, deleted)), -other.diff[deleted]),
+                )
 
 
 def _said(op: Versions, probe: Probe) -> _Said:
     run = probe.run
     groups = probe.of_rows(np.arange(probe.num_groups))
-    times, known = microseconds(run.arrays[op.time])
+    # Not run.arrays, because the column is gathered again with the others.
+    times, known = microseconds(run.gather([op.time], np.arange(run.num_rows))[0])
     kept = np.ones(len(times), np.bool_) if known is None else known
     if run.has_negative:
         transactions = col.words(run.arrays[-1]) >> SEQ_ROW_BITS
@@ -492,7 +597,8 @@ def _in_time(said: _Said, newest: Ints, bound: int) -> _Said:
         (said.times, last.times),
         (said.since, np.full(len(last.rows), bound)),
     )
-    return _Said(*map(np.concatenate, pairs))
+    found = _Said(*map(np.concatenate, pairs))
+    return found.take(np.argsort(found.rows, kind="stable"))
 
 
 def _newest(op: Versions, content: Content | None, bound: int, count: int) -> Ints:
@@ -531,11 +637,24 @@ def _among(groups: Ints, since: Ints, said: _Said) -> col.Mask:
     return found
 
 
-def _made(op: Versions, arrays: Sequence[pa.Array], rows: Ints, since: Ints, live: col.Mask, diff: Diffs) -> Delta:
-    """Versions of the given rows of the input's columns."""
-    width = len(op.schema) - 2
-    start = pa.array(since).view(op.schema[width].type.arrow)
-    return Delta(col.positional([*col.gather_all(arrays[:width], rows), start, pa.array(live)]), diff)
+def _made(op: Versions, run: Run, said: _Said) -> Run:
+    """The versions of the given rows of `run`, by group and time."""
+    arrays, order = ungathered(run, len(op.schema) - 2)
+    columns = Ordered(arrays, order[said.rows], _marks(op, said.since, run.diff[said.rows] > 0))
+    return Unsorted(run.hash[said.rows], columns, None, op.keys, pure=True)
+
+
+def _content(op: Versions, delta: Delta) -> Delta:
+    """The versions of the rows of a backfill."""
+    times, known = microseconds(delta.arrays[op.time])
+    rows = np.arange(len(times)) if known is None else np.flatnonzero(known)
+    found = col.gather_all(delta.arrays[: len(op.schema) - 2], rows)
+    return Delta(col.positional([*found, *_marks(op, times[rows], np.ones(len(rows), np.bool_))]), delta.diff[rows])
+
+
+def _marks(op: Versions, since: Ints, live: col.Mask) -> list[pa.Array]:
+    """The last two columns of versions: the time from which each is valid, and whether it has a row."""
+    return [pa.array(since).view(op.schema[-2].type.arrow), pa.array(live)]
 
 
 def _ends(*columns: Ints) -> Ints:

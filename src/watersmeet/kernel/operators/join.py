@@ -123,7 +123,8 @@ class _Joining:
         self._op, self._left, self._right, self._ctx = op, left, right, ctx
         self.amplification = Amplification()
         self._pairs = op.residual is not None or op.join_kind not in ("semi", "anti")
-        self._terms: Terms = terms(left, right) if self._pairs else ([], [])
+        counted = op.residual is not None and bool(left.sign or right.sign)
+        self._terms: Terms = terms(left, right, counted=counted) if self._pairs else ([], [])
         for side, found in zip((left, right), self._terms, strict=True):
             for probe in side.probes:
                 matches = np.zeros(probe.num_groups, np.int64)

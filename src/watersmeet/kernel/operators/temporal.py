@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -78,7 +79,7 @@ class Memo:
         for found, output in ((True, met.pairs), (False, met.alone)):
             delta = output.delta()
             if delta.num_rows:
-                arrays = delta.arrays
+                arrays = list(delta.arrays)
                 times = np.asarray(arrays.pop(self._width))
                 self._add(
                     arrays,
@@ -353,7 +354,13 @@ def _sides(
         op.ttl_us is not None and (now_us := ctx.watermarks.get(NOW)) is not None
     ):  # history has no times of arrival, so each of its rows is looked up
         still = answered(op, left, still, state, now_us)
+    elif still.complete and len(left.probes) == 1:
+        still = Arranged(still.change, still.null_keys, partial(_current, left.probes[0], still), exact=still.exact)
     return left, still
+
+
+def _current(probe: Probe, right: Arranged) -> tuple[Run, ...]:
+    return tuple(probe.current(right.old))
 
 
 def _clock(op: TemporalJoin, right: Arranged, now_us: int) -> Arranged:

@@ -117,8 +117,14 @@ class Retention:
         return values if valid is None else np.where(valid, values, limits.max if self.nulls else limits.min)
 
 
-#: The number of sampled times of a run.
+#: The number of sampled times of a run, …
 _SAMPLES: Final = 64
+
+#: … which are those of this many blocks of rows, of this many rows or more, …
+_BLOCKS: Final = 64
+
+#: … if the run is larger.
+_BLOCK_ROWS: Final = 256
 
 _NEVER: Final = np.iinfo(np.int64).min
 
@@ -183,8 +189,11 @@ class Newest:
         """The run's samples, which are computed once and stored with it."""
         if run.note is None:
             times, known = microseconds(run.arrays[self.column])
-            there = run.diff > 0 if known is None else known & (run.diff > 0)
-            run.note = _tell(run.hash[there], times[there], self.depth, pure=run.pure)
+            there = np.ones(run.num_rows, np.bool_) if known is None else known
+            if run.has_negative:
+                there = there & (run.diff > 0)
+            hashes, times = (run.hash, times) if there.all() else (run.hash[there], times[there])
+            run.note = _tell(hashes, times, self.depth, pure=run.pure)
         times, rows, successors, succeeded = run.note
         return _Samples(np.array(times, np.int64), rows, np.array(successors, np.int64), succeeded)
 
@@ -217,16 +226,36 @@ def _below(sample: Ints, count: int, bound_us: int) -> int:
     return -(-int(np.searchsorted(sample, bound_us)) * count // len(sample)) if count else 0
 
 
+def latest_us(run: Run, unknown_us: int) -> int:
+    """The greatest time of a run of `Newest`; `unknown_us` if it is not known without reading the run."""
+    if run.note is None or run.has_negative or not run.note[0]:
+        return unknown_us
+    return int(run.note[0][-1])
+
+
 def _tell(hashes: Hashes, times: Ints, depth: int, *, pure: bool) -> list[Any]:
-    """The fields of `_Samples` in stored form."""
-    order = np.lexsort((times, hashes))
-    hashes, times = hashes[order], times[order]
-    ends = _ends(hashes, times)
+    """The fields of `_Samples` in stored form. hashes: ascending.
+
+    Those of a large run are computed from blocks of its rows. A row's successor in its block is its successor in the
+    run or a later row.
+    """
+    count, width = len(times), max(_BLOCK_ROWS, 4 * depth)
+    if count <= _BLOCKS * width:
+        every, block = times, np.zeros(count, np.int64)
+    else:
+        starts = np.linspace(0, count - width, _BLOCKS).astype(np.int64)
+        rows = (starts[:, np.newaxis] + np.arange(width)).ravel()
+        every = np.append(times[rows], [times.min(), times.max()])
+        hashes, times, block = hashes[rows], times[rows], np.repeat(np.arange(_BLOCKS), width)
+    order = np.lexsort((times, hashes, block))
+    hashes, times, block = hashes[order], times[order], block[order]
+    ends = _ends(block, hashes, times)
     behind = ends + depth - 1  # the row that is `depth` positions newer than all rows of this time
     follows = np.flatnonzero(behind < len(times)) if pure else np.zeros(0, np.int64)
-    follows = follows[hashes[behind[follows]] == hashes[follows]]
+    follows = follows[(hashes[behind[follows]] == hashes[follows]) & (block[behind[follows]] == block[follows])]
     successors = np.sort(times[behind[follows]])
-    return [_sample(np.sort(times)).tolist(), len(times), _sample(successors).tolist(), len(successors)]
+    succeeded = len(successors) * count // max(1, len(times))
+    return [_sample(np.sort(every)).tolist(), count, _sample(successors).tolist(), succeeded]
 
 
 def _newer(hashes: Hashes, times: Ints) -> Ints:
@@ -238,12 +267,12 @@ def _newer(hashes: Hashes, times: Ints) -> Ints:
     return found
 
 
-def _ends(hashes: Hashes, times: Ints) -> Ints:
-    """For each row the position after the last one with its key and time; rows are ordered by both."""
-    last = np.ones(len(times), np.bool_)
-    last[:-1] = (hashes[1:] != hashes[:-1]) | (times[1:] != times[:-1])
+def _ends(*words: npt.NDArray[Any]) -> Ints:
+    """For each row the position after the last one that is equal in all words, by which the rows are ordered."""
+    last = np.ones(len(words[0]), np.bool_)
+    last[:-1] = np.logical_or.reduce([word[1:] != word[:-1] for word in words])
     places = np.flatnonzero(last) + 1
-    return places[np.searchsorted(places, np.arange(len(times)), side="right")]
+    return np.repeat(places, np.diff(places, prepend=0))
 
 
 def _sample(ordered: Ints) -> Ints:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final
+from functools import cached_property, lru_cache
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -180,10 +180,29 @@ class Delta:
         """The number of changes, not the sum of their diffs."""
         return len(self.diff)
 
-    @property
-    def arrays(self) -> list[pa.Array]:
-        """The columns, each as one array."""
-        return [col.flat(c) for c in self.columns.columns]
+    @cached_property
+    def arrays(self) -> Sequence[pa.Array]:
+        """The columns, each as one array. Their chunks are not kept."""
+        arrays = tuple(col.flat(c) for c in self.columns.columns)
+        object.__setattr__(self, "columns", pa.Table.from_arrays(arrays, schema=self.columns.schema))
+        return arrays
+
+    @cached_property
+    def normal(self) -> Sequence[pa.Array]:
+        """The columns, each as one array in `one_form`."""
+        return tuple(map(col.one_form, self.arrays))
+
+    @cached_property
+    def orders(self) -> dict[tuple[int, ...], tuple[Hashes, col.Positions]]:
+        """Orders of the rows that several operators use, by the positions of keys."""
+        return {}
+
+    @cached_property
+    def runs(self) -> dict[tuple[int, ...], Any]:
+        """The changes as consolidated runs (`Run`), if the operator that made them has such, by the positions of
+        keys.
+        """
+        return {}
 
     @staticmethod
     def empty(schema: pa.Schema) -> Delta:
@@ -222,7 +241,7 @@ def consolidate(delta: Delta, key_positions: tuple[int, ...] | None = None) -> D
     Canonical order is by the hash of the key columns, then by row hash; without `key_positions`, by row hash. Equal
     multisets of changes give equal bytes: floats are in one form (0.0 for -0.0, one NaN).
     """
-    arrays = [col.one_form(c) for c in delta.columns.columns]
+    arrays = delta.normal
     if delta.num_rows == 1 and delta.diff[0]:
         return Delta(col.positional(arrays), delta.diff)
     keys = arrays if key_positions is None else [arrays[i] for i in key_positions]

@@ -65,7 +65,7 @@ def encode(delta: Delta, *, packed: bool = False) -> pa.Buffer:
 
     packed: encode large batches in fewer bytes (`packing`), which may add a second stream.
     """
-    arrays, names = delta.arrays, list(delta.columns.column_names)
+    arrays, names = [*delta.arrays], [*delta.columns.column_names]
     if not arrays or not are_ones(delta.diff):
         arrays.append(pa.array(delta.diff))
         names.append(_DIFF)

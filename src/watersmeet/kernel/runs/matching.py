@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.columns import pieces
+from watersmeet.kernel.arrays.columns import expanded, pieces
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.metrics import RowsByKey, busiest
 from watersmeet.kernel.runs.cold import near
@@ -59,17 +59,31 @@ class Probe:
         if other is self.run:
             return self.starts, self.starts + self.lengths
         if id(other) not in self._found:
-            found = find(other, self.hashes)
-            low, high = found.low, found.high
-            hit = np.flatnonzero(high > low)
-            if len(hit) and not self._exact:
-                mine, theirs = self.starts[hit], low[hit]
-                same = col.rows_equal(
-                    self.run.gather(self.run.keys, mine), other.gather(other.keys, theirs), len(hit), as_key=True
-                )
-                high[hit[~same]] = theirs[~same]
-            self._found[id(other)] = (other, low, high)  # keeps `other` alive, so that its id is not reused
+            # Keeps `other` alive, so that its id is not reused.
+            self._found[id(other)] = (other, *self._ranges(other, self.hashes, self.starts))
         return self._found[id(other)][1:]
+
+    def ranges_of(self, groups: col.Positions, other: Run) -> tuple[col.Positions, col.Positions]:
+        """The same for some groups, in ascending order."""
+        if other is self.run or id(other) in self._found or 2 * len(groups) > self.num_groups:
+            low, high = self.ranges(other)
+            return low[groups], high[groups]
+        return self._ranges(other, self.hashes[groups], self.starts[groups])
+
+    def _ranges(self, other: Run, hashes: Hashes, firsts: col.Positions) -> tuple[col.Positions, col.Positions]:
+        """The rows of `other` for keys, given by their hashes and a row of each."""
+        if not len(hashes):
+            return firsts, firsts
+        found = find(other, hashes)
+        low, high = found.low, found.high
+        hit = np.flatnonzero(high > low)
+        if len(hit) and not self._exact:
+            mine, theirs = firsts[hit], low[hit]
+            same = col.rows_equal(
+                self.run.gather(self.run.keys, mine), other.gather(other.keys, theirs), len(hit), as_key=True
+            )
+            high[hit[~same]] = theirs[~same]
+        return low, high
 
     def counts(self, others: Iterable[Run]) -> Diffs:
         """For each group, the sum of diffs over all rows of the pure runs `others` that have its key."""
@@ -128,10 +142,48 @@ class Probe:
     def rows_of(
         self, groups: col.Positions, other: Run, limit: int = PIECE_ROWS
     ) -> Iterator[tuple[col.Positions, col.Positions]]:
-        """All pairs (group, row of `other`) with equal keys, for the given groups, at most `limit` at a time."""
-        low, high = self.ranges(other)
-        for index, row in pieces(low[groups], (high - low)[groups], limit):
+        """All pairs (group, row of `other`) with equal keys, for the given ascending groups, at most `limit` at a
+        time.
+        """
+        low, high = self.ranges_of(groups, other)
+        for index, row in pieces(low, high - low, limit):
             yield groups[index], row
+
+    def current(self, others: Sequence[Run]) -> list[Run]:
+        """Runs with the same sums of diffs for the keys of this probe as the pure runs `others`, oldest first, which
+        are complete (see `Arranged`).
+
+        Keys that have never had more than one row have only the entry of that row.
+        """
+        if not any(run.has_negative for run in others):
+            return list(others)
+        rows = np.zeros(self.num_groups, np.int64)  # that each key has after a run
+        single = np.ones(self.num_groups, np.bool_)
+        newest, place = np.full(self.num_groups, -1), np.zeros(self.num_groups, np.int64)
+        for number, run in enumerate(others):
+            low, high = self.ranges(run)
+            groups = np.flatnonzero(high > low)
+            one, two = _first_two(run, low[groups], high[groups])
+            before, added = rows[groups], (one > 0).astype(np.int64) + (two > 0)
+            after = before + one + two
+            # A deletion deletes a row of the content before this run, which no key has more than once.
+            usual = (np.abs(one) == 1) & (np.abs(two) <= 1) & (high - low <= 2)[groups] & (added <= 1)
+            usual &= (after - added >= 0) & (after <= 1)
+            single[groups[~usual]] = False
+            rows[groups] = after
+            newest[groups] = np.where(added > 0, number, -1)
+            place[groups] = low[groups] + (two > 0)
+        found = []
+        for number, run in enumerate(others):
+            low, high = self.ranges(run)
+            counts = np.where(single, newest == number, high - low)
+            some = np.flatnonzero(counts)
+            if len(some):
+                firsts, ends = np.where(single, place, low), np.cumsum(counts)
+                view = run.lazily(expanded(firsts[some], counts[some])[1])
+                self._found[id(view)] = (view, ends - counts, ends)
+                found.append(view)
+        return found
 
     def content(
         self, others: Iterable[Run], some: col.Positions | None = None
@@ -168,6 +220,13 @@ class Probe:
         for group, mine in pieces(self.starts[hit], self.lengths[hit], limit):  # a group may be of any size
             for index, row in pieces(low[group], counts[group], limit):
                 yield mine[index], row
+
+
+def _first_two(run: Run, low: col.Positions, high: col.Positions) -> tuple[Diffs, Diffs]:
+    """The diffs of the first row of each range, and of the second one or 0. No range is empty."""
+    if run.all_ones:
+        return np.ones(len(low), np.int64), (high - low > 1).astype(np.int64)
+    return run.diff[low], np.where(high - low > 1, run.diff[np.minimum(low + 1, run.num_rows - 1)], 0)
 
 
 def probes(runs: Iterable[Run], *, exact: bool) -> list[Probe]:
@@ -252,13 +311,23 @@ class Arranged:
 
     change: the changes of rows that can match, as a run. null_keys: the changes of rows with a NULL in the key, which
     are not kept; not consolidated. before: returns the runs of the earlier content; called at most once. exact: see
-    `Probe`.
+    `Probe`. complete: whether the runs have all changes since the beginning, so that those up to each of them add up to
+    the content at some moment.
     """
 
-    def __init__(self, change: Run, null_keys: Delta, before: Callable[[], tuple[Run, ...]], *, exact: bool) -> None:
+    def __init__(
+        self,
+        change: Run,
+        null_keys: Delta,
+        before: Callable[[], tuple[Run, ...]],
+        *,
+        exact: bool,
+        complete: bool = False,
+    ) -> None:
         self.change = change
         self.null_keys = null_keys
         self.exact = exact
+        self.complete = complete
         self._before = before
 
     @property
@@ -304,7 +373,11 @@ class _Near(Arranged):
 
     def __init__(self, whole: Arranged, hashes: Callable[[], Hashes]) -> None:
         super().__init__(
-            whole.change, whole.null_keys, lambda: tuple(near(whole.runs_before, hashes)), exact=whole.exact
+            whole.change,
+            whole.null_keys,
+            lambda: tuple(near(whole.runs_before, hashes)),
+            exact=whole.exact,
+            complete=whole.complete,
         )
         self._whole = whole
 

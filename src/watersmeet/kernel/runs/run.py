@@ -255,6 +255,11 @@ class Run:
         columns = col.gather_table(self.columns, rows)
         return Run(self.hash[rows], columns, weights, self.keys, pure=self.pure, merging=self.merging)
 
+    def lazily(self, rows: col.Positions) -> Run:
+        """The run of some rows, given in ascending order, whose columns are gathered when they are read."""
+        weights = None if self.weights is None else self.weights[rows]
+        return Unsorted(self.hash[rows], Ordered(self.arrays, rows), weights, self.keys, pure=self.pure)
+
     def slice(self, start: int, stop: int) -> Run:
         """The run of rows [start, stop), without a copy."""
         weights = None if self.weights is None else self.weights[start:stop]
@@ -346,13 +351,13 @@ class Run:
 class Ordered(Sequence[pa.Array]):
     """Columns whose rows are in another order; each is gathered when it is first read as a whole.
 
-    order: for each row, its position in `arrays`.
+    order: for each row, its position in `arrays`. more: further columns, which are in order.
     """
 
-    def __init__(self, arrays: Sequence[pa.Array], order: col.Positions) -> None:
-        self.arrays: list[pa.Array | None] = list(arrays)
+    def __init__(self, arrays: Sequence[pa.Array], order: col.Positions, more: Sequence[pa.Array] = ()) -> None:
+        self.arrays: list[pa.Array | None] = [*arrays, *(None for _ in more)]
         self.order = order
-        self._found: dict[int, pa.Array] = {}
+        self._found: dict[int, pa.Array] = dict(enumerate(more, len(arrays)))
 
     def __len__(self) -> int:
         return len(self.arrays)
@@ -389,6 +394,11 @@ class Ordered(Sequence[pa.Array]):
         """The types of the columns c0, c1, …"""
         kinds = [(self._found[i] if a is None else a).type for i, a in enumerate(self.arrays)]
         return pa.schema([(f"c{i}", kind) for i, kind in enumerate(kinds)])
+
+    def before(self, count: int) -> tuple[Sequence[pa.Array], col.Positions]:
+        """The first `count` columns as they were, and the position of each row in them."""
+        arrays = [a for a in self.arrays[:count] if a is not None]
+        return (arrays, self.order) if len(arrays) == count else (self[:count], np.arange(len(self.order)))
 
     def part(self, rows: col.Positions | slice) -> Ordered:
         """The columns of some rows."""
@@ -431,15 +441,30 @@ class Unsorted(Run):
         columns = col.positional(self.gather(range(len(self.arrays)), rows))
         return Run(self.hash[rows], columns, weights, self.keys, pure=self.pure, merging=self.merging)
 
+    def lazily(self, rows: col.Positions) -> Run:
+        weights = None if self.weights is None else self.weights[rows]
+        return Unsorted(self.hash[rows], self.arrays.part(rows), weights, self.keys, pure=self.pure)
+
     def slice(self, start: int, stop: int) -> Run:
         weights = None if self.weights is None else self.weights[start:stop]
         some = self.arrays.part(slice(start, stop))
         return Unsorted(self.hash[start:stop], some, weights, self.keys, pure=self.pure)
 
 
+def ungathered(run: Run, count: int) -> tuple[Sequence[pa.Array], col.Positions]:
+    """The first `count` columns of a run before they are gathered, and the position of each row in them."""
+    arrays = run.arrays
+    return arrays.before(count) if isinstance(arrays, Ordered) else (arrays[:count], np.arange(run.num_rows))
+
+
 def arrange(delta: Delta, keys: tuple[int, ...]) -> Run:
-    """The consolidated changes, in canonical order by `keys`, as a run."""
-    arrays = [col.one_form(c) for c in delta.columns.columns]
+    """The consolidated changes, in canonical order by `keys`, as a run; those that an operator arranged by these keys,
+    in its order.
+    """
+    known = delta.runs.get(keys)
+    if isinstance(known, Run):
+        return known
+    arrays = delta.normal
     hashes = hash_columns([arrays[i] for i in keys], delta.num_rows)
     rows, diff = canonical_rows(arrays, delta.diff, hashes, whole_row=False)
     hashes = hashes[rows]

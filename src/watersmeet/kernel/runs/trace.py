@@ -429,12 +429,32 @@ class Trace:
 def find(run: Run, hashes: Hashes) -> Matches:
     """The rows of each of the sorted distinct `hashes` in `run`."""
     run.expect(hashes)
+    if len(hashes) >= _MANY_HASHES and run.num_rows <= _MERGE_ROWS * len(hashes):
+        return _merged(run, hashes)
     low = np.searchsorted(run.hash, hashes)
     high = low.copy()
     hit = np.flatnonzero(run.hash[np.minimum(low, run.num_rows - 1)] == hashes)
     high[hit] = np.searchsorted(run.hash, hashes[hit], side="right")
     return Matches(run, low, high)
 
+
+def _merged(run: Run, hashes: Hashes) -> Matches:
+    """As `find`, by merging the hashes instead of a search for each: half of the time for runs of a similar size."""
+    starts, lengths = stretches(run.hash)
+    known = run.hash[starts]
+    order = np.argsort(np.concatenate([hashes, known]), kind="stable")  # it merges, because both are sorted
+    places = np.flatnonzero(order < len(hashes)) - np.arange(len(hashes))
+    inside = np.minimum(places, len(known) - 1)
+    low = np.where(places < len(known), starts[inside], run.num_rows)
+    high = low + np.where((known[inside] == hashes) & (places < len(known)), lengths[inside], 0)
+    return Matches(run, low, high)
+
+
+#: At least this many hashes are merged with those of a run …
+_MANY_HASHES: Final = 1 << 12
+
+#: … that has at most this many rows for each of them.
+_MERGE_ROWS: Final = 8
 
 _UNKNOWN: Final = -1
 _DELETED: Final = -2
