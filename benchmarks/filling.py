@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 
 import watersmeet
-from watersmeet.runtime import coordinator
+from watersmeet.runtime import backfill, coordinator
 from watersmeet.runtime.inprocess import InProcessEngine
 from watersmeet.runtime.taskcontract import Intent
 
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str]) -> int:
             for what, query in (("groups", LARGE), ("self join", JOINED)):
                 for mode in ("beside", "alone"):
                     name = f"{what.replace(' ', '_')}_{mode}"
-                    changed = mock.patch.object(coordinator, "can_run_beside", return_value=False)
+                    changed = mock.patch.object(backfill, "can_run_beside", return_value=False)
                     with changed if mode == "alone" else nullcontext():
                         found, seconds = measure(connection, query, name, first)
                     print(line(f"{what}, {mode}", found, seconds), flush=True)

@@ -11,7 +11,7 @@ import pytest
 
 import watersmeet
 from tests.thorough import mostly_slow
-from watersmeet.runtime import coordinator, workers
+from watersmeet.runtime import backfill, workers
 
 SECOND_US = 1_000_000
 BEGIN_US = 1_767_225_600 * SECOND_US
@@ -107,7 +107,7 @@ def test_views_equal_those_that_are_filled_at_once(tmp_path, monkeypatch, seed):
             made.result()
             meanwhile += steps
             with monkeypatch.context() as patched:
-                patched.setattr(coordinator, "can_run_beside", lambda *_: False)
+                patched.setattr(backfill, "can_run_beside", lambda *_: False)
                 alone.run(script)
             for _ in range(steps):
                 alone.step(5)
@@ -119,8 +119,8 @@ def test_views_equal_those_that_are_filled_at_once(tmp_path, monkeypatch, seed):
                 assert beside.content(view) == alone.content(view), (names, view)
 
 
-def until_begun(run, made):
+def until_begun(run, made=None):
     """Waits until a fill has begun, so that each step follows its beginning."""
     engine = run.connection.opened.engine
-    while not made.done() and (engine._coordinator is None or engine._coordinator.backfill is None):
+    while not (made and made.done()) and (engine._coordinator is None or engine._coordinator.backfill is None):
         pass

@@ -61,6 +61,16 @@ class Mode:
     reads_history: ClassVar[bool] = False
 
     @property
+    def is_filling(self) -> bool:
+        """Whether operators process their input as history, in which nothing is late and no row has arrived yet."""
+        return self.reads_history
+
+    @property
+    def as_of(self) -> AsOf | None:
+        """The moment as of which operators process their input, if that is not the one of the epoch."""
+        return None
+
+    @property
     def is_first(self) -> bool:
         """Whether constants and empty aggregates output their rows."""
         return False
@@ -185,12 +195,36 @@ class StoredContent:
 
 
 @dataclass(frozen=True)
+class AsOf:
+    """An earlier moment, as of which a fill processes its input because its result depends on it.
+
+    time_us: the time of epochs. own: the names of the watermarks that only the fill moves, because no live view reads
+    their relations. before, after: the other watermarks before and after the moment. is_live: whether a live epoch is
+    replayed; otherwise the input is history, which is_end says is complete. clocks: as in `Live`, for the relations in
+    `own`.
+    """
+
+    time_us: int
+    before: Mapping[str, int] = field(default_factory=dict)
+    after: Mapping[str, int] = field(default_factory=dict)
+    own: tuple[str, ...] = ()
+    is_live: bool = False
+    is_end: bool = False
+    clocks: Mapping[str, Mapping[str, ClockInput]] = field(default_factory=dict)
+
+    def mixed(self, newest: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+        """Watermarks: `own` ones from the newest epoch, and `others`."""
+        return {**others, **{i: newest[i] for i in self.own if i in newest}}
+
+
+@dataclass(frozen=True)
 class Fill(Mode):
     """New views read history; live views do not change.
 
     first: the first epoch of the fill. roles: the role of each running operator. content: for each operator that does
     not run, the relation whose content its readers read. part, parts: replayed arrangements output their rows in
     `parts` epochs, of which this is number `part`. beside: whether epochs of live views run between those of the fill.
+    moment: see `Mode.as_of`.
     """
 
     kind: ClassVar[str] = "fill"
@@ -201,6 +235,15 @@ class Fill(Mode):
     part: int = 0
     parts: int = 0
     beside: bool = False
+    moment: AsOf | None = None
+
+    @property
+    def is_filling(self) -> bool:
+        return self.moment is None or not self.moment.is_live
+
+    @property
+    def as_of(self) -> AsOf | None:
+        return self.moment
 
     @property
     def is_first(self) -> bool:

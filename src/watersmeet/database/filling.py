@@ -27,7 +27,8 @@ from watersmeet.database.sessions.variables import Variables
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import Error, again, error
 from watersmeet.objectstores import storage
-from watersmeet.runtime.backfill import in_order, is_timeless
+from watersmeet.runtime.backfill import in_order
+from watersmeet.runtime.plans import can_be_copied
 from watersmeet.system.threads import Worker
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
     if (
         isinstance(relation, MaterializedView)
         and relation.fill_rate is not None
-        and not all(map(is_timeless, operators))
+        and not can_be_copied(operators, session.database.plans.circuit)
     ):
         session.notice(f"{FILL_RATE} has no effect on {relation.title}: the other views wait until it is filled")
     if session.joint is None:

@@ -42,9 +42,8 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Change
 from watersmeet.errors import Error, again, error
 from watersmeet.objectstores import storage
-from watersmeet.runtime.backfill import check_rebuild, check_whole
 from watersmeet.runtime.inputs import save_past
-from watersmeet.runtime.plans import load_circuit, save_circuit, store_parallelism
+from watersmeet.runtime.plans import check_rebuild, check_whole, load_circuit, save_circuit, store_parallelism
 from watersmeet.store.backup import (
     MAIN,
     Position,

@@ -336,7 +336,7 @@ class _Stage:
             ctx.epoch,
             ctx.watermarks,
             ctx.before,
-            filling=mode.reads_history,
+            filling=mode.is_filling,
             most_rows=limit.made,
             slicing=ctx.slicing,
         )

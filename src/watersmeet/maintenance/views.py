@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from watersmeet.algebra.nodes import Arrivals, Cut, Node, Reopened, Scan
+from watersmeet.algebra.nodes import Arrivals, ChangeLog, Cut, Node, Reopened, Scan
 from watersmeet.algebra.trees import exactly, walk
 from watersmeet.binder import BoundQuery
 from watersmeet.binder.context.binding import Fill
@@ -43,7 +43,7 @@ from watersmeet.errors import error
 from watersmeet.maintenance.querysources import with_own_sources
 from watersmeet.maintenance.refreshing import refresh_read
 from watersmeet.planner import compile_view
-from watersmeet.runtime.backfill import LateRowsError
+from watersmeet.runtime.plans import LateRowsError
 from watersmeet.sinkwriters.writers import begin, check_keys
 from watersmeet.store.readers import Reader
 from watersmeet.values.types import Field
@@ -138,11 +138,10 @@ def _make(session: Session, bound: Bound) -> None:
         sizes = database.sizes.read()
         empty = {i: began for i, began in sorted(read.items()) if i not in sizes or not sizes[i].rows}
         bound = replace(bound, relation=replace(bound.relation, empty=empty))
-    replaced = frozenset(
-        n.scan.relation_id for n in walk(bound.tree) if isinstance(n, Arrivals) and not n.scan.append_only
-    )
-    if replaced:
-        database.settle(replaced)  # when a query starts, only current rows count as inserted
+    replaced = {n.scan for n in walk(bound.tree) if isinstance(n, Arrivals)}
+    replaced |= {n for log in walk(bound.tree) if isinstance(log, ChangeLog) for n in walk(log) if isinstance(n, Scan)}
+    if settled := frozenset(n.relation_id for n in replaced if not n.append_only):
+        database.settle(settled)  # when a query starts, only current rows count as inserted
     try:
         made = _filled(session, bound)
     except LateRowsError:

@@ -64,6 +64,15 @@ class Builder:
             op = replace(op, apart=op.apart + 1)
         return self.operators.setdefault(op.id, op)
 
+    def with_present_late_rows(self, operator_id: str) -> str:
+        """The id of an operator over new scans, if its scans are older than late rows that a new view will read as
+        history. The state of a shared arrangement lacks these rows.
+        """
+        op = self.operators[operator_id]
+        if not isinstance(op, (Exchange, Map, Scan)):
+            return operator_id
+        return self.add(replace(op, inputs=tuple(map(self.with_present_late_rows, op.inputs)))).id
+
     def exchange(self, op: Operator, keys: Sequence[int], mode: Literal["hash", "partial"] = "hash") -> Operator:
         """`op`, whose rows are sent to the buckets of columns `keys`; without keys, all to bucket 0. mode: see
         `Exchange`.

@@ -134,7 +134,7 @@ class JoinLowering(Arranging):
         if node.arrival:
             kind, append_only = operators.ArrivalJoin, left.operator.append_only
             if node.kind in ("semi", "anti"):
-                (below,) = left.operator.inputs  # such rows are not kept
+                below = self.builder.with_present_late_rows(left.operator.inputs[0])  # such rows are not kept
         made = self.builder.add(
             kind(
                 (below, right.operator.id),

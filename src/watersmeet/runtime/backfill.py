@@ -14,46 +14,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final
 
-from watersmeet.catalog import ARRIVAL, MaterializedView, Relation
-from watersmeet.catalog import Source as CatalogSource
+from watersmeet.catalog import MaterializedView, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Fill, Role, StoredContent
-from watersmeet.circuit.operators import (
-    Aggregate,
-    Arrange,
-    ArrivalAsofJoin,
-    ArrivalJoin,
-    AsofJoin,
-    ChangeLog,
-    Constant,
-    Cut,
-    DynamicFilter,
-    Exchange,
-    Join,
-    LateRowFilter,
-    Map,
-    MultiJoin,
-    Operator,
-    Records,
-    Scan,
-    Sink,
-    TemporalJoin,
-    TimeFilter,
-    TopN,
-    Union,
-    Unnest,
-    Versions,
-    Window,
-)
+from watersmeet.circuit.epochs import AsOf, Fill, StoredContent
 from watersmeet.connectors.base.sources import Source
-from watersmeet.errors import Error, OperationalError, error
+from watersmeet.errors import error
 from watersmeet.runtime.engine import Database
-from watersmeet.runtime.eventtimes import follows_clock
-from watersmeet.runtime.inputs import blob_slice, commit_slices, connected
+from watersmeet.runtime.eventtimes import clocks
+from watersmeet.runtime.inputs import blob_slice, commit_slices, connected, progress_before, replayable
+from watersmeet.runtime.plans import (
+    can_run_beside,
+    looked_up_first,
+    must_replay,
+    only_read_by,
+    reach,
+    reach_beside,
+    read_by,
+)
+from watersmeet.runtime.workers import LEAST_REPLAYS
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
-from watersmeet.store.manifests import Backfill, Commit, Filling, Frontier, Progress, Purpose
+from watersmeet.store.manifests import Backfill, Commit, Filling, Frontier, Purpose
 from watersmeet.values.slices import ChangeSlice, Slice
 
 
@@ -92,65 +75,83 @@ def present_contents(db: Database) -> Contents:
     return Contents(checkpoint.moment.head, head, {**read, **_stored_rows(db, checkpoint, head)})
 
 
-#: The operators whose output depends only on the present rows of their inputs.
-_TIMELESS: Final = (
-    Aggregate, Arrange, AsofJoin, Constant, DynamicFilter, Exchange, Join, Map, MultiJoin, Scan, Sink, TopN, Union,
-    Unnest, Window,
-)  # fmt: skip
+def relations_read(
+    db: Database, circuit: Circuit, running: Collection[str], stored: Mapping[str, StoredContent]
+) -> list[Relation]:
+    """The relations that a backfill reads. running, stored: as in `looked_up_first`."""
+    ids = {o.relation_id for o in circuit.scans if o.id in running} | {c.relation_id for c in stored.values()}
+    known = db.catalog().relations
+    if missing := ids - known.keys():
+        raise error("INTERNAL_ERROR", f"the circuit reads {', '.join(sorted(missing))}, which the catalog lacks")
+    return [r for i, r in known.items() if i in ids]
 
 
-def can_run_beside(
+@dataclass(frozen=True)
+class Beside:
+    """A fill beside live views before it begins. history: the first epoch. read: all relations that are read."""
+
+    purpose: Filling
+    history: Fill
+    read: list[Relation]
+
+
+def beside(
+    db: Database,
     circuit: Circuit,
-    fill: Fill,
-    relations: Iterable[Relation],
-    complete: Collection[str],
-    late: Mapping[str, int],
-) -> bool:
-    """Whether live views can run between the pieces of a fill: its operators depend only on the present rows, and on
-    the time at its end, and no state of live views lacks rows that its copy would read. relations: those that it reads.
-    complete: as in `begin`. late: as in `reach`.
+    views: tuple[str, ...],
+    live: frozenset[str],
+    contents: Contents,
+    *,
+    few_rows: int,
+    time_us: int,
+) -> Beside | None:
+    """A fill of `views` while the views `live` run; None if that is impossible, or the history has at most `few_rows`
+    rows and no limit. time_us: the time of the newest epoch.
     """
-    copied = (circuit.by_id[i] for i in fill.having("copied"))
-    if any(isinstance(o, Scan) and o.late != late.get(o.relation_id, 0) for o in copied):
-        return False
-    read = [r for r in relations if r.id not in complete]
-    return not any(ARRIVAL in r.defaults.values() for r in read if r.connector) and all(
-        is_timeless(circuit.by_id[i]) for i in fill.roles
-    )
-
-
-def is_timeless(operator: Operator) -> bool:
-    """Whether the output depends only on the present rows and, at the end, on the time.
-
-    Watermarks are unknown until the end of a fill. The time of epochs is known, and rises while history is read: a
-    filter then only deletes rows that it would also delete at the end.
-    """
-    if isinstance(operator, TimeFilter):
-        return not operator.stays
-    if isinstance(operator, Scan):
-        return not operator.ordered
-    return type(operator) in _TIMELESS and not follows_clock(operator)
+    progress = db.log.progress()
+    limited = bool(fill_rates(db.catalog().relations, views))
+    if not (live or limited):
+        return None
+    history = reach(circuit, views, live, progress.late, beside=True)
+    relations = relations_read(db, circuit, history.roles.keys(), history.stored)
+    whole = reach(circuit, views, live, progress.late, beside=True, replays=True)
+    read = relations_read(db, circuit, whole.roles.keys(), whole.stored)
+    large = limited or contents.rows_of(relations) > few_rows
+    if not (large and can_run_beside(circuit, whole, read, live, progress.late)):
+        return None
+    purpose = Filling(views)
+    if must_replay(circuit, whole, read):
+        if not relations:
+            return None
+        if not live:
+            time_us = max(time_us, db.clock.now_us())
+        purpose = Filling(views, replays=True, time_us=time_us, watermarks=progress.watermarks)
+    return Beside(purpose, history, read)
 
 
 def begin(
     db: Database,
+    circuit: Circuit,
     purpose: Purpose,
-    relations: Iterable[Relation],
+    fill: Fill,
     frontier: Frontier,
     contents: Contents,
     *,
     complete: frozenset[str] = frozenset(),
-    first: frozenset[str] = frozenset(),
-    beside: bool = False,
+    beside: list[Relation] | None = None,
 ) -> Backfill:
-    """The beginning of a backfill from `relations` at `frontier`. contents: the present ones.
+    """The beginning of a backfill at `frontier`. fill: what runs in it. contents: the present ones.
 
-    complete: relations that the circuit writes, which are read as of the newest epoch. first: relations that are read
-    first because other rows look theirs up. Others are read in the order that the views specify, else smaller ones
-    first. beside: whether live views run between the pieces.
+    complete: relations that the circuit writes, which are read as of the newest epoch. Relations whose rows are looked
+    up are read first, others in the order that the views specify, else smaller ones first. beside: if live views run
+    between the pieces, all relations that are read, including those without history for the views.
     """
+    relations = relations_read(db, circuit, fill.roles.keys(), fill.stored)
+    first = looked_up_first(circuit, fill.roles.keys(), fill.stored)
     # A source that no epoch has read yet has no history, but live views may read it meanwhile.
-    read = [r for r in relations if beside or r.id in complete or not r.connector or r.id in frontier.sources]
+    read = [
+        r for r in relations if beside is not None or r.id in complete or not r.connector or r.id in frontier.sources
+    ]
     head, rows = contents.head, contents.rows
     # Sources are last: they are usually the large, append-only side.
     order = sorted(read, key=lambda r: (r.id not in first, bool(r.connector), rows.get(r.id, 0), r.id))
@@ -159,10 +160,15 @@ def begin(
     read_ids = tuple(in_order([r.id for r in order], [(a, b) for a, b in pairs if a in first or b not in first]))
     if isinstance(purpose, Filling):
         stored = tuple(i for i in read_ids if i in complete)
-        late = db.log.progress().late if beside else {}
-        purpose = replace(purpose, stored=stored, beside=read_ids if beside else (), late=late)
+        later_ids = tuple(r.id for r in beside or () if r.id not in read_ids)
+        purpose = replace(
+            purpose,
+            stored=(*stored, *(i for i in later_ids if i in complete)),
+            beside=() if beside is None else read_ids + later_ids,
+            late={} if beside is None else db.log.progress().late,
+        )
     last, read_rows = _last_read(db, frontier, head), contents.rows_of(order)
-    return Backfill(purpose, contents.checkpoint, last, head, read_ids, waits=not beside, rows=read_rows)
+    return Backfill(purpose, contents.checkpoint, last, head, read_ids, waits=beside is None, rows=read_rows)
 
 
 def in_order(items: Iterable[str], pairs: Collection[tuple[str, str]]) -> list[str]:
@@ -184,7 +190,9 @@ def _last_read(db: Database, frontier: Frontier, head: int) -> int:
     return frontier.transaction if db.log.newest_transaction(head) > frontier.transaction else head
 
 
-def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int, *, limited: bool) -> Backfill:
+def next_round(
+    db: Database, circuit: Circuit, backfill: Backfill, frontier: Frontier, few: int, *, limited: bool
+) -> Backfill:
     """The round after `backfill`, which reads what was committed since, up to `frontier`, the newest epoch's. It is the
     last one if these are at most `few` rows, or not clearly fewer than in the round before although that one was not
     `limited` to rows per second.
@@ -192,6 +200,8 @@ def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int, *
     purpose = backfill.purpose
     assert isinstance(purpose, Filling)
     head, read = db.log.head(), frozenset(purpose.beside)
+    if purpose.replays:
+        return _next_replays(db, circuit, backfill, frontier, few, limited=limited)
     rows = 0
     for number in range(min(backfill.transaction, backfill.head) + 1, head + 1):
         commit = db.log.read(number)
@@ -214,58 +224,43 @@ def next_round(db: Database, backfill: Backfill, frontier: Frontier, few: int, *
     )
 
 
-def reach(
-    circuit: Circuit, views: Iterable[str], complete: Iterable[str], late: Mapping[str, int], *, beside: bool = False
-) -> Fill:
-    """The first epoch that fills `views`. complete: relations whose content can be read.
-
-    late: for each relation, the number of rows dropped as late. Arrangements of other views are replayed, unless they
-    drop old rows, or omit null-key rows that a join outputs, or beside live views, which change them.
-    """
-    filled, stored = set(views), set(complete)
-    ends: dict[str, StoredContent] = {}
-    for sink in circuit.sinks:
-        top = circuit.by_id[sink.inputs[0]]
-        if sink.relation_id not in stored or (isinstance(top, Scan) and top.late == late.get(top.relation_id, 0)):
-            continue  # this view copies the content of its relation
-        spread = tuple((i,) for i in range(len(top.schema)))
-        ends.setdefault(top.id, StoredContent(sink.relation_id, spread if sink.keys is None else sink.keys))
-    tops = {s.id for s in circuit.sinks if s.relation_id in filled}
-    later = {o.id for o in circuit.operators if isinstance(o, Cut) and o.keeps == "after"}  # these output no history
-    looked_up = {i for o in circuit.operators for i in _first(o)}
-    live = circuit.upstream({s.id for s in circuit.sinks if s.relation_id not in filled})
-    history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # only these have it
-    replayed = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live and o.keeps_all} | history
-    if any(_first(circuit.by_id[i]) for i in circuit.upstream(tops, ends.keys())):
-        replayed = replayed & looked_up | history  # these rows are only looked up after all have arrived
-    if beside:
-        replayed = set()
-    while True:
-        reached = circuit.upstream(tops, ends.keys() | replayed | later)
-        joins = [o for o in circuit.operators if isinstance(o, (AsofJoin, Join)) and o.id in reached - ends.keys()]
-        lacking = {i for join in joins for i in _showing_null_keys(join, circuit)} & replayed
-        if not lacking:
-            break
-        replayed -= lacking
-
-    def role(operator_id: str) -> Role:
-        if operator_id in replayed:
-            return "replayed"
-        return "copied" if operator_id in live else "new"
-
-    roles = {i: role(i) for i in sorted(reached - ends.keys())}
-    return Fill(True, roles, {o: ends[o] for o in sorted(reached & ends.keys())}, beside=beside)
-
-
-def reach_beside(circuit: Circuit, purpose: Filling) -> Fill:
-    """The first epoch of a fill beside live views."""
-    return reach(circuit, purpose.views, purpose.stored, purpose.late, beside=True)
+def _next_replays(
+    db: Database, circuit: Circuit, backfill: Backfill, frontier: Frontier, few: int, *, limited: bool
+) -> Backfill:
+    """As `next_round`, for a round that replays live epochs."""
+    purpose, head = backfill.purpose, db.log.head()
+    assert isinstance(purpose, Filling)
+    following = replace(
+        backfill,
+        transaction=_last_read(db, frontier, head),
+        head=head,
+        relations=purpose.beside,
+        cursor=None,
+        round=backfill.round + 1,
+        before=(backfill.transaction, backfill.head),
+        read=0,
+    )
+    epochs = rows = 0
+    for _, slices in _left_to_replay(db, circuit, following):
+        epochs += 1
+        rows += sum(s.rows for s in slices)
+    shrinks = not backfill.round or epochs <= _SHRINKING * backfill.rows
+    is_last = (epochs <= LEAST_REPLAYS and rows <= few) or not (shrinks or limited)
+    return replace(following, waits=is_last, rows=epochs, hurries=backfill.hurries or not shrinks)
 
 
 def fill_rates(known: Mapping[str, Relation], views: Iterable[str]) -> list[int]:
     """The limits of views on the rows of history per second."""
     found = [r.fill_rate for i in views if isinstance(r := known.get(i), MaterializedView)]
     return [rate for rate in found if rate is not None]
+
+
+def fill_rate(db: Database, backfill: Backfill) -> int | None:
+    """The maximum number of rows of history per second; 0: none for now; None: any number."""
+    if backfill.waits:
+        return None
+    rate = min(fill_rates(db.catalog().relations, backfill.purpose.views), default=None)
+    return None if rate and backfill.hurries else rate
 
 
 def fill_in(before: Circuit, circuit: Circuit, backfill: Backfill, known: Mapping[str, Relation]) -> Backfill | None:
@@ -278,66 +273,22 @@ def fill_in(before: Circuit, circuit: Circuit, backfill: Backfill, known: Mappin
     if not sinks < {s.relation_id for s in before.sinks} or connected(known, purpose):
         return None  # to open sources again would save their memory
     left = replace(purpose, views=tuple(v for v in purpose.views if v in sinks))
-    old, new = reach_beside(before, purpose), reach_beside(circuit, left)
+    old = reach_beside(before, purpose, replays=purpose.replays)
+    new = reach_beside(circuit, left, replays=purpose.replays)
+    if purpose.replays and _own(before, purpose) & read_by(circuit, new) != _own(circuit, left):
+        return None  # the watermark of a source would not be moved as before
     same = all(old.roles.get(i) == role for i, role in new.roles.items())
     if not same or not new.content.keys() <= old.content.keys():
         return None
     read = {s.relation_id for s in circuit.scans if s.id in new.roles} | {c.relation_id for c in new.content.values()}
-    relations = tuple(i for i in backfill.relations if i in read)
+    replays = purpose.replays and backfill.round > 0
+    relations = backfill.relations if replays else tuple(i for i in backfill.relations if i in read)
     return replace(
         backfill,
         purpose=replace(left, beside=tuple(i for i in purpose.beside if i in read)),
         relations=relations,
-        cursor=backfill.cursor if relations[:1] == backfill.relations[:1] else None,
+        cursor=backfill.cursor if replays or relations[:1] == backfill.relations[:1] else None,
     )
-
-
-def looked_up_first(
-    circuit: Circuit, running: Collection[str], stored: Mapping[str, StoredContent], *, live: bool = False
-) -> frozenset[str]:
-    """The relations that are read before others, because rows of the others look up theirs on arrival.
-
-    running: the operators that run. stored: see `epochs.Mode`. live: whether the epochs are live, so that left and
-    right joins on arrival don't wait for the side that is looked up.
-    """
-    joins = [
-        i
-        for o in circuit.operators
-        if o.id in running and not (live and isinstance(o, ArrivalJoin) and o.join_kind in ("left", "right"))
-        for i in _first(o)
-    ]
-    reached = circuit.upstream(set(joins), stored.keys()) if joins else set()
-    return frozenset(
-        [
-            *(o.relation_id for o in circuit.scans if o.id in reached),
-            *(content.relation_id for i, content in stored.items() if i in reached),
-        ]
-    )
-
-
-def _first(op: Operator) -> tuple[str, ...]:
-    """The inputs of an operator whose rows must be present before rows of its other inputs arrive."""
-    if isinstance(op, ArrivalJoin):
-        return {"right": op.inputs[:1], "full": ()}.get(op.join_kind, op.inputs[1:])
-    return op.inputs[1:] if isinstance(op, (ArrivalAsofJoin, TemporalJoin)) else ()
-
-
-def preserved(join: Operator) -> list[str]:
-    """The inputs of which a join also outputs rows without a match."""
-    if not isinstance(join, (AsofJoin, Join)):
-        return []
-    kinds = ("left", "full", "anti"), ("right", "full")
-    return [i for i, outer in zip(join.inputs, kinds, strict=True) if join.join_kind in outer]
-
-
-def _showing_null_keys(join: AsofJoin | Join, circuit: Circuit) -> Iterator[str]:
-    """The inputs whose rows with a NULL key a join outputs. No arrangement keeps such rows."""
-    for arrangement in preserved(join):
-        op = circuit.by_id[arrangement]
-        if isinstance(op, Arrange) and any(
-            op.schema[k].nullable and not safe for k, safe in zip(op.keys, op.null_safe, strict=True)
-        ):
-            yield arrangement
 
 
 def next_piece(
@@ -394,6 +345,57 @@ def next_piece(
     return Piece(tuple(slices), rest if goes_on else None, bool(relations), lost, taken)
 
 
+def next_replay(db: Database, circuit: Circuit, backfill: Backfill) -> tuple[Piece, AsOf | None]:
+    """The next live epoch that a round replays, and the moment as of which it ran; None if no epoch is left."""
+    purpose = backfill.purpose
+    assert isinstance(purpose, Filling)
+    found = list(islice(_left_to_replay(db, circuit, backfill), 2))
+    more = len(found) > 1
+    rest = replace(backfill, relations=backfill.relations if more else (), started=True)
+    if not found:
+        return Piece((), None if backfill.waits else rest, more=False), None
+    commit, slices = found[0]
+    rest = replace(rest, cursor=commit.number, read=backfill.read + 1)
+    piece = Piece(slices, rest if more or not backfill.waits else None, more, rows=sum(s.rows for s in slices))
+    own = _own_numbers(circuit, purpose)
+    moment = AsOf(
+        commit.progress.time_us,
+        {i: n for i, n in progress_before(db.log, commit).watermarks.items() if i not in own},
+        {i: n for i, n in commit.progress.watermarks.items() if i not in own},
+        tuple(sorted(own)),
+        is_live=True,
+        clocks={i: named for i, named in clocks(circuit).items() if i in own},
+    )
+    return piece, moment
+
+
+def _left_to_replay(db: Database, circuit: Circuit, backfill: Backfill) -> Iterator[tuple[Commit, tuple[Slice, ...]]]:
+    """As `replayable`, for the new views."""
+    assert isinstance(backfill.purpose, Filling)
+    timed = not circuit.timed.isdisjoint(reach_beside(circuit, backfill.purpose, replays=True).roles)
+    return replayable(db.log, backfill.purpose, backfill, timed=timed)
+
+
+def as_of_beginning(circuit: Circuit, purpose: Filling, *, is_end: bool) -> AsOf:
+    """The moment as of which the history of a fill is read that replays live epochs. is_end: whether this is its last
+    piece.
+    """
+    own = _own_numbers(circuit, purpose)
+    known = {i: n for i, n in purpose.watermarks.items() if i not in own}
+    return AsOf(purpose.time_us, known, known, tuple(sorted(own)), is_end=is_end)
+
+
+def _own_numbers(circuit: Circuit, purpose: Filling) -> frozenset[str]:
+    """The names of the watermarks that no live epoch moves."""
+    own = _own(circuit, purpose)
+    return own | {name for i, named in clocks(circuit).items() if i in own for name in named}
+
+
+def _own(circuit: Circuit, purpose: Filling) -> frozenset[str]:
+    """The relations that only views read which are being filled."""
+    return only_read_by(circuit, reach_beside(circuit, purpose, replays=True))
+
+
 def progress_of(backfill: Backfill) -> float:
     """The part of the history that was read, from 0 to 1. The replay of arrangements counts as half of it."""
     purpose = backfill.purpose
@@ -424,8 +426,7 @@ def _live_epochs(db: Database, backfill: Backfill) -> Iterator[tuple[Commit, Map
     for number in range(backfill.before[1] + 1, backfill.head + 1):
         commit = db.log.read(number)
         if commit.epoch is not None and commit.frontier is not None:
-            before = db.log.find(commit.epoch_before) if commit.epoch_before else None
-            yield commit, {} if before is None else before.progress.watermarks
+            yield commit, progress_before(db.log, commit).watermarks
 
 
 def _late_below(db: Database, backfill: Backfill, relation_id: str) -> dict[int, int]:
@@ -533,116 +534,3 @@ def _start(db: Database, checkpoint: int, relation_id: str) -> list[Any]:
 
 #: The part of a round's rows that the next round may have at most, or live views wait until it has been read.
 _SHRINKING: Final = 0.8
-
-
-class LateRowsError(OperationalError):
-    """Rows were dropped as late after a view was compiled and before it was filled, so it must be compiled again."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "STATE_MISMATCH", "late rows arrived while a view was being created", hint="Create the view again."
-        )
-
-
-def check_shared(circuit: Circuit, live: frozenset[str], fill: Fill, progress: Progress) -> None:
-    """Raises LateRowsError if operators of live views, from which new views read all rows, dropped rows after the new
-    views were compiled.
-
-    live: the live views. fill: the first epoch of the new views. progress: that of the newest epoch.
-    """
-    read = [circuit.by_id[i] for i in fill.roles.keys() - fill.having("replayed")]
-    scans = {o.id for o in read if isinstance(o, Scan) and o.late != progress.late.get(o.relation_id, 0)}
-    filters = {o.id for o in read if isinstance(o, LateRowFilter)}
-    if not scans and not (filters and progress.left_out):
-        return
-    for sink in circuit.sinks:
-        if sink.relation_id not in live:
-            continue
-        below = circuit.upstream({sink.id})
-        if below & scans or (progress.left_out.get(sink.relation_id) and below & filters):
-            raise LateRowsError
-
-
-def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Relation]) -> None:
-    """Raises FEATURE_NOT_SUPPORTED if the history now differs from the rows that the views' content was computed
-    from.
-    """
-    for kind, (what, detail, then) in _REFUSALS.items():
-        if any(isinstance(op, kind) and not _has_history(op, circuit) for op in circuit.operators):
-            again = f"Drop the view, rebuild, and create it again: {then}"
-            raise _no_rebuild(f"the state of a view {what}", detail, again)
-    for sink in circuit.sinks:
-        if late := progress.left_out.get(sink.relation_id, 0):
-            raise _no_rebuild(
-                f"the state of {known[sink.relation_id].reader if sink.relation_id in known else sink.relation_id}",
-                f"{late} of the rows that it joins arrived late: its state lacks them, their history has them.",
-                "Drop it, rebuild, and create it again: nothing is late for it then.",
-            )
-    for relation_id in sorted({s.relation_id for s in circuit.scans}):
-        relation = known.get(relation_id)
-        name = relation_id if relation is None else relation.shown
-        again = "Drop the views over it, rebuild, and create them again:"
-        if isinstance(relation, CatalogSource) and ARRIVAL in relation.defaults.values():
-            raise _no_rebuild(
-                f'the state of views over "{name}"',
-                "When its rows arrived is stored only in the state and in the views' content.",
-                f"{again} its rows then arrive again.",
-            )
-        if late := progress.late.get(relation_id, 0):
-            raise _no_rebuild(
-                f'the state of views over "{name}"',
-                f"{late} of its rows arrived late: the views don't have them, but its history does.",
-                f"{again} they then show these rows, too.",
-            )
-
-
-_MATCHED: Final = "What its rows matched when they arrived is stored only in the state and in the view's content."
-_JOINED: Final = "its rows are then joined with what is there."
-#: For each operator whose state history can't rebuild: (the view, the reason, the effect of creating the view again).
-_REFUSALS: Final[Mapping[type[Operator], tuple[str, str, str]]] = {
-    TemporalJoin: ("with a temporal join", _MATCHED, _JOINED),
-    ArrivalAsofJoin: ("with EMIT ON ARRIVAL", _MATCHED, _JOINED),
-    ArrivalJoin: ("with EMIT ON ARRIVAL", _MATCHED, _JOINED),
-    Cut: (
-        "that begins at a moment",
-        "Which rows its inputs had when it was created is stored only in the state.",
-        "it then begins at that moment.",
-    ),
-    Versions: (
-        "that reads versions of a table",
-        "Which rows the table had earlier is stored only in the state.",
-        "it then starts with the present rows.",
-    ),
-    ChangeLog: (
-        "of AS CHANGELOG",
-        "Which changes its input had earlier is stored only in the view's content.",
-        "it then begins with the present rows.",
-    ),
-    Records: (
-        "with join_restore_nulls = 0",
-        "Which rows once had a partner is stored only in the state.",
-        "rows without a partner then show NULLs.",
-    ),
-}
-
-
-def _has_history(op: Operator, circuit: Circuit) -> bool:
-    """Whether history can rebuild the operator's state although its kind is in `_REFUSALS`."""
-    return isinstance(op, Records) and (op.keys is not None or circuit.by_id[op.inputs[0]].append_only)
-
-
-def _no_rebuild(what: str, detail: str, hint: str) -> Error:
-    return error("FEATURE_NOT_SUPPORTED", f"{what} can't be rebuilt", detail=detail, hint=hint)
-
-
-def check_whole(lost: Mapping[str, str]) -> None:
-    """Raises FEATURE_NOT_SUPPORTED if a part of the history no longer exists. lost: see
-    `coordinator.Coordinator.lost`.
-    """
-    for what in lost.values():
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f"the state can't be rebuilt without {what}",
-            detail="What they were joined with, or counted in, is stored only in the state.",
-            hint="Drop the views that read them, rebuild, and create the views again.",
-        )

@@ -50,7 +50,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, fai
     """The job of a planned epoch that follows the newest commit. failing: operators that don't run, nor do the views
     that read them.
     """
-    progress = db.log.progress()
+    progress, as_of = db.log.progress(), intent.mode.as_of
     stopped = progress.failed.keys() | readers(circuit, failing)
     return Job(
         str(db.layout.root),
@@ -58,7 +58,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, fai
         db.layout.durable,
         intent,
         segments_before(db, intent),
-        progress.watermarks,
+        progress.watermarks if as_of is None else as_of.mixed(progress.watermarks, as_of.before),
         db.log.writer,
         stopped_operators(circuit, stopped) if stopped else (),
         progress.split,
@@ -205,8 +205,8 @@ def _progress(
         for piece in intent.slices:
             if isinstance(piece, SourceSlice):
                 taken.setdefault(piece.relation, []).append(piece)
-        for receipt in receipts:
-            late.update({i: counts.seen.late for i, counts in receipt.sources.items()})
+    for receipt in receipts:
+        late.update({i: counts.seen.late for i, counts in receipt.sources.items() if intent.counts(i)})
     if not isinstance(intent.mode, Rebuild):
         for operator_id, rows in (item for receipt in receipts for item in receipt.late.items()):
             kept = (o for o in intent.late.get(operator_id, ()) if o.view not in verdict.failed)

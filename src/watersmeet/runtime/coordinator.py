@@ -7,7 +7,7 @@ an epoch. Planned epochs may be ahead of committed ones; after a failure, a new 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -24,32 +24,40 @@ from watersmeet.circuit.epochs import (
     SplitKeys,
     StateDistribution,
     StopViews,
-    StoredContent,
 )
 from watersmeet.errors import error, error_from_json
 from watersmeet.runtime.backfill import (
     Contents,
+    Piece,
+    as_of_beginning,
     begin,
-    can_run_beside,
-    check_rebuild,
-    check_shared,
-    check_whole,
+    beside,
     fill_in,
-    fill_rates,
+    fill_rate,
     lease_at,
-    looked_up_first,
     next_piece,
+    next_replay,
     next_round,
     present_contents,
-    reach,
-    reach_beside,
 )
 from watersmeet.runtime.engine import Database
-from watersmeet.runtime.epochstatus import state_sizes
+from watersmeet.runtime.epochstatus import replay_epochs
 from watersmeet.runtime.eventtimes import Idleness, clocked, clocks, event_times, is_due, late_outputs, raised
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.limits import most_rows, most_used
-from watersmeet.runtime.plans import check_operators, check_state, kept_circuit, load_circuit, save_circuit
+from watersmeet.runtime.plans import (
+    check_operators,
+    check_rebuild,
+    check_shared,
+    check_state,
+    check_whole,
+    kept_circuit,
+    load_circuit,
+    looked_up_first,
+    reach,
+    reach_beside,
+    save_circuit,
+)
 from watersmeet.runtime.recomputing import plan_recompute
 from watersmeet.runtime.splitting import Splitting
 from watersmeet.runtime.taskcontract import Intent, divide
@@ -77,6 +85,8 @@ class Coordinator:
         """The budget of pieces of history between which live views run."""
         self._is_views_turn = False
         """Whether the live views run next, beside views that are being filled."""
+        self._replayed = 0
+        """The number of live epochs that were replayed since the last one was planned."""
         last = db.log.last_epoch()
         frontier = (last.frontier if last else None) or Frontier()
         self.circuit: Circuit | None = None
@@ -156,13 +166,16 @@ class Coordinator:
         return (self._is_views_turn and not self._begins_round) or not self._pieces.allows(self._rate, now_us)
 
     @property
+    def yields(self) -> bool:
+        """Whether others may plan live epochs now, beside views that are being filled. A fill that replays live epochs
+        first replays several, because otherwise it would not catch up.
+        """
+        return self.fills_beside and (self._is_views_turn or not self._replayed)
+
+    @property
     def _rate(self) -> int | None:
         """The maximum number of rows of history per second; 0: none for now; None: any number."""
-        backfill = self.backfill
-        if backfill is None or backfill.waits:
-            return None
-        rate = min(fill_rates(self._db.catalog().relations, backfill.purpose.views), default=None)
-        return None if rate and backfill.hurries else rate
+        return None if self.backfill is None else fill_rate(self._db, self.backfill)
 
     @property
     def live_views(self) -> frozenset[str]:
@@ -229,7 +242,7 @@ class Coordinator:
         if self._stored is not None:
             check_state(self._stored, circuit, live)
         views = tuple(s.relation_id for s in circuit.sinks if s.relation_id not in live)
-        fill = self._reach(circuit, views, live) if views else None
+        fill = reach(circuit, views, live, self._db.log.progress().late) if views else None
         if fill is not None and live:
             check_shared(circuit, live, fill, self._db.log.progress())
         before = self.circuit
@@ -242,7 +255,8 @@ class Coordinator:
             return
         self._scan()
         if fill is not None:
-            self._begin_filling(views, fill, live)
+            parts = replay_epochs(self._db, fill, self.budget.rows, self.budget.bytes)
+            self._begin(Filling(views, parts=parts), fill, live, self._contents())
         elif before is not None and before.fingerprint != circuit.fingerprint:
             self._prune = True
             self._renew_lease()
@@ -286,9 +300,8 @@ class Coordinator:
         self.circuit = circuit
         self._scan()
         views = tuple(s.relation_id for s in circuit.sinks)
-        self._begin(
-            Rebuilding(views, self._stored.fingerprint), circuit.by_id.keys(), {}, frozenset(), self._contents()
-        )
+        every = Fill(True, dict.fromkeys(circuit.by_id, "new"))
+        self._begin(Rebuilding(views, self._stored.fingerprint), every, frozenset(), self._contents())
 
     def rescale(self, circuit: Circuit, distributions: Mapping[str, Mapping[str, StateDistribution]]) -> Intent:
         """The epoch that moves all state to the buckets of `circuit`, which has the operators of the running one.
@@ -343,9 +356,9 @@ class Coordinator:
         if not self._shed():
             return None
         if self.backfill is not None and not self.is_views_turn(now_us):
-            self._is_views_turn = True
-            return self._plan_backfill(self.circuit, self.backfill)
-        self._is_views_turn = False
+            intent = self._plan_backfill(self.circuit, self.backfill)
+            self._is_views_turn = not 0 < self._replayed < self._pieces.replays
+            return intent
         intent = self._plan_live(self.circuit, now_us, fresh=fresh, sources=sources)
         if intent is None and self.backfill is not None and not self.is_views_turn(now_us):
             return self._plan_backfill(self.circuit, self.backfill)
@@ -354,10 +367,10 @@ class Coordinator:
     def plan_beside(self, now_us: int, *, fresh: bool) -> Intent | None:
         """As `plan`, but only what live views read, while views are being filled beside them."""
         assert self.circuit is not None
-        self._is_views_turn = False
         return self._plan_live(self.circuit, now_us, fresh=fresh, sources=True)
 
     def _plan_live(self, circuit: Circuit, now_us: int, *, fresh: bool, sources: bool) -> Intent | None:
+        self._is_views_turn, self._replayed = False, 0
         batch, before = None, self.inputs.frontier.transaction
         if circuit.sinks:
             self.budget.buckets = circuit.buckets
@@ -437,7 +450,10 @@ class Coordinator:
         self._failed = commit.progress.failed
         backfill = None if commit.frontier is None else commit.frontier.backfill
         if backfill is not None and backfill != self._committed_backfill and not backfill.waits:
-            self._pieces.ran(min(duration_s, commit.metrics.tasks_us / 1e6))
+            if backfill.replays:
+                self._pieces.replayed(duration_s)
+            else:
+                self._pieces.ran(min(duration_s, commit.metrics.tasks_us / 1e6))
         else:
             self.budget.ran(duration_s)
         self._committed_backfill = backfill
@@ -449,29 +465,16 @@ class Coordinator:
             self.inputs.save(self._last_commit)
         self._renew_lease()
 
-    def _reach(self, circuit: Circuit, views: Iterable[str], complete: Iterable[str], *, beside: bool = False) -> Fill:
-        return reach(circuit, views, complete, self._db.log.progress().late, beside=beside)
-
     def _begin_beside(self, circuit: Circuit, views: tuple[str, ...], live: frozenset[str]) -> bool:
         """Begin to fill `views` while the views `live` run, if that is possible and the history is large."""
-        contents, limited = self._contents(), bool(fill_rates(self._db.catalog().relations, views))
-        if not (live or limited):
+        contents = self._contents()
+        found = beside(self._db, circuit, views, live, contents, few_rows=self._pieces.few_rows, time_us=self._time_us)
+        if found is None:
             return False
-        beside = self._reach(circuit, views, live, beside=True)
-        relations = self._read(circuit, beside.roles.keys(), beside.stored)
-        large = limited or contents.rows_of(relations) > self._pieces.few_rows
-        late = self._db.log.progress().late
-        if not (large and can_run_beside(circuit, beside, relations, live, late)):
-            return False
-        self._begin(Filling(views), beside.roles.keys(), beside.stored, live, contents, beside=True)
+        self._begin(found.purpose, found.history, live, contents, found.read)
         self._scan()
         self._renew_lease()
         return True
-
-    def _begin_filling(self, views: tuple[str, ...], fill: Fill, live: frozenset[str]) -> None:
-        """Begin to fill `views` while all others wait."""
-        purpose = Filling(views, parts=self._parts(fill.having("replayed")))
-        self._begin(purpose, fill.roles.keys(), fill.stored, live, self._contents())
 
     def _contents(self) -> Contents:
         """The contents from which a backfill begins. The lease begins before a checkpoint is chosen, because retention
@@ -480,51 +483,20 @@ class Coordinator:
         self._reader.pin(0)
         return present_contents(self._db)
 
-    def _read(self, circuit: Circuit, running: Collection[str], stored: Mapping[str, StoredContent]) -> list[Relation]:
-        """The relations that a backfill reads. running, stored: as in `looked_up_first`."""
-        ids = {o.relation_id for o in circuit.scans if o.id in running} | {c.relation_id for c in stored.values()}
-        known = self._db.catalog().relations
-        if missing := ids - known.keys():
-            raise error("INTERNAL_ERROR", f"the circuit reads {', '.join(sorted(missing))}, which the catalog lacks")
-        return [r for i, r in known.items() if i in ids]
-
     def _begin(
         self,
         purpose: Purpose,
-        running: Collection[str],
-        stored: Mapping[str, StoredContent],
+        fill: Fill,
         complete: frozenset[str],
         contents: Contents,
-        *,
-        beside: bool = False,
+        beside: list[Relation] | None = None,
     ) -> None:
-        """Begin a backfill of the circuit from its inputs and the content of the relations `complete`.
-
-        running, stored: as in `looked_up_first`.
-        """
-        circuit = self.circuit
+        """Begin a backfill of the circuit. The arguments are those of `backfill.begin`."""
+        circuit, frontier = self.circuit, self.inputs.frontier
         assert circuit is not None
         self.lost = {}
-        self.backfill = begin(
-            self._db,
-            purpose,
-            self._read(circuit, running, stored),
-            self.inputs.frontier,
-            contents,
-            complete=complete,
-            first=looked_up_first(circuit, running, stored),
-            beside=beside,
-        )
+        self.backfill = begin(self._db, circuit, purpose, fill, frontier, contents, complete=complete, beside=beside)
         self._renew_lease()
-
-    def _parts(self, replayed: frozenset[str]) -> int:
-        """The number of epochs in which arrangements are replayed."""
-        last = self._db.log.last_epoch()
-        if not replayed or last is None:
-            return 0
-        sizes = [size for i, size in state_sizes(self._db, last).items() if i in replayed]
-        rows, size_bytes = sum(s.rows for s in sizes), sum(s.size_bytes for s in sizes)
-        return max(1, -(-rows // self.budget.rows), -(-size_bytes // self.budget.bytes))
 
     def _plan_backfill(self, circuit: Circuit, backfill: Backfill) -> Intent | None:
         if self._begins_round:
@@ -532,7 +504,9 @@ class Coordinator:
                 return None  # only then stored content reflects the tables
             limited = self._rate is not None
             few = self._pieces.unlimited_rows
-            backfill = next_round(self._db, backfill, self.inputs.frontier, few, limited=limited)
+            backfill = next_round(self._db, circuit, backfill, self.inputs.frontier, few, limited=limited)
+        if backfill.replays:
+            return self._plan_replay(circuit, backfill)
         budget = self.budget if backfill.waits else self._pieces
         timed = event_times(circuit, self._db.catalog())
         drops = frozenset(i for i, time in timed.items() if time.drops)
@@ -541,32 +515,52 @@ class Coordinator:
         if isinstance(backfill.purpose, Rebuilding):
             check_whole(piece.lost)
         self.lost |= piece.lost
-        if backfill.waits:
-            self.budget.planned(limited=piece.more)
-        else:
-            self._pieces.planned(piece.rows)
         first = not backfill.started
         purpose = backfill.purpose
-        mode: Mode = Rebuild(first)
+        mode: Fill | Rebuild = Rebuild(first)
         replays = False
+        is_last = piece.after is None
         if isinstance(purpose, Filling):
             fill = (
-                reach_beside(circuit, purpose)
+                reach_beside(circuit, purpose, replays=False)
                 if purpose.beside
-                else self._reach(circuit, purpose.views, purpose.stored)
+                else reach(circuit, purpose.views, purpose.stored, self._db.log.progress().late)
             )
-            mode = replace(fill, first=first, part=purpose.part, parts=purpose.parts)
+            is_last = not piece.more if purpose.replays else is_last
+            moment = as_of_beginning(circuit, purpose, is_end=is_last) if purpose.replays else None
+            mode = replace(fill, first=first, part=purpose.part, parts=purpose.parts, moment=moment)
             replays = purpose.part < purpose.parts
-        is_last = piece.after is None
         if is_last and clocked(circuit):
             self._prune = True  # time stood still during the backfill
         frontier = replace(self.inputs.frontier, backfill=piece.after)
         # Every bucket runs after the last piece, so that operators that wait for all history need no row.
         everywhere = first or replays or (is_last and circuit.is_timed)
         intent = self._intent(circuit, mode, frontier, piece.slices, everywhere=everywhere)
+        return self._following(backfill, piece, intent)
+
+    def _plan_replay(self, circuit: Circuit, backfill: Backfill) -> Intent:
+        """The next epoch of a fill that replays live ones."""
+        purpose = backfill.purpose
+        assert isinstance(purpose, Filling)
+        piece, moment = next_replay(self._db, circuit, backfill)
+        self._replayed += 1
+        if piece.after is None and clocked(circuit):
+            self._prune = True
+        mode = replace(reach_beside(circuit, purpose, replays=True), first=False, moment=moment)
+        frontier = replace(self.inputs.frontier, backfill=piece.after)
+        timed = moment is not None and circuit.is_timed
+        intent = self._intent(circuit, mode, frontier, piece.slices, everywhere=timed)
+        return self._following(backfill, piece, intent)
+
+    def _following(self, backfill: Backfill, piece: Piece, intent: Intent) -> Intent:
+        """`intent`, which reads a piece of a backfill. The next one reads its rest."""
+        if backfill.waits:
+            self.budget.planned(limited=piece.more)
+        else:
+            self._pieces.planned(piece.rows)
         self.backfill = piece.after
-        if is_last and self.inputs.end_histories():
-            self._scan()
+        if piece.after is None and (self.inputs.end_histories() or backfill.replays):
+            self._scan()  # live epochs now read sources that only new views read
         return intent
 
     def _intent(
@@ -616,7 +610,7 @@ class Coordinator:
             return ()
         purpose = self.backfill.purpose
         assert isinstance(purpose, Filling)
-        return tuple(sorted(reach_beside(circuit, purpose).having("new")))
+        return tuple(sorted(reach_beside(circuit, purpose, replays=purpose.replays).having("new")))
 
     def _scan(self) -> None:
         if self.circuit is not None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from watersmeet.catalog import DDL_PROGRESS, FILL_PROGRESS, Catalog, MaterializedView, Relation, is_job, job_id
 from watersmeet.circuit.circuit import Circuit, Roles, Split, roles
-from watersmeet.circuit.epochs import COPY
+from watersmeet.circuit.epochs import COPY, Fill
 from watersmeet.circuit.operators import Arrange
 from watersmeet.errors import Error
 from watersmeet.kernel.arrays.hashing import bucket_of_one
@@ -220,6 +220,16 @@ def state_bytes(db: Database, segments: Mapping[str, str]) -> dict[str, int]:
             for operator_id, size in held_bytes(stored_state(db.segments, segment, key)).items():
                 found[operator_id] = found.get(operator_id, 0) + size
     return found
+
+
+def replay_epochs(db: Database, fill: Fill, most_rows: int, most_bytes: int) -> int:
+    """The number of epochs in which the arrangements of live views are replayed."""
+    replayed, last = fill.having("replayed"), db.log.last_epoch()
+    if not replayed or last is None:
+        return 0
+    sizes = [size for i, size in state_sizes(db, last).items() if i in replayed]
+    rows, size_bytes = sum(s.rows for s in sizes), sum(s.size_bytes for s in sizes)
+    return max(1, -(-rows // most_rows), -(-size_bytes // most_bytes))
 
 
 def state_sizes(db: Database, commit: Commit) -> Sizes:

@@ -197,7 +197,7 @@ class InProcessEngine:
             intent = coordinator.plan(time.time_ns() // 1000, sources=False)
             if intent is not None:
                 self._run(coordinator, intent)
-            if coordinator.fills_beside and self._waiting:
+            if coordinator.yields and self._waiting:
                 self._left.wait()
             elif intent is None:  # a limit of rows per second does not allow the next piece
                 self._left.wait(LIMITED_S)

@@ -27,7 +27,7 @@ from watersmeet.runtime.taskcontract import InputSpec
 from watersmeet.store.backup import memory_of
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout, WriterFile, writer_file, writer_files
-from watersmeet.store.manifests import Backfill, Filling, Frontier
+from watersmeet.store.manifests import Backfill, Filling, Frontier, Progress
 from watersmeet.store.positions import StatusFile
 from watersmeet.system import files
 from watersmeet.system.blobs import BlobRef
@@ -471,6 +471,51 @@ def epochs_since(log: CommitLog, number: int) -> list[Commit]:
         found.append(commit)
         commit = log.find(commit.epoch_before) if commit.epoch_before else None
     return found[::-1]
+
+
+def replayable(
+    log: CommitLog, purpose: Filling, backfill: Backfill, *, timed: bool
+) -> Iterator[tuple[Commit, tuple[Slice, ...]]]:
+    """The live epochs of a round after its cursor that can change the new views, each with its input in its order.
+    timed: whether time alone can change them.
+    """
+    stored = frozenset(purpose.stored)
+    read = frozenset(purpose.beside) - stored
+    transaction, begin = backfill.before
+    if backfill.cursor is not None:
+        begin = backfill.cursor
+        replayed = log.read(begin).frontier
+        transaction = transaction if replayed is None else max(transaction, replayed.transaction)
+    for number in range(begin + 1, backfill.head + 1):
+        commit = log.read(number)
+        if commit.epoch is None or commit.frontier is None:
+            continue
+        slices: list[Slice] = []
+        for written in log.transactions(transaction, commit.frontier.transaction):
+            slices += commit_slices(written, read)
+        transaction = max(transaction, commit.frontier.transaction)
+        slices += [s for i, taken in commit.progress.taken.items() if i in read for s in taken]
+        slices += commit_slices(commit, stored)
+        if slices or (timed and _passes_time(log, commit)):
+            yield commit, tuple(slices)
+
+
+def _passes_time(log: CommitLog, commit: Commit) -> bool:
+    """Whether the epoch is a live one in which time passed."""
+    before = log.find(commit.epoch_before) if commit.epoch_before else None
+    if before is None or before.frontier is None or commit.frontier is None:
+        return True
+    old, new = before.frontier.backfill, commit.frontier.backfill
+    if old is None or new is None or (old.started, old.round, old.read) != (new.started, new.round, new.read):
+        return False  # a piece of history
+    then, now = before.progress, commit.progress
+    return (then.time_us, then.watermarks) != (now.time_us, now.watermarks)
+
+
+def progress_before(log: CommitLog, commit: Commit) -> Progress:
+    """The progress as of the epoch before an epoch."""
+    before = log.find(commit.epoch_before) if commit.epoch_before else None
+    return Progress() if before is None else before.progress
 
 
 def save_past(layout: Layout, log: CommitLog, relations: Sequence[Relation], number: int, fork: Layout) -> None:

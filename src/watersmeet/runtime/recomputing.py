@@ -21,9 +21,10 @@ from watersmeet.catalog import MOST_JOIN_ROWS, MaterializedView, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Recompute
 from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator
-from watersmeet.runtime.backfill import is_timeless, preserved, stored_slices
+from watersmeet.runtime.backfill import stored_slices
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.inputs import Batch
+from watersmeet.runtime.plans import is_timeless, preserved
 from watersmeet.store.checkpoints import Checkpoint, newest_checkpoint
 from watersmeet.store.manifests import Commit
 from watersmeet.values.slices import ChangeSlice, Slice

@@ -102,21 +102,22 @@ def read_slices(
         counts = SourceCounts() if is_earlier else found.counts.setdefault(piece.relation, SourceCounts())
         counts.size_bytes += piece.size_bytes
         parts = _read(layout, segments, intent, piece, list(fields.values()), counts)
-        late_below_us = watermarks.get(piece.relation) if _drops(intent, piece.relation) else piece.late_below_us
-        clocks = intent.live.clocks.get(piece.relation, {})
+        late_below_us = watermarks.get(piece.relation) if intent.drops_late(piece.relation) else piece.late_below_us
+        clocks = intent.clocks(piece.relation)
         fields |= {f.name: f for clock in clocks.values() for f in clock.reads}
         late: list[_Part] = []
         with _attributed(piece, readers):
-            for part in _without_late_rows(parts, event_time, late_below_us, intent.time_us, counts, late):
-                _move_clocks(clocks, part.table, part.diff, intent.time_us, counts)
+            for part in _without_late_rows(parts, event_time, late_below_us, intent.now_us, counts, late):
+                _move_clocks(clocks, part.table, part.diff, intent.now_us, counts)
                 for scan in readers:
                     read = _inserted(part) if intent.reads_inserted(scan) else part
                     found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, read))
             timed = intent.event_times.get(piece.relation)
-            if late and _drops(intent, piece.relation) and timed is not None and timed.late:
+            keeps = intent.drops_late(piece.relation) and intent.counts(piece.relation)
+            if late and keeps and timed is not None and timed.late:
                 assert late_below_us is not None
                 rows = _whole(layout, segments, intent, piece, late, timed.columns)
-                found.late.setdefault(timed.late, []).append(late_delta(rows, intent.time_us, late_below_us))
+                found.late.setdefault(timed.late, []).append(late_delta(rows, intent.now_us, late_below_us))
     return found
 
 
@@ -202,11 +203,6 @@ def _times(table: pa.Table, path: str) -> pa.ChunkedArray:
         return found
     fits = pc.and_(pc.less_equal(found, _MOST_MS), pc.greater_equal(found, -_MOST_MS))
     return pc.if_else(fits, found, None).cast(pa.timestamp("ms")).cast(pa.timestamp("us"))
-
-
-def _drops(intent: Intent, relation_id: str) -> bool:
-    """Whether the epoch drops late rows of the relation; epochs that read history never do."""
-    return not intent.mode.reads_history and relation_id in intent.event_times and intent.event_times[relation_id].drops
 
 
 def _without_late_rows(
@@ -307,7 +303,7 @@ def _read_source(
             count_dead(dead, piece.relation, spec, counts)
     table = with_lengths(rows.table, spec.lengths)
     for column in arrivals:  # AS PROCTIME(): the time of the epoch that reads the row
-        moment = pa.scalar(intent.time_us, pa.timestamp("us")).cast(column.type.arrow)
+        moment = pa.scalar(intent.now_us, pa.timestamp("us")).cast(column.type.arrow)
         table = table.append_column(column.name, pa.repeat(moment, len(rows.ordinals)))
     for column, made in generated.items():
         own = Counters()

@@ -118,7 +118,7 @@ def epoch_context(job: Job, circuit: Circuit, numbers: Numbers) -> EpochContext:
     return EpochContext(
         intent.epoch,
         intent.mode,
-        watermarks=promised(numbers, intent.time_us, complete=intent.is_complete),
+        watermarks=promised(numbers, intent.now_us, complete=intent.is_complete),
         before=job.watermarks,
         most_rows=_most_rows(circuit, intent),
         stopped=frozenset(job.stopped),

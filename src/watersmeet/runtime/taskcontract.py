@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from watersmeet.catalog import GeneratedColumn
-from watersmeet.circuit.epochs import Live, Mode, Recompute
+from watersmeet.circuit.epochs import ClockInput, Live, Mode, Recompute
 from watersmeet.circuit.operators import Scan
 from watersmeet.connectors.base.sources import SourceSpec
 from watersmeet.errors import error
@@ -103,8 +103,30 @@ class Intent:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no history is left to read after the epoch."""
+        """Whether operators have no history left to read after the epoch."""
+        as_of = self.mode.as_of
+        if as_of is not None:
+            return as_of.is_live or as_of.is_end
         return not self.mode.reads_history or self.frontier.backfill is None
+
+    @property
+    def now_us(self) -> int:
+        """The time of epochs for operators."""
+        return self.time_us if self.mode.as_of is None else self.mode.as_of.time_us
+
+    def clocks(self, relation_id: str) -> Mapping[str, ClockInput]:
+        """See `Live`."""
+        as_of = self.mode.as_of
+        return (self.live.clocks if as_of is None else as_of.clocks).get(relation_id, {})
+
+    def drops_late(self, relation_id: str) -> bool:
+        """Whether the epoch drops late rows of the relation; history never is late."""
+        return not self.mode.is_filling and relation_id in self.event_times and self.event_times[relation_id].drops
+
+    def counts(self, relation_id: str) -> bool:
+        """Whether the epoch counts and keeps the late rows of the relation: no other epoch reads them as new input."""
+        as_of = self.mode.as_of
+        return not self.mode.is_filling and (as_of is None or relation_id in as_of.own)
 
     @property
     def has_work(self) -> bool:

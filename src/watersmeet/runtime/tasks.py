@@ -112,7 +112,7 @@ def _run_sources(job: Job, task: int, output: TaskOutput) -> list[Frame]:
     sources |= {i: found.deltas.get(scan.id, []) for i, scan in stored.items()}
     seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
     seen |= {name: time_us for c in found.counts.values() for name, time_us in c.clocks.items()}
-    numbers = raised(risen(job.watermarks, seen), intent.live.idle, intent.live.overrides)
+    numbers = _numbers(job, seen)
     late = _late_rows(intent, found.late, output)
     frames = _run(job, circuit, 0, task, sources, found.counts, (), numbers, output, began, late)
     if circuit.last_stage > 0 and (circuit.is_timed or (intent.everywhere and task == 0)):
@@ -142,11 +142,17 @@ def _run_bucket(job: Job, stage: int, frames: Iterable[Frame], output: TaskOutpu
     (bucket,) = buckets
     # Every task of stage 0 has sent its event times to every bucket, so all buckets of a stage have the same
     # watermarks.
-    live = job.intent.live
-    numbers = raised(risen(job.watermarks, *seen), live.idle, live.overrides)
+    numbers = _numbers(job, *seen)
     rows = [f for f in work if f.channel != CONTROL]
     passed += _run(job, circuit, stage, bucket, {}, {}, rows, numbers, output, began)
     return passed
+
+
+def _numbers(job: Job, *seen: Numbers) -> dict[str, int]:
+    """The sources' watermarks including the epoch. seen: those of its rows."""
+    live, as_of = job.intent.live, job.intent.mode.as_of
+    numbers = raised(risen(job.watermarks, *seen), live.idle, live.overrides)
+    return numbers if as_of is None else as_of.mixed(numbers, as_of.after)
 
 
 def _late_rows(intent: Intent, late: Mapping[str, Sequence[Delta]], output: TaskOutput) -> dict[str, RelationChange]:
@@ -169,7 +175,7 @@ def _late_rows_of_views(
         for kept in intent.late.get(operator_id, ()):
             if kept.counts or isinstance(intent.mode, Rebuild):
                 continue
-            pieces = [late_delta(r.columns.select(kept.positions), intent.time_us, r.below_us) for r in rows]
+            pieces = [late_delta(r.columns.select(kept.positions), intent.now_us, r.below_us) for r in rows]
             change = output.add_change([consolidate(Delta.concat(pieces))], [*LATE_COLUMNS, *kept.columns])
             if change is not None:
                 found[kept.relation_id] = change

@@ -114,6 +114,9 @@ LEAST_PIECE_ROWS: Final = 10_000
 LEAST_COSTLY_ROWS: Final = 2_000
 _MUCH_LONGER: Final = 5
 
+#: The least number of live epochs that a fill replays before the next one runs, so that it catches up.
+LEAST_REPLAYS: Final = 4
+
 #: The state that each bucket of a stage merges in such a piece, for which live views wait as well.
 PIECE_MERGE_BYTES: Final = 16 << 20
 
@@ -208,6 +211,7 @@ class PieceBudget:
         self._rows = float(min(FIRST_PIECE_ROWS, PIECE_ROWS))
         self.few_rows: Final = PIECE_ROWS
         """The rows of a history up to which live views wait for its end."""
+        self._replay_s = max(1e-3, PIECE_S)
         self._rate: int | None = None
         self._allowance: Allowance | None = None
         self._allowed: int | None = None
@@ -231,6 +235,15 @@ class PieceBudget:
     @property
     def bytes(self) -> int:
         return self._epochs.bytes
+
+    @property
+    def replays(self) -> int:
+        """The number of live epochs that are replayed before the next one runs: as many as take `PIECE_S`."""
+        return max(LEAST_REPLAYS, int(PIECE_S / self._replay_s))
+
+    def replayed(self, duration_s: float) -> None:
+        """Record the duration of an epoch that replayed a live one."""
+        self._replay_s = max(1e-3, (self._replay_s + duration_s) / 2)
 
     def planned(self, rows: int) -> None:
         """Record a planned piece."""

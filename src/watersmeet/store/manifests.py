@@ -33,7 +33,9 @@ class Filling(Purpose):
     stored: the relations written by the circuit whose stored content is read. parts: the number of epochs, before
     anything is read, in which arrangements of live views are replayed. part: the next of these epochs. beside: all
     relations that are read, in order, if live views run meanwhile; otherwise their epochs wait. late: for each
-    relation, the number of rows dropped as late before the fill.
+    relation, the number of rows dropped as late before the fill. replays: whether later rounds replay live epochs
+    one by one, because the result depends on the moment at which rows arrive. time_us, watermarks: then those of the
+    epoch at which the fill began.
     """
 
     kind: ClassVar[str] = "filling"
@@ -42,6 +44,9 @@ class Filling(Purpose):
     part: int = 0
     beside: tuple[str, ...] = ()
     late: dict[str, int] = field(default_factory=dict)
+    replays: bool = False
+    time_us: int = 0
+    watermarks: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,8 @@ class Backfill:
     epoch. round: 0 reads the content; each later one the changes between two moments, of which `before` is the first:
     its `transaction` and `head`. waits: whether live views wait for the end of the round. rows: those of the round.
     read: the rows of the round that were read so far. hurries: whether the round ignores limits of rows per second,
-    because rows arrive as fast as such a limit allows to read them.
+    because rows arrive as fast as such a limit allows to read them. In a round that replays, `relations` are only empty
+    or not, `cursor` is the last commit that was replayed, and `rows` and `read` are numbers of epochs.
     """
 
     purpose: Purpose
@@ -81,6 +87,11 @@ class Backfill:
     rows: int = 0
     read: int = 0
     hurries: bool = False
+
+    @property
+    def replays(self) -> bool:
+        """Whether the round replays live epochs."""
+        return self.round > 0 and isinstance(self.purpose, Filling) and self.purpose.replays
 
 
 @dataclass(frozen=True, slots=True)

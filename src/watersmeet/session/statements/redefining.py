@@ -51,7 +51,7 @@ from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import Error, NotSupportedError, Span
 from watersmeet.maintenance.views import begins, bind_view, moment, rows_left_out
 from watersmeet.planner import assemble, compile_view
-from watersmeet.runtime.backfill import check_rebuild
+from watersmeet.runtime.plans import check_rebuild
 from watersmeet.session.features.viewrefresh import end, hidden_twin, receivers, settle
 from watersmeet.session.handlers import function_named
 from watersmeet.session.statements.altering import altered

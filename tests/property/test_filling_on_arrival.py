@@ -1,0 +1,184 @@
+"""Views whose results depend on the moment at which rows arrive are filled beside live ones. Their content always
+equals that of a view that was filled at once when the fill began, and has then processed each later epoch.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import watersmeet
+from tests.property.test_filling_over_time import BEGIN_US, SECOND_US, Run, until_begun
+from tests.thorough import mostly_slow
+from watersmeet.database.filling import BackgroundFills
+from watersmeet.runtime import backfill, workers
+from watersmeet.runtime.inprocess import InProcessEngine
+
+WINDOW = "s.at BETWEEN e.at - INTERVAL '5 seconds' AND e.at + INTERVAL '5 seconds'"
+QUERIES = {
+    "look-up": "SELECT s.id, d.name FROM s JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON s.k = d.k",
+    "left look-up": "SELECT e.id, d.name FROM e LEFT JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON e.k = d.k",
+    "counted look-ups": "SELECT d.name, count(*) AS n FROM e JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d "
+    "ON e.k = d.k GROUP BY d.name",
+    "look-ups of deleted rows": "SELECT o.k, o.name, b.n FROM dim AS o "
+    "LEFT JOIN by_key FOR SYSTEM_TIME AS OF PROCTIME() AS b ON o.k = b.k",
+    "look-ups of a view": "SELECT b.k, b.n, d.name FROM by_key AS b JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d "
+    "ON b.k = d.k",
+    "on arrival": "SELECT s.id, e.id AS other FROM s JOIN e ON s.k = e.k AND s.id < e.id + 3000 EMIT ON ARRIVAL",
+    "left on arrival": "SELECT s.id, e.id AS other FROM s LEFT JOIN e ON s.k = e.k AND s.id % 5 = e.id % 5 "
+    "EMIT ON ARRIVAL",
+    "nearest on arrival": "SELECT e.id, s.id AS other FROM e ASOF LEFT JOIN s ON e.k = s.k AND e.id >= s.id "
+    "EMIT ON ARRIVAL",
+    "anti on arrival": "SELECT s.id FROM s WHERE s.k NOT IN (SELECT k FROM dim WHERE name LIKE 'm%1') EMIT ON ARRIVAL",
+    "final rows": "SELECT id, at FROM e EMIT ON WINDOW CLOSE",
+    "final pairs": f"SELECT s.id, e.id AS other, s.at FROM s JOIN e ON s.k = e.k AND {WINDOW} EMIT ON WINDOW CLOSE",
+    "change log": "WITH c AS CHANGELOG FROM by_key SELECT k, n, changelog_op AS op FROM c",
+    "change log of a table": "WITH c AS CHANGELOG FROM dim SELECT k, name, changelog_op AS op FROM c",
+    "versions": "SELECT e.id, v.x FROM e LEFT JOIN versions FOR SYSTEM_TIME AS OF e.at AS v ON e.k = v.k",
+    "only new": "SELECT n.id, d.name FROM new AS n JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON n.k = d.k",
+    "only new final": "SELECT n.id, n.at FROM new AS n EMIT ON WINDOW CLOSE",
+    "arrived": "SELECT p.id, p.arrived, d.name FROM p JOIN dim AS d ON p.k = d.k",
+}
+#: Those over few rows, which otherwise would be read at once.
+SMALL = ("look-ups of deleted rows", "look-ups of a view", "change log", "change log of a table")
+TABLES = """
+CREATE TABLE versions (k int PRIMARY KEY, x int, at timestamp, WATERMARK FOR at AS at - INTERVAL '4 seconds');
+CREATE TABLE new (id int, k int, at timestamp, WATERMARK FOR at AS at - INTERVAL '4 seconds') APPEND ONLY
+"""
+
+
+class Arrivals(Run):
+    """A history with further tables, which only new views read."""
+
+    def __init__(self, path, seed, buckets):
+        super().__init__(path, seed, buckets)
+        self.run(TABLES)
+        self.run(
+            f"CREATE SOURCE p (id int, k int, arrived timestamptz AS PROCTIME()) "
+            f"WITH (connector = 'file', path = '{path}/s', format = 'csv')"
+        )
+        self.run("CREATE MATERIALIZED VIEW of_p AS SELECT id FROM p")
+
+    def step(self, rows):
+        now = (self.steps + 1) * 3
+        random_ = random.Random(f"{self.seed} {self.steps} more")
+        for name in ("new", "versions"):
+            values = []
+            for number in range(rows):
+                at = max(0, now - random_.choice([0, 0, 1, 2, 5, 9, 40]))
+                at = f"2026-01-01 00:{at // 60 % 60:02}:{at % 60:02}"
+                k = random_.randrange(7)
+                values.append(f"({k}, {number}, '{at}')" if name == "versions" else f"({number}, {k}, '{at}')")
+            self.run(f"INSERT INTO {name} VALUES {', '.join(values)}")
+        super().step(rows)
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch):
+    monkeypatch.setattr(workers, "LEAST_PIECE_ROWS", 60)
+    monkeypatch.setattr(workers, "LEAST_REPLAYS", 2)
+    monkeypatch.setattr(backfill, "LEAST_REPLAYS", 2)
+    monkeypatch.setattr(workers, "PIECE_S", 0)
+
+
+def compared(tmp_path, monkeypatch, seed, names, buckets, least=1):
+    """Checks that the views of both ways are equal. least: the number of epochs beside the fills, at least."""
+    random_ = random.Random(seed)
+    before = random_.randrange(4, 7)
+    scripts = [f"CREATE MATERIALIZED VIEW v{i} AS {QUERIES[name]}" for i, name in enumerate(names)]
+    monkeypatch.setattr(workers, "PIECE_ROWS", 5 if names[0] in SMALL else 60)
+    beside, alone = (Arrivals(tmp_path / way, seed, buckets) for way in ("beside", "alone"))
+    with beside.connection, alone.connection, ThreadPoolExecutor(1) as other:
+        for run in (beside, alone):
+            for _ in range(before):
+                run.step(60)
+        beside.connection.opened.engine._waiting += 1
+        meanwhile = 0
+        for script in scripts:
+            made = other.submit(beside.connection.cursor().execute, script)
+            until_begun(beside, made)
+            steps = 0
+            while not made.done():
+                beside.step(5)
+                steps += 1
+            made.result()
+            meanwhile += steps
+            with monkeypatch.context() as patched:
+                patched.setattr(backfill, "can_run_beside", lambda *_: False)
+                alone.run(script)
+            for _ in range(steps):
+                alone.step(5)
+        assert meanwhile >= least, "the fill ran beside"
+        for _ in range(3):
+            for view in (*(f"v{i}" for i in range(len(names))), "by_key", "matched", "of_e"):
+                assert beside.content(view) == alone.content(view), (names, view)
+            for run in (beside, alone):
+                run.step(5)
+
+
+@pytest.mark.parametrize("case", mostly_slow([(n, b) for b in (1, 2) for n in sorted(QUERIES)], 3))
+def test_each_kind(tmp_path, monkeypatch, case):
+    name, buckets = case
+    compared(tmp_path, monkeypatch, f"{name} {buckets}", [name], buckets)
+
+
+@pytest.mark.parametrize("name", mostly_slow(["look-up", "left on arrival", "only new final", "look-ups of a view"], 1))
+def test_processes_that_end_at_any_moment(tmp_path, monkeypatch, name):
+    """A copy of the files, as the next process finds them, continues with the fill. It is made after each epoch."""
+    monkeypatch.setattr(workers, "PIECE_ROWS", 5 if name in SMALL else 60)
+    beside, alone = (Arrivals(tmp_path / way, name, 1) for way in ("beside", "alone"))
+    begin = InProcessEngine.__init__
+
+    def begun(engine, db):
+        begin(engine, db)
+        db.clock.set(BEGIN_US + beside.steps * 3 * SECOND_US)
+        engine._waiting += 1
+
+    def end(run):
+        engine = run.connection.opened.engine
+        run.connection.opened.service(BackgroundFills).is_closing = True  # it reads no further piece
+        engine._waiting -= 1
+        engine.status()
+        run.connection.close()
+
+    for run in (beside, alone):
+        for _ in range(5):
+            run.step(60)
+    script = f"CREATE MATERIALIZED VIEW v AS {QUERIES[name]}"
+    with monkeypatch.context() as patched:
+        patched.setattr(InProcessEngine, "__init__", begun)
+        beside.connection.opened.engine._waiting += 1
+        beside.run(f"SET background_ddl = true; {script}")
+        until_begun(beside)
+        ends = steps = 0
+        while not any(r.name == "v" and r.ready for r in beside.connection.opened.catalog.relations.values()):
+            beside.step(5)
+            steps += 1
+            copied = tmp_path / "beside" / f"db{steps}"
+            with beside.connection.opened.engine._lock:
+                shutil.copytree(beside.path / ("db" if steps == 1 else f"db{steps - 1}"), copied)
+            end(beside)
+            beside.connection = watersmeet.connect(copied, runtime="inprocess", dialect="risingwave")
+            ends += 1
+    with monkeypatch.context() as patched:
+        patched.setattr(backfill, "can_run_beside", lambda *_: False)
+        alone.run(script)
+    with beside.connection, alone.connection:
+        for _ in range(steps):
+            alone.step(5)
+        assert ends > 3
+        for _ in range(2):
+            for run in (beside, alone):
+                run.step(5)
+            for view in ("v", "by_key", "matched", "of_e"):
+                assert beside.content(view) == alone.content(view), view
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(24), 2))
+def test_several_views(tmp_path, monkeypatch, seed):
+    random_ = random.Random(seed)
+    names = random_.sample(sorted(QUERIES), 3)
+    compared(tmp_path, monkeypatch, seed, names, random_.choice([1, 2]), least=0)
