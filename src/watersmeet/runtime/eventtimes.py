@@ -26,7 +26,7 @@ import pyarrow as pa
 from watersmeet.catalog import Catalog, EventTime, LateRows, PausedQuery, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import ClockInput
-from watersmeet.circuit.operators import LateRowFilter, Operator, TemporalJoin, TimeFilter
+from watersmeet.circuit.operators import LateRowFilter, TimeFilter
 from watersmeet.circuit.sessions import SessionWindow
 from watersmeet.kernel.arrays.columns import microseconds
 from watersmeet.runtime.taskcontract import Intent, LateOutput, Observed, Receipt, TimedInput
@@ -256,13 +256,6 @@ def clocked(circuit: Circuit) -> list[TimeFilter | SessionWindow]:
         if (isinstance(o, SessionWindow) and o.is_timed)
         or (isinstance(o, TimeFilter) and any(t.source == NOW for t in o.bound))
     ]
-
-
-def follows_clock(operator: Operator) -> bool:
-    """Whether the time of epochs decides the output or the state of an operator."""
-    kept_for = isinstance(operator, TemporalJoin) and (operator.ttl_us is not None or operator.clock)
-    closes = isinstance(operator, SessionWindow) and operator.is_timed
-    return kept_for or closes or f'"source":"{NOW}"' in operator.text
 
 
 def is_due(circuit: Circuit, progress: Progress, now_us: int) -> bool:

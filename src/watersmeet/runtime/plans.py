@@ -48,14 +48,15 @@ from watersmeet.circuit.operators import (
     Versions,
     Window,
 )
+from watersmeet.circuit.sessions import SessionWindow
 from watersmeet.errors import Error, OperationalError, error
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.objectstores import storage
-from watersmeet.runtime.eventtimes import follows_clock
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Filling, Progress, Rebuilding
 from watersmeet.values.serialization import from_json
+from watersmeet.values.watermarks import NOW
 
 
 def save_circuit(layout: Layout, circuit: Circuit, *, over: bool = False) -> None:
@@ -324,6 +325,13 @@ def can_run_beside(
     tops = {i for i in fill.roles if isinstance(circuit.by_id[i], Sink)}
     history = circuit.upstream(tops, fill.content.keys() | _without_history(circuit))
     return not any(circuit.by_id[i].kind in STATEFUL for i in fill.roles.keys() - history)
+
+
+def follows_clock(operator: Operator) -> bool:
+    """Whether the time of epochs decides the output or the state of an operator."""
+    kept_for = isinstance(operator, TemporalJoin) and (operator.ttl_us is not None or operator.clock)
+    closes = isinstance(operator, SessionWindow) and operator.is_timed
+    return kept_for or closes or f'"source":"{NOW}"' in operator.text
 
 
 def can_be_copied(operators: Iterable[Operator], running: Circuit) -> bool:
