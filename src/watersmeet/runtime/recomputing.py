@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from watersmeet.catalog import MOST_JOIN_ROWS, MaterializedView, Relation
+from watersmeet.catalog import MOST_JOIN_ROWS, MaterializedView, Relation, SinkConflicts, SinkQuery, Table
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Recompute
 from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator
@@ -45,6 +45,9 @@ LEAST_ROWS: Final = 20_000
 #: epoch may have: a transaction is never cut, so its rows are in memory anyway.
 MOST_READ: Final = 2
 
+#: Relations whose content is stored and that follow their query alone.
+_KINDS: Final = (MaterializedView, SinkQuery, SinkConflicts)
+
 _JOINS: Final = (AsofJoin, Join, MultiJoin)
 
 
@@ -61,8 +64,9 @@ class Plan:
 
 @dataclass
 class _Changes:
-    """The changes of a table in a batch. commits: those that change it."""
+    """The changes of a table in a batch. commits: the number of those that change it; first: the first of them."""
 
+    first: int
     inserted: int = 0
     deleted: int = 0
     commits: int = 0
@@ -101,11 +105,11 @@ def plan_recompute(
     if not again or not _can_begin_again(db, circuit, again, known):
         return None
     scanned = {s.relation_id for s in circuit.scans if s.id in again}
-    if any(content.is_later(i) for i in scanned):
+    if any(content.has(i, changes[i].first) for i in scanned & changes.keys()):
         return None
-    emptied = {
-        i for i in scanned & changes.keys() if changes[i].commits == 1 and changes[i].deleted == content.rows(i) > 0
-    }
+    # Commits of these tables have each row once, so the deleted rows are different ones, and were there before.
+    plain = {i for i in scanned & changes.keys() if type(known[i]) is Table and changes[i].commits == 1}
+    emptied = {i for i in plain if changes[i].deleted == content.rows(i) > 0}
     read = [replace(s, earlier=True) for i in sorted(scanned - emptied) for s in content.slices(i)]
     read_rows = sum(s.rows for s in read) + rows
     size_bytes = sum(s.size_bytes for s in (*read, *batch.slices))
@@ -167,10 +171,10 @@ def _can_begin_again(db: Database, circuit: Circuit, operators: Collection[str],
 
 def _may_recompute(view: Relation | None) -> bool:
     return (
-        type(view) is MaterializedView
+        isinstance(view, MaterializedView)
+        and type(view) in _KINDS
         and view.recompute != "never"
         and view.period is None
-        and not view.feeds
         and view.most_join_rows in (0, MOST_JOIN_ROWS)
     )
 
@@ -180,7 +184,7 @@ def _changes(commits: Iterable[Commit], tables: Collection[str]) -> dict[str, _C
     for commit in commits:
         for relation_id, change in commit.relations.items():
             if relation_id in tables:
-                sums = found.setdefault(relation_id, _Changes())
+                sums = found.setdefault(relation_id, _Changes(commit.number))
                 sums.inserted += change.inserted_rows
                 sums.deleted += change.deleted_rows
                 sums.commits += 1
@@ -206,10 +210,10 @@ class _Content:
                         self._rows[relation_id] = self._rows.get(relation_id, 0) + added
         return self._rows.get(table, 0)
 
-    def is_later(self, table: str) -> bool:
-        """Whether the checkpoint reflects later transactions."""
+    def has(self, table: str, number: int) -> bool:
+        """Whether the checkpoint has the changes of commit `number`."""
         snapshot = self._checkpoint.relations.get(table)
-        return snapshot is not None and snapshot.upto > self._upto
+        return snapshot is not None and snapshot.upto >= number
 
     def slices(self, table: str) -> list[ChangeSlice]:
         """The slices with the content."""
