@@ -11,7 +11,19 @@ NAMES = sorted(
     for p in Path(__file__).parent.glob("*.py")
     if not p.stem.startswith("_")
     and p.stem
-    not in ("changing", "data", "frame", "peers", "processes", "requestprices", "rounds", "slowstore", "spark", "timed")
+    not in (
+        "changing",
+        "data",
+        "flink",
+        "frame",
+        "peers",
+        "processes",
+        "requestprices",
+        "rounds",
+        "slowstore",
+        "spark",
+        "timed",
+    )
 )
 
 

@@ -1,7 +1,7 @@
 """Nexmark's queries over generated events: rows/s as fast as they come, and delay at a steady rate; state.
 
 With `--files`, the events come from Parquet files, in process with one bucket: events for each second of processor
-time, beside DuckDB's answer over the same files.
+time, beside DuckDB's answer over the same files, and with `--flink` beside Flink's job over them (`flink.py`).
 
 The result is compared with DuckDB's answer over the same events by its number of rows and a checksum.
 """
@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+import pyspark
+import pytest
 from tests.nexmark.test_nexmark import QUERIES, SOURCES, Judge, spelled
 
 import watersmeet
@@ -73,6 +75,38 @@ def file_sources(folder: Path) -> list[str]:
     ]
 
 
+def answer_over(number: int, folder: Path, files: str) -> tuple[object, ...]:
+    """The number and sums of DuckDB's answer over files."""
+    judge = Judge()
+    for kind in KINDS:
+        judge.connection.execute(f"CREATE VIEW {kind} AS FROM '{folder}/{kind}/{files}'")
+    (row,) = judge.connection.execute(f"SELECT {CHECKS[number]} FROM ({spelled(number)})").fetchall()
+    return row
+
+
+def measure_flink(number: int, folder: Path, events: int, python: str) -> dict[str, object]:
+    """The same query of Flink. Its number and sums over the first file are compared with DuckDB's."""
+    jars = Path(pyspark.__path__[0], "jars").glob("hadoop-client-*.jar")
+    hadoop = {"HADOOP_CLASSPATH": os.pathsep.join(map(str, jars)), "JVM_ARGS": "-Xmx9g"}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [python, str(Path(__file__).with_name("flink.py")), str(number), str(folder), "1"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=inherited | hadoop)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-5000:])
+    found = json.loads(done.stdout.splitlines()[-1])
+    expected = answer_over(number, folder, "0000.parquet")
+    assert [*map(float, found["check"])] == pytest.approx([float(str(value)) for value in expected], rel=1e-12), (
+        found,
+        expected,
+    )
+    cpu = found["cpu_s"]
+    return {
+        "Flink, cpu s": f"{cpu:.1f}",
+        "Flink, events/s a core": f"{events / cpu / 1000:.0f} k",
+        "Flink, s": f"{found['seconds']:.1f}",
+    }
+
+
 def measure_files(number: int, folder: Path, events: int) -> dict[str, object]:
     """A query over files, in this process, and DuckDB's answer."""
     with tempfile.TemporaryDirectory() as place, PeakMemory() as memory:
@@ -85,13 +119,10 @@ def measure_files(number: int, folder: Path, events: int) -> dict[str, object]:
             peak = memory.peak_bytes
             real = connection.execute(f"SELECT {CHECKS[number]} FROM q{number:02d}").fetchall()
             view = connection.status()["views"][0]
-    judge = Judge()
-    for kind in KINDS:
-        judge.connection.execute(f"CREATE VIEW {kind} AS FROM '{folder}/{kind}/*.parquet'")
     started = time.process_time()
-    expected = judge.connection.execute(f"SELECT {CHECKS[number]} FROM ({spelled(number)})").fetchall()
+    expected = answer_over(number, folder, "*.parquet")
     batch = time.process_time() - started
-    assert [*map(str, real[0])] == [*map(str, expected[0])], (real, expected)
+    assert real[0] == expected, (real, expected)
     return {
         "query": f"q{number}",
         "cpu s": f"{cpu:.1f}",
@@ -115,6 +146,8 @@ def from_files(options: argparse.Namespace) -> None:
             [sys.executable, "-m", "benchmarks", *command], stdout=subprocess.PIPE, text=True, check=True
         )
         row: dict[str, object] = json.loads(done.stdout)
+        if options.flink:
+            row |= measure_flink(number, folder, options.events, options.flink)
         if not place:
             print("| " + " | ".join(row) + " |\n" + "|---" * len(row) + "|")
         print("| " + " | ".join(map(str, row.values())) + " |", flush=True)
@@ -167,6 +200,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=int, default=15)
     parser.add_argument("--parallelism", type=int, default=cores())
     parser.add_argument("--files", type=Path, help="a folder with the events as Parquet; written if it is absent")
+    parser.add_argument("--flink", metavar="PYTHON", help="beside Flink, of this Python's packages; with --files")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
