@@ -1,9 +1,9 @@
-"""Nexmark's queries on Apache Flink, measured beside Watersmeet's.
+"""Nexmark's queries on Apache Flink, the peer of `nexmark --files`.
 
 `PYTHON flink.py NUMBER FOLDER FILES` runs one in a process of its own and prints one JSON line. PYTHON belongs to an
 environment with apache-flink, whose lib folder has flink-sql-parquet; HADOOP_CLASSPATH names Hadoop's client jars.
 
-Like the views beside it, it is a streaming job over all files, with one slot, state on the heap, and no checkpoints.
+Each is a streaming job over all files, with one slot, state on the heap, and no checkpoints.
 The watermark is a day late, so all state stays until the end. The run that is measured discards its results; one before
 it, over the first FILES files only, returns their number and sums.
 """
