@@ -378,3 +378,35 @@ def test_computed_rowtimes() -> None:
         assert sorted(connection.execute("SELECT v FROM ev").fetchall()) == [(0,), (2,)]
         late = connection.execute("SELECT v, EXTRACT(SECOND FROM LATE_BELOW) FROM LATE_ROWS(p) ORDER BY v").fetchall()
         assert late == [(1, 10), (3, 12), (9, None)]
+
+
+def test_late_rows_of_a_running_query_are_counted(tmp_path: Path) -> None:
+    with joined(tmp_path / "db") as connection:
+        connection.execute("DROP VIEW joined")
+        query = "SELECT l.n AS n, r.n AS m FROM l JOIN r ON l.k = r.k AND date_diff_within(20s)"
+        running = connection.cursor()
+        running.execute(query)
+        for second in ("01:00", "05:00", "00:00"):
+            connection.execute(f"INSERT INTO l(n, k, _tp_time) VALUES (1, 1, '2024-01-01 10:{second}'); FLUSH")
+            connection.execute(f"INSERT INTO r(n, k, _tp_time) VALUES (2, 1, '2024-01-01 10:{second}'); FLUSH")
+        (shown,) = connection.execute("SHOW LATE ROWS").fetchall()
+        assert shown[1] > 0
+        assert shown[2:5] == (0, 0, None)
+        running.close()
+
+
+def test_whole_rows_are_in_the_input(tmp_path: Path) -> None:
+    with watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess") as connection:
+        connection.execute("CREATE STREAM l(n int, k int, text string); CREATE STREAM r(n int, k int)")
+        query = "SELECT l.n AS n, r.n AS m FROM l JOIN r ON l.k = r.k AND date_diff_within(20s)"
+        connection.execute(f"CREATE MATERIALIZED VIEW v AS {query}; CREATE STREAM again(n int, k int, text string)")
+        for number, second in enumerate(("01:00", "05:00", "00:00")):
+            connection.execute(
+                f"INSERT INTO l(n, k, text, _tp_time) VALUES ({number}, 1, 'a{number}', '2024-01-01 10:{second}')"
+            )
+            connection.execute(f"INSERT INTO r(n, k, _tp_time) VALUES ({number}, 1, '2024-01-01 10:{second}'); FLUSH")
+        connection.execute(
+            "INSERT INTO again (n, k, text) SELECT s.n, s.k, s.text FROM table(l) AS s "
+            "JOIN late_rows(v, 1) AS d ON s.n = d.n AND s._tp_time = d._tp_time; FLUSH"
+        )
+        assert connection.execute("SELECT n, k, text FROM table(again)").fetchall() == [(2, 1, "a2")]

@@ -115,10 +115,10 @@ class KeptLateRows(NamedTuple):
 
 
 def late_rows(session: Session, owner: str | None) -> list[KeptLateRows]:
-    """The late rows of each relation that may have some, or only of `owner`."""
+    """The late rows of each relation that may have some, or only of `owner`; those that are only counted last."""
     known, database = session.catalog.relations, session.database
-    sizes, late = database.sizes.read(), database.log.progress().late
-    found = []
+    sizes, progress = database.sizes.read(), database.log.progress()
+    late, found = progress.late, []
     for kept in known.values():
         if isinstance(kept, LateRows) and owner in (None, kept.owner) and session.catalog.shows(known[kept.owner]):
             size = sizes.get(kept.id, _EMPTY)
@@ -136,6 +136,11 @@ def late_rows(session: Session, owner: str | None) -> list[KeptLateRows]:
                     kept.time or None,
                 )
             )
+    owners = {kept.owner for kept in known.values() if isinstance(kept, LateRows)}
+    for view, count in progress.left_out.items():
+        if count and view in known and view not in owners and owner in (None, view):
+            reads = " and ".join(known[i].title for i in known[view].depends_on if i in known)
+            found.append(KeptLateRows(known[view].name, count, 0, 0, None, None, None, reads or None, None))
     return found
 
 

@@ -52,6 +52,7 @@ _REASONS: Final[dict[type[nodes.Node], str]] = {
     nodes.Arrivals: "it depends on the order in which rows arrived",
     nodes.Cut: "it depends on when the query was started",
     nodes.LateRowFilter: "it drops rows that are late",
+    nodes.Records: "its records are numbered by epochs",
 }
 
 
@@ -354,10 +355,11 @@ def _passes(node: nodes.TimeFilter, bound_us: int | None) -> Scalar:
 
 
 class LeftSides(NamedTuple):
-    """A query whose look-ups output their left rows with NULLs, or all rows that they may output.
+    """A query whose look-ups output their left rows with NULLs, or all rows that they may output; and whose windows and
+    records have NULL for values that depend on the order of arrival.
 
-    unknown: the ids of columns that depend on the rows that were looked up. subset: whether the query has rows that the
-    original one may lack.
+    unknown: the ids of columns that depend on the rows that were looked up, or on that order. subset: whether the query
+    has rows that the original one may lack.
     """
 
     tree: nodes.Node
@@ -369,8 +371,10 @@ def left_sides(node: nodes.Node) -> LeftSides | None:
     """The part of a query that does not depend on which rows its look-ups found; None if a look-up may find several, or
     if other nodes than Filter, Project and Union read its result.
     """
-    if not any(_looks_up(n) for n in walk(node)):
+    if not any(_looks_up(n) or _numbers(n) for n in walk(node)):
         return LeftSides(node, frozenset(), subset=False)
+    if _numbers(node):
+        return _numbered(node)
     if isinstance(node, (nodes.TemporalJoin, nodes.AsofJoin)) and _looks_up(node):
         below = left_sides(node.left)
         waits = isinstance(node, nodes.TemporalJoin) and node.waits
@@ -398,6 +402,9 @@ def left_sides(node: nodes.Node) -> LeftSides | None:
         places = {i for p in known for i, c in enumerate(p.tree.columns) if c.id in p.unknown}
         unknown = frozenset(node.outputs[i].id for i in places)
         return LeftSides(node.over([p.tree for p in known]), unknown, any(p.subset for p in known))
+    if isinstance(node, nodes.TimeFilter) and not node.stays:
+        below = left_sides(node.input)
+        return None if below is None else below._replace(subset=True)
     if not isinstance(node, (nodes.Filter, nodes.Project)) or (below := left_sides(node.input)) is None:
         return None
     if isinstance(node, nodes.Filter):
@@ -408,11 +415,43 @@ def left_sides(node: nodes.Node) -> LeftSides | None:
     return LeftSides(node.over([below.tree]), unknown, below.subset)
 
 
-def _pairs_and_rows(node: nodes.Join) -> LeftSides | None:
-    """All pairs of an outer join EMIT ON ARRIVAL, and the rows that may have been output without a partner."""
-    if any(_looks_up(n) for side in node.inputs for n in walk(side)):
+def _numbered(node: nodes.Node) -> LeftSides | None:
+    """The rows of a node that `_numbers`."""
+    if isinstance(node, nodes.Arrivals):
+        below: LeftSides | None = LeftSides(node.scan, frozenset(), subset=False)
+        unknown: tuple[Column, ...] = node.age
+        values = [null_of(c.type) for c in unknown]
+    elif isinstance(node, nodes.Window):
+        below, values, unknown = left_sides(node.input), [null_of(c.type) for c in node.outputs], node.outputs
+    else:
+        assert isinstance(node, nodes.Records)
+        below, unknown = left_sides(node.input), node.made[1:]
+        values = [Scalar(exp.false(), BOOLEAN, nullable=False), null_of(node.made[1].type)]
+    if below is None:
         return None
-    parts: list[nodes.Node] = [replace(node, kind="inner", arrival=False)]
+    added = node.columns[len(node.columns) - len(values) :]
+    inner = node.columns[: len(node.columns) - len(values)]
+    columns = (*inner, *(replace(c, nullable=True) for c in added))
+    tree = nodes.Project(below.tree, columns, (*map(read, inner), *values))
+    return LeftSides(tree, below.unknown | {c.id for c in unknown}, below.subset)
+
+
+def _numbers(node: nodes.Node) -> bool:
+    """Whether a node outputs each input row once, with values that depend on the order of rows."""
+    if isinstance(node, nodes.Records):
+        return node.key is None
+    if isinstance(node, nodes.Window):
+        return not (node.delays or node.gaps or node.idle_us) and any(True for _ in _of_window(node))
+    return isinstance(node, nodes.Arrivals) and node.scan.append_only
+
+
+def _pairs_and_rows(node: nodes.Join) -> LeftSides | None:
+    """All pairs of an outer join EMIT ON ARRIVAL, and the rows that may have been output without a partner; or of a
+    join that outputs these in addition.
+    """
+    if any(_looks_up(n) or _numbers(n) for side in node.inputs for n in walk(side)):
+        return None
+    parts: list[nodes.Node] = [replace(node, kind="inner", arrival=False, partners=None)]
     for side, kinds in ((node.left, ("left", "full")), (node.right, ("right", "full"))):
         if node.kind in kinds:
             values = tuple(read(c) if c.id in side.ids else null_of(c.type) for c in node.columns)
@@ -422,6 +461,8 @@ def _pairs_and_rows(node: nodes.Join) -> LeftSides | None:
 
 def _looks_up(node: nodes.Node) -> bool:
     """Whether a node determines partners when rows arrive."""
+    if isinstance(node, nodes.Join) and node.partners is not None:
+        return True
     return isinstance(node, nodes.TemporalJoin) or (
         isinstance(node, (nodes.AsofJoin, nodes.Join, nodes.Apply)) and node.arrival and not _has_all_pairs(node)
     )
