@@ -1,7 +1,7 @@
 """A registry of readers of statements: a new statement is one module, which registers its reader.
 
-A feature is a module of a package that was passed to `plug_in`. The first statement that is neither a query nor DML
-imports all features. A feature decorates the function that reads the rest of its statement: `@reads("SHOW COMMITS")`.
+A feature is a module of a package that was passed to `plug_in`, imported with the first statement that it reads. A
+feature decorates the function that reads the rest of its statement: `@reads("SHOW COMMITS")`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from watersmeet.dialects.semantics import Semantics
@@ -20,15 +20,31 @@ from watersmeet.dialects.tree.tokens import Cursor
 Reader = Callable[[Cursor, dict[str, Any]], Statement | None]
 
 _READERS: Final[dict[str, dict[tuple[str, ...], Reader]]] = {}
-_OWN: Final[dict[Reader, str]] = {}
+#: The words that `Semantics.own_objects` must have for a reader, by all of its words.
+_OWN: Final[dict[tuple[str, ...], str]] = {}
+#: The modules of the readers that are not imported yet, by their words.
+_MODULES: Final[dict[str, dict[tuple[str, ...], str]]] = {}
 _PACKAGES: Final[list[str]] = []
 _LOADING: Final = threading.RLock()
 
 
-def plug_in(package: str) -> None:
-    """Registers a package of features. Its modules are imported when they are first needed."""
+def plug_in(package: str, words: Mapping[str, str] | None = None) -> None:
+    """Registers a package of features.
+
+    words: for each module the words of its readers, separated by commas, each with its `own` in parentheses. The module
+    is imported when a statement begins with them. Without `words`, all modules are imported now.
+    """
     if package not in _PACKAGES:
         _PACKAGES.append(package)
+    if words is None:
+        load_features()
+        return
+    for module, names in words.items():
+        for name in names.split(", "):
+            begin, _, own = name.partition(" (")
+            verb, *rest = begin.split()
+            _OWN[verb, *rest] = own.removesuffix(")")
+            _MODULES.setdefault(verb, {})[tuple(rest)] = f"{package}.{module}"
 
 
 def load_features() -> None:
@@ -53,8 +69,7 @@ def reads(words: str, *, own: str = "") -> Callable[[Reader], Reader]:
         known = _READERS.setdefault(verb, {})
         assert tuple(rest) not in known, f"two readers of {words}"
         known[tuple(rest)] = reader
-        if own:
-            _OWN[reader] = own
+        _OWN[verb, *rest] = own
         return reader
 
     return register
@@ -64,23 +79,27 @@ def read_feature(verb: str, cursor: Cursor, base: dict[str, Any], semantics: Sem
     """The statement of a feature, read by the matching reader with the most words; the cursor stands after `verb`. If
     no reader accepts it, the result is None and the cursor is unmoved.
     """
-    load_features()
     begin = cursor.index
-    for words, reader in sorted(_READERS.get(verb, {}).items(), key=lambda r: -len(r[0])):
-        if _OWN.get(reader, "") in ("", *semantics.own_objects) and cursor.take(*words):
-            found = reader(cursor, base)
-            if found is not None:
-                return found
-            cursor.index = begin
+    modules = _MODULES.get(verb, {})
+    for words in _words(verb, semantics):
+        if not cursor.take(*words):
+            continue
+        if words in modules:
+            importlib.import_module(modules[words])
+        found = _READERS[verb][words](cursor, base)
+        if found is not None:
+            return found
+        cursor.index = begin
     return None
+
+
+def _words(verb: str, semantics: Semantics) -> list[tuple[str, ...]]:
+    """The words after `verb` of the statements that a dialect has, the longest first."""
+    known = {*_READERS.get(verb, {}), *_MODULES.get(verb, {})}
+    has = ("", *semantics.own_objects)
+    return sorted((words for words in known if _OWN[verb, *words] in has), key=lambda words: (-len(words), words))
 
 
 def statements_read(semantics: Semantics) -> set[str]:
     """The first words of the statements of all features that a dialect has."""
-    load_features()
-    return {
-        " ".join((verb, *words))
-        for verb, known in _READERS.items()
-        for words, reader in known.items()
-        if _OWN.get(reader, "") in ("", *semantics.own_objects)
-    }
+    return {" ".join((verb, *words)) for verb in {*_READERS, *_MODULES} for words in _words(verb, semantics)}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -21,7 +21,6 @@ from watersmeet.circuit.epochs import COPY, Rebuild
 from watersmeet.circuit.operators import Join, MultiJoin, TemporalJoin
 from watersmeet.errors import Error
 from watersmeet.kernel.context import mark_failing
-from watersmeet.kernel.executor import EpochContext, MostRows
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.kernel.runs.delta import Delta, Slicing, are_ones
 from watersmeet.kernel.runs.frames import Frame
@@ -37,6 +36,12 @@ from watersmeet.store.layout import Layout
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.store.segments import SegmentWriter
 from watersmeet.system.blobs import BlobRef, Pieces
+from watersmeet.system.process import lazy_import
+
+if TYPE_CHECKING:
+    from watersmeet.kernel import executor
+else:
+    executor = lazy_import("watersmeet.kernel.executor")
 
 #: Error conditions of unreadable state, which only stop the views of that state.
 _DAMAGED: Final = frozenset({"DATABASE_DAMAGED", "STATE_DAMAGED", "STATE_MISMATCH"})
@@ -112,10 +117,10 @@ def open_state(
     return state, manifest
 
 
-def epoch_context(job: Job, circuit: Circuit, numbers: Numbers) -> EpochContext:
+def epoch_context(job: Job, circuit: Circuit, numbers: Numbers) -> executor.EpochContext:
     """The context of the epoch for operators. numbers: the sources' watermarks including the epoch."""
     intent, layout = job.intent, layout_of(job)
-    return EpochContext(
+    return executor.EpochContext(
         intent.epoch,
         intent.mode,
         watermarks=promised(numbers, intent.now_us, complete=intent.is_complete),
@@ -145,12 +150,12 @@ def _manifest(job: Job, circuit: Circuit, segments: SegmentFiles, stage: int, pl
         raise
 
 
-def _most_rows(circuit: Circuit, intent: Intent) -> dict[str, MostRows]:
+def _most_rows(circuit: Circuit, intent: Intent) -> dict[str, executor.MostRows]:
     """The maximum number of rows that each join may output in the epoch; no limit in a rebuild, which outputs none."""
     if isinstance(intent.mode, Rebuild):
         return {}
     joins = [o.id for o in circuit.operators if isinstance(o, (Join, MultiJoin, TemporalJoin))]
-    return {i: MostRows(*intent.most_rows.get(i, (MOST_JOIN_ROWS, MOST_JOIN_ROWS))) for i in joins}
+    return {i: executor.MostRows(*intent.most_rows.get(i, (MOST_JOIN_ROWS, MOST_JOIN_ROWS))) for i in joins}
 
 
 class _Blobs:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from watersmeet.database.filling import Bound
 from watersmeet.database.sessions.context import Nested, Session
 from watersmeet.database.sessions.result import Result
-from watersmeet.dialects.readers import plug_in
+from watersmeet.dialects.readers import load_features, plug_in
 from watersmeet.dialects.statements.alter import LimitFill, LimitSink
 from watersmeet.dialects.statements.constraints import AddConstraint, DropConstraint, RenameConstraint, SetConstraints
 from watersmeet.dialects.statements.dml import CopyFrom, CopyIn, CopyOut, CopyTo
@@ -98,7 +98,51 @@ NESTING: Final[dict[type[st.Statement], str | NestedHandler]] = {Execute: "prepa
 #: Statements of plug-ins, with the module and function that run them. Without its plug-in a statement raises an error.
 PLUG_INS: Final[dict[type[st.Statement], str]] = {ExplainRow: "watersmeet.lineage.explaining.explain_row"}
 
-plug_in("watersmeet.session.features")
+#: The first words of the statements that each feature reads, as in `readers.plug_in`. Its module is imported with the
+#: first of them.
+FEATURES: Final = {
+    "captured": "RESET SOURCE",
+    "cursors": "DECLARE, FETCH, MOVE, CLOSE",
+    "databasesettings": "ALTER DATABASE, SHOW COMMITS, ALTER SYSTEM, COMMENT ON (comment)",
+    "dictionaries": "CREATE DICTIONARY (dictionary)",
+    "external": (
+        "CREATE EXTERNAL TABLE (external table), CREATE EXTERNAL STREAM (external stream), CREATE STREAM "
+        "(external stream)"
+    ),
+    "foreign": "CREATE SERVER (server), CREATE FOREIGN STREAM (foreign stream), CREATE FOREIGN TABLE (foreign table)",
+    "forks": "DIFF, SHOW DIFF, REPLAY, PROMOTE, CREATE FORK, DROP FORK, SHOW FORKS",
+    "grants": "GRANT, ALTER DEFAULT PRIVILEGES, REVOKE",
+    "lakedatabases": "CREATE DATABASE (database)",
+    "randomstreams": "CREATE RANDOM STREAM (random stream)",
+    "roles": (
+        "CREATE ROLE, CREATE USER, CREATE GROUP, ALTER ROLE, ALTER USER, ALTER GROUP, DROP ROLE, DROP USER, "
+        "DROP GROUP, SET ROLE, SET SESSION ROLE, SET LOCAL ROLE, RESET ROLE"
+    ),
+    "sequences": "CREATE SEQUENCE (sequence), ALTER SEQUENCE (sequence)",
+    "settings": (
+        "SET, RESET, BEGIN, START, COMMIT, END, FLUSH, WAIT, SAVEPOINT, RELEASE, ROLLBACK, ABORT, TRUNCATE, "
+        "LOCK, DISCARD"
+    ),
+    "sharedoptions": (
+        "CREATE SECRET (secret), ALTER SECRET (secret), DROP SECRET (secret), CREATE CONNECTION (connection), "
+        "CREATE NAMED COLLECTION (named collection), CREATE FORMAT SCHEMA (format schema)"
+    ),
+    "sqlfunctions": (
+        "DROP FUNCTION (function), DROP AGGREGATE (function), GRANT USAGE ON LANGUAGE, REVOKE USAGE ON "
+        "LANGUAGE, DO (type)"
+    ),
+    "subscriptions": (
+        "SUBSCRIBE, CREATE SUBSCRIPTION (subscription), ALTER SUBSCRIPTION (subscription), LISTEN, UNLISTEN, NOTIFY"
+    ),
+    "types": (
+        "CREATE TYPE (type), ALTER TYPE (type), CREATE CAST (type), DROP CAST (type), CREATE DOMAIN (domain), "
+        "ALTER DOMAIN (domain)"
+    ),
+    "verifying": "VERIFY, SHOW VERIFICATIONS",
+    "viewrefresh": "REFRESH",
+}
+
+plug_in("watersmeet.session.features", FEATURES)
 
 #: The functions that bind the views that statements create.
 _BINDERS: Final[dict[type[st.Statement], str]] = {
@@ -142,6 +186,8 @@ def handler_of(kind: type[st.Statement]) -> Handler | None:
     """
     if kind in PLUG_INS:
         return _plugged_in(*PLUG_INS[kind].rsplit(".", 1))
+    if kind not in HANDLERS:
+        load_features()  # some features run statements that other modules read
     found = HANDLERS.get(kind)
     return function_named(found) if isinstance(found, str) else found
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 import watersmeet
+from watersmeet.dialects import readers
 from watersmeet.dialects.readers import load_features
 from watersmeet.dialects.registry import language_named
 from watersmeet.session import handlers
@@ -84,10 +87,25 @@ def test_the_first_view_needs_neither_pandas_nor_data_sets_nor_connectors():
     assert not modules & {"pandas", "pyarrow.dataset", "pyspark"}
     found = {m.removeprefix("watersmeet.connectors.").partition(".")[0] for m in modules if "r.connectors." in m}
     assert found <= {"base", "databases", "registry"}
+    assert not modules & {f"watersmeet.session.features.{f}" for f in ("dictionaries", "forks", "grants", "types")}
 
 
 def test_the_dialects_of_help_are_those_of_the_registry():
     assert [language_named(name).name for name in DIALECTS] == list(DIALECTS)
+
+
+def test_the_table_of_features_has_the_words_of_their_readers():
+    """A feature is imported when a statement begins with its words, so the table repeats these."""
+    load_features()
+    for module, words in handlers.FEATURES.items():
+        source = inspect.getsource(sys.modules[f"watersmeet.session.features.{module}"])
+        found = re.findall(r'^@reads\("([A-Z ]+)"(?:, own="([a-z ]+)")?\)', source, re.MULTILINE)
+        assert source.count("\n@reads(") == len(found)
+        assert [f"{name} ({own})" if own else name for name, own in found] == words.split(", ")
+    reading = {kind for kind in readers._MODULES.values() for kind in kind.values()}
+    assert {f"watersmeet.session.features.{module}" for module in handlers.FEATURES} <= reading
+    others = [m for m in sys.modules if m.startswith("watersmeet.session.features.") and m not in reading]
+    assert not [m for m in others if "\n@reads(" in inspect.getsource(sys.modules[m])]
 
 
 def test_every_statement_finds_its_handler():
