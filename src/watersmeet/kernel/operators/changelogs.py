@@ -435,10 +435,26 @@ def _net(changes: Delta) -> tuple[list[pa.Array], Ints, Ints]:
         return columns, changes.diff, times
     diff = np.where(left, -changes.diff, changes.diff)
     forms = [col.one_form(c) for c in columns]
-    rows, net = canonical_rows(forms, diff, hash_columns(columns, len(diff), as_key=False), whole_row=True)
-    arrays = col.gather_all(columns, rows)
-    sides = greatest([*arrays, pa.array(net < 0)], [*columns, pa.array(left)], times, len(rows))
+    hashes = hash_columns(columns, len(diff), as_key=False)
+    rows, net = canonical_rows(forms, diff, hashes, whole_row=True)
+    arrays, sides = col.gather_all(columns, rows), times[rows]
+    # Only rows that may be equal to others can have their times. Intervals may be equal with different hashes.
+    alike = np.ones(len(diff), np.bool_) if any(col.is_interval(c.type) for c in columns) else _repeated(hashes)
+    again, causes = np.flatnonzero(alike[rows]), np.flatnonzero(alike)
+    wanted = [*(col.gather(a, again) for a in arrays), pa.array(net[again] < 0)]
+    known = [*(col.gather(c, causes) for c in columns), pa.array(left[causes])]
+    sides[again] = greatest(wanted, known, times[causes], len(again))
     return arrays, net, sides
+
+
+def _repeated(hashes: Hashes) -> col.Mask:
+    """The mask of hashes that occur more than once."""
+    order = positions_by_hash(hashes)
+    same = hashes[order[1:]] == hashes[order[:-1]]
+    found = np.zeros(len(hashes), np.bool_)
+    found[order[1:][same]] = True
+    found[order[:-1][same]] = True
+    return found
 
 
 def _deleted(op: Records, arrays: Sequence[pa.Array], diff: Ints, times: Ints) -> tuple[Ints, Ints]:
