@@ -7,6 +7,8 @@ its stream. Goals are in docs/BENCHMARKS.md.
 
 from __future__ import annotations
 
+import cProfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +16,13 @@ from pathlib import Path
 from benchmarks import asof_join, dialect_joins, enrichment, interval_join, regular_join, window_join
 from benchmarks.data import MORE_COLUMNS
 from benchmarks.frame import SOURCES, Measured, Streams, copied, parser, streams
+from benchmarks.processes import seconds_by_module
 from benchmarks.rounds import ours, parts
 
 _LATENESS_US = 19_000_000
+
+#: This many modules are printed.
+_MODULES = 10
 _WATERMARK = ", WATERMARK FOR ts AS ts - INTERVAL '20 seconds'"
 _VIEW = "CREATE MATERIALIZED VIEW joined AS {query}"
 _VERSIONS = (SOURCES.replace("CREATE SOURCE r (k bigint", "CREATE TABLE r (k bigint PRIMARY KEY")).replace(
@@ -135,14 +141,18 @@ def shaped(text: str, shape: str) -> str:
     return text
 
 
-def measured(case: Case, given: Streams, shape: str) -> tuple[Measured, Measured]:
-    """(Watersmeet, DuckDB). AssertionError if their results differ."""
+def measured(
+    case: Case, given: Streams, shape: str, profile: cProfile.Profile | None = None
+) -> tuple[Measured, Measured]:
+    """(Watersmeet, DuckDB). AssertionError if their results differ. profile: of Watersmeet's part."""
     files = {"l": parts(given.left, 1)[0], "r": parts(given.right, 1)[0]}
     steps: Sequence[dict[str, list[Path]]] = [{"r": files["r"]}, {"l": files["l"]}] if case.table_first else [files]
     peer = copied(
         shaped(case.answer.replace("{l}", str(given.left)).replace("{r}", str(given.right)), shape),
         case.check.format(micros="epoch_us(r_ts)"),
     )
+    if profile is not None:
+        profile.enable()
     made = ours(
         shaped(case.sources, shape),
         shaped(case.view, shape),
@@ -153,6 +163,8 @@ def measured(case: Case, given: Streams, shape: str) -> tuple[Measured, Measured
         shown=case.shown,
         runtime="inprocess",
     )
+    if profile is not None:
+        profile.disable()
     assert made.check == peer.check, (made, peer)
     return made, peer
 
@@ -163,6 +175,9 @@ def main(arguments: list[str]) -> int:
     made.add_argument("--join", choices=tuple(cases), action="append")
     made.add_argument("--shape", choices=("narrow", "wide", "text", "columns"), default="narrow")
     made.add_argument("--turns", type=int, default=1)
+    made.add_argument(
+        "--profile", action="store_true", help="also print the processor seconds by module, which raises them"
+    )
     options = made.parse_args(arguments)
     for name in options.join or cases:
         case = cases[name]
@@ -170,11 +185,14 @@ def main(arguments: list[str]) -> int:
             continue
         given = streams(options, lateness_us=_LATENESS_US if case.late else 0, shape=options.shape)
         for _ in range(options.turns):
-            found, peer = measured(case, given, options.shape)
+            profile = cProfile.Profile(time.thread_time) if options.profile else None
+            found, peer = measured(case, given, options.shape, profile)
             print(
                 f"{name:10} {options.shape}: {found.cpu_s:6.1f} s of processor time, DuckDB {peer.cpu_s:6.1f} s, "
                 f"{found.cpu_s / peer.cpu_s:.1f} times; {found.seconds:.1f} s beside {peer.seconds:.1f} s; "
                 f"rows and sums {found.check} equal; memory {found.peak_bytes / 1e9:.1f} GB",
                 flush=True,
             )
+            for module, seconds in seconds_by_module(profile)[:_MODULES] if profile else ():
+                print(f"    {seconds:6.2f} s  {module}", flush=True)
     return 0
