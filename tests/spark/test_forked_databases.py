@@ -72,3 +72,33 @@ def test_a_fork_of_an_earlier_commit_on_spark(tmp_path):
             assert rows(fork, "SELECT * FROM k") == rows(main, "SELECT * FROM k") != before
         main.execute("PROMOTE f; INSERT INTO b VALUES (1, 2000); FLUSH")
         assert rows(main, "SELECT * FROM l") == [(2000,)]
+
+
+def test_a_view_that_writes_a_stream_on_spark(tmp_path):
+    """In the fork it writes at REPLAY and FLUSH; after PROMOTE, the main database continues with the fork's stream."""
+
+    def rows(connection):
+        connection.execute("FLUSH")
+        return sorted(connection.execute("SELECT id, v FROM table(s)").fetchall())
+
+    with watersmeet.connect(tmp_path / "db", "timeplus", parallelism=2) as main:
+        main.execute("CREATE STREAM i (id int, v int); CREATE STREAM s (id int, v int)")
+        main.execute("CREATE MATERIALIZED VIEW w INTO s AS SELECT id, v * 2 AS v FROM i")
+        main.execute("CREATE MATERIALIZED VIEW t AS SELECT id, max(v) AS v FROM s GROUP BY id")
+        main.execute("INSERT INTO i (id, v) VALUES (1, 1)")
+        assert rows(main) == [(1, 2)]
+        main.execute("CREATE FORK f; CREATE FORK g; INSERT INTO i (id, v) VALUES (2, 2)")
+        assert rows(main) == [(1, 2), (2, 4)]
+        with watersmeet.connect(tmp_path / "db/forks/g", "timeplus") as same:
+            same.execute("REPLAY")
+            assert [r[2:] for r in same.execute("SHOW DIFF").fetchall()] == [("same", 0, 0)] * 4
+        with watersmeet.connect(tmp_path / "db/forks/f", "timeplus") as fork:
+            fork.execute("CREATE OR REPLACE MATERIALIZED VIEW w INTO s AS SELECT id, v * 3 AS v FROM i; REPLAY")
+            assert rows(fork) == [(1, 2), (2, 6)]
+        main.execute("INSERT INTO i (id, v) VALUES (3, 3)")
+        assert rows(main) == [(1, 2), (2, 4), (3, 6)]
+        main.execute("PROMOTE f")
+        assert rows(main) == [(1, 2), (2, 6), (3, 9)]
+        main.execute("INSERT INTO i (id, v) VALUES (4, 4)")
+        assert rows(main) == [(1, 2), (2, 6), (3, 9), (4, 12)]
+        assert sorted(main.execute("SELECT id, v FROM table(t)").fetchall()) == [(1, 2), (2, 6), (3, 9), (4, 12)]

@@ -438,3 +438,34 @@ def test_external_streams_are_replayed(tmp_path, broker, topic):
         produce(broker, name, {"n": 4, "text": "d"})
         main.execute("FLUSH")
         assert sorted(main.execute("SELECT n FROM table(u)").fetchall()) == [(1,), (20,), (30,), (40,)]
+
+
+@DATABASES
+def test_a_fix_is_replayed_over_a_week_compared_and_promoted(tmp_path, kind):
+    """As `examples/fork/fix.py`, with a writer that is wrong."""
+    with kind.open(str(tmp_path / "db")) as main:
+        for statement in kind.setup:
+            main.execute(statement)
+        main.execute("ALTER SYSTEM SET retention = '7 days'")
+        main.execute("FLUSH")
+        commit = head_of(main)
+        for day in range(3):
+            for number in range(4):
+                main.execute(kind.inserts[0].format(id=number, v=20 + day, n=f"0{day}:0{number}"))
+            main.execute("FLUSH")
+        main.execute(f"CREATE FORK f AT COMMIT {commit}")
+        with kind.open(path_of(main, "f")) as fork:
+            assert set(map(len, kind.rows(fork).values())) == {0}
+            for statement in kind.changes[0]:
+                fork.execute(statement)
+            fork.execute(f"REPLAY TO COMMIT {(commit + head_of(main)) // 2}")
+            fork.execute("REPLAY")
+            expected = kind.rows(fork)
+            found = {r[0].lower(): r for r in fork.execute("SHOW DIFF").fetchall()}
+            assert found["i"][2:] == ("same", 0, 0)
+            assert found["s"][3] > 0 < found["s"][4]
+            assert len(fork.execute("DIFF TABLE s").fetchall()) == sum(found["s"][3:])
+        assert kind.rows(main) != expected
+        main.execute("PROMOTE f")
+        assert kind.rows(main) == expected
+        assert main.execute("SHOW FORKS").fetchall() == []
