@@ -518,7 +518,7 @@ class RelationSizes:
                 self._start()
             assert self._counted is not None
             head = self._log.head()
-            for number in range(self._counted + 1, head + 1):
+            for number in prefetched(self._log, range(self._counted + 1, head + 1)):
                 for relation_id, change in self._log.read(number).relations.items():
                     self._add(relation_id, change.inserted_rows - change.deleted_rows, change.size_bytes)
             self._counted = head
@@ -537,7 +537,7 @@ class RelationSizes:
         self._sizes = {i: RelationSize(s.rows, s.size_bytes) for i, s in checkpoint.relations.items()}
         self._counted = checkpoint.moment.head
         # Snapshots of tables end at the transaction, those of views at the head.
-        for number in range(checkpoint.moment.transaction + 1, checkpoint.moment.head + 1):
+        for number in prefetched(self._log, range(checkpoint.moment.transaction + 1, checkpoint.moment.head + 1)):
             for relation_id, change in self._log.read(number).relations.items():
                 if number > checkpoint.relations[relation_id].upto if relation_id in checkpoint.relations else True:
                     self._add(relation_id, change.inserted_rows - change.deleted_rows, change.size_bytes)

@@ -271,9 +271,13 @@ def opening_requests(store, tmp_path, number):
 
     store.before = note
     connection = connect()
+    found = asked[:]
+    asked.clear()
+    connection.status()
+    assert not [name for _, name in asked if "/commits/" in name], "the sizes of relations read all commits"
     store.before = lambda kind, name: None
     connection.close()
-    return asked
+    return found
 
 
 def test_opening_sends_few_requests_in_series(store, tmp_path):
