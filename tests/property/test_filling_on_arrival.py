@@ -84,13 +84,24 @@ def _small_pieces(monkeypatch):
     monkeypatch.setattr(workers, "PIECE_S", 0)
 
 
-def compared(tmp_path, monkeypatch, seed, names, buckets, least=1):
+def compared(
+    tmp_path,
+    monkeypatch,
+    seed,
+    names,
+    buckets,
+    least=1,
+    *,
+    made=Arrivals,
+    scripts=None,
+    others=("by_key", "matched", "of_e"),
+):
     """Checks that the views of both ways are equal. least: the number of epochs beside the fills, at least."""
     random_ = random.Random(seed)
     before = random_.randrange(4, 7)
-    scripts = [f"CREATE MATERIALIZED VIEW v{i} AS {QUERIES[name]}" for i, name in enumerate(names)]
+    scripts = scripts or [f"CREATE MATERIALIZED VIEW v{i} AS {QUERIES[name]}" for i, name in enumerate(names)]
     monkeypatch.setattr(workers, "PIECE_ROWS", 5 if names[0] in SMALL else 60)
-    beside, alone = (Arrivals(tmp_path / way, seed, buckets) for way in ("beside", "alone"))
+    beside, alone = (made(tmp_path / way, seed, buckets) for way in ("beside", "alone"))
     with beside.connection, alone.connection, ThreadPoolExecutor(1) as other:
         for run in (beside, alone):
             for _ in range(before):
@@ -98,13 +109,13 @@ def compared(tmp_path, monkeypatch, seed, names, buckets, least=1):
         beside.connection.opened.engine._waiting += 1
         meanwhile = 0
         for script in scripts:
-            made = other.submit(beside.connection.cursor().execute, script)
-            until_begun(beside, made)
+            filled = other.submit(beside.connection.cursor().execute, script)
+            until_begun(beside, filled)
             steps = 0
-            while not made.done():
+            while not filled.done():
                 beside.step(5)
                 steps += 1
-            made.result()
+            filled.result()
             meanwhile += steps
             with monkeypatch.context() as patched:
                 patched.setattr(backfill, "can_run_beside", lambda *_: False)
@@ -113,10 +124,64 @@ def compared(tmp_path, monkeypatch, seed, names, buckets, least=1):
                 alone.step(5)
         assert meanwhile >= least, "the fill ran beside"
         for _ in range(3):
-            for view in (*(f"v{i}" for i in range(len(names))), "by_key", "matched", "of_e"):
+            for view in (*(f"v{i}" for i in range(len(names))), *others):
                 assert beside.content(view) == alone.content(view), (names, view)
             for run in (beside, alone):
                 run.step(5)
+
+
+STREAMS = {
+    "sessions": "SELECT k, count() AS n, sum(x) AS t FROM session(l, 5s) GROUP BY k, window_start, window_end",
+    "tumbling": "SELECT k, window_start, count() AS n FROM tumble(l, 5s) GROUP BY k, window_start",
+    "versions of keys": "SELECT l.id, v.y FROM l ASOF JOIN v ON l.k = v.id AND l.x >= v.y",
+    "newest rows": "SELECT l.id, v.y FROM l LEFT JOIN v ON l.k = v.id",
+    "latest": "SELECT l.id, a.id AS other FROM l LATEST JOIN a ON l.k = a.k",
+    "range": "SELECT l.id, a.id AS other FROM l JOIN a ON l.k = a.k AND date_diff_within(4s)",
+    "substreams": "SELECT k, x - lag(x) AS d FROM l PARTITION BY k",
+}
+
+
+class Streams:
+    """A history of streams of Timeplus, with the steps of `Run`."""
+
+    def __init__(self, path, seed, buckets):
+        path.mkdir()
+        self.seed, self.steps = seed, 0
+        self.connection = watersmeet.connect(path / "db", runtime="inprocess", dialect="timeplus", parallelism=buckets)
+        self.connection.opened.clock.set(BEGIN_US)
+        for name in "la":
+            self.run(f"CREATE STREAM {name} (id int, k int, x int)")
+        self.run("CREATE STREAM v (id int, y int) PRIMARY KEY id SETTINGS mode = 'versioned_kv'")
+        self.run(
+            "CREATE MATERIALIZED VIEW live AS SELECT k, count() AS n FROM l GROUP BY k SETTINGS seek_to = 'earliest'"
+        )
+
+    def run(self, sql):
+        return self.connection.execute(sql).fetchall() if sql[:6] == "SELECT" else self.connection.execute(sql)
+
+    def step(self, rows):
+        self.steps += 1
+        random_ = random.Random(f"{self.seed} {self.steps}")
+        self.connection.opened.clock.set(BEGIN_US + self.steps * 3 * SECOND_US)
+        for name in "lav":
+            values = []
+            for number in range(rows):
+                at = max(0, self.steps * 3 - random_.choice([0, 0, 1, 2, 5]))
+                at = f"'2026-01-01 00:{at // 60:02}:{at % 60:02}'"
+                k, x = random_.randrange(7), random_.randrange(50)
+                values.append(f"({k}, {x}, {at})" if name == "v" else f"({self.steps * 100 + number}, {k}, {x}, {at})")
+            columns = "id, y, _tp_time" if name == "v" else "id, k, x, _tp_time"
+            self.run(f"INSERT INTO {name} ({columns}) VALUES {', '.join(values)}")
+        self.run("FLUSH")
+
+    def content(self, name):
+        return sorted(map(str, self.run(f"SELECT * FROM table({name})")))
+
+
+@pytest.mark.parametrize("name", mostly_slow(sorted(STREAMS), 1))
+def test_streams(tmp_path, monkeypatch, name):
+    script = f"CREATE MATERIALIZED VIEW v0 AS {STREAMS[name]} SETTINGS seek_to = 'earliest'"
+    compared(tmp_path, monkeypatch, name, [name], 1, made=Streams, scripts=[script], others=("live",))
 
 
 @pytest.mark.parametrize("case", mostly_slow([(n, b) for b in (1, 2) for n in sorted(QUERIES)], 3))

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from watersmeet.catalog import MaterializedView, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import AsOf, Fill, StoredContent
+from watersmeet.circuit.epochs import AsOf, ClockInput, Fill, StoredContent
 from watersmeet.connectors.base.sources import Source
 from watersmeet.errors import error
 from watersmeet.runtime.engine import Database
@@ -364,7 +364,7 @@ def next_replay(db: Database, circuit: Circuit, backfill: Backfill) -> tuple[Pie
         {i: n for i, n in commit.progress.watermarks.items() if i not in own},
         tuple(sorted(own)),
         is_live=True,
-        clocks={i: named for i, named in clocks(circuit).items() if i in own},
+        clocks=_own_clocks(circuit, purpose),
     )
     return piece, moment
 
@@ -387,8 +387,15 @@ def as_of_beginning(circuit: Circuit, purpose: Filling, *, is_end: bool) -> AsOf
 
 def _own_numbers(circuit: Circuit, purpose: Filling) -> frozenset[str]:
     """The names of the watermarks that no live epoch moves."""
-    own = _own(circuit, purpose)
-    return own | {name for i, named in clocks(circuit).items() if i in own for name in named}
+    return _own(circuit, purpose) | {name for named in _own_clocks(circuit, purpose).values() for name in named}
+
+
+def _own_clocks(circuit: Circuit, purpose: Filling) -> dict[str, dict[str, ClockInput]]:
+    """The clocks of operators that only views have which are being filled, as in `Live`."""
+    live = clocks(circuit, reach_beside(circuit, purpose, replays=True).having("new"))
+    moved = {name for named in live.values() for name in named}
+    found = {i: {n: c for n, c in named.items() if n not in moved} for i, named in clocks(circuit).items()}
+    return {i: named for i, named in found.items() if named}
 
 
 def _own(circuit: Circuit, purpose: Filling) -> frozenset[str]:

@@ -598,11 +598,14 @@ class Coordinator:
         self, circuit: Circuit, known: Mapping[str, Relation], slices: tuple[Slice, ...], *, has_work: bool
     ) -> Live:
         """The mode of a live epoch. has_work: whether a task will run; without one, watermarks don't move."""
+        moved = clocks(circuit, self._being_filled(circuit))
         if not has_work:
-            return Live(clocks=clocks(circuit))
+            return Live(clocks=moved)
         self._idleness.note(slices, self._time_us)
         overrides, self._overrides = self._overrides, {}
-        return Live(self._idleness.idle(circuit, known, self._time_us), overrides, clocks(circuit))
+        return Live(
+            self._idleness.idle(circuit, known, self._time_us), overrides, clocks(circuit, self._being_filled(circuit))
+        )
 
     def _being_filled(self, circuit: Circuit) -> tuple[str, ...]:
         """The operators that only views have which are being filled."""

@@ -17,7 +17,7 @@ data, is planned only when time changes the rows of a view.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -98,11 +98,13 @@ def event_times(circuit: Circuit, catalog: Catalog) -> dict[str, TimedInput]:
     return found
 
 
-def clocks(circuit: Circuit) -> dict[str, dict[str, ClockInput]]:
-    """For an intent and each relation: the watermarks that are the greatest value of a time, and this time."""
+def clocks(circuit: Circuit, without: Container[str] = ()) -> dict[str, dict[str, ClockInput]]:
+    """For an intent and each relation: the watermarks that are the greatest value of a time, and this time. without:
+    operators that don't run.
+    """
     found: dict[str, dict[str, ClockInput]] = {}
     for op in circuit.operators:
-        if isinstance(op, LateRowFilter) and op.clock:
+        if isinstance(op, LateRowFilter) and op.clock and op.id not in without:
             found.setdefault(op.relation_id, {})[op.clock] = ClockInput(op.name, op.clock_reads)
     return {i: dict(sorted(columns.items())) for i, columns in sorted(found.items())}
 
