@@ -30,7 +30,7 @@ from watersmeet.store.manifests import Commit
 from watersmeet.values.slices import ChangeSlice, Slice
 
 #: The work for a deleted row in an incremental epoch, as a multiple of that for an inserted row.
-DELETED: Final = 2.0
+DELETED: Final = 2.5
 
 #: The work for reading a stored row that may be deleted, likewise.
 READ: Final = 0.3
