@@ -194,6 +194,16 @@ def head_of(connection):
     return connection.opened.log.head()
 
 
+def is_forked(main, fork):
+    """False if the state of the commit was deleted, and its views can't be filled as they were."""
+    try:
+        main.execute(f"CREATE FORK {fork}")
+    except Error as refused:
+        assert "can't be rebuilt" in refused.message
+        return False
+    return True
+
+
 @DATABASES
 @pytest.mark.parametrize("seed", some(range(16)))
 def test_an_unchanged_fork_shows_the_same(tmp_path, kind, seed):
@@ -206,7 +216,8 @@ def test_an_unchanged_fork_shows_the_same(tmp_path, kind, seed):
     first = head_of(main)
     twins.steps(12)
     at = f" AT COMMIT {twins.random.randrange(first, head_of(main) + 1)}" if seed % 2 else ""
-    main.execute(f"CREATE FORK f{at}")
+    if not is_forked(main, f"f{at}"):
+        return
     for _ in range(3):
         twins.steps(12)
         with kind.open(path_of(main, "f")) as fork:
@@ -246,8 +257,8 @@ def test_histories_with_forks_equal_those_without(tmp_path, monkeypatch, kind, p
         for statement in change:
             twins.twin.execute(statement)
         twins.steps(12)
-        if past:
-            main.execute(f"CREATE FORK f{number} AT COMMIT {commit}")
+        if past and not is_forked(main, f"f{number} AT COMMIT {commit}"):
+            return
         with kind.open(path_of(main, f"f{number}")) as fork:
             for statement in change:
                 fork.execute(statement)
