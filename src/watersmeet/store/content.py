@@ -30,7 +30,7 @@ from watersmeet.store.commits import CommitLog, RelationChange
 from watersmeet.store.inplace import ContentHash, Needed, PinnedFiles, StoredRows, pin_changes
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Commit
-from watersmeet.store.readers import READING, Reader, low_water_number
+from watersmeet.store.readers import ATTEMPTS, Reader, deleted_early, low_water_number
 from watersmeet.store.segmentfiles import KEPT_COMMITS, SegmentFiles
 from watersmeet.store.tables import MOMENT, NEWEST, ContentTable, Overlay, Settings, connect, copied_bytes, give_back
 from watersmeet.system import duckdbs
@@ -56,9 +56,6 @@ _COPIED_BYTES: Final = 1 << 30
 _STREAM: Final = "_watersmeet_stream"
 
 _PIECE_ROWS: Final = 1 << 16
-#: The number of times that a refresh is repeated if retention has deleted the commits that it needs.
-_ATTEMPTS: Final = 3
-
 #: DuckDB keeps a small record of each freed block, 3 KB for each join and up to 35 MB in total, until it searches for
 #: blocks to spill. `Content` triggers that search after this many refreshes, …
 _TIDY_REFRESHES: Final = 2048
@@ -398,7 +395,7 @@ class Content:
         return True
 
     def _refresh_in_time(self, catalog: Catalog, relations: list[Relation], to_commit: int | None) -> Moment:
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             try:
                 with self._transaction():
                     return self._refresh(catalog, relations, to_commit)
@@ -411,12 +408,7 @@ class Content:
                     raise
                 late = cause
                 self._log.head(anew=True)
-        raise error(
-            "SNAPSHOT_TOO_OLD",
-            "files were deleted before they could be read",
-            detail=f"The files that a reader needs are kept for {READING} seconds of the process that writes.",
-            hint="Read again, read less at a time, or let the process that writes keep files for longer.",
-        ) from late
+        raise deleted_early() from late
 
     def _refresh(self, catalog: Catalog, relations: list[Relation], to_commit: int | None) -> Moment:
         """Loads and updates relations, with a lease on everything that it reads."""

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from watersmeet.catalog import Relation
 from watersmeet.connectors.base.sources import Condition
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, mix
 from watersmeet.kernel.runs.delta import Delta, are_ones, consolidate, taken
@@ -37,7 +37,7 @@ from watersmeet.store.changes import INDEX_END_BYTES, ChangeIndex, Diff, Relatio
 from watersmeet.store.checkpoints import Checkpoint, Snapshot, expired, load_checkpoint, newest_checkpoint
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
-from watersmeet.store.readers import READING, Reader, low_water_number
+from watersmeet.store.readers import ATTEMPTS, Reader, deleted_early, low_water_number
 from watersmeet.store.segmentfiles import SegmentFiles
 from watersmeet.system.blobs import BlobRef
 from watersmeet.system.duckdbs import ARRIVAL, arrival_view
@@ -443,6 +443,7 @@ class PinnedFiles:
         self._segments = segments
         self._changes = changes
         self._lease = Reader(layout)
+        self._attempts = ATTEMPTS if checkpoint is None else 1
         if checkpoint is not None:
             try:
                 self._checkpoint = load_checkpoint(layout, checkpoint) if checkpoint else Checkpoint()
@@ -451,22 +452,29 @@ class PinnedFiles:
             if not pin_changes(log, self._lease, self._checkpoint.moment.transaction):
                 raise expired(layout, log, f"checkpoint {checkpoint}")
             return
-        self._checkpoint = newest_checkpoint(layout, log)
-        while not pin_changes(log, self._lease, self._checkpoint.moment.transaction):
-            if log.writer:
-                log.check()  # An overtaken writer never sees a newer checkpoint.
-            log.head(anew=True)
-            self._checkpoint = newest_checkpoint(layout, log)
+        self._checkpoint = self._pin_newest()
 
     def close(self) -> None:
         """Ends the lease."""
         self._lease.close()
 
     def stored_rows(self, relations: Sequence[Relation]) -> dict[str, int]:
-        """The number of rows to read for the newest content of each relation."""
-        upto = self._log.head()
-        found = {r.id: self._snapshot(r) for r in relations}
-        changes = self._changes({i: (s.upto, upto) for i, s in found.items()}, fetch=False)
+        """The number of rows to read for the newest content of each relation. If files are deleted meanwhile, it begins
+        again. Raises SNAPSHOT_TOO_OLD if that happens repeatedly, or to a given checkpoint.
+        """
+        for left in reversed(range(self._attempts)):
+            upto = self._log.head()
+            found = {r.id: self._snapshot(r) for r in relations}
+            try:
+                changes = self._changes({i: (s.upto, upto) for i, s in found.items()}, fetch=False)
+                break
+            except Error as cause:
+                if (late := self.explain(cause)) is cause:
+                    raise
+                if not left:
+                    raise late from cause
+            self._log.head(anew=True)
+            self._checkpoint = self._pin_newest()
         return {i: s.stored_rows + sum(b.rows for c in changes.get(i, ()) for b in c.blobs) for i, s in found.items()}
 
     def rows(
@@ -502,13 +510,18 @@ class PinnedFiles:
         of another process.
         """
         if self._layout.directory is None and low_water_number(self._layout) > self._lease.lease.commit:
-            return error(
-                "SNAPSHOT_TOO_OLD",
-                "files were deleted before they could be read",
-                detail=f"The files that a reader needs are kept for {READING} seconds of the process that writes.",
-                hint="Read again, read less at a time, or let the process that writes keep files for longer.",
-            )
+            return deleted_early()
         return cause
+
+    def _pin_newest(self) -> Checkpoint:
+        """The newest checkpoint, whose commits are pinned."""
+        while True:
+            checkpoint = newest_checkpoint(self._layout, self._log)
+            if pin_changes(self._log, self._lease, checkpoint.moment.transaction):
+                return checkpoint
+            if self._log.writer:
+                self._log.check()  # An overtaken writer never sees a newer checkpoint.
+            self._log.head(anew=True)
 
     def _snapshot(self, relation: Relation) -> Snapshot:
         found = self._checkpoint.relations.get(relation.id)

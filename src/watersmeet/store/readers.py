@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
 from watersmeet.store.layout import Layout, file_numbers, fork_file
@@ -135,11 +135,24 @@ READING: Final = "WATERSMEET_READING_SECONDS"
 processes.
 """
 
+#: The number of times that reading begins, if retention deletes commits that it needs.
+ATTEMPTS: Final = 3
+
 ACTIVE: Final = "A"
 IDLE: Final = "I"
 KEPT: Final = "K"
 DELIVERED: Final = "D"
 FREE: Final = "F"
+
+
+def deleted_early() -> Error:
+    """The error if files of an object store were deleted before a reader of another process could read them."""
+    return error(
+        "SNAPSHOT_TOO_OLD",
+        "files were deleted before they could be read",
+        detail=f"The files that a reader needs are kept for {READING} seconds of the process that writes.",
+        hint="Read again, read less at a time, or let the process that writes keep files for longer.",
+    )
 
 
 class Lease(NamedTuple):

@@ -11,6 +11,7 @@ from tests.memorystore import URL, MemoryStore, forget_copies, use
 
 import watersmeet
 from watersmeet.errors import Error, error
+from watersmeet.objectstores import storage
 from watersmeet.runtime.stages import _segments_of
 from watersmeet.store import checkpoints, content, readers, retention
 from watersmeet.store.content import Content
@@ -243,7 +244,8 @@ def test_the_first_clean_up_reads_checkpoints_and_not_each_commit(store, monkeyp
         needed = content_files | retention.state_files(log, log.read(log.head()), database.segments)
         commits = [log.read(int(name[-17:-5])) for name in store.objects if "/commits/" in name]
         assert len(commits) < 20
-        needed = needed.union(*(commit.changed_files for commit in commits))
+        past = checkpoints.all_checkpoints(database.layout, checkpoints.newest_checkpoint(database.layout, log))
+        needed = needed.union(*(kept.files for kept in past), *(commit.changed_files for commit in commits))
         assert {name.rpartition("/")[2] for name in store.objects if "/segments/" in name} == needed
         assert connection.execute("SELECT count(*) FROM v").fetchall() == [(52,)]
 
@@ -379,15 +381,16 @@ def test_a_reader_that_is_overtaken_begins_anew(store, monkeypatch):
             change(writer, number)
             writer.flush()
         with connect(read_only=True) as reader:
-            left = [1]
+            left, read_files = [1], storage.read_files
 
-            def clean_up(kind, name):
-                if left and kind == "get" and "/commits/" in name:
+            def overtaken(paths):
+                if left and "/commits/" in str(paths[0]):
                     left.clear()
+                    move_reader()
                     elsewhere(lambda: change_and_clean_up(writer, [5]))
+                return read_files(paths)
 
-            move_reader()
-            store.before = clean_up
+            monkeypatch.setattr(storage, "read_files", overtaken)
             assert reader.execute("SELECT count(*) FROM v").fetchall() == [(6,)]
             assert not left
 
