@@ -58,6 +58,7 @@ from watersmeet.store.layout import (
 from watersmeet.store.positions import (
     Problems,
     StatusFile,
+    Verifications,
     discard_problems,
     drop_unused,
     nameless_secrets,
@@ -572,6 +573,7 @@ class OpenDatabase:
         clean_at_start(self.layout, self.log, self.segments)
         remove_unfinished(self.layout)
         drop_unused(self.layout, self._secrets, json.dumps(catalog.to_json()))
+        Verifications(self.layout).forget_others(lambda: self._catalog.relations)
 
     def _check_newest(self, noted: int, head: int) -> None:
         """Raises DATABASE_DAMAGED if a writer recorded a later commit than the last one of the log, because files were

@@ -14,7 +14,7 @@ import hashlib
 import json
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar, get_args
 
@@ -366,18 +366,15 @@ class Verifications:
             return []
 
     def newest(self, view_ids: Iterable[str]) -> dict[str, Verification]:
-        """The newest result of each of these views that has one. Deletes nothing."""
-        return self._newest(self._there(), view_ids)
-
-    def forget_others(self, view_ids: Sequence[str]) -> dict[str, Verification]:
-        """Deletes the results of all views but these. Returns the newest ones of these."""
+        """The newest result of each of these views that has one."""
         there = self._there()
-        for view_id in there.difference(view_ids):
-            storage.discard(self._layout.sources / f"{view_id}{_VERIFICATIONS}")
-        return self._newest(there, view_ids)
-
-    def _newest(self, there: set[str], view_ids: Iterable[str]) -> dict[str, Verification]:
         return {i: rows[0] for i in view_ids if i in there and (rows := self.read(i))}
+
+    def forget_others(self, known: Callable[[], Container[str]]) -> None:
+        """Deletes the results of views that no longer exist. known: returns the ids of those that do."""
+        there = self._there()
+        exist = known()
+        storage.remove_files(self._layout.sources / f"{i}{_VERIFICATIONS}" for i in sorted(there) if i not in exist)
 
     def _there(self) -> set[str]:
         """The ids of views with results."""

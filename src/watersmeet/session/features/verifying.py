@@ -352,10 +352,10 @@ class Verifying(Service):
 
     @property
     def newest(self) -> Mapping[str, Verification]:
-        """The newest result of each view. The first call deletes those of views that no longer exist."""
+        """The newest result of each view, which the first call reads."""
         with self._lock:
             if self._newest is None:
-                self._newest = self._kept.forget_others(_view_ids(self._session.database.catalog))
+                self._newest = self._kept.newest(_view_ids(self._session.database.catalog))
             return self._newest
 
     def add(self, view: Relation, made: Verification) -> None:
