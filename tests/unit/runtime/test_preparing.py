@@ -18,6 +18,8 @@ import json, sys
 from unittest import mock
 
 import benchmarks.nexmarkconnector  # before workers are forked, as WATERSMEET_CONNECTORS does
+import watersmeet.connectors.datagen  # which, as all connectors, a worker imports when it first reads a source of them
+import watersmeet.connectors.files.connectors
 from watersmeet.system.blobs import BlobRef
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.runtime.taskcontract import Receipt, SourceCounts

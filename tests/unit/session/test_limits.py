@@ -332,8 +332,8 @@ def test_history_is_read_in_smaller_epochs_before_a_view_is_stopped(limit):
     with watersmeet.connect(runtime="inprocess") as connection:
         connection.execute("CREATE TABLE l(i int, k int); CREATE TABLE r(j int, k int)")
         connection.execute("INSERT INTO r SELECT g, g % 10 FROM generate_series(1, 100) AS t(g)")
-        for start in range(0, 1280, 20):
-            connection.execute(f"INSERT INTO l SELECT g, g % 10 FROM generate_series({start}, {start + 19}) AS t(g)")
+        for start in range(0, 1280, 40):  # fewer commits than a compaction, which would make them one piece
+            connection.execute(f"INSERT INTO l SELECT g, g % 10 FROM generate_series({start}, {start + 39}) AS t(g)")
         connection.execute("FLUSH")
         engine = connection._session.database.engine
         engine.stop()
