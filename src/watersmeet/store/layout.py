@@ -36,8 +36,8 @@ from watersmeet.system.secretvalues import serve
 #: The version of the files, which changes whenever an older release could not read them. 1 had neither writers nor an
 #: id, 2 another form of backfills, 3 one form for all relations of the catalog, 4 other forms of the output of epochs,
 #: 6 a segment for each stage and bucket, 7 snapshots in Parquet; 9 deleted fences, which the writers of this version
-#: need; 14 other names.
-DATABASE_FORMAT_VERSION: Final = 15
+#: need; 14 other names, 16 epochs that compute views again, and fills that replay epochs.
+DATABASE_FORMAT_VERSION: Final = 16
 
 #: The oldest format whose files this release reads as they are. The first writer gives the database the present number.
 OLDEST_FORMAT_VERSION: Final = 13

@@ -1,7 +1,8 @@
 """The JSON form of all stored and sent dataclasses.
 
 A dataclass becomes an object of its fields, without those that have their default; tuples and named tuples become
-lists. Missing, unknown and mistyped fields are errors. A class with its own `to_json` and `from_json` has that form.
+lists, of which earlier releases may have written fewer of the last fields that have a default. Other missing fields,
+unknown and mistyped ones are errors. A class with its own `to_json` and `from_json` has that form.
 `kinds` distinguishes the subclasses of a base.
 """
 
@@ -133,11 +134,14 @@ def _named_tuple_reader(cls: Any) -> Any:
     wanted = [hints[name] for name in cls._fields]
     readers = [(_CONVERTER.get_structure_hook(kind), kind) for kind in wanted]
     plain = all(kind in _PLAIN for kind in wanted)
+    required = len(wanted) - len(cls._field_defaults)
 
     def read(value: Any, _: Any) -> Any:
         if plain and list(map(type, value)) == wanted:  # the usual case, and much faster
             return cls(*value)
-        return cls(*[reader(part, kind) for (reader, kind), part in zip(readers, value, strict=True)])
+        # earlier releases had fewer of the last fields
+        known = readers[: len(value)] if len(value) >= required else readers
+        return cls(*[reader(part, kind) for (reader, kind), part in zip(known, value, strict=True)])
 
     return read
 

@@ -21,7 +21,7 @@ from watersmeet.circuit.operators import (
     WindowFrame,
     WindowSpec,
 )
-from watersmeet.store.manifests import RelationChange
+from watersmeet.store.manifests import RelationChange, RelationTotals
 from watersmeet.system.blobs import BlobRef
 from watersmeet.values.serialization import from_json, to_json
 from watersmeet.values.types import BIGINT, Field, SqlType
@@ -105,6 +105,13 @@ def test_a_tuple_with_names_is_a_list():
 def test_what_has_another_length_or_other_types_is_no_tuple_with_names(value):
     with pytest.raises(ValueError, match="not the JSON form of BlobRef"):
         from_json(BlobRef, value)
+
+
+def test_last_fields_with_a_default_may_be_missing():
+    """As in the totals of relations that earlier releases stored."""
+    assert from_json(RelationTotals, [1, 2, 3]) == RelationTotals(1, 2, 3)
+    with pytest.raises(ValueError, match="JSON form"):
+        from_json(RelationTotals, [0] * (len(RelationTotals._fields) + 1))
 
 
 def test_two_kinds_of_operators_have_two_names():
