@@ -195,39 +195,8 @@ def next_round(
 ) -> Backfill:
     """The round after `backfill`, which reads what was committed since, up to `frontier`, the newest epoch's. It is the
     last one if these are at most `few` rows, or not clearly fewer than in the round before although that one was not
-    `limited` to rows per second.
+    `limited` to rows per second. A round that replays counts epochs, and the last one has few of them, too.
     """
-    purpose = backfill.purpose
-    assert isinstance(purpose, Filling)
-    head, read = db.log.head(), frozenset(purpose.beside)
-    if purpose.replays:
-        return _next_replays(db, circuit, backfill, frontier, few, limited=limited)
-    rows = 0
-    for number in range(min(backfill.transaction, backfill.head) + 1, head + 1):
-        commit = db.log.read(number)
-        found, taken = commit.relations, commit.progress.taken
-        rows += sum(b.rows for i in found.keys() & read for b in found[i].blobs)
-        rows += sum(s.rows for i in taken.keys() & read for s in taken[i])
-    shrinks = rows <= _SHRINKING * backfill.rows
-    return replace(
-        backfill,
-        transaction=_last_read(db, frontier, head),
-        head=head,
-        relations=purpose.beside,
-        cursor=None,
-        round=backfill.round + 1,
-        before=(backfill.transaction, backfill.head),
-        waits=rows <= few or not (shrinks or limited),
-        rows=rows,
-        read=0,
-        hurries=backfill.hurries or not shrinks,
-    )
-
-
-def _next_replays(
-    db: Database, circuit: Circuit, backfill: Backfill, frontier: Frontier, few: int, *, limited: bool
-) -> Backfill:
-    """As `next_round`, for a round that replays live epochs."""
     purpose, head = backfill.purpose, db.log.head()
     assert isinstance(purpose, Filling)
     following = replace(
@@ -241,12 +210,23 @@ def _next_replays(
         read=0,
     )
     epochs = rows = 0
-    for _, slices in _left_to_replay(db, circuit, following):
-        epochs += 1
-        rows += sum(s.rows for s in slices)
-    shrinks = not backfill.round or epochs <= _SHRINKING * backfill.rows
-    is_last = (epochs <= LEAST_REPLAYS and rows <= few) or not (shrinks or limited)
-    return replace(following, waits=is_last, rows=epochs, hurries=backfill.hurries or not shrinks)
+    if purpose.replays:
+        for _, slices in _left_to_replay(db, circuit, following):
+            epochs += 1
+            rows += sum(s.rows for s in slices)
+        total, is_short = epochs, epochs <= LEAST_REPLAYS and rows <= few
+        shrinks = not backfill.round or total <= _SHRINKING * backfill.rows
+    else:
+        read = frozenset(purpose.beside)
+        for number in range(min(backfill.transaction, backfill.head) + 1, head + 1):
+            commit = db.log.read(number)
+            found, taken = commit.relations, commit.progress.taken
+            rows += sum(b.rows for i in found.keys() & read for b in found[i].blobs)
+            rows += sum(s.rows for i in taken.keys() & read for s in taken[i])
+        total, is_short = rows, rows <= few
+        shrinks = total <= _SHRINKING * backfill.rows
+    waits = is_short or not (shrinks or limited)
+    return replace(following, waits=waits, rows=total, hurries=backfill.hurries or not shrinks)
 
 
 def fill_rates(known: Mapping[str, Relation], views: Iterable[str]) -> list[int]:
