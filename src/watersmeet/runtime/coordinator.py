@@ -603,9 +603,7 @@ class Coordinator:
             return Live(clocks=moved)
         self._idleness.note(slices, self._time_us)
         overrides, self._overrides = self._overrides, {}
-        return Live(
-            self._idleness.idle(circuit, known, self._time_us), overrides, clocks(circuit, self._being_filled(circuit))
-        )
+        return Live(self._idleness.idle(circuit, known, self._time_us), overrides, moved)
 
     def _being_filled(self, circuit: Circuit) -> tuple[str, ...]:
         """The operators that only views have which are being filled."""
