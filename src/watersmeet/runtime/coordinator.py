@@ -606,7 +606,7 @@ class Coordinator:
         return Live(self._idleness.idle(circuit, known, self._time_us), overrides, moved)
 
     def _being_filled(self, circuit: Circuit) -> tuple[str, ...]:
-        """The operators that only views have which are being filled."""
+        """The operators that only views that are being filled have."""
         if self.backfill is None:
             return ()
         purpose = self.backfill.purpose
