@@ -64,8 +64,8 @@ class PeakMemory:
 
 
 def seconds_by_module(profile: cProfile.Profile) -> list[tuple[str, float]]:
-    """The seconds of each module of Watersmeet, the most first: those of its functions, and of what they call in
-    libraries.
+    """The seconds of each module of Watersmeet, the most first: those of its functions, and of the functions of
+    libraries that these call.
     """
     # {function: (calls, calls, own seconds, all seconds, {caller: the same four})}
     found: dict[Any, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
