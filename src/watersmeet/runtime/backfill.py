@@ -211,7 +211,8 @@ def next_round(
     )
     epochs = rows = 0
     if purpose.replays:
-        for _, slices in _left_to_replay(db, circuit, following):
+        fill = reach_beside(circuit, purpose, replays=True)
+        for _, slices in _left_to_replay(db, circuit, fill, following):
             epochs += 1
             rows += sum(s.rows for s in slices)
         total, is_short = epochs, epochs <= LEAST_REPLAYS and rows <= few
@@ -255,7 +256,7 @@ def fill_in(before: Circuit, circuit: Circuit, backfill: Backfill, known: Mappin
     left = replace(purpose, views=tuple(v for v in purpose.views if v in sinks))
     old = reach_beside(before, purpose, replays=purpose.replays)
     new = reach_beside(circuit, left, replays=purpose.replays)
-    if purpose.replays and _own(before, purpose) & read_by(circuit, new) != _own(circuit, left):
+    if purpose.replays and only_read_by(before, old) & read_by(circuit, new) != only_read_by(circuit, new):
         return None  # the watermark of a source would not be moved as before
     same = all(old.roles.get(i) == role for i, role in new.roles.items())
     if not same or not new.content.keys() <= old.content.keys():
@@ -325,11 +326,11 @@ def next_piece(
     return Piece(tuple(slices), rest if goes_on else None, bool(relations), lost, taken)
 
 
-def next_replay(db: Database, circuit: Circuit, backfill: Backfill) -> tuple[Piece, AsOf | None]:
-    """The next live epoch that a round replays, and the moment as of which it ran; None if no epoch is left."""
-    purpose = backfill.purpose
-    assert isinstance(purpose, Filling)
-    found = list(islice(_left_to_replay(db, circuit, backfill), 2))
+def next_replay(db: Database, circuit: Circuit, fill: Fill, backfill: Backfill) -> tuple[Piece, AsOf | None]:
+    """The next live epoch that a round replays, and the moment as of which it ran; None if no epoch is left. fill: all
+    that runs in it (`reach_beside` with `replays`).
+    """
+    found = list(islice(_left_to_replay(db, circuit, fill, backfill), 2))
     more = len(found) > 1
     rest = replace(backfill, relations=backfill.relations if more else (), started=True)
     if not found:
@@ -337,22 +338,25 @@ def next_replay(db: Database, circuit: Circuit, backfill: Backfill) -> tuple[Pie
     commit, slices = found[0]
     rest = replace(rest, cursor=commit.number, read=backfill.read + 1)
     piece = Piece(slices, rest if more or not backfill.waits else None, more, rows=sum(s.rows for s in slices))
-    own = _own_numbers(circuit, purpose)
+    moved = _own_clocks(circuit, fill)
+    own = _own_watermarks(circuit, fill, moved)
     moment = AsOf(
         commit.progress.time_us,
         {i: n for i, n in progress_before(db.log, commit).watermarks.items() if i not in own},
         {i: n for i, n in commit.progress.watermarks.items() if i not in own},
         tuple(sorted(own)),
         is_live=True,
-        clocks=_own_clocks(circuit, purpose),
+        clocks=moved,
     )
     return piece, moment
 
 
-def _left_to_replay(db: Database, circuit: Circuit, backfill: Backfill) -> Iterator[tuple[Commit, tuple[Slice, ...]]]:
-    """As `replayable`, for the new views."""
+def _left_to_replay(
+    db: Database, circuit: Circuit, fill: Fill, backfill: Backfill
+) -> Iterator[tuple[Commit, tuple[Slice, ...]]]:
+    """As `replayable`, for the new views. fill: as in `next_replay`."""
     assert isinstance(backfill.purpose, Filling)
-    timed = not circuit.timed.isdisjoint(reach_beside(circuit, backfill.purpose, replays=True).roles)
+    timed = not circuit.timed.isdisjoint(fill.roles)
     return replayable(db.log, backfill.purpose, backfill, timed=timed)
 
 
@@ -360,27 +364,23 @@ def as_of_beginning(circuit: Circuit, purpose: Filling, *, is_end: bool) -> AsOf
     """The moment as of which the history of a fill is read that replays live epochs. is_end: whether this is its last
     piece.
     """
-    own = _own_numbers(circuit, purpose)
+    fill = reach_beside(circuit, purpose, replays=True)
+    own = _own_watermarks(circuit, fill, _own_clocks(circuit, fill))
     known = {i: n for i, n in purpose.watermarks.items() if i not in own}
     return AsOf(purpose.time_us, known, known, tuple(sorted(own)), is_end=is_end)
 
 
-def _own_numbers(circuit: Circuit, purpose: Filling) -> frozenset[str]:
-    """The names of the watermarks that no live epoch moves."""
-    return _own(circuit, purpose) | {name for named in _own_clocks(circuit, purpose).values() for name in named}
+def _own_watermarks(circuit: Circuit, fill: Fill, moved: Mapping[str, Mapping[str, ClockInput]]) -> frozenset[str]:
+    """The names of the watermarks that no live epoch moves. moved: see `_own_clocks`."""
+    return only_read_by(circuit, fill).union(*moved.values())
 
 
-def _own_clocks(circuit: Circuit, purpose: Filling) -> dict[str, dict[str, ClockInput]]:
-    """The clocks of operators that only views have which are being filled, as in `Live`."""
-    live = clocks(circuit, reach_beside(circuit, purpose, replays=True).having("new"))
-    moved = {name for named in live.values() for name in named}
-    found = {i: {n: c for n, c in named.items() if n not in moved} for i, named in clocks(circuit).items()}
+def _own_clocks(circuit: Circuit, fill: Fill) -> dict[str, dict[str, ClockInput]]:
+    """The clocks of operators that only views that are being filled have, as in `Live`."""
+    live = clocks(circuit, fill.having("new"))
+    names = {name for named in live.values() for name in named}
+    found = {i: {n: c for n, c in named.items() if n not in names} for i, named in clocks(circuit).items()}
     return {i: named for i, named in found.items() if named}
-
-
-def _own(circuit: Circuit, purpose: Filling) -> frozenset[str]:
-    """The relations that only views read which are being filled."""
-    return only_read_by(circuit, reach_beside(circuit, purpose, replays=True))
 
 
 def progress_of(backfill: Backfill) -> float:

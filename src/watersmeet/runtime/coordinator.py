@@ -542,11 +542,12 @@ class Coordinator:
         """The next epoch of a fill that replays live ones."""
         purpose = backfill.purpose
         assert isinstance(purpose, Filling)
-        piece, moment = next_replay(self._db, circuit, backfill)
+        fill = reach_beside(circuit, purpose, replays=True)
+        piece, moment = next_replay(self._db, circuit, fill, backfill)
         self._replayed += 1
         if piece.after is None and clocked(circuit):
             self._prune = True
-        mode = replace(reach_beside(circuit, purpose, replays=True), first=False, moment=moment)
+        mode = replace(fill, first=False, moment=moment)
         frontier = replace(self.inputs.frontier, backfill=piece.after)
         timed = moment is not None and circuit.is_timed
         intent = self._intent(circuit, mode, frontier, piece.slices, everywhere=timed)
@@ -577,9 +578,7 @@ class Coordinator:
             self._time_us = max(self._time_us, self._db.clock.now_us())
         self._stored = circuit
         if isinstance(mode, Live):
-            live = self._live(circuit, known, slices, has_work=bool(tasks))
-            without = self._being_filled(circuit)
-            mode = replace(mode, idle=live.idle, overrides=live.overrides, clocks=live.clocks, without=without)
+            mode = self._live(mode, circuit, known, slices, has_work=bool(tasks))
         return Intent(
             self.epoch,
             circuit.fingerprint,
@@ -595,15 +594,16 @@ class Coordinator:
         )
 
     def _live(
-        self, circuit: Circuit, known: Mapping[str, Relation], slices: tuple[Slice, ...], *, has_work: bool
+        self, mode: Live, circuit: Circuit, known: Mapping[str, Relation], slices: tuple[Slice, ...], *, has_work: bool
     ) -> Live:
-        """The mode of a live epoch. has_work: whether a task will run; without one, watermarks don't move."""
-        moved = clocks(circuit, self._being_filled(circuit))
+        """The complete mode of a live epoch. has_work: whether a task will run; without one, watermarks don't move."""
+        without = self._being_filled(circuit)
+        mode = replace(mode, clocks=clocks(circuit, without), without=without)
         if not has_work:
-            return Live(clocks=moved)
+            return mode
         self._idleness.note(slices, self._time_us)
         overrides, self._overrides = self._overrides, {}
-        return Live(self._idleness.idle(circuit, known, self._time_us), overrides, moved)
+        return replace(mode, idle=self._idleness.idle(circuit, known, self._time_us), overrides=overrides)
 
     def _being_filled(self, circuit: Circuit) -> tuple[str, ...]:
         """The operators that only views that are being filled have."""
