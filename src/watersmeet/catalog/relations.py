@@ -163,12 +163,17 @@ class Relation:
     comment: str = ""
     comments: dict[str, str] = field(default_factory=dict, metadata=NAMES_COLUMNS)
 
-    # Properties of only some classes.
-
     @property
     def only_grows(self) -> bool:
         """Whether no stored change deletes rows."""
-        return self.append_only
+        return self.append_only and not self.rewritten
+
+    # Properties of only some classes.
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether PROMOTE has deleted rows of an append-only table or view."""
+        return False
 
     @property
     def connector(self) -> dict[str, str]:

@@ -92,11 +92,6 @@ class Table(Input):
         return self.key or f"{self.name}_pkey"
 
     @property
-    def only_grows(self) -> bool:
-        """Whether no stored change deletes rows."""
-        return self.append_only and not self.rewritten
-
-    @property
     def is_fed_by_circuit(self) -> bool:
         """Whether its connector writes it."""
         return bool(self.connector)

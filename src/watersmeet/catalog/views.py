@@ -126,11 +126,6 @@ class MaterializedView(Relation):
     rewritten: bool = field(default=False, kw_only=True)
 
     @property
-    def only_grows(self) -> bool:
-        """Whether no stored change deletes rows."""
-        return self.append_only and not self.rewritten
-
-    @property
     def is_fed_by_circuit(self) -> bool:
         """Always True."""
         return True

@@ -620,8 +620,8 @@ class OpenDatabase:
         engine = make_engine(self.runtime, runtime, wanted or self.buckets, spark)
         opened.callback(engine.stop)
         self.circuit = RunningCircuit(runtime, engine, self.plans, lambda: self._catalog, self.change_catalog)
-        if self._rewritten:
-            self._compactor.settle(self._rewritten)  # plans read history of append-only relations without deletions
+        if self.rewritten:
+            self._compactor.settle(self.rewritten)  # plans read history of append-only relations without deletions
         self.circuit.start(wanted, rebuild=rebuild)
         layout, log, known = self.layout, self.log, self._catalog.relations.values()
         subscribed = [r.id for r in known if isinstance(r, Subscription)]
@@ -639,14 +639,14 @@ class OpenDatabase:
         opened.callback(self._compactor.stop)
 
     @property
-    def _rewritten(self) -> frozenset[str]:
-        """The append-only tables of which PROMOTE has deleted rows."""
+    def rewritten(self) -> frozenset[str]:
+        """The append-only tables and views of which PROMOTE has deleted rows."""
         return frozenset(r.id for r in self._catalog.relations.values() if r.append_only and not r.only_grows)
 
     def settle_rewritten(self) -> None:
-        """Reduces the history of tables of which PROMOTE has deleted rows to their content."""
-        if self._rewritten:
-            self.settle(self._rewritten)
+        """Reduces the history of `rewritten` relations to their content."""
+        if self.rewritten:
+            self.settle(self.rewritten)
 
     def _drop_ended(self) -> None:
         """Drop running queries, which ended with the last process, except subscriptions; and uncommitted relations."""

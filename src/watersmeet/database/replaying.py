@@ -469,9 +469,8 @@ class Promotion:
             for known in [k for k in main.key_hashes if k[0] == target]:
                 del main.key_hashes[known]
             main.content.drop(target)
-        for relation in main.catalog.relations.values():
-            if relation.append_only and not relation.only_grows:
-                main.content.drop(relation.id)
+        for relation_id in main.rewritten:
+            main.content.drop(relation_id)
 
     def _check_definitions(self) -> None:
         self._before = main = self._main.catalog
