@@ -457,7 +457,7 @@ class _Export:
         epochs, commit = [], self._epoch
         while commit is not None and commit.number > since:
             epochs.append(commit)
-            commit = self._log.find(commit.epoch_before) if commit.epoch_before else None
+            commit = self._log.epoch_before(commit)
         found: dict[str, Any] = {}
         for one in reversed(epochs):
             for relation_id, slices in one.progress.taken.items():

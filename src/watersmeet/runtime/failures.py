@@ -189,7 +189,7 @@ def report_committed(
         },
     )
     if commit.progress.stopped:
-        before = log.find(commit.epoch_before) if commit.epoch_before else None
+        before = log.epoch_before(commit)
         known = {} if before is None else before.progress.failed
         for relation_id, failure in commit.progress.stopped.items():
             if relation_id not in known and relation_id in catalog.relations:

@@ -469,7 +469,7 @@ def epochs_since(log: CommitLog, number: int) -> list[Commit]:
     commit = log.last_epoch()
     while commit is not None and commit.number > number:
         found.append(commit)
-        commit = log.find(commit.epoch_before) if commit.epoch_before else None
+        commit = log.epoch_before(commit)
     return found[::-1]
 
 
@@ -502,7 +502,7 @@ def replayable(
 
 def _passes_time(log: CommitLog, commit: Commit) -> bool:
     """Whether the epoch is a live one in which time passed."""
-    before = log.find(commit.epoch_before) if commit.epoch_before else None
+    before = log.epoch_before(commit)
     if before is None or before.frontier is None or commit.frontier is None:
         return True
     old, new = before.frontier.backfill, commit.frontier.backfill
@@ -514,7 +514,7 @@ def _passes_time(log: CommitLog, commit: Commit) -> bool:
 
 def progress_before(log: CommitLog, commit: Commit) -> Progress:
     """The progress as of the epoch before an epoch."""
-    before = log.find(commit.epoch_before) if commit.epoch_before else None
+    before = log.epoch_before(commit)
     return Progress() if before is None else before.progress
 
 

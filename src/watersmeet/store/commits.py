@@ -242,6 +242,10 @@ class CommitLog:
         self._remember(commit, len(data))
         return commit
 
+    def epoch_before(self, commit: Commit) -> Commit | None:
+        """The epoch before an epoch; None if it is the first one, or that commit was deleted."""
+        return self.find(commit.epoch_before) if commit.epoch_before else None
+
     def prefetch(self, numbers: Iterable[int]) -> None:
         """Reads commits ahead. In an object store several are read at a time, with one check of the low-water mark."""
         if self._layout.directory is not None:

@@ -182,7 +182,7 @@ def recent_epochs(log: CommitLog, layout: Layout, sink_id: str, seconds: int | N
                 break
             circuit = commit.circuit
         commits.append(commit)
-        earlier = log.find(commit.epoch_before) if commit.epoch_before else None
+        earlier = log.epoch_before(commit)
         began_us = commit.time_us - commit.metrics.duration_us if earlier is None else earlier.time_us
         commit = earlier
     if not commits:
