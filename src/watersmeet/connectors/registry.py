@@ -43,7 +43,7 @@ C = TypeVar("C")
 
 
 class Connectors(MutableMapping[str, C]):
-    """Connectors by name. Iterating the names imports no connector."""
+    """Connectors by their names. Listing the names imports no connector."""
 
     def __init__(self, table: str, modules: Mapping[str, str]) -> None:
         """table: the name of the modules' table of connectors. modules: for each module within this package, the names

@@ -255,7 +255,7 @@ def _ordered(delta: Delta, keys: tuple[int, ...]) -> tuple[Hashes, Positions]:
     if keys not in delta.orders:
         hashes = _hashes(delta, keys)
         seqs = col.words(delta.normal[-1])
-        if (seqs[1:] >= seqs[:-1]).all():  # most changes come in their order
+        if (seqs[1:] >= seqs[:-1]).all():  # usually changes are in this order already
             order = positions_by_hash(hashes)
         else:
             by_seq = np.argsort(seqs, kind="stable")
