@@ -185,13 +185,69 @@ def test_streams(tmp_path, monkeypatch, name):
     compared(tmp_path, monkeypatch, name, [name], 1, made=Streams, scripts=[script], others=("live",))
 
 
+#: Queries whose second view shares operators with the first one, each with the roles of these in the first round.
+SHARED = {
+    "versions": (
+        "SELECT e.id, v.x + {} AS x FROM e LEFT JOIN versions FOR SYSTEM_TIME AS OF e.at AS v ON e.k = v.k",
+        {"versions": "replayed"},
+    ),
+    "change log": (
+        "WITH c AS CHANGELOG FROM dim SELECT k + {} AS k, name, changelog_op AS op FROM c",
+        {"changelog": "copied"},
+    ),
+    "late rows": ("SELECT s.id, e.id + {} AS other FROM s JOIN e ON s.k = e.k AND s.id < e.id + 3000", {}),
+}
+SHARED_STREAMS = {
+    "sessions": (
+        "SELECT k, count() + {} AS n FROM session(l, 5s) GROUP BY k, window_start, window_end",
+        {"session": "copied", "aggregate": "copied", "arrivals": "copied"},
+    ),
+    "tumbling": ("SELECT k, window_start, count() + {} AS n FROM tumble(l, 5s) GROUP BY k, window_start", {}),
+    "latest": ("SELECT l.id, a.id + {} AS other FROM l LATEST JOIN a ON l.k = a.k", {"arrange": "replayed"}),
+    "substreams": (
+        "SELECT k, x - lag(x) + {} AS d FROM l PARTITION BY k",
+        {"window": "copied", "arrange": "copied"},
+    ),
+    "look-ups from now on": ("SELECT w.k, w.n + {} AS n FROM live AS w JOIN table(l) AS l ON l.k = w.k", {}),
+}
+
+
+@pytest.mark.parametrize(
+    "case", mostly_slow([(n, b) for b in (1, 2) for s in (SHARED, SHARED_STREAMS) for n in sorted(s)], 2), ids=str
+)
+def test_operators_of_live_views(tmp_path, monkeypatch, case):
+    """Operators that live views also have process later epochs on a clone of their state."""
+    name, buckets = case
+    query, roles = (SHARED | SHARED_STREAMS)[name]
+    made, others, tail = Arrivals, ("by_key", "matched", "of_e"), ""
+    if name in SHARED_STREAMS:
+        made, others, tail = Streams, ("live",), " SETTINGS seek_to = 'earliest'" * ("now" not in name)
+    scripts = [f"CREATE MATERIALIZED VIEW v{i} AS {query.format(i)}{tail}" for i in range(2)]
+    begun = []
+
+    def noted(circuit, history, *rest):
+        begun.append({circuit.by_id[i].kind: role for i, role in history.roles.items()})
+        return can_run_beside(circuit, history, *rest)
+
+    can_run_beside = backfill.can_run_beside
+    monkeypatch.setattr(backfill, "can_run_beside", noted)
+    size = "change log" if name == "change log" else "look-up"  # of a small or a large history
+    compared(
+        tmp_path, monkeypatch, f"{name} {buckets}", [size] * 2, buckets, 2, made=made, scripts=scripts, others=others
+    )
+    assert begun[-1].items() >= roles.items(), begun[-1]
+
+
 @pytest.mark.parametrize("case", mostly_slow([(n, b) for b in (1, 2) for n in sorted(QUERIES)], 3))
 def test_each_kind(tmp_path, monkeypatch, case):
     name, buckets = case
     compared(tmp_path, monkeypatch, f"{name} {buckets}", [name], buckets)
 
 
-@pytest.mark.parametrize("name", mostly_slow(["look-up", "left on arrival", "only new final", "look-ups of a view"], 1))
+KILLED = ["look-up", "left on arrival", "only new final", "look-ups of a view", "versions"]
+
+
+@pytest.mark.parametrize("name", mostly_slow(KILLED, 1))
 def test_processes_that_end_at_any_moment(tmp_path, monkeypatch, name):
     """A copy of the files, as the next process finds them, continues with the fill. It is made after each epoch."""
     monkeypatch.setattr(workers, "PIECE_ROWS", 5 if name in SMALL else 60)
@@ -214,6 +270,9 @@ def test_processes_that_end_at_any_moment(tmp_path, monkeypatch, name):
         for _ in range(5):
             run.step(60)
     script = f"CREATE MATERIALIZED VIEW v AS {QUERIES[name]}"
+    if name in SHARED:
+        for run in (beside, alone):
+            run.run(f"CREATE MATERIALIZED VIEW first AS {SHARED[name][0].format(0)}")
     with monkeypatch.context() as patched:
         patched.setattr(InProcessEngine, "__init__", begun)
         beside.connection.opened.engine._waiting += 1

@@ -43,13 +43,15 @@ class StateDistribution:
     keys: Keys = ()
 
 
-#: The prefix of an operator's id under which the state of a copy of the operator is stored.
+#: The prefixes of an operator's id under which state of a fill is stored: what the operator makes of history, and its
+#: live state as of the beginning of the fill, which refers to the same runs.
 COPY: Final = "scratch!"
+CLONE: Final = "clone!"
 
 #: The roles of operators in a fill. `new`: only the views that are being filled have it, and its state begins with the
-#: fill. `copied`: live views also have it; it runs on a copy of its state, which is deleted afterwards. `replayed`: an
-#: arrangement of live views that outputs its rows again and keeps its state.
-Role = Literal["new", "copied", "replayed"]
+#: fill. All others are also operators of live views, which keep their state: `copied`: it computes history again, in
+#: `COPY`. `replayed`: an arrangement that outputs its rows again. `cloned`: it processes later changes, in `CLONE`.
+Role = Literal["new", "copied", "replayed", "cloned"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,10 @@ class Mode:
     def state_id(self, operator_id: str) -> str:
         """The id under which the operator's state is stored."""
         return operator_id
+
+    def epoch_of(self, operator_id: str, epoch: int) -> int:  # noqa: ARG002
+        """The number of the epoch for the operator. epoch: that of the epoch that runs."""
+        return epoch
 
     def kept_state(self, operator_ids: frozenset[str]) -> frozenset[str]:
         """The ids of the state that is kept. Other state was dropped, or remains from an earlier attempt.
@@ -152,7 +158,7 @@ class Live(Mode):
         return operator_id not in self._waiting
 
     def kept_state(self, operator_ids: frozenset[str]) -> frozenset[str]:
-        return operator_ids | {COPY + i for i in operator_ids} if self.without else operator_ids
+        return operator_ids | {p + i for i in operator_ids for p in (COPY, CLONE)} if self.without else operator_ids
 
 
 @dataclass(frozen=True)
@@ -200,8 +206,8 @@ class AsOf:
 
     time_us: the time of epochs. own: the names of the watermarks that only the fill moves, because no live view reads
     their relations. before, after: the other watermarks before and after the moment. is_live: whether a live epoch is
-    replayed; otherwise the input is history, which is_end says is complete. clocks: as in `Live`, for the relations in
-    `own`.
+    replayed, and epoch is its number; otherwise the input is history, which is_end says is complete. clocks: as in
+    `Live`, for the relations in `own`.
     """
 
     time_us: int
@@ -211,6 +217,7 @@ class AsOf:
     is_live: bool = False
     is_end: bool = False
     clocks: Mapping[str, Mapping[str, ClockInput]] = field(default_factory=dict)
+    epoch: int = 0
 
     def mixed(self, newest: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
         """Watermarks: `own` ones from the newest epoch, and `others`."""
@@ -222,9 +229,10 @@ class Fill(Mode):
     """New views read history; live views do not change.
 
     first: the first epoch of the fill. roles: the role of each running operator. content: for each operator that does
-    not run, the relation whose content its readers read. part, parts: replayed arrangements output their rows in
-    `parts` epochs, of which this is number `part`. beside: whether epochs of live views run between those of the fill.
-    moment: see `Mode.as_of`.
+    not run, the relation whose content its readers read. part, until, parts: replayed arrangements output the rows in
+    the ranges of hashes from number `part` up to, not including, `until`, out of `parts`. beside: whether epochs of
+    live views run between those of the fill. moment: see `Mode.as_of`. clones: the operators of which the first epoch
+    makes clones.
     """
 
     kind: ClassVar[str] = "fill"
@@ -236,6 +244,8 @@ class Fill(Mode):
     parts: int = 0
     beside: bool = False
     moment: AsOf | None = None
+    until: int = 0
+    clones: tuple[str, ...] = ()
 
     @property
     def is_filling(self) -> bool:
@@ -265,12 +275,20 @@ class Fill(Mode):
         return role == "new" or (role == "copied" and self.first)
 
     def state_id(self, operator_id: str) -> str:
-        return COPY + operator_id if self.roles.get(operator_id) == "copied" else operator_id
+        role = self.roles.get(operator_id)
+        if role == "copied":
+            return COPY + operator_id
+        return CLONE + operator_id if role == "cloned" or (role == "replayed" and self.beside) else operator_id
+
+    def epoch_of(self, operator_id: str, epoch: int) -> int:
+        if self.moment is None or not self.moment.is_live or self.roles.get(operator_id) != "cloned":
+            return epoch
+        return self.moment.epoch  # so that its output equals that of the live operator
 
     def kept_state(self, operator_ids: frozenset[str]) -> frozenset[str]:
         if self.first:
             return operator_ids - self.having("new")
-        return operator_ids | {COPY + i for i in self.having("copied")}
+        return operator_ids | {COPY + i for i in self.having("copied")} | {CLONE + i for i in operator_ids}
 
 
 @dataclass(frozen=True)

@@ -325,7 +325,7 @@ class _Stage:
         if op.id in self._mapped:
             return self._mapped.pop(op.id)
         if isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in self._replayed:
-            return replay(op, self._state, mode.part, mode.parts, circuit.buckets)
+            return replay(op, self._scoped, (mode.part, mode.until), mode.parts, circuit.buckets)
         step = StepContext(
             self._bucket,
             mode.begins(op.id),
@@ -333,7 +333,7 @@ class _Stage:
             tuple(circuit.by_id[i].schema for i in op.inputs),
             tally.counters,
             tuple(circuit.by_id[i].append_only for i in op.inputs),
-            ctx.epoch,
+            mode.epoch_of(op.id, ctx.epoch),
             ctx.watermarks,
             ctx.before,
             filling=mode.is_filling,

@@ -5,14 +5,14 @@ commits, so it always agrees with the state. Tables, complete views and connecto
 checkpoint and later commits; sources read their history again. Smaller relations are read first, so that rows of large
 ones find their matches. Arrangements shared with live views are replayed before that, by ranges of key hashes.
 
-Where nothing depends on the moment at which rows arrive, live views run between the pieces. The new views then have
-their own copies of shared arrangements until they are complete. After the content, the changes that were committed
-meanwhile are read in rounds; live views wait for the last, small one only.
+Live views run between the pieces. The new views have their own copies of shared operators until they are complete.
+After the content, the changes that were committed meanwhile are read in rounds; live views wait for the last, small one
+only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
@@ -25,7 +25,7 @@ from watersmeet.errors import error
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.eventtimes import clocks
 from watersmeet.runtime.inputs import blob_slice, commit_slices, connected, progress_before, replayable
-from watersmeet.runtime.plans import (
+from watersmeet.runtime.reach import (
     can_run_beside,
     looked_up_first,
     must_replay,
@@ -34,7 +34,7 @@ from watersmeet.runtime.plans import (
     reach_beside,
     read_by,
 )
-from watersmeet.runtime.workers import LEAST_REPLAYS
+from watersmeet.runtime.workers import LEAST_COSTLY_ROWS, LEAST_REPLAYS
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
 from watersmeet.store.manifests import Backfill, Commit, Filling, Frontier, Purpose
 from watersmeet.values.slices import ChangeSlice, Slice
@@ -43,7 +43,7 @@ from watersmeet.values.slices import ChangeSlice, Slice
 @dataclass(frozen=True)
 class Piece:
     """The slices of one epoch. after: the progress after it, None at the end. lost: for each relation, the part of its
-    history that no longer exists. rows: the number of rows.
+    history that no longer exists. rows: the number of rows. until: the range after the replayed ones.
     """
 
     slices: tuple[Slice, ...]
@@ -51,6 +51,7 @@ class Piece:
     more: bool
     lost: Mapping[str, str] = field(default_factory=dict)
     rows: int = 0
+    until: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,31 +102,35 @@ def beside(
     views: tuple[str, ...],
     live: frozenset[str],
     contents: Contents,
+    replayed_rows: Callable[[Fill], int],
     *,
     few_rows: int,
     time_us: int,
 ) -> Beside | None:
     """A fill of `views` while the views `live` run; None if that is impossible, or the history has at most `few_rows`
-    rows and no limit. time_us: the time of the newest epoch.
+    rows and no limit. replayed_rows: the number of rows in the arrangements that a fill replays. time_us: the time of
+    the newest epoch.
     """
     progress = db.log.progress()
     limited = bool(fill_rates(db.catalog().relations, views))
     if not (live or limited):
         return None
-    history = reach(circuit, views, live, progress.late, beside=True)
+    history = reach(circuit, views, live, progress.late)
     relations = relations_read(db, circuit, history.roles.keys(), history.stored)
-    whole = reach(circuit, views, live, progress.late, beside=True, replays=True)
+    whole = reach(circuit, views, live, progress.late, copies=True, replays=True)
     read = relations_read(db, circuit, whole.roles.keys(), whole.stored)
-    large = limited or contents.rows_of(relations) > few_rows
-    if not (large and can_run_beside(circuit, whole, read, live, progress.late)):
+    rows = replayed_rows(history)
+    large = limited or contents.rows_of(relations) + rows > few_rows
+    if not (large and can_run_beside(circuit, history, whole, read)):
         return None
-    purpose = Filling(views)
-    if must_replay(circuit, whole, read):
-        if not relations:
+    part_rows = max(1, min(LEAST_COSTLY_ROWS, few_rows))
+    purpose = Filling(views, parts=-(-rows // part_rows), part_rows=part_rows, cloned=True)
+    if must_replay(circuit, history, whole, read, progress.late):
+        if not (relations or rows):
             return None
         if not live:
             time_us = max(time_us, db.clock.now_us())
-        purpose = Filling(views, replays=True, time_us=time_us, watermarks=progress.watermarks)
+        purpose = replace(purpose, replays=True, time_us=time_us, watermarks=progress.watermarks)
     return Beside(purpose, history, read)
 
 
@@ -211,7 +216,7 @@ def next_round(
     )
     epochs = rows = 0
     if purpose.replays:
-        fill = reach_beside(circuit, purpose, replays=True)
+        fill = reach_beside(circuit, purpose, later=True)
         for _, slices in _left_to_replay(db, circuit, fill, following):
             epochs += 1
             rows += sum(s.rows for s in slices)
@@ -254,13 +259,13 @@ def fill_in(before: Circuit, circuit: Circuit, backfill: Backfill, known: Mappin
     if not sinks < {s.relation_id for s in before.sinks} or connected(known, purpose):
         return None  # to open sources again would save their memory
     left = replace(purpose, views=tuple(v for v in purpose.views if v in sinks))
-    old = reach_beside(before, purpose, replays=purpose.replays)
-    new = reach_beside(circuit, left, replays=purpose.replays)
+    for later in (False, True):
+        old, new = reach_beside(before, purpose, later=later), reach_beside(circuit, left, later=later)
+        same = all(old.roles.get(i) == role for i, role in new.roles.items())
+        if not same or not new.content.keys() <= old.content.keys():
+            return None
     if purpose.replays and only_read_by(before, old) & read_by(circuit, new) != only_read_by(circuit, new):
         return None  # the watermark of a source would not be moved as before
-    same = all(old.roles.get(i) == role for i, role in new.roles.items())
-    if not same or not new.content.keys() <= old.content.keys():
-        return None
     read = {s.relation_id for s in circuit.scans if s.id in new.roles} | {c.relation_id for c in new.content.values()}
     replays = purpose.replays and backfill.round > 0
     relations = backfill.relations if replays else tuple(i for i in backfill.relations if i in read)
@@ -287,9 +292,10 @@ def next_piece(
     """
     purpose = backfill.purpose
     if isinstance(purpose, Filling) and purpose.part < purpose.parts:
-        more = bool(backfill.relations) or purpose.part + 1 < purpose.parts
-        after = replace(backfill, purpose=replace(purpose, part=purpose.part + 1), started=True)
-        return Piece((), after if more else None, more)
+        until = min(purpose.parts, purpose.part + (rows // purpose.part_rows if purpose.part_rows else 1))
+        after = replace(backfill, purpose=replace(purpose, part=until), started=True)
+        more, taken = not after.is_read, (until - purpose.part) * purpose.part_rows
+        return Piece((), after if more or not backfill.waits else None, more, rows=taken, until=until)
     stored = purpose.stored if isinstance(purpose, Filling) else ()
     slices: list[Slice] = []
     lost: dict[str, str] = {}
@@ -328,7 +334,7 @@ def next_piece(
 
 def next_replay(db: Database, circuit: Circuit, fill: Fill, backfill: Backfill) -> tuple[Piece, AsOf | None]:
     """The next live epoch that a round replays, and the moment as of which it ran; None if no epoch is left. fill: all
-    that runs in it (`reach_beside` with `replays`).
+    that runs in it (`reach_beside` with `later`).
     """
     found = list(islice(_left_to_replay(db, circuit, fill, backfill), 2))
     more = len(found) > 1
@@ -347,6 +353,7 @@ def next_replay(db: Database, circuit: Circuit, fill: Fill, backfill: Backfill) 
         tuple(sorted(own)),
         is_live=True,
         clocks=moved,
+        epoch=commit.epoch or 0,
     )
     return piece, moment
 
@@ -360,11 +367,29 @@ def _left_to_replay(
     return replayable(db.log, backfill.purpose, backfill, timed=timed)
 
 
-def as_of_beginning(circuit: Circuit, purpose: Filling, *, is_end: bool) -> AsOf:
+def fill_of(
+    db: Database, circuit: Circuit, backfill: Backfill, purpose: Filling, piece: Piece, *, is_last: bool
+) -> Fill:
+    """The epoch that reads a piece. is_last: whether it is the last piece of the history."""
+    if purpose.beside:
+        fill = reach_beside(circuit, purpose, later=backfill.round > 0)
+    else:
+        fill = reach(circuit, purpose.views, purpose.stored, db.log.progress().late)
+    return replace(
+        fill,
+        first=not backfill.started,
+        part=purpose.part,
+        until=piece.until or purpose.part,
+        parts=purpose.parts,
+        moment=_as_of_beginning(circuit, purpose, is_end=is_last) if purpose.replays else None,
+    )
+
+
+def _as_of_beginning(circuit: Circuit, purpose: Filling, *, is_end: bool) -> AsOf:
     """The moment as of which the history of a fill is read that replays live epochs. is_end: whether this is its last
     piece.
     """
-    fill = reach_beside(circuit, purpose, replays=True)
+    fill = reach_beside(circuit, purpose, later=True)
     own = _own_watermarks(circuit, fill, _own_clocks(circuit, fill))
     known = {i: n for i, n in purpose.watermarks.items() if i not in own}
     return AsOf(purpose.time_us, known, known, tuple(sorted(own)), is_end=is_end)

@@ -211,7 +211,7 @@ def _progress(
         for operator_id, rows in (item for receipt in receipts for item in receipt.late.items()):
             kept = (o for o in intent.late.get(operator_id, ()) if o.view not in verdict.failed)
             late.update({o.relation_id: rows for o in kept})
-    left_out.update(late_rows(circuit, _summed(receipts)))
+    left_out.update(late_rows(circuit, _summed(receipts), intent.mode.runs))
     if isinstance(intent.mode, Refresh):
         late.update({i: -late[i] for i in _read_again(intent.mode, db.catalog())})
         left_out |= Counter({view: left_out[hidden] for view, hidden in intent.mode.made.items()})

@@ -29,10 +29,10 @@ from watersmeet.errors import error, error_from_json
 from watersmeet.runtime.backfill import (
     Contents,
     Piece,
-    as_of_beginning,
     begin,
     beside,
     fill_in,
+    fill_of,
     fill_rate,
     lease_at,
     next_piece,
@@ -41,7 +41,7 @@ from watersmeet.runtime.backfill import (
     present_contents,
 )
 from watersmeet.runtime.engine import Database
-from watersmeet.runtime.epochstatus import replay_epochs
+from watersmeet.runtime.epochstatus import replay_epochs, replayed_rows
 from watersmeet.runtime.eventtimes import Idleness, clocked, clocks, event_times, is_due, late_outputs, raised
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.limits import most_rows, most_used
@@ -53,10 +53,12 @@ from watersmeet.runtime.plans import (
     check_whole,
     kept_circuit,
     load_circuit,
+    save_circuit,
+)
+from watersmeet.runtime.reach import (
     looked_up_first,
     reach,
     reach_beside,
-    save_circuit,
 )
 from watersmeet.runtime.recomputing import plan_recompute
 from watersmeet.runtime.splitting import Splitting
@@ -127,6 +129,11 @@ class Coordinator:
         self._reader.close()
 
     @property
+    def begins_fill(self) -> bool:
+        """Whether the next epoch is the first one of a fill beside live views, which clones their state as of now."""
+        return self.fills_beside and self.backfill is not None and not self.backfill.started
+
+    @property
     def is_drained(self) -> bool:
         """True if every planned epoch is committed."""
         return self.committed_epoch == self.epoch
@@ -161,9 +168,10 @@ class Coordinator:
 
     def is_views_turn(self, now_us: int) -> bool:
         """Whether live views run next, before the next piece of history of views that are filled beside them."""
-        if not self.fills_beside:
+        allowed = self.fills_beside and self._pieces.allows(self._rate, now_us)
+        if not self.fills_beside or self.begins_fill:
             return False
-        return (self._is_views_turn and not self._begins_round) or not self._pieces.allows(self._rate, now_us)
+        return (self._is_views_turn and not self._begins_round) or not allowed
 
     @property
     def yields(self) -> bool:
@@ -205,7 +213,7 @@ class Coordinator:
     @property
     def _begins_round(self) -> bool:
         """Whether a fill beside live views has read all that was committed when its round began."""
-        return self.backfill is not None and not (self.backfill.waits or self.backfill.relations)
+        return self.backfill is not None and not self.backfill.waits and self.backfill.is_read
 
     def install(self, circuit: Circuit) -> None:
         """Make the next epochs run `circuit`; sinks that are not live yet are backfilled first.
@@ -367,6 +375,7 @@ class Coordinator:
     def plan_beside(self, now_us: int, *, fresh: bool) -> Intent | None:
         """As `plan`, but only what live views read, while views are being filled beside them."""
         assert self.circuit is not None
+        assert not self.begins_fill
         return self._plan_live(self.circuit, now_us, fresh=fresh, sources=True)
 
     def _plan_live(self, circuit: Circuit, now_us: int, *, fresh: bool, sources: bool) -> Intent | None:
@@ -468,7 +477,8 @@ class Coordinator:
     def _begin_beside(self, circuit: Circuit, views: tuple[str, ...], live: frozenset[str]) -> bool:
         """Begin to fill `views` while the views `live` run, if that is possible and the history is large."""
         contents = self._contents()
-        found = beside(self._db, circuit, views, live, contents, few_rows=self._pieces.few_rows, time_us=self._time_us)
+        rows, few = partial(replayed_rows, self._db), self._pieces.few_rows
+        found = beside(self._db, circuit, views, live, contents, rows, few_rows=few, time_us=self._time_us)
         if found is None:
             return False
         self._begin(found.purpose, found.history, live, contents, found.read)
@@ -515,26 +525,16 @@ class Coordinator:
         if isinstance(backfill.purpose, Rebuilding):
             check_whole(piece.lost)
         self.lost |= piece.lost
-        first = not backfill.started
-        purpose = backfill.purpose
-        mode: Fill | Rebuild = Rebuild(first)
-        replays = False
-        is_last = piece.after is None
+        purpose, is_last = backfill.purpose, piece.after is None
+        mode: Fill | Rebuild = Rebuild(not backfill.started)
         if isinstance(purpose, Filling):
-            fill = (
-                reach_beside(circuit, purpose, replays=False)
-                if purpose.beside
-                else reach(circuit, purpose.views, purpose.stored, self._db.log.progress().late)
-            )
             is_last = not piece.more if purpose.replays else is_last
-            moment = as_of_beginning(circuit, purpose, is_end=is_last) if purpose.replays else None
-            mode = replace(fill, first=first, part=purpose.part, parts=purpose.parts, moment=moment)
-            replays = purpose.part < purpose.parts
+            mode = fill_of(self._db, circuit, backfill, purpose, piece, is_last=is_last)
         if is_last and clocked(circuit):
             self._prune = True  # time stood still during the backfill
         frontier = replace(self.inputs.frontier, backfill=piece.after)
         # Every bucket runs after the last piece, so that operators that wait for all history need no row.
-        everywhere = first or replays or (is_last and circuit.is_timed)
+        everywhere = mode.first or piece.until > 0 or (is_last and circuit.is_timed)
         intent = self._intent(circuit, mode, frontier, piece.slices, everywhere=everywhere)
         return self._following(backfill, piece, intent)
 
@@ -542,7 +542,7 @@ class Coordinator:
         """The next epoch of a fill that replays live ones."""
         purpose = backfill.purpose
         assert isinstance(purpose, Filling)
-        fill = reach_beside(circuit, purpose, replays=True)
+        fill = reach_beside(circuit, purpose, later=True)
         piece, moment = next_replay(self._db, circuit, fill, backfill)
         self._replayed += 1
         if piece.after is None and clocked(circuit):
@@ -611,7 +611,7 @@ class Coordinator:
             return ()
         purpose = self.backfill.purpose
         assert isinstance(purpose, Filling)
-        return tuple(sorted(reach_beside(circuit, purpose, replays=purpose.replays).having("new")))
+        return tuple(sorted(reach_beside(circuit, purpose, later=True).having("new")))
 
     def _scan(self) -> None:
         if self.circuit is not None:
@@ -672,6 +672,8 @@ class Flush:
         if (change := coordinator.plan_split()) is not None:
             return change
         now_us = time.time_ns() // 1000
+        if coordinator.begins_fill:
+            return coordinator.plan(now_us)
         if coordinator.fills_beside:
             intent = coordinator.plan_beside(now_us, fresh=not self._looked)
         elif coordinator.backfill is not None:

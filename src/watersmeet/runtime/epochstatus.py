@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from watersmeet.catalog import DDL_PROGRESS, FILL_PROGRESS, Catalog, MaterializedView, Relation, is_job, job_id
 from watersmeet.circuit.circuit import Circuit, Roles, Split, roles
-from watersmeet.circuit.epochs import COPY, Fill
+from watersmeet.circuit.epochs import CLONE, COPY, Fill
 from watersmeet.circuit.operators import Arrange
 from watersmeet.errors import Error
 from watersmeet.kernel.arrays.hashing import bucket_of_one
@@ -224,12 +224,23 @@ def state_bytes(db: Database, segments: Mapping[str, str]) -> dict[str, int]:
 
 def replay_epochs(db: Database, fill: Fill, most_rows: int, most_bytes: int) -> int:
     """The number of epochs in which the arrangements of live views are replayed."""
+    if not fill.having("replayed"):
+        return 0
+    found = _replayed(db, fill)
+    return max(1, -(-found.rows // most_rows), -(-found.size_bytes // most_bytes))
+
+
+def replayed_rows(db: Database, fill: Fill) -> int:
+    """The number of rows in the arrangements of live views that a fill replays."""
+    return _replayed(db, fill).rows
+
+
+def _replayed(db: Database, fill: Fill) -> Size:
     replayed, last = fill.having("replayed"), db.log.last_epoch()
     if not replayed or last is None:
-        return 0
+        return Size()
     sizes = [size for i, size in state_sizes(db, last).items() if i in replayed]
-    rows, size_bytes = sum(s.rows for s in sizes), sum(s.size_bytes for s in sizes)
-    return max(1, -(-rows // most_rows), -(-size_bytes // most_bytes))
+    return Size(sum(s.rows for s in sizes), sum(s.size_bytes for s in sizes))
 
 
 def state_sizes(db: Database, commit: Commit) -> Sizes:
@@ -252,6 +263,8 @@ def _sizes(states: Mapping[str, StateManifest]) -> Sizes:
     sizes: Sizes = {}
     for manifest in states.values():
         for state_id in manifest.operators:
+            if state_id.startswith(CLONE):
+                continue  # its runs are those of the operator
             operator_id = state_id.removeprefix(COPY)
             before, refs = sizes.get(operator_id, Size()), manifest.refs_of(state_id)
             sizes[operator_id] = Size(

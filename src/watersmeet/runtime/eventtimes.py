@@ -131,8 +131,8 @@ def late_outputs(circuit: Circuit, catalog: Catalog, runs: Callable[[str], bool]
     return {i: tuple(outputs.values()) for i, outputs in found.items()}
 
 
-def late_rows(circuit: Circuit, operators: Mapping[str, OperatorCounts]) -> dict[str, int]:
-    """For each view, the number of rows that it dropped as late in an epoch."""
+def late_rows(circuit: Circuit, operators: Mapping[str, OperatorCounts], runs: Callable[[str], bool]) -> dict[str, int]:
+    """For each view, the number of rows that it dropped as late in an epoch. runs: whether an operator runs."""
     lost = {
         o.id: operators[o.id].rows_in - operators[o.id].rows_out
         for o in circuit.operators
@@ -140,7 +140,7 @@ def late_rows(circuit: Circuit, operators: Mapping[str, OperatorCounts]) -> dict
     }
     if not any(lost.values()):
         return {}
-    return {s.relation_id: sum(lost.get(o, 0) for o in circuit.upstream({s.id})) for s in circuit.sinks}
+    return {s.relation_id: sum(lost.get(o, 0) for o in circuit.upstream({s.id})) for s in circuit.sinks if runs(s.id)}
 
 
 def risen(before: Numbers, *more: Numbers) -> dict[str, int]:

@@ -1,5 +1,4 @@
-"""Saved circuits, their number of buckets, whether state belongs to a circuit, whether history can rebuild it, and the
-operators that history fills.
+"""Saved circuits, their number of buckets, whether state belongs to a circuit, and whether history can rebuild it.
 
 A database always runs the circuit that was saved when its views were created, never a new one. Each set of views that
 ran together has a file with all its operators, compressed to a tenth of its size. The number of buckets is that of the
@@ -12,51 +11,33 @@ import base64
 import contextlib
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
 from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.catalog import Source as CatalogSource
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
-from watersmeet.circuit.epochs import Fill, Role, StoredContent
+from watersmeet.circuit.epochs import Fill
 from watersmeet.circuit.operators import (
-    Aggregate,
-    Arrange,
     ArrivalAsofJoin,
     ArrivalJoin,
-    AsofJoin,
     ChangeLog,
-    Changes,
-    Constant,
     Cut,
-    DynamicFilter,
-    Exchange,
-    Join,
     LateRowFilter,
-    Map,
-    MultiJoin,
     Operator,
     Records,
     Scan,
-    Sink,
     TemporalJoin,
-    TimeFilter,
-    TopN,
-    Union,
-    Unnest,
     Versions,
-    Window,
 )
-from watersmeet.circuit.sessions import SessionWindow
 from watersmeet.errors import Error, OperationalError, error
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.objectstores import storage
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import Filling, Progress, Rebuilding
+from watersmeet.store.manifests import Progress, Rebuilding
 from watersmeet.values.serialization import from_json
-from watersmeet.values.watermarks import NOW
 
 
 def save_circuit(layout: Layout, circuit: Circuit, *, over: bool = False) -> None:
@@ -281,218 +262,3 @@ def check_whole(lost: Mapping[str, str]) -> None:
             detail="What they were joined with, or counted in, is stored only in the state.",
             hint="Drop the views that read them, rebuild, and create the views again.",
         )
-
-
-#: The operators whose output depends only on the present rows of their inputs.
-_TIMELESS: Final = (
-    Aggregate, Arrange, AsofJoin, Constant, DynamicFilter, Exchange, Join, Map, MultiJoin, Scan, Sink, TopN, Union,
-    Unnest, Window,
-)  # fmt: skip
-
-
-def can_run_beside(
-    circuit: Circuit,
-    fill: Fill,
-    relations: Iterable[Relation],
-    complete: Collection[str],
-    late: Mapping[str, int],
-) -> bool:
-    """Whether live views can run between the pieces of a fill: at its end, the copies of shared operators have the same
-    state as the live ones. fill: all that runs in it (`reach` with `replays`). relations: those that it reads.
-    complete: as in `begin`. late: as in `reach`.
-    """
-    copied = [circuit.by_id[i] for i in fill.having("copied")]
-    shared, own = {o.relation_id for o in copied if isinstance(o, Scan)}, only_read_by(circuit, fill)
-    if not all(map(is_timeless, copied)):
-        return False
-    if any(isinstance(o, Scan) and o.late != late.get(o.relation_id, 0) for o in copied):
-        return False
-    for relation in relations:
-        if (
-            relation.id in shared
-            and relation.id not in complete
-            and relation.connector
-            and ARRIVAL in relation.defaults.values()
-        ):
-            return False  # the copies would have other times of arrival
-        if relation.id in own and relation.event_time is not None and relation.event_time.idle_us is not None:
-            return False  # a source is not idle because a fill has not read its rows yet
-    new = [circuit.by_id[i] for i in fill.having("new")]
-    if any(isinstance(o, LateRowFilter) and o.idle is not None for o in new):
-        return False  # a clock that rises while its relation is idle would have to know which rows wait
-    if any(_depends_on_pieces(o, circuit, fill) for o in new):
-        return False
-    tops = {i for i in fill.roles if isinstance(circuit.by_id[i], Sink)}
-    history = circuit.upstream(tops, fill.content.keys() | _without_history(circuit))
-    return not any(circuit.by_id[i].kind in STATEFUL for i in fill.roles.keys() - history)
-
-
-def follows_clock(operator: Operator) -> bool:
-    """Whether the time of epochs decides the output or the state of an operator."""
-    kept_for = isinstance(operator, TemporalJoin) and (operator.ttl_us is not None or operator.clock)
-    closes = isinstance(operator, SessionWindow) and operator.is_timed
-    return kept_for or closes or f'"source":"{NOW}"' in operator.text
-
-
-def can_be_copied(operators: Iterable[Operator], running: Circuit) -> bool:
-    """Whether live views may run while a view with `operators` is filled in the circuit `running`, as far as its
-    operators decide that.
-    """
-    return all(
-        is_timeless(o) or not (o.id in running.by_id or (isinstance(o, LateRowFilter) and o.idle is not None))
-        for o in operators
-    )
-
-
-def _depends_on_pieces(op: Operator, circuit: Circuit, fill: Fill) -> bool:
-    """Whether an operator outputs changes that history only has because it is read in pieces."""
-    if not isinstance(op, (ChangeLog, Changes, Records)) or all(circuit.by_id[i].append_only for i in op.inputs):
-        return False
-    below = (circuit.upstream({op.id}, fill.content.keys()) & fill.roles.keys()) - {op.id}
-    # The content of the relations below a log was reduced to their rows before it was created.
-    return not isinstance(op, ChangeLog) or any(circuit.by_id[i].kind in STATEFUL for i in below)
-
-
-def must_replay(circuit: Circuit, fill: Fill, relations: Iterable[Relation]) -> bool:
-    """Whether a fill beside live views must replay live epochs one by one, because its result depends on the moment at
-    which rows arrive, or on the watermark of a relation that no live epoch reads.
-    """
-    if not all(is_timeless(circuit.by_id[i]) for i in fill.roles):
-        return True
-    own = only_read_by(circuit, fill)
-    return any(
-        (r.connector and ARRIVAL in r.defaults.values()) or (r.id in own and r.event_time is not None)
-        for r in relations
-    )
-
-
-def is_timeless(operator: Operator) -> bool:
-    """Whether the output depends only on the present rows and, at the end, on the time.
-
-    Watermarks are unknown until the end of a fill. The time of epochs is known, and rises while history is read: a
-    filter then only deletes rows that it would also delete at the end.
-    """
-    if isinstance(operator, TimeFilter):
-        return not operator.stays
-    if isinstance(operator, Scan):
-        return not operator.ordered
-    return type(operator) in _TIMELESS and not follows_clock(operator)
-
-
-def reach(
-    circuit: Circuit,
-    views: Iterable[str],
-    complete: Iterable[str],
-    late: Mapping[str, int],
-    *,
-    beside: bool = False,
-    replays: bool = False,
-) -> Fill:
-    """The first epoch that fills `views`. complete: relations whose content can be read.
-
-    late: for each relation, the number of rows dropped as late. Arrangements of other views are replayed, unless they
-    drop old rows, or omit null-key rows that a join outputs, or beside live views, which change them. replays: include
-    the operators that only run when live epochs are replayed, because they have no history.
-    """
-    filled, stored = set(views), set(complete)
-    ends: dict[str, StoredContent] = {}
-    for sink in circuit.sinks:
-        top = circuit.by_id[sink.inputs[0]]
-        if sink.relation_id not in stored or (isinstance(top, Scan) and top.late == late.get(top.relation_id, 0)):
-            continue  # this view copies the content of its relation
-        spread = tuple((i,) for i in range(len(top.schema)))
-        ends.setdefault(top.id, StoredContent(sink.relation_id, spread if sink.keys is None else sink.keys))
-    tops = {s.id for s in circuit.sinks if s.relation_id in filled}
-    later = set() if replays else _without_history(circuit)
-    looked_up = {i for o in circuit.operators for i in _first(o)}
-    live = circuit.upstream({s.id for s in circuit.sinks if s.relation_id not in filled})
-    history = {o.id for o in circuit.operators if isinstance(o, Versions) and o.id in live}  # only these have it
-    replayed = {o.id for o in circuit.operators if isinstance(o, Arrange) and o.id in live and o.keeps_all} | history
-    if any(_first(circuit.by_id[i]) for i in circuit.upstream(tops, ends.keys())):
-        replayed = replayed & looked_up | history  # these rows are only looked up after all have arrived
-    if beside:
-        replayed = set()
-    while True:
-        reached = circuit.upstream(tops, ends.keys() | replayed | later)
-        joins = [o for o in circuit.operators if isinstance(o, (AsofJoin, Join)) and o.id in reached - ends.keys()]
-        lacking = {i for join in joins for i in _showing_null_keys(join, circuit)} & replayed
-        if not lacking:
-            break
-        replayed -= lacking
-
-    def role(operator_id: str) -> Role:
-        if operator_id in replayed:
-            return "replayed"
-        return "copied" if operator_id in live else "new"
-
-    roles = {i: role(i) for i in sorted(reached - ends.keys())}
-    return Fill(True, roles, {o: ends[o] for o in sorted(reached & ends.keys())}, beside=beside)
-
-
-def _without_history(circuit: Circuit) -> set[str]:
-    """The operators that output no history."""
-    return {o.id for o in circuit.operators if isinstance(o, Cut) and o.keeps == "after"}
-
-
-def reach_beside(circuit: Circuit, purpose: Filling, *, replays: bool) -> Fill:
-    """The first epoch of a fill beside live views. replays: as in `reach`."""
-    return reach(circuit, purpose.views, purpose.stored, purpose.late, beside=True, replays=replays)
-
-
-def looked_up_first(
-    circuit: Circuit, running: Collection[str], stored: Mapping[str, StoredContent], *, live: bool = False
-) -> frozenset[str]:
-    """The relations that are read before others, because rows of the others look up theirs on arrival.
-
-    running: the operators that run. stored: see `epochs.Mode`. live: whether the epochs are live, so that left and
-    right joins on arrival don't wait for the side that is looked up.
-    """
-    joins = [
-        i
-        for o in circuit.operators
-        if o.id in running and not (live and isinstance(o, ArrivalJoin) and o.join_kind in ("left", "right"))
-        for i in _first(o)
-    ]
-    reached = circuit.upstream(set(joins), stored.keys()) if joins else set()
-    return frozenset(
-        [
-            *(o.relation_id for o in circuit.scans if o.id in reached),
-            *(content.relation_id for i, content in stored.items() if i in reached),
-        ]
-    )
-
-
-def _first(op: Operator) -> tuple[str, ...]:
-    """The inputs of an operator whose rows must be present before rows of its other inputs arrive."""
-    if isinstance(op, ArrivalJoin):
-        return {"right": op.inputs[:1], "full": ()}.get(op.join_kind, op.inputs[1:])
-    return op.inputs[1:] if isinstance(op, (ArrivalAsofJoin, TemporalJoin)) else ()
-
-
-def preserved(join: Operator) -> list[str]:
-    """The inputs of which a join also outputs rows without a match."""
-    if not isinstance(join, (AsofJoin, Join)):
-        return []
-    kinds = ("left", "full", "anti"), ("right", "full")
-    return [i for i, outer in zip(join.inputs, kinds, strict=True) if join.join_kind in outer]
-
-
-def _showing_null_keys(join: AsofJoin | Join, circuit: Circuit) -> Iterator[str]:
-    """The inputs whose rows with a NULL key a join outputs. No arrangement keeps such rows."""
-    for arrangement in preserved(join):
-        op = circuit.by_id[arrangement]
-        if isinstance(op, Arrange) and any(
-            op.schema[k].nullable and not safe for k, safe in zip(op.keys, op.null_safe, strict=True)
-        ):
-            yield arrangement
-
-
-def only_read_by(circuit: Circuit, fill: Fill) -> frozenset[str]:
-    """The relations that no other views scan than those of a fill."""
-    live = circuit.upstream({s.id for s in circuit.sinks if s.id not in fill.roles})
-    return read_by(circuit, fill) - {s.relation_id for s in circuit.scans if s.id in live}
-
-
-def read_by(circuit: Circuit, fill: Fill) -> frozenset[str]:
-    """The relations that a fill scans."""
-    return frozenset(s.relation_id for s in circuit.scans if s.id in fill.roles)

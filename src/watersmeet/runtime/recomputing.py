@@ -24,7 +24,7 @@ from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Ope
 from watersmeet.runtime.backfill import stored_slices
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.inputs import Batch
-from watersmeet.runtime.plans import is_timeless, preserved
+from watersmeet.runtime.reach import is_timeless, preserved
 from watersmeet.store.checkpoints import Checkpoint, newest_checkpoint
 from watersmeet.store.manifests import Commit
 from watersmeet.values.slices import ChangeSlice, Slice

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.circuit.circuit import Circuit, roles
-from watersmeet.circuit.epochs import COPY, Rebuild
+from watersmeet.circuit.epochs import CLONE, COPY, Fill, Rebuild
 from watersmeet.circuit.operators import Join, MultiJoin, TemporalJoin
 from watersmeet.errors import Error
 from watersmeet.kernel.context import mark_failing
@@ -114,6 +114,10 @@ def open_state(
     kept = job.intent.mode.kept_state(frozenset(circuit.by_id)).union(job.stopped)
     for operator_id in state.operators - kept:
         state.drop(operator_id)
+    mode = job.intent.mode
+    for operator_id in mode.clones if isinstance(mode, Fill) and mode.first else ():
+        if operator_id in state.operators:
+            state.clone(operator_id, CLONE + operator_id)
     return state, manifest
 
 
@@ -289,8 +293,9 @@ class EarlyBlobs:
 
 
 def held_bytes(manifest: StateManifest) -> dict[str, int]:
-    """For each operator, the bytes of its state, without the copy for a view that is being filled."""
-    return {o: sum(r.size_bytes for r in manifest.refs_of(o)) for o in manifest.operators if not o.startswith(COPY)}
+    """For each operator, the bytes of its state, without those for a view that is being filled."""
+    own = [o for o in manifest.operators if not o.startswith((COPY, CLONE))]
+    return {o: sum(r.size_bytes for r in manifest.refs_of(o)) for o in own}
 
 
 def _grown(before: StateManifest, now: StateManifest) -> dict[str, int]:

@@ -225,7 +225,7 @@ class PieceBudget:
 
     @property
     def rows(self) -> int:
-        return self.unlimited_rows if self._allowed is None else min(self.unlimited_rows, max(1, self._allowed))
+        return self.unlimited_rows if self._allowed is None else min(self.unlimited_rows, self._allowed)
 
     @property
     def unlimited_rows(self) -> int:

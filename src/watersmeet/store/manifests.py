@@ -30,12 +30,13 @@ class Purpose:
 class Filling(Purpose):
     """New views are filled.
 
-    stored: the relations written by the circuit whose stored content is read. parts: the number of epochs, before
-    anything is read, in which arrangements of live views are replayed. part: the next of these epochs. beside: all
-    relations that are read, in order, if live views run meanwhile; otherwise their epochs wait. late: for each
-    relation, the number of rows dropped as late before the fill. replays: whether later rounds replay live epochs
-    one by one, because the result depends on the moment at which rows arrive. time_us, watermarks: then those of the
-    epoch at which the fill began.
+    stored: the relations written by the circuit whose stored content is read. parts: the number of ranges of hashes in
+    which arrangements of live views are replayed before anything is read. part: the next of these. part_rows: the rows
+    of a range, of which an epoch replays several; 0: it replays one. beside: all relations that are read, in order, if
+    live views run meanwhile; otherwise their epochs wait. late: for each relation, the number of rows dropped as late
+    before the fill. replays: whether later rounds replay live epochs one by one, because the result depends on the
+    moment at which rows arrive. time_us, watermarks: then those of the epoch at which the fill began. cloned: whether
+    the fill has clones of shared operators' states; false in a fill that version 16 of the format began.
     """
 
     kind: ClassVar[str] = "filling"
@@ -47,6 +48,8 @@ class Filling(Purpose):
     replays: bool = False
     time_us: int = 0
     watermarks: dict[str, int] = field(default_factory=dict)
+    part_rows: int = 0
+    cloned: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,12 @@ class Backfill:
     rows: int = 0
     read: int = 0
     hurries: bool = False
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the round has read everything."""
+        purpose = self.purpose
+        return not self.relations and not (isinstance(purpose, Filling) and purpose.part < purpose.parts)
 
     @property
     def replays(self) -> bool:

@@ -45,14 +45,14 @@ def test_each_bucket_replays_what_it_keeps_in_equal_parts(keys, parts):
         earlier = Counter()
         sizes = []
         for part in range(parts):
-            made = replay(op, state, part, parts, BUCKETS)
+            made = replay(op, state, (part, part + 1), parts, BUCKETS)
             assert Counter(r for run in made.old for r in rows_of(run.delta())) == earlier
             now = rows_of(made.change.delta())
             earlier.update(now)
             sizes.append(len(now))
             for row in now:  # a key comes in one epoch, in whatever bucket
                 assert part_of.setdefault(tuple(row[k] for k in keys), part) == part
-        after = replay(op, state, parts, parts, BUCKETS)
+        after = replay(op, state, (parts, parts), parts, BUCKETS)
         assert not after.change.num_rows
         assert Counter(r for run in after.old for r in rows_of(run.delta())) == earlier == all_rows
         if keys != (1,):

@@ -33,10 +33,23 @@ from watersmeet.connectors.databases.captures import (
 from watersmeet.connectors.databases.servers import SSL_MODES, ssl_mode
 from watersmeet.connectors.databases.tables import TableColumn, texts_of
 from watersmeet.connectors.mysql.binlog import Gtids, LogBatch, LogReader
-from watersmeet.connectors.mysql.client import ask, connect, failure, library, line, quoted, receive
+from watersmeet.connectors.mysql.client import (
+    BYTES,
+    COLUMNS,
+    NUMBERS,
+    TEXTS,
+    Column,
+    ask,
+    column_of,
+    connect,
+    failure,
+    library,
+    line,
+    quoted,
+    receive,
+)
 from watersmeet.connectors.mysql.logstatements import AddedColumn
 from watersmeet.connectors.mysql.rowimages import Charsets
-from watersmeet.connectors.mysql.types import BYTES, COLUMNS, NUMBERS, TEXTS, Column, column_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.system.process import fault
 from watersmeet.values.types import VARCHAR, Schema, SqlType

@@ -1,5 +1,5 @@
-"""Clients of MySQL and MariaDB: the library, which is an optional dependency, connections, errors, and readers of whole
-tables.
+"""Clients of MySQL and MariaDB: the library, which is an optional dependency, connections, errors, readers of whole
+tables, and types: the SQL type as which each is read, and the SQL types whose values it stores.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from watersmeet.catalog import External
 from watersmeet.connectors.base.sources import Condition, Constant
@@ -27,11 +27,10 @@ from watersmeet.connectors.databases.servers import (
     unreachable,
 )
 from watersmeet.connectors.databases.tables import System, TableReader
-from watersmeet.connectors.mysql.types import COLUMNS, TEXTS, WHOLE, Column, column_of, read_type
 from watersmeet.errors import Error, error
 from watersmeet.system import process
 from watersmeet.system.secretvalues import revealed
-from watersmeet.values.types import JSONB, VARCHAR, SqlType
+from watersmeet.values.types import JSONB, REAL, TIMESTAMP, VARCHAR, SqlType
 
 _SYSTEM: Final = "MySQL"
 _CONNECT_S: Final = 10
@@ -49,6 +48,104 @@ _PASSING: Final = (
     *(0, 1021, 1037, 1040, 1041, 1053, 1077, 1114, 1152, 1158, 1159, 1160, 1161, 1180, 1203, 1205, 1213, 1226, 1290),
     *(1317, 1614, 1836, 1927, 1969, 2000, 2002, 2003, 2006, 2012, 2013, 2014, 2055, 3024, 4031),
 )
+
+
+#: The maximum number of digits of a numeric.
+_DIGITS: Final = 38
+#: The number of fractional digits of a second.
+_MICROSECONDS: Final = 6
+
+TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
+BYTES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+WHOLE: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
+NUMBERS: Final = (*WHOLE, "decimal", "year")
+#: The prefixes of types that store some different texts as equal values.
+LOOSE: Final = ("char(", "uuid", "inet4", "inet6")
+
+#: The columns of a table (schema, name), for `column_of`.
+COLUMNS: Final = """
+SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, NUMERIC_PRECISION, NUMERIC_SCALE, IS_NULLABLE
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+"""
+
+
+class _Type(NamedTuple):
+    """The conversions of a type. read: its SQL type; None: it is only read as a declared text. takes: the names of the
+    SQL types whose values are all stored unchanged; None: all types. unsigned: the SQL type of the unsigned form if it
+    differs.
+    """
+
+    read: SqlType | None
+    takes: tuple[str, ...] | None = ()
+    unsigned: SqlType | None = None
+
+
+_SMALLINT, _INTEGER, _BIGINT = SqlType("smallint"), SqlType("integer"), SqlType("bigint")
+_UINT64: Final = SqlType("numeric", 20, 0)
+TYPES: Final[dict[str, _Type]] = {
+    "tinyint": _Type(_SMALLINT, ("boolean",), _SMALLINT),
+    "smallint": _Type(_SMALLINT, ("smallint",), _INTEGER),
+    "mediumint": _Type(_INTEGER, ("smallint",), _INTEGER),
+    "int": _Type(_INTEGER, ("smallint", "integer"), _BIGINT),
+    "bigint": _Type(_BIGINT, ("smallint", "integer", "bigint"), _UINT64),
+    "year": _Type(_SMALLINT),
+    "bit": _Type(None, ("boolean",)),
+    "decimal": _Type(None, ("smallint", "integer", "bigint", "numeric")),
+    "float": _Type(REAL, ("real",)),
+    "double": _Type(SqlType("double precision"), ("real", "double precision")),
+    "date": _Type(SqlType("date"), ("date",)),
+    "time": _Type(SqlType("time"), ("time",)),
+    "datetime": _Type(TIMESTAMP, ("timestamp", "timestamptz")),
+    "timestamp": _Type(SqlType("timestamptz"), ("timestamptz",)),
+    "json": _Type(JSONB, ("varchar", "jsonb", "struct", "array")),
+    **dict.fromkeys(TEXTS, _Type(VARCHAR, None)),
+    **dict.fromkeys(("enum", "uuid", "inet4", "inet6"), _Type(VARCHAR, ("varchar",))),
+    "set": _Type(VARCHAR),
+    "binary": _Type(SqlType("bytea")),
+    **dict.fromkeys(BYTES[1:], _Type(SqlType("bytea"), ("bytea",))),
+}
+
+
+class Column(NamedTuple):
+    """A column. theirs: the server's type with its parameters. kind: the type without parameters. type: the SQL type;
+    None: no equivalent.
+    """
+
+    name: str
+    theirs: str
+    kind: str
+    type: SqlType | None
+    nullable: bool
+
+
+def column_of(name: str, kind: str, theirs: str, precision: int | None, scale: int | None, nullable: str) -> Column:
+    """The column that a row of `COLUMNS` describes."""
+    return Column(name, theirs, kind, read_type(kind, theirs, precision, scale), nullable == "YES")
+
+
+def read_type(kind: str, theirs: str = "", precision: int | None = None, scale: int | None = None) -> SqlType | None:
+    """The SQL type of a column; None if it has no equivalent."""
+    if kind == "decimal" and precision is not None and precision <= _DIGITS:
+        return SqlType("numeric", precision, scale or 0)
+    if kind == "bit" and theirs:
+        return SqlType("boolean") if precision == 1 else _UINT64
+    known = TYPES.get(kind, _Type(None))
+    return known.unsigned if known.unsigned and "unsigned" in theirs else known.read
+
+
+def takes(kind: SqlType, theirs: str, shown: str) -> bool:
+    """Whether a column stores all values of a type. theirs, shown: the column's type without and with parameters."""
+    accepted = TYPES.get(theirs, _Type(None)).takes
+    return accepted is None or (kind.name in accepted and (kind.name == "boolean" or "unsigned" not in shown))
+
+
+def rounds(kind: SqlType, theirs: str, scale: int | None, digits: int | None) -> bool:
+    """Whether a column silently stores rounded values. scale: the decimals of the type. digits: the fractional digits
+    of a second.
+    """
+    if theirs == "decimal" and kind.name == "numeric":
+        return kind.decimals > (scale or 0)
+    return theirs in ("time", "datetime", "timestamp") and (digits or 0) < _MICROSECONDS
 
 
 def library() -> ModuleType:

@@ -36,6 +36,7 @@ from watersmeet.connectors.databases.targets import (
 )
 from watersmeet.connectors.mysql.capture import MysqlSystem
 from watersmeet.connectors.mysql.client import (
+    LOOSE,
     SYSTEM,
     MysqlReader,
     connect,
@@ -43,8 +44,9 @@ from watersmeet.connectors.mysql.client import (
     library,
     number_and_text,
     quoted,
+    rounds,
+    takes,
 )
-from watersmeet.connectors.mysql.types import LOOSE, rounds, takes
 from watersmeet.errors import Error, error
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
 from watersmeet.formats.writers import SqlWriter, concatenated, json_writer, places, value_bytes

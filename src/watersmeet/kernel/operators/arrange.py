@@ -106,20 +106,20 @@ def unkept(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool], other: 
     )
 
 
-def replay(op: Arrange | Versions, state: State, part: int, parts: int, buckets: int) -> Arranged:
-    """Snapshot replay: outputs the content to new readers in `parts` epochs, as if it were new. The state is unchanged.
+def replay(op: Arrange | Versions, state: State, which: tuple[int, int], parts: int, buckets: int) -> Arranged:
+    """Snapshot replay: outputs the content to new readers in several epochs, as if it were new. The state is unchanged.
 
-    The hashes of each of the `buckets` are cut into equal ranges. The change of epoch `part` is all rows whose key hash
-    is in range number `part` of a bucket. So all arrangements output all rows of a key in the same epoch, and epochs
-    have similar sizes. From epoch `parts` on, all rows are earlier content. Rows with a NULL in the key are not kept,
-    and not replayed.
+    The hashes of each of the `buckets` are cut into `parts` equal ranges. The change of an epoch is all rows whose key
+    hash is in the ranges number [which[0], which[1]) of a bucket. So all arrangements output all rows of a key in the
+    same epoch, and epochs have similar sizes. After the last range, all rows are earlier content. Rows with a NULL in
+    the key are not kept, and not replayed.
     """
     none = Delta.none(op.schema)
     runs = state.trace(op.id, ROWS).runs
-    if part >= parts:
+    if which[0] >= parts:
         return Arranged(arrange(none, op.keys), none, lambda: runs, exact=is_exact(op))
-    before = tuple(piece for r in runs for piece in _ranges(r, (0, part), parts, buckets))
-    pieces = [piece for r in runs for piece in _ranges(r, (part, part + 1), parts, buckets)]
+    before = tuple(piece for r in runs for piece in _ranges(r, (0, which[0]), parts, buckets))
+    pieces = [piece for r in runs for piece in _ranges(r, which, parts, buckets)]
     change = merge_runs(pieces, whole=True) if pieces else arrange(none, op.keys)
     return Arranged(change, none, lambda: before, exact=is_exact(op))
 

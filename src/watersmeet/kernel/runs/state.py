@@ -188,6 +188,10 @@ class StageState:
         self._stored.pop(operator_id, None)
         self._loaded.pop(operator_id, None)
 
+    def clone(self, operator_id: str, name: str) -> None:
+        """Adds a state `name` that refers to the runs of a stored operator's traces."""
+        self._stored[name] = dict(self._stored[operator_id])
+
     def trace(self, operator_id: str, name: str) -> Trace:
         """The trace `name` of the operator, empty the first time. Each call returns the same object."""
         loaded = self._loaded.setdefault(operator_id, {})

@@ -49,7 +49,8 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.maintenance.views import moment, rows_left_out
 from watersmeet.planner import assemble
-from watersmeet.runtime.plans import check_rebuild, follows_clock
+from watersmeet.runtime.plans import check_rebuild
+from watersmeet.runtime.reach import follows_clock
 from watersmeet.session.handlers import handles
 from watersmeet.sinkwriters.writers import SinkWriters
 
