@@ -37,16 +37,23 @@ QUERIES = {
     "final pairs": f"SELECT s.id, e.id AS other, s.at FROM s JOIN e ON s.k = e.k AND {WINDOW} EMIT ON WINDOW CLOSE",
     "change log": "WITH c AS CHANGELOG FROM by_key SELECT k, n, changelog_op AS op FROM c",
     "change log of a table": "WITH c AS CHANGELOG FROM dim SELECT k, name, changelog_op AS op FROM c",
+    "change log of groups": "WITH c AS CHANGELOG FROM counted SELECT k, n, changelog_op AS op FROM c",
+    "change log of top rows": "WITH c AS CHANGELOG FROM newest SELECT k, id, changelog_op AS op FROM c",
+    "change log of pairs": "WITH c AS CHANGELOG FROM paired SELECT id, name, changelog_op AS op FROM c",
     "versions": "SELECT e.id, v.x FROM e LEFT JOIN versions FOR SYSTEM_TIME AS OF e.at AS v ON e.k = v.k",
     "only new": "SELECT n.id, d.name FROM new AS n JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON n.k = d.k",
     "only new final": "SELECT n.id, n.at FROM new AS n EMIT ON WINDOW CLOSE",
     "arrived": "SELECT p.id, p.arrived, d.name FROM p JOIN dim AS d ON p.k = d.k",
 }
 #: Those over few rows, which otherwise would be read at once.
-SMALL = ("look-ups of deleted rows", "look-ups of a view", "change log", "change log of a table")
+SMALL = ("look-ups of deleted rows", "look-ups of a view", "change log", "change log of a table", "records of pairs")
 TABLES = """
 CREATE TABLE versions (k int PRIMARY KEY, x int, at timestamp, WATERMARK FOR at AS at - INTERVAL '4 seconds');
-CREATE TABLE new (id int, k int, at timestamp, WATERMARK FOR at AS at - INTERVAL '4 seconds') APPEND ONLY
+CREATE TABLE new (id int, k int, at timestamp, WATERMARK FOR at AS at - INTERVAL '4 seconds') APPEND ONLY;
+CREATE VIEW counted AS SELECT k, count(*) AS n FROM s GROUP BY k;
+CREATE VIEW newest AS SELECT k, id FROM (SELECT k, id, row_number() OVER (PARTITION BY k ORDER BY id DESC) AS place
+    FROM s) AS numbered WHERE place <= 2;
+CREATE VIEW paired AS SELECT s.id, d.name FROM s JOIN dim AS d ON s.k = d.k
 """
 
 
@@ -179,6 +186,85 @@ class Streams:
         return sorted(map(str, self.run(f"SELECT * FROM table({name})")))
 
 
+TOPICS = {
+    "records of groups": "SELECT TABLE c, COUNT(*) AS n, SUM(x) AS t FROM a GROUP BY c",
+    "records of pairs": "SELECT TABLE a.c, a.x, b.x AS y FROM a JOIN b ON a._key = b._key",
+    "records of rows": "SELECT TABLE c, x FROM a WHERE x % 3 > 0",
+}
+
+
+class Topics:
+    """A history of topics of Lenses, with the steps of `Run`."""
+
+    def __init__(self, path, seed, buckets):
+        path.mkdir()
+        self.seed, self.steps = seed, 0
+        self.connection = watersmeet.connect(path / "db", runtime="inprocess", dialect="lenses", parallelism=buckets)
+        self.connection.opened.clock.set(BEGIN_US)
+        self.run("SET defaults.topic.autocreate = true")
+        for name in "ab":
+            self.run(f"CREATE TABLE {name} (c string, x int) FORMAT (string, json)")
+        self.run("INSERT INTO live SELECT TABLE c, COUNT(*) AS n FROM b GROUP BY c")
+
+    def run(self, sql):
+        return self.connection.execute(sql).fetchall() if sql[:6] == "SELECT" else self.connection.execute(sql)
+
+    def step(self, rows):
+        self.steps += 1
+        random_ = random.Random(f"{self.seed} {self.steps}")
+        self.connection.opened.clock.set(BEGIN_US + self.steps * 3 * SECOND_US)
+        for name in "ab":
+            values = [
+                f"('k{random_.randrange(9)}', 'c{random_.randrange(4)}', {random_.randrange(50)})" for _ in range(rows)
+            ]
+            self.run(f"INSERT INTO {name} (_key, c, x) VALUES {', '.join(values)}")
+        self.run("FLUSH")
+
+    def content(self, name):
+        return sorted(map(str, self.run(f"SELECT * FROM {name}")))
+
+
+@pytest.mark.parametrize("case", mostly_slow([(n, b) for b in (1, 2) for n in sorted(TOPICS)], 1))
+def test_records_of_changes(tmp_path, monkeypatch, case):
+    name, buckets = case
+    script = f"INSERT INTO v0 {TOPICS[name]}"
+    compared(tmp_path, monkeypatch, str(case), [name], buckets, made=Topics, scripts=[script], others=("live",))
+
+
+@pytest.mark.parametrize("buckets", mostly_slow([1, 2], 1))
+def test_history_of_a_log_is_the_content_at_its_beginning(tmp_path, monkeypatch, buckets):
+    """It has no changes that arise because history is read in pieces, whether other views wait or not."""
+    monkeypatch.setattr(workers, "PIECE_ROWS", 20)
+    monkeypatch.setattr(workers, "FIRST_ROWS", 20)
+    monkeypatch.setattr(workers, "MAX_ROWS", 20)
+    logs = {"of_new": "n", "last": "id"}
+    run = Arrivals(tmp_path, "log", buckets)
+    with run.connection:
+        run.run(
+            "CREATE VIEW of_new AS SELECT k, count(*) AS n FROM new GROUP BY k;"
+            "CREATE VIEW last AS SELECT k, max(id) AS id FROM new GROUP BY k"
+        )
+        for _ in range(3):
+            run.step(60)
+        found = []
+        can_run_beside = backfill.can_run_beside
+        for is_beside in (True, False):
+            monkeypatch.setattr(
+                backfill,
+                "can_run_beside",
+                lambda *given, is_beside=is_beside: found.append(can_run_beside(*given)) or (found[-1] and is_beside),
+            )
+            for name, column in logs.items():
+                view, key = f"{name}_{is_beside}", f"k + {int(is_beside)} AS k"  # no view reads another one
+                run.run(
+                    f"CREATE MATERIALIZED VIEW {view} AS WITH c AS CHANGELOG FROM {name} "
+                    f"SELECT {key}, {column}, changelog_op AS op FROM c"
+                )
+                content = run.run(f"SELECT {key}, {column} FROM {name}")
+                assert run.content(view) == sorted(str((*row, 1)) for row in content)
+        assert found == [True] * 4
+
+
 @pytest.mark.parametrize("name", mostly_slow(sorted(STREAMS), 1))
 def test_streams(tmp_path, monkeypatch, name):
     script = f"CREATE MATERIALIZED VIEW v0 AS {STREAMS[name]} SETTINGS seek_to = 'earliest'"
@@ -244,7 +330,7 @@ def test_each_kind(tmp_path, monkeypatch, case):
     compared(tmp_path, monkeypatch, f"{name} {buckets}", [name], buckets)
 
 
-KILLED = ["look-up", "left on arrival", "only new final", "look-ups of a view", "versions"]
+KILLED = ["change log of groups", "look-up", "left on arrival", "only new final", "look-ups of a view", "versions"]
 
 
 @pytest.mark.parametrize("name", mostly_slow(KILLED, 1))

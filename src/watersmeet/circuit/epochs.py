@@ -94,6 +94,10 @@ class Mode:
         """Whether the operator may have no state yet."""
         return False
 
+    def waits(self, operator_id: str) -> bool:  # noqa: ARG002
+        """Whether the operator processes all history at once, in its last piece."""
+        return False
+
     def state_id(self, operator_id: str) -> str:
         """The id under which the operator's state is stored."""
         return operator_id
@@ -232,7 +236,7 @@ class Fill(Mode):
     not run, the relation whose content its readers read. part, until, parts: replayed arrangements output the rows in
     the ranges of hashes from number `part` up to, not including, `until`, out of `parts`. beside: whether epochs of
     live views run between those of the fill. moment: see `Mode.as_of`. clones: the operators of which the first epoch
-    makes clones.
+    makes clones. waiting: see `Mode.waits`.
     """
 
     kind: ClassVar[str] = "fill"
@@ -246,6 +250,7 @@ class Fill(Mode):
     moment: AsOf | None = None
     until: int = 0
     clones: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
 
     @property
     def is_filling(self) -> bool:
@@ -273,6 +278,9 @@ class Fill(Mode):
     def may_be_new(self, operator_id: str) -> bool:
         role = self.roles.get(operator_id)
         return role == "new" or (role == "copied" and self.first)
+
+    def waits(self, operator_id: str) -> bool:
+        return operator_id in self.waiting
 
     def state_id(self, operator_id: str) -> str:
         role = self.roles.get(operator_id)

@@ -28,7 +28,6 @@ from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import Error, again, error
 from watersmeet.objectstores import storage
 from watersmeet.runtime.backfill import in_order
-from watersmeet.runtime.reach import can_fill_beside
 from watersmeet.system.threads import Worker
 
 if TYPE_CHECKING:
@@ -124,8 +123,6 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
     relation = replace(relation, ready=False, append_only=operators[-1].append_only)
     if type(relation) in _NAMED and not (relation.hidden and relation.name[:1] == "?"):
         relation = with_late_sides(relation, operators)
-    if isinstance(relation, MaterializedView) and relation.fill_rate is not None and not can_fill_beside(operators):
-        session.notice(f"{FILL_RATE} has no effect on {relation.title}: the other views wait until it is filled")
     if session.joint is None:
         if _in_background(session, [relation]):
             begin_fill(session, [relation], {relation.id: operators})

@@ -34,6 +34,7 @@ from watersmeet.kernel.operators.arrange import replay
 from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, consolidate, slices_of, without_cancelling
 from watersmeet.kernel.runs.frames import Frame, Spool, consolidated, count_rows, netted, receive, send, spooled, whole
 from watersmeet.kernel.runs.matching import Arranged, TooManyRowsError
+from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
 from watersmeet.values.types import arrow_schema
 
@@ -68,7 +69,7 @@ class EpochContext:
 
     watermarks, before, slicing: see `StepContext`. most_rows: the limits of joins; others have none. stopped: operators
     of failed views, which do not run but keep their state. packed: whether large frames are packed into fewer bytes.
-    roles: for each exchange, where the rows of split keys go.
+    roles: for each exchange, where the rows of split keys go. complete: whether no history is left to read.
     """
 
     epoch: int
@@ -80,6 +81,7 @@ class EpochContext:
     slicing: Slicing = field(default_factory=Slicing)
     packed: bool = False
     roles: Mapping[str, Roles] = field(default_factory=dict)
+    complete: bool = True
 
     def runs(self, operator_id: str) -> bool:
         """True if the operator runs in this epoch."""
@@ -218,6 +220,8 @@ class _Stage:
             _hand_out(circuit, self._bucket, self._sources, ctx, self._outputs, result.frames)
             changed.update(i for i, deltas in self._sources.items() if any(d.num_rows for d in deltas))
         always = self._replayed | circuit.timed
+        if isinstance(ctx.mode, Fill) and ctx.complete:
+            always = always.union(ctx.mode.waiting)
         for op in operators:
             if isinstance(op, Map) and op.id in changed and op.inputs[0] not in self._asked:
                 self._map_together(op.inputs[0])
@@ -326,6 +330,10 @@ class _Stage:
             return self._mapped.pop(op.id)
         if isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in self._replayed:
             return replay(op, self._scoped, (mode.part, mode.until), mode.parts, circuit.buckets)
+        if mode.waits(op.id):
+            given = [self._history(op, number, changes) for number, changes in enumerate(given)]
+            if not ctx.complete:
+                return no_changes(op)
         step = StepContext(
             self._bucket,
             mode.begins(op.id),
@@ -341,6 +349,22 @@ class _Stage:
             slicing=ctx.slicing,
         )
         return _stepped(op, given, self._scoped, step)
+
+    def _history(self, op: Operator, number: int, changes: Delta | Sliced) -> Delta:
+        """All history of an input of an operator once it is complete; until then it is stored."""
+        trace = self._scoped.trace(op.id, f"history{number}")
+        schema = self._circuit.by_id[op.inputs[number]].schema
+        delta = (
+            whole(changes, arrow_schema(schema, positional=True), self._ctx.slicing)
+            if isinstance(changes, Sliced)
+            else changes
+        )
+        if not self._ctx.complete and delta.num_rows:
+            trace.append(arrange(delta, tuple(range(len(schema)))))
+        elif self._ctx.complete and trace.runs:
+            delta = consolidate(Delta.concat([*(run.delta() for run in trace.runs), delta]))
+            trace.replace(())
+        return delta
 
     def _show(self, op: Sink, changes: Delta | Sliced) -> None:
         """Publishes the changes of a relation."""

@@ -33,6 +33,7 @@ from watersmeet.runtime.reach import (
     reach,
     reach_beside,
     read_by,
+    waiting,
 )
 from watersmeet.runtime.workers import LEAST_COSTLY_ROWS, LEAST_REPLAYS
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
@@ -377,6 +378,7 @@ def fill_of(
         fill = reach(circuit, purpose.views, purpose.stored, db.log.progress().late)
     return replace(
         fill,
+        waiting=waiting(circuit, fill) if not backfill.round else (),
         first=not backfill.started,
         part=purpose.part,
         until=piece.until or purpose.part,

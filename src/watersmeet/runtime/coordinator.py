@@ -534,7 +534,8 @@ class Coordinator:
             self._prune = True  # time stood still during the backfill
         frontier = replace(self.inputs.frontier, backfill=piece.after)
         # Every bucket runs after the last piece, so that operators that wait for all history need no row.
-        everywhere = mode.first or piece.until > 0 or (is_last and circuit.is_timed)
+        waits = isinstance(mode, Fill) and bool(mode.waiting)
+        everywhere = mode.first or piece.until > 0 or (is_last and (waits or circuit.is_timed))
         intent = self._intent(circuit, mode, frontier, piece.slices, everywhere=everywhere)
         return self._following(backfill, piece, intent)
 

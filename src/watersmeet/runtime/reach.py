@@ -61,8 +61,6 @@ def can_run_beside(circuit: Circuit, history: Fill, whole: Fill, relations: Iter
     new = [circuit.by_id[i] for i in whole.having("new")]
     if any(isinstance(o, LateRowFilter) and o.idle is not None for o in new):
         return False  # a clock that rises while its relation is idle would have to know which rows wait
-    if any(_depends_on_pieces(o, circuit, whole) for o in new):
-        return False
     # New state below the beginning of a query would lack the history that no operator reads.
     return not any(o.kind in STATEFUL and o.id not in history.roles for o in new)
 
@@ -74,13 +72,14 @@ def follows_clock(operator: Operator) -> bool:
     return kept_for or closes or f'"source":"{NOW}"' in operator.text
 
 
-def can_fill_beside(operators: Iterable[Operator]) -> bool:
-    """Whether live views may run while a view with `operators` is filled, as far as its operators decide that."""
-    return not any(isinstance(o, LateRowFilter) and o.idle is not None for o in operators)
+def waiting(circuit: Circuit, fill: Fill) -> tuple[str, ...]:
+    """The operators of a fill that output the changes of other operators, so that they process history at once: it has
+    further changes only because it is read in pieces.
+    """
+    return tuple(i for i in fill.roles if _depends_on_pieces(circuit.by_id[i], circuit, fill))
 
 
 def _depends_on_pieces(op: Operator, circuit: Circuit, fill: Fill) -> bool:
-    """Whether an operator outputs changes that history only has because it is read in pieces."""
     if not isinstance(op, (ChangeLog, Changes, Records)) or all(circuit.by_id[i].append_only for i in op.inputs):
         return False
     below = (circuit.upstream({op.id}, fill.content.keys()) & fill.roles.keys()) - {op.id}

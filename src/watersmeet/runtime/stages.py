@@ -134,6 +134,7 @@ def epoch_context(job: Job, circuit: Circuit, numbers: Numbers) -> executor.Epoc
         slicing=Slicing(directory=None if layout.directory is None else str(layout.segments)),
         packed=job.is_sent,
         roles=roles(circuit, job.split) if job.split else {},
+        complete=intent.is_complete,
     )
 
 
