@@ -94,7 +94,8 @@ class MaterializedView(Relation):
     whether no statement waits until it is filled. late: the rows that its operators drop as late, which are kept.
     empty: the relations without rows when its query began, from which it reads later rows, each with the commit at
     which it began. recompute: whether epochs compute it again instead of processing changes. rewritten: whether
-    PROMOTE has deleted rows of an append-only view.
+    PROMOTE has deleted rows of an append-only view. delivered_as: the id of the view whose delivery to an external
+    target it has continued since PROMOTE; empty: it has one of its own.
     """
 
     words: ClassVar[Words] = Words(
@@ -124,6 +125,7 @@ class MaterializedView(Relation):
     late: tuple[LateSide, ...] = field(default=(), kw_only=True)
     empty: dict[str, int] = field(default_factory=dict, kw_only=True)
     rewritten: bool = field(default=False, kw_only=True)
+    delivered_as: str = field(default="", kw_only=True)
 
     @property
     def is_fed_by_circuit(self) -> bool:

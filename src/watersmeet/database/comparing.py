@@ -18,7 +18,8 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, Relation, View
+from watersmeet.catalog import Catalog, MaterializedView, Relation, View
+from watersmeet.connectors.base.targets import deliveries
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import error
 from watersmeet.objectstores.storage import AnyPath
@@ -202,3 +203,42 @@ def _reading(root: AnyPath, opened: ExitStack) -> _Parts:
     log = CommitLog(layout)
     segments = opened.enter_context(closing(SegmentFiles(layout.segments, path=layout.segment)))
     return layout, log, segments, load_catalog(layout, log)[0]
+
+
+class Successors:
+    """The views of a fork that continue deliveries to external targets. before, after: the catalogs of the main
+    database and of the fork.
+
+    former: the dropped view of the main database that each new view of the fork continues, by id: the one with its
+    name, or else the only one that wrote its target. kept: the views that both have, each by its own id.
+    """
+
+    def __init__(self, before: Catalog, after: Catalog) -> None:
+        self._before, self._after = before.relations, after.relations
+        there, made = _delivered_views(before), _delivered_views(after)
+        self.kept = {i: i for i in made if i in there}
+        gone = {i: v for i, v in there.items() if i not in made}
+        new = {i: v for i, v in made.items() if i not in there}
+        pairs = {(v.feeds, v.shown): i for i, v in gone.items()}
+        self.former = {i: pairs[v.feeds, v.shown] for i, v in new.items() if (v.feeds, v.shown) in pairs}
+        for target in {v.feeds for v in new.values()}:
+            left = [i for i, v in gone.items() if v.feeds == target and i not in self.former.values()]
+            begun = [i for i, v in new.items() if v.feeds == target and i not in self.former]
+            if len(left) == len(begun) == 1:
+                self.former[begun[0]] = left[0]
+
+    def of(self, former: str) -> MaterializedView:
+        """A dropped view of the main database."""
+        found = self._before[former]
+        assert isinstance(found, MaterializedView)
+        return found
+
+    def have_difference(self, made: str) -> bool:
+        """Whether rows of a view and of the one that it continues can be compared."""
+        return Pair(self._after[made], self.of(self.former[made])).has_rows_to_compare
+
+
+def _delivered_views(catalog: Catalog) -> dict[str, MaterializedView]:
+    known = catalog.relations
+    found = (known[d.id] for d in deliveries(catalog))
+    return {v.id: v for v in found if isinstance(v, MaterializedView)}

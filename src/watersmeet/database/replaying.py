@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -36,8 +36,8 @@ from watersmeet.catalog import (
     Table,
     is_temporary,
 )
-from watersmeet.connectors.base.targets import deliveries
-from watersmeet.database.comparing import Comparison, Pair, side_of
+from watersmeet.connectors.base.targets import Delivery, deliveries
+from watersmeet.database.comparing import Comparison, Pair, Successors, side_of
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Change
 from watersmeet.errors import Error, again, error
@@ -439,9 +439,13 @@ class Promotion:
         """Both are open for writing; the ddl lock of `main` is held."""
         self._main, self._fork = main, fork
         self._name = fork.layout.root.name
+        self._delivered = Successors(main.catalog, fork.catalog)
+        self.notices: list[str] = []
+        """What external targets do not receive."""
 
-    def run(self) -> set[str]:
-        """Promotes the fork. Returns the ids of dropped relations.
+    def run(self, stop: Callable[[Iterable[str]], None]) -> set[str]:
+        """Promotes the fork. Returns the ids of dropped relations. stop: stops deliveries until the database's services
+        `follow`.
 
         Raises FEATURE_NOT_SUPPORTED if definitions of the main database have changed since the fork was created, or
         rows of tables differ; DEPENDENT_OBJECTS for running queries.
@@ -452,6 +456,7 @@ class Promotion:
             if replay(self._fork) - behind < _FEW:
                 break
             behind = self._main.log.head()
+        stop(self._delivered.former.values())
         with self._main.guard:
             self._main.adopt(self._commit)
             self._forget()
@@ -515,6 +520,10 @@ class Promotion:
             found = relations.get(target)
             if isinstance(found, Table | MaterializedView) and found.append_only and change.deleted_rows:
                 relations[target] = replace(found, rewritten=True, since=version)  # readers load it again
+        for made, former in self._delivered.former.items():
+            found = relations[made]
+            if isinstance(found, MaterializedView) and self._delivered.have_difference(made):
+                relations[made] = replace(found, delivered_as=self._delivered.of(former).delivered_as or former)
         relations |= {i: r for i, r in main.relations.items() if is_temporary(r.schema)}
         return replace(
             main,
@@ -541,7 +550,7 @@ class Promotion:
         known = {d.id for d in deliveries(self._before)}
         for begun in deliveries(catalog):
             if begun.id not in known:
-                main.sink_positions.begin(begun.id, Delivered(begun.generation, head + 1))
+                main.sink_positions.begin(begun.id, self._begun(begun, head + 1))
         state = {f for s, place in last.sections for f in fork.segments.referenced_files(s, place)}
         for name in sorted(state - fork.layout.shared):
             source, target = fork.layout.segment(name), main.layout.segment(name)
@@ -563,6 +572,22 @@ class Promotion:
         )
         return made, catalog
 
+    def _begun(self, delivery: Delivery, commit: int) -> Delivered:
+        """The position of a new delivery of the fork at the commit of the promotion: that of its predecessor, which has
+        one more change, the difference; without a predecessor, the whole content is a change of that commit.
+        """
+        former = self._delivered.former.get(delivery.id)
+        if former is None:
+            return Delivered(delivery.generation, commit - 1)
+        if not self._delivered.have_difference(delivery.id):
+            self.notices.append(
+                f"{delivery.title} delivers only rows after PROMOTE: {self._delivered.of(former).title}, which "
+                "delivered to the same target, has other columns"
+            )
+            return Delivered(delivery.generation, commit)
+        saved = self._main.sink_positions.saved(former)
+        return replace(saved, former=(*(f for f in saved.former if f[1] > saved.since), (former, commit)))
+
     def _stop_fork(self) -> None:
         replay(self._fork)
         self._fork.flush(ended=True)
@@ -578,32 +603,46 @@ class Promotion:
 
     def _changes(self, epoch: int) -> dict[str, RelationChange]:
         """The change of each relation of the main database to its content in the fork."""
-        main = self._main
-        found = Comparison(side_of(self._name, self._fork), side_of(MAIN, main))
+        main, fork = self._main, self._fork
+        found = Comparison(side_of(self._name, fork), side_of(MAIN, main))
         writer = SegmentWriter(main.layout.segments, epoch_prefix(epoch, main.log.writer), durable=main.layout.durable)
-        changes = {}
-        for relation in self._fork.catalog.relations.values():
+        changes: dict[str, RelationChange] = {}
+        for relation in fork.catalog.relations.values():
             if not relation.is_stored or isinstance(relation, Query) or is_temporary(relation.schema):
                 continue
             pair = Pair(relation, main.catalog.relations.get(relation.id))
             if pair.main is not None and not pair.has_rows_to_compare:
                 raise error("FEATURE_NOT_SUPPORTED", f"{relation.title} has other columns in the fork")
-            written = ChangeWriter(writer, unread=False)
-            for table, diff in found.difference(pair):
-                if not self._is_taken_over(relation):
-                    raise error(
-                        "FEATURE_NOT_SUPPORTED",
-                        f"{relation.title} has other rows in the fork",
-                        detail="PROMOTE takes over definitions and views. Rows of tables are those of the main "
-                        "database.",
-                        hint="Change them after PROMOTE.",
-                    )
-                if pair.main is not None and pair.main.append_only and (diff < 0).any():
-                    self._check_readers(pair.main)
-                written.add(table.rename_columns([c.name for c in relation.as_stored.columns]), diff)
-            changes[relation.id] = written.finish()
+            changes[relation.id] = self._change(writer, pair, found)
+            if relation.id in self._delivered.former and self._delivered.have_difference(relation.id):
+                former = self._delivered.of(self._delivered.former[relation.id])
+                changes[former.id] = self._change(writer, Pair(relation, former), found)
+        for made, former_id in {**self._delivered.kept, **self._delivered.former}.items():
+            lacking = changes[former_id].deleted_rows if former_id in changes else 0
+            if lacking:
+                self.notices.append(
+                    f"{lacking:,} delivered rows that {fork.catalog.relations[made].title} does not have stay in its "
+                    "target, to which rows are only added"
+                )
         segment = writer.finish()
         return {i: change.within(segment) for i, change in changes.items() if change.blobs}
+
+    def _change(self, writer: SegmentWriter, pair: Pair, found: Comparison) -> RelationChange:
+        """Writes the difference between the relation of the fork and the other one, as a change of the latter."""
+        relation, written = pair.fork, ChangeWriter(writer, unread=False)
+        assert relation is not None
+        for table, diff in found.difference(pair):
+            if not self._is_taken_over(relation):
+                raise error(
+                    "FEATURE_NOT_SUPPORTED",
+                    f"{relation.title} has other rows in the fork",
+                    detail="PROMOTE takes over definitions and views. Rows of tables are those of the main database.",
+                    hint="Change them after PROMOTE.",
+                )
+            if pair.main is not None and pair.main.append_only and (diff < 0).any():
+                self._check_readers(pair.main)
+            written.add(table.rename_columns([c.name for c in relation.as_stored.columns]), diff)
+        return written.finish()
 
     def _check_readers(self, relation: Relation) -> None:
         """Raises FEATURE_NOT_SUPPORTED if others have received rows of a relation which are final."""

@@ -125,6 +125,9 @@ class SinkBatches:
 
         Raises UNIQUE_VIOLATION if the newest commit still has rows that share a key.
         """
+        for former, upto in self._position.former:
+            if changes.taken < upto and (change := changes.take_next(former, upto)) is not None:
+                return change
         change = changes.take_next(self._delivery.relation, by_transaction=self._by_transaction)
         if change is None or self._conflicts is None:
             return change
@@ -215,7 +218,7 @@ class SinkBatches:
         base: the checkpoint from which it is read. Append-only rows are in the order of arrival, others in the order of
         their values.
         """
-        database, relation_id = self._database, self._delivery.relation
+        database, relation_id = self._database, self._position.delivers(self._delivery.relation, start)
         checkpoint = load_checkpoint(database.layout, base) if base else Checkpoint()
         snapshot = checkpoint.relations.get(relation_id)
         upto = checkpoint.moment.transaction if snapshot is None else snapshot.upto

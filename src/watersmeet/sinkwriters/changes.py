@@ -200,12 +200,14 @@ class Changes:
         self._reader.pin(self._taken, self._held)
         return found
 
-    def take_next(self, relation_id: str, *, by_transaction: bool = False) -> Change | None:
+    def take_next(self, relation_id: str, upto: int | None = None, *, by_transaction: bool = False) -> Change | None:
         """The next change of a relation, which ends with the commit `taken`; None while it does not exist. Never waits.
 
-        by_transaction: whether each transaction is a separate change, for a table that the circuit does not write.
+        upto: the last commit to read. by_transaction: whether each transaction is a separate change, for a table that
+        the circuit does not write.
         """
-        found = self._next(relation_id, self._log.head(), by_transaction=by_transaction)
+        head = self._log.head() if upto is None else upto
+        found = self._next(relation_id, head, by_transaction=by_transaction)
         self._reader.pin(self._taken, self._held)
         return found
 

@@ -100,6 +100,10 @@ class SinkWriters(Service):
         self._workers.end(delivery_ids)
         self.follow()
 
+    def stop(self, delivery_ids: Iterable[str]) -> None:
+        """Stop deliveries until `follow`. Their positions no longer change."""
+        self._workers.end(delivery_ids)
+
     def delivered(self, *, wait: bool) -> dict[str, int]:
         """The number of records that each processor has written to its topic since the process opened the database.
         wait: first wait until all current records are written, except where the topic can't be written.
@@ -212,7 +216,7 @@ class _SinkWriter(Worker):
 
     def status(self) -> Status:
         """The current status of the sink."""
-        log, relation_id = self._database.log, self._delivery.relation
+        log = self._database.log
         behind: list[tuple[int, int, int, int]] = []
         # The dead letters of a topic are only known once they are delivered.
         if self._position is not None and self.state != "lost" and not self._delivery.dead_letters:
@@ -220,7 +224,7 @@ class _SinkWriter(Worker):
             with self._looking, contextlib.suppress(Error):  # commits were deleted: its thread will detect the loss
                 for number in range(max(begun, self._looked_upto) + 1, log.head() + 1):
                     commit = log.read(number)
-                    change = commit.relations.get(relation_id)
+                    change = commit.relations.get(self._position.delivers(self._delivery.relation, number))
                     if change is not None:
                         changed_rows = change.inserted_rows + change.deleted_rows
                         self._behind.append((number, changed_rows, change.size_bytes, commit.time_us))

@@ -315,15 +315,16 @@ def begin_fork(layout: Layout, log: CommitLog, name: str, folders: Iterable[str]
 
 def first_commit(commit: Commit, epoch: Commit | None, *, filled: bool) -> Commit:
     """The first commit of a fork that begins with an earlier one. epoch: the last epoch up to that. filled: whether
-    the views must be filled.
+    the views must be filled. The content counts as a transaction with its number, which new queries follow.
     """
     number = commit.number
     if epoch is None or epoch.frontier is None:
         process = Process(os.getpid(), socket.gethostname())
-        return Commit("fence", commit.time_us, number=number, process=process, rejected=commit.rejected)
+        fence = Commit("fence", commit.time_us, number=number, process=process, rejected=commit.rejected)
+        return replace(fence, last_transaction=number)
     made = replace(epoch, number=number, time_us=commit.time_us, relations={}, last_epoch=number, epoch_before=0)
     made = replace(
-        made, last_transaction=0, frontier=Frontier(number, epoch.frontier.sources), rejected=commit.rejected
+        made, last_transaction=number, frontier=Frontier(number, epoch.frontier.sources), rejected=commit.rejected
     )
     if not filled:
         return made

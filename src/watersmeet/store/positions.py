@@ -66,7 +66,8 @@ class Delivered:
     generation: see `targets.SinkOffset`. start: the commit whose content is delivered first; None if no content is.
     base: the number of the checkpoint with that content; 0 if there was none. commit, rows, last: the newest position,
     -1 before the first one. since: all commits above it are needed. bound: this commit and later ones were never passed
-    to the target; 0 if unknown.
+    to the target; 0 if unknown. former: relations that PROMOTE has replaced, in their order, each with the commit up to
+    which its changes are delivered.
     """
 
     generation: int
@@ -77,6 +78,11 @@ class Delivered:
     rows: int = -1
     last: bool = True
     bound: int = 0
+    former: tuple[tuple[str, int], ...] = ()
+
+    def delivers(self, relation_id: str, commit: int) -> str:
+        """The relation whose changes in a commit are delivered. relation_id: the present one."""
+        return next((former for former, upto in self.former if commit <= upto), relation_id)
 
 
 class Saved(Protocol):
@@ -159,6 +165,15 @@ class Positions(Generic[P]):
                 return kept.saved
             kept.reader.pin(kept.saved.since, self._rests)
             return None
+
+    def saved(self, relation_id: str) -> P:
+        """The last saved position. Raises DATABASE_DAMAGED if it can't be read."""
+        with self._lock:
+            kept = self._known[relation_id]
+            if kept.saved is None:
+                assert kept.problem is not None
+                raise kept.problem
+            return kept.saved
 
     def save(self, relation_id: str, position: P) -> None:
         """Saves a position, which also survives a crash. Raises WRITER_FENCED."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
@@ -16,6 +17,7 @@ from tests.unit.session.test_written_tables import content, delivered, table
 from tests.unit.store.faults import FaultyOs, Killed
 
 from watersmeet.errors import Error
+from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.system import files
 
 
@@ -396,30 +398,136 @@ def test_external_content_is_that_of_the_main_database(tmp_path):
         assert sorted(main.execute("SELECT k, v, w FROM table(s)").fetchall()) == [*written, (2, "c", "c")]
 
 
-def test_outside_targets_get_what_is_delivered_after_promote(tmp_path, postgres):
+def test_outside_targets_get_the_difference(tmp_path, postgres):
     """Views INTO an external table: off in the fork; what stays continues where it is."""
-    postgres.execute("CREATE TABLE kept (k int, v int); CREATE TABLE changed (k int, v int)")
+    postgres.execute("CREATE TABLE kept (k int, v int); CREATE TABLE changed (k int, v int); CREATE TABLE n (k int)")
     with TIMEPLUS.open(str(tmp_path / "db")) as main:
         main.execute("CREATE STREAM i (k int, v int)")
         for name in ("kept", "changed"):
             main.execute(table(postgres, name))
             main.execute(f"CREATE MATERIALIZED VIEW to_{name} INTO {name} AS SELECT k, v FROM i")
+        main.execute(table(postgres, "n"))
         main.execute("INSERT INTO i (k, v) VALUES (1, 1)")
         delivered(main)
         main.execute("CREATE FORK f; INSERT INTO i (k, v) VALUES (2, 2); FLUSH")
         with TIMEPLUS.open(path_of(main, "f")) as fork:
             fork.execute("CREATE OR REPLACE MATERIALIZED VIEW to_changed INTO changed AS SELECT k, v * 10 AS v FROM i")
+            fork.execute("CREATE MATERIALIZED VIEW to_n INTO n AS SELECT k FROM i")
             fork.execute("REPLAY; FLUSH")
             with pytest.raises(Error) as refused:
                 fork.execute("INSERT INTO kept VALUES (9, 9)")
             assert refused.value.message == 'external table "kept" can\'t be written in a fork'
         main.execute("INSERT INTO i (k, v) VALUES (3, 3)")
         delivered(main)
-        main.execute("PROMOTE f; INSERT INTO i (k, v) VALUES (4, 4)")
+        (notice,) = main.execute("PROMOTE f").notices
+        assert notice.startswith('3 delivered rows that materialized view "to_changed" does not have stay')
+        main.execute("INSERT INTO i (k, v) VALUES (4, 4)")
         delivered(main)
-        rows = "SELECT k, v FROM {} ORDER BY k"
+        rows = "SELECT k, v FROM {} ORDER BY k, v"
         assert content(postgres, rows.format("kept")) == [(1, 1), (2, 2), (3, 3), (4, 4)]
-        assert content(postgres, rows.format("changed")) == [(1, 1), (2, 2), (3, 3), (4, 40)]
+        assert content(postgres, rows.format("changed")) == [(1, 1), (2, 2), (2, 20), (3, 3), (3, 30), (4, 40)]
+        assert content(postgres, "SELECT k FROM n ORDER BY k") == [(2,), (3,), (4,)], "it has no predecessor"
+
+
+def test_a_view_with_other_columns_delivers_rows_after_promote(tmp_path, postgres):
+    postgres.execute("CREATE TABLE o (k int, v int, w int)")
+    with TIMEPLUS.open(str(tmp_path / "db")) as main:
+        main.execute("CREATE STREAM i (k int, v int)")
+        main.execute(table(postgres, "o"))
+        main.execute("CREATE MATERIALIZED VIEW a INTO o AS SELECT k, v FROM i")
+        main.execute("CREATE FORK f")
+        with TIMEPLUS.open(path_of(main, "f")) as fork:
+            fork.execute("DROP VIEW a; CREATE MATERIALIZED VIEW b INTO o AS SELECT k, v AS w FROM i")
+        main.execute("INSERT INTO i (k, v) VALUES (1, 1)")
+        delivered(main)
+        (notice,) = main.execute("PROMOTE f").notices
+        assert notice.startswith('materialized view "b" delivers only rows after PROMOTE: materialized view "a"')
+        main.execute("INSERT INTO i (k, v) VALUES (2, 2)")
+        delivered(main)
+        assert content(postgres, "SELECT * FROM o ORDER BY k") == [(1, 1, None), (2, None, 2)]
+
+
+#: Queries of a view INTO an external table, and what they make of a value; None: no row.
+DELIVERED = (
+    ("v", lambda v: v),
+    ("v * 2", lambda v: v * 2),
+    ("v % 3", lambda v: v % 3),
+    ("v WHERE v > 4", lambda v: v if v > 4 else None),
+)
+
+
+@pytest.mark.parametrize("seed", some(range(12)))
+def test_random_histories_of_a_view_into_an_outside_target(tmp_path, postgres, seed):
+    """The target has what the earlier views had delivered, the rows of each later view that its predecessor lacked, and
+    later rows, each once: also if deliveries are behind, and after a restart.
+    """
+    rng, place = random.Random(seed), str(tmp_path / "db")
+    postgres.execute("CREATE TABLE o (v int)")
+    main = TIMEPLUS.open(place)
+    main.execute("ALTER SYSTEM SET retention = '1 day'; CREATE STREAM i (v int)")
+    main.execute(table(postgres, "o"))
+    query, makes = DELIVERED[0]
+    main.execute(f"CREATE MATERIALIZED VIEW w INTO o AS SELECT {query} FROM i")
+    expected, present, behind = Counter(), Counter(), []
+
+    def steps(most):
+        for _ in range(rng.randrange(most)):
+            value = rng.randrange(10)
+            main.execute(f"INSERT INTO i (v) VALUES ({value})")
+            behind.append(value)
+            if rng.random() < 0.4:
+                main.execute("FLUSH")
+            if rng.random() < 0.2:
+                writers = main.opened.service(SinkWriters)
+                writers.stop([r.id for r in main.opened.catalog.relations.values()])
+
+    for number in range(3):
+        steps(8)
+        main.execute("FLUSH")
+        made = Counter(x for v in behind if (x := makes(v)) is not None)
+        expected, present, commit = expected + made, present + made, head_of(main)
+        behind.clear()
+        past = rng.random() < 0.5
+        if not past:
+            main.execute(f"CREATE FORK f{number}")
+        steps(8)
+        if past:
+            main.execute(f"CREATE FORK f{number} AT COMMIT {commit}")
+        wanted, makes_then = rng.choice(DELIVERED)
+        with TIMEPLUS.open(path_of(main, f"f{number}")) as fork:
+            what, _, where = wanted.partition(" WHERE ")
+            text = f"SELECT {what} AS v FROM i" + (f" WHERE {where}" if where else "")
+            if rng.random() < 0.5:
+                fork.execute(f"CREATE OR REPLACE MATERIALIZED VIEW {writer_of(fork)} INTO o AS {text}")
+            else:
+                fork.execute(f"DROP VIEW {writer_of(fork)}; CREATE MATERIALIZED VIEW w{number} INTO o AS {text}")
+            if rng.random() < 0.5:
+                fork.execute("REPLAY")
+        steps(4)
+        main.execute(f"PROMOTE f{number}")
+        made = Counter(x for v in behind if (x := makes(v)) is not None)
+        present, before = Counter(x for v in behind if (x := makes_then(v)) is not None), present + made
+        expected, makes = expected + made + (present - before), makes_then
+        behind.clear()
+        if rng.random() < 0.4:
+            main.close()
+            main = TIMEPLUS.open(place)
+        if rng.random() < 0.6:
+            delivered(main)
+            assert Counter(v for (v,) in content(postgres, "SELECT v FROM o")) == expected
+    steps(8)
+    main.execute("FLUSH")
+    expected += Counter(x for v in behind if (x := makes(v)) is not None)
+    main.close()
+    main = TIMEPLUS.open(place)
+    delivered(main)
+    assert Counter(v for (v,) in content(postgres, "SELECT v FROM o")) == expected
+    main.close()
+
+
+def writer_of(connection):
+    """The name of the only view that writes outside."""
+    return next(v for v in connection.opened.catalog.relations.values() if v.feeds).name
 
 
 def test_external_streams_are_replayed(tmp_path, broker, topic):

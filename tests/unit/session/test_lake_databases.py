@@ -241,11 +241,13 @@ def test_what_is_wrong_is_said(connection, rest, tmp_path, changed, condition, w
 
 
 def test_a_table_that_can_not_be_read_is_named(connection, rest, tmp_path):
-    table(tmp_path, "lake.odd", pa.schema([("m", pa.map_(pa.string(), pa.string()))]))
+    table(tmp_path, "lake.odd", pa.schema([("m", pa.map_(pa.float64(), pa.string()))]))
+    table(tmp_path, "lake.even", pa.schema([("m", pa.map_(pa.string(), pa.string()))]))
     table(tmp_path)
     done = connection.execute(f"CREATE DATABASE lake SETTINGS {settings(rest, tmp_path)}")
     assert ["lake.odd" in n for n in done.notices] == [True]
     assert rows(connection, "SELECT count(*) FROM lake.t") == [(0,)]
+    assert rows(connection, "SELECT count(*) FROM lake.even") == [(0,)]
 
 
 def test_how_settings_are_given_to_the_library():

@@ -306,7 +306,7 @@ def writer_delivery(writer: Relation, topic: Relation) -> Delivery:
         written_to(topic),
         topic.format or MessageFormat(),
         force_append_only=True,
-        target_id=writer.id,
+        target_id=_first_of(writer),
         generation=1,
         message_parts=_RECORD_PARTS,
         renewal="STOP PROCESSOR and start it again: it begins with the whole content.",
@@ -371,12 +371,17 @@ def view_delivery(view: Relation, stream: Relation, merging: Merging | None = No
         written_to(stream),
         stream.format or MessageFormat(),
         force_append_only=True,
-        target_id=view.id,
+        target_id=_first_of(view),
         generation=1,
         message_parts={name: part for name, part in parts.items() if part},
         computed_parts=stream.computed_parts,
         merging=_merging_there(stream, merging),
     )
+
+
+def _first_of(view: Relation) -> str:
+    """The id of the first of the views that have delivered rows one after the other, each continued by the next."""
+    return (isinstance(view, MaterializedView) and view.delivered_as) or view.id
 
 
 def _merging_there(relation: Relation, merging: Merging | None) -> Merging | None:

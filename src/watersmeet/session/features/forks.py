@@ -26,6 +26,7 @@ from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported
 from watersmeet.maintenance.maintaining import Maintenance
 from watersmeet.session.handlers import handles
+from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.store.backup import MAIN, drop_fork, fork_named, forks_of, root_of
 from watersmeet.store.changes import Diff
 from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema, arrow_schema
@@ -357,9 +358,14 @@ def promote(session: Session, statement: Promote) -> Result:
             with closing(opened_fork(database, name)) as fork:
                 fork.add(Maintenance(Session(fork, Variables(session.dialect))))
                 database.layout.serve_secrets()
-                dropped = Promotion(database, fork).run()
+                promotion, writers = Promotion(database, fork), database.service(SinkWriters)
+                assert writers is not None
+                dropped = promotion.run(writers.stop)
         finally:
             database.layout.serve_secrets()
+            database.follow()
+        for text in promotion.notices:
+            session.notice(text)
         clear_away(session, dropped)
         drop_fork(database.layout, name)
     return Result("PROMOTE")
