@@ -216,6 +216,8 @@ def export_(
     if made.secrets:
         typer.echo(f"the import needs the secrets {', '.join(made.secrets)}")
     _echo_waiting(made.waiting)
+    if made.left_out:
+        typer.echo(f"the export lacks {'; '.join(made.left_out)}", err=True)
 
 
 @app.command(

@@ -12,6 +12,7 @@ An export is a folder, in a directory or an object store:
     history/          changes that sinks, subscriptions and views INTO streams have not received yet
     state/            the state of operators: the runs of each trace
     sources/, dead/   the memory of sources; dead letters
+    verified/         the results of VERIFY
 
 Parquet has no intervals: an interval is a struct. No file has the value of a secret.
 
@@ -37,7 +38,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import watersmeet
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, NamedSubscription, Query, Relation
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION
 from watersmeet.connectors.base.targets import deliveries
 from watersmeet.database.opened import OpenDatabase
@@ -50,13 +51,13 @@ from watersmeet.objectstores import storage
 from watersmeet.objectstores.storage import AnyPath
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.stages import stored_state
-from watersmeet.store.backup import MAIN, Copy, check_target
+from watersmeet.store.backup import MAIN, Copy, check_target, forks_of
 from watersmeet.store.changes import RelationChange, fitted, has_interval
 from watersmeet.store.checkpoints import Moment, moment_at, newest_checkpoint
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.inplace import ContentHash, Needed, content_hash
 from watersmeet.store.layout import DATABASE_FORMAT_VERSION, Layout, writer_files
-from watersmeet.store.positions import secret_names
+from watersmeet.store.positions import Verifications, secret_names
 from watersmeet.system.process import scratch_folder
 from watersmeet.system.secretvalues import external_place, is_nameless, referred
 from watersmeet.values.serialization import to_json
@@ -91,7 +92,8 @@ def silent(text: str) -> None:
 @dataclass(frozen=True)
 class Exported:
     """The result of an export. secrets: what an import needs, with its uses. waiting: sinks and subscriptions that have
-    not received all changes, and can't go on after an import.
+    not received all changes, and can't go on after an import. left_out: other parts of the database that the export
+    lacks.
     """
 
     commit: int
@@ -99,6 +101,7 @@ class Exported:
     size_bytes: int
     secrets: dict[str, list[str]] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
 def export_database(
@@ -325,7 +328,21 @@ class _Export:
         text = json.dumps(manifest, indent=1)
         checked = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "manifest": manifest}
         self._files.put(MANIFEST, json.dumps(checked, indent=1).encode())
-        return Exported(self._head, len(relations), self._files.size_bytes, secrets, waiting)
+        left_out = self._left_out()
+        return Exported(self._head, len(relations), self._files.size_bytes, secrets, waiting, left_out)
+
+    def _left_out(self) -> list[str]:
+        """The parts of the database that the export lacks, in words."""
+        known = self._catalog.relations.values()
+        ended = [r.title for r in known if isinstance(r, Query)]
+        past = [r.title for r in known if isinstance(r, NamedSubscription) and r.begun < self._head]
+        if self._catalog.retention_us:
+            past.insert(0, "the database")
+        return [
+            *(f'fork "{fork.name}"' for fork in forks_of(self._origin)),
+            *ended,
+            *([f"commits before {self._head}, which {', '.join(past)} keeps"] if past else []),
+        ]
 
     def _plans(self) -> None:
         circuit = None
@@ -429,6 +446,8 @@ class _Export:
         newest = {f.id: f.path for f in writer_files(layout.sources)}
         for relation_id, path in newest.items():
             self._files.put(f"sources/{relation_id}{_ending(path)}", storage.read_file(path))
+        for relation_id, data in Verifications(self._origin).stored(self._catalog.relations).items():
+            self._files.put(f"verified/{relation_id}.json", data)
         for directory in layout.dead_directories():
             for name in storage.list_names(directory):
                 self._files.put(f"dead/{directory.name}/{name}", storage.read_file(directory / name))
@@ -473,6 +492,9 @@ class _Export:
         commits = [self._log.find(n) for n in range(int(value["since"]) + 1, self._head + 1)]
         if delivery is not None and delivery.dead_letters:
             missed = any(c is None or delivery.relation in c.progress.taken for c in commits)
+        elif any(upto > int(value["since"]) for _, upto in value.get("former", ())):
+            waiting.append(relation.reader)  # the predecessor of a view is not exported
+            return value
         else:
             followed = relation_id if delivery is None else delivery.relation
             missed = any(c is None or followed in c.relations for c in commits)

@@ -7,8 +7,9 @@ database does not know. A sink or subscription that had not received all changes
 One commit has the definitions, one epoch the state and the positions of sources. All rows are in a checkpoint, so no
 commit changes a relation, and readers of changes receive none. Transactions that no epoch had reflected follow.
 
-The database is made next to its target, and gets its name when all its contents have the exported hashes. So an
-interrupted import leaves nothing that can be opened. For an object store it is made in a temporary folder and copied.
+Each file is read once, and checked as it is read. The database is made next to its target, and gets its name when all
+its contents have the exported hashes. So an interrupted import leaves nothing that can be opened. For an object store
+it is made in a temporary folder and copied.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from watersmeet.store.checkpoints import Checkpoint, Level, Moment, Snapshot, sa
 from watersmeet.store.commits import CommitLog, saving
 from watersmeet.store.layout import Layout, check_id, format_text, make_root, writer_file
 from watersmeet.store.manifests import Commit, Frontier, Metrics, Process, Progress
-from watersmeet.store.positions import create_secret
+from watersmeet.store.positions import Verifications, create_secret
 from watersmeet.store.readers import LowWaterMark, raise_low_water
 from watersmeet.store.segments import SegmentWriter, epoch_prefix, snapshot_prefix, transaction_prefix
 from watersmeet.values.serialization import from_json, to_json
@@ -97,12 +98,12 @@ def import_database(
     root, place = storage.path_at(source), storage.path_at(target)
     check_target(root, place)
     export = _Files(root)
-    export.check(say)
     _check_form(export.manifest, rebuild=rebuild)
     values = _given(export.manifest, secrets)
     with beside("import", place) as folder:
         made = folder / "db"
         _Import(export, made, say).run(values, rebuild=rebuild)
+        export.check_others()
         if rebuild:
             say("computing the state of all views")
             opened(made, rebuild=True).close()
@@ -137,16 +138,16 @@ class _Files:
             raise _damaged(MANIFEST, "its content is not what was written")
         _check_names(part for name in self.manifest["files"] for part in name.split("/"))
         self._table = lru_cache(2)(lambda name: restored(self.read(name)))
+        self._read: set[str] = set()
 
-    def check(self, say: Say) -> None:
-        """Reads all files and compares their hashes. Raises DATABASE_DAMAGED."""
-        names = self.manifest["files"]
-        for number, name in enumerate(names, 1):
-            say(f"checking file {number} of {len(names)}")
+    def check_others(self) -> None:
+        """Checks the files that were not read. Raises DATABASE_DAMAGED."""
+        for name in self.manifest["files"].keys() - self._read:
             self.read(name)
 
     def read(self, name: str) -> bytes:
-        """The content of a file. Raises DATABASE_DAMAGED."""
+        """The content of a file, which has the hash of the manifest. Raises DATABASE_DAMAGED."""
+        self._read.add(name)
         size, wanted = self.manifest["files"][name]
         place = self._root
         for part in name.split("/"):
@@ -378,16 +379,25 @@ class _Import:
         )
 
     def _states(self, epoch: int) -> Iterator[tuple[str, str]]:
-        """Writes the state of each place. Returns the place and the segment."""
-        for place, operators in self._manifest["state"].items():
-            self._say(f"state of bucket {place}")
-            prefix = epoch_prefix(epoch, self._log.writer, *map(int, place.split("/")))
-            writer = SegmentWriter(self._layout.segments, prefix, durable=True)
-            found = {
-                o: {n: tuple(self._run(run, writer) for run in runs) for n, runs in traces.items()}
-                for o, traces in operators.items()
-            }
-            yield place, writer.finish({place: section_of(StateManifest(found))})
+        """Writes the state of all places, trace by trace, as the files of the export have it: so each is read once.
+        Returns each place and its segment.
+        """
+        state: dict[str, dict[str, dict[str, Any]]] = self._manifest["state"]
+        writers = {
+            place: SegmentWriter(
+                self._layout.segments, epoch_prefix(epoch, self._log.writer, *map(int, place.split("/"))), durable=True
+            )
+            for place in state
+        }
+        found: dict[str, dict[str, dict[str, tuple[RunRef, ...]]]] = {p: {o: {} for o in state[p]} for p in state}
+        for operator, name in sorted({(o, n) for traces in state.values() for o in traces for n in traces[o]}):
+            self._say(f"state of operator {operator}")
+            for place, writer in writers.items():
+                runs = state[place].get(operator, {}).get(name)
+                if runs is not None:
+                    found[place][operator][name] = tuple(self._run(run, writer) for run in runs)
+        for place, writer in writers.items():
+            yield place, writer.finish({place: section_of(StateManifest(found[place]))})
 
     def _run(self, value: Mapping[str, Any], writer: SegmentWriter) -> RunRef:
         pieces = [self._export.table(name).slice(first, rows) for name, first, rows in value["pieces"]]
@@ -427,6 +437,9 @@ class _Import:
             file, _, ending = name.removeprefix("sources/").rpartition(".")
             path = writer_file(layout.sources, file, writer, f".{ending}")
             storage.create_file(path, self._export.read(name), durable=True)
+        verified = Verifications(layout)
+        for name in self._export.within("verified"):
+            verified.restore(check_id(name.removeprefix("verified/").removesuffix(".json")), self._export.read(name))
         for name in self._export.within("dead"):
             _, relation_id, file = name.split("/")
             storage.make_directory(layout.dead(relation_id))

@@ -385,6 +385,15 @@ class Verifications:
         there = self._there()
         return {i: rows[0] for i in view_ids if i in there and (rows := self.read(i))}
 
+    def stored(self, view_ids: Iterable[str]) -> dict[str, bytes]:
+        """The results of these views that have some, as they are stored."""
+        there = self._there()
+        return {i: storage.read_file(self._path(i)) for i in view_ids if i in there}
+
+    def restore(self, view_id: str, data: bytes) -> None:
+        """Stores results that `stored` has returned."""
+        storage.replace_file(self._path(view_id), data, durable=True)
+
     def forget_others(self, known: Callable[[], Container[str]]) -> None:
         """Deletes the results of views that no longer exist. known: returns the ids of those that do."""
         there = self._there()
