@@ -141,6 +141,9 @@ class _NoLock:
     def release(self) -> None:
         pass
 
+    def note(self, port: int) -> None:
+        pass
+
 
 @contextlib.contextmanager
 def _turned(knobs: Knobs, workers: Workers) -> Iterator[None]:

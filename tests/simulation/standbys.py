@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.simulation.case import Supervisor
+import itertools
+
+from tests.simulation.case import FOR_EVER, Supervisor
 from tests.simulation.workload import Case, Writer
 from watersmeet.cli.serving import FENCED, Fence, Watch
 from watersmeet.errors import Error
@@ -21,12 +23,16 @@ _LOST = 0.05
 class Standby(Writer):
     """A server that stands by whenever it does not write. Its work as a writer is that of a `Writer`.
 
-    other: the other server. writes: whether it has the database open for writing. ends: asks it to end.
+    other: the other server. port: that of no other server. writes: whether it has the database open for writing. ends:
+    asks it to end.
     """
+
+    _ports = itertools.count(1)
 
     def __init__(self, case: Case, name: str, sessions: int, operations: int, cleanings: int) -> None:
         super().__init__(case, name, sessions, operations, cleanings)
         self.other: Standby | None = None
+        self.port = next(self._ports)
         self.writes = False
         self.ends = False
         self._fence: Fence | None = None
@@ -67,6 +73,7 @@ class Standby(Writer):
                         self.case.fate(failure)
                     else:
                         self.writes = True
+                        connection.opened.serves(self.port)
                         self.case.world.note(f"{self.process.name} writes{', by force' if watch.breaks else ''}")
                         self._fence = Fence(connection)
                         self.case.world.run_in(self.process, "fence", self._watch_fence)
@@ -114,7 +121,7 @@ def take_turns(supervisor: Supervisor) -> None:
             world.wait(lambda: any(s.writes or s.process.is_over for s in pair))
             start_anew()
         writer, other = sorted(pair, key=lambda s: not s.writes)
-        fate = supervisor.random.choice(("ends", "killed", "paused", "paused", "overlaps"))
+        fate = supervisor.random.choice(("ends", "killed", "paused", "paused", "hangs", "overlaps"))
         if fate != "ends":
             reached = supervisor.reaching(writer.process)
             world.wait(lambda s=writer, reached=reached: s.process.is_over or not s.writes or reached())
@@ -122,8 +129,17 @@ def take_turns(supervisor: Supervisor) -> None:
             writer.process.kill()
             writer.writes = False
         elif fate == "paused":
-            # not for ever: a standby that began meanwhile does not know that this server wrote
             writer.process.pause(supervisor.random.choice((300, 3_000)))
+        elif fate == "hangs":  # a standby that begins meanwhile has never had an answer from it
+            writer.process.pause(FOR_EVER)
+            other.process.kill()
+            other.writes = False
+            start_anew()
+            other = next(s for s in pair if s is not writer)
+            world.wait(lambda s=writer, o=other: o.writes or o.process.is_over or s.is_at_work)
+            writer.process.kill()
+            writer.writes = False
+            continue
         else:
             writer.process.resume()
         world.wait(

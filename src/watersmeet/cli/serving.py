@@ -27,7 +27,7 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error
 from watersmeet.server import service, workers
 from watersmeet.session.connections.connection import Connection, connect
-from watersmeet.store.layout import Layout, has_writer
+from watersmeet.store.layout import Layout, has_writer, writer_port
 from watersmeet.store.retention import state_files
 from watersmeet.system.process import spark_module
 
@@ -117,10 +117,10 @@ def _served(connection: Connection, task: Task, fence: Fence | None = None) -> E
             run_all(connection, task.scripts, console, transaction=task.transaction, as_json=False)
         interrupts.armed = True
         if connection.opened.read_only:
-            return asyncio.run(_serve(server, endpoint, interrupts, lambda: None, task.say))
+            return asyncio.run(_serve(server, endpoint, interrupts, lambda: None, task.say, lambda _: None))
         with Pump(connection, interrupts.event, resumes=True) as pump:
             failed = partial(_failure, connection, pump, fence)
-            return asyncio.run(_serve(server, endpoint, interrupts, failed, task.say))
+            return asyncio.run(_serve(server, endpoint, interrupts, failed, task.say, connection.opened.serves))
 
 
 def serve_workers(path: str, count: int, task: Task) -> int:
@@ -166,9 +166,11 @@ async def _serve(
     interrupts: Interrupts,
     failed: Callable[[], Error | None],
     say: Callable[[str], None],
+    started: Callable[[int], None],
 ) -> Error | None:
-    """Serves until a signal, or until `failed` returns an error, which this returns."""
+    """Serves until a signal, or until `failed` returns an error, which this returns. started: called with the port."""
     await server.start()
+    started(server.port)
     say(f"listening on {endpoint.host}:{server.port}")
     if server.http_port is not None:
         scheme = "http" if endpoint.certificate is None else "https"
@@ -228,7 +230,8 @@ class Watch:
     """Whether a standby should take a database over.
 
     A directory is free when nobody has the writer's lock. Without a lock, in an object store, the writer must be
-    `other`. It also counts as lost if it wrote before, and has not answered for `silent_s`.
+    `other`. It also counts as lost if it writes and has not answered for `silent_s`. That it writes, its port in the
+    file of the lock shows, or an earlier answer.
     """
 
     def __init__(self, layout: Layout, other: service.OtherServer | None, silent_s: float) -> None:
@@ -254,7 +257,9 @@ class Watch:
             return False
         writes = self._other.is_writer(self._limit_s / 4)
         self._wrote |= writes is True
-        if writes or (locked and (writes is False or not self._wrote)):
+        port = writer_port(self._layout.root)
+        holds_lock = self._wrote if port is None else port == self._other.port
+        if writes or (locked and (writes is False or not holds_lock)):
             self._heard_s = time.monotonic()
         self.breaks = time.monotonic() - self._heard_s >= self._limit_s
         return self.breaks

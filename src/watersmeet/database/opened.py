@@ -213,7 +213,8 @@ class OpenDatabase:
             with storage.Concurrently(self.layout.root) as requests:
                 if not read_only:
                     suitable = requests.begin(partial(check_storage, self.layout))
-                    opened.callback(WriterLock(self.layout, breaks=take_over).release)
+                    self._lock = WriterLock(self.layout, breaks=take_over)
+                    opened.callback(self._lock.release)
                 self.log = CommitLog(self.layout)
                 self.feed = Feed() if self.layout.is_fork else None
                 self._newest = StatusFile(self.layout, "NEWEST.json")
@@ -503,6 +504,10 @@ class OpenDatabase:
         database.
         """
         return [notice for service in self._services for notice in service.catch_up()]
+
+    def serves(self, port: int) -> None:
+        """Note the port at which this process serves clients, from which a standby knows that it writes."""
+        self._lock.note(port)
 
     def at_close(self, callback: Callable[[], None]) -> None:
         """Register a callback that `close` calls."""

@@ -586,10 +586,16 @@ class WriterLock:
                 hint=f"Read it meanwhile with: watersmeet query 'SELECT …' --path {layout.root}",
             )
         self._handle = handle
-        text = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n"
-        with contextlib.suppress(OSError):  # The text only serves messages, so a full disk must not prevent locking.
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, text.encode(), 0)
+        self.note()
+
+    def note(self, port: int | None = None) -> None:
+        """Writes to the lock's file which process holds it. port: the port at which the process serves clients."""
+        if self._handle is None:
+            return
+        text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "port": port}) + "\n"
+        with contextlib.suppress(OSError):  # a full disk must not prevent locking
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, text.encode(), 0)
 
     def _open(self, directory: Path) -> int:
         return os.open(self._path, os.O_RDWR | os.O_CREAT, files.rights(directory))
@@ -615,6 +621,23 @@ def has_writer(root: AnyPath) -> bool | None:
         os.close(handle)
 
 
+def writer_port(root: AnyPath) -> int | None:
+    """The port at which the process that writes the database serves clients; None if it serves none, or is unknown."""
+    if isinstance(root, ObjectPath):
+        return None
+    port = _noted(root / _FILE).get("port")
+    return port if isinstance(port, int) else None
+
+
+def _noted(path: Path) -> dict[str, Any]:
+    """What the holder of a lock has written; empty if it can't be read."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def _lock(handle: int) -> bool:
     """Takes the lock. False if another process holds it for longer than `has_writer` does."""
     for pause_s in _PAUSES_S:
@@ -625,9 +648,8 @@ def _lock(handle: int) -> bool:
 
 
 def _holder(path: Path) -> str:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    value = _noted(path)
+    if not value:
         return "another process"
     if value.get("pid") == os.getpid():
         return f"another connection of this process (pid {os.getpid()})"

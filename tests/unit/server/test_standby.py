@@ -17,7 +17,7 @@ from scripts.servers.process import free_ports
 from tests.standbys import Server, connected
 
 import watersmeet
-from watersmeet.cli.serving import Openings, Task, stand_by, warm_nothing
+from watersmeet.cli.serving import Openings, Task, Watch, stand_by, warm_nothing
 from watersmeet.errors import Error
 from watersmeet.server.service import Endpoint, OtherServer, other_server
 from watersmeet.store.layout import Layout, WriterLock, has_writer
@@ -101,6 +101,42 @@ def test_a_server_that_hangs_is_overtaken_and_becomes_the_standby(tmp_path, serv
         client.execute("FLUSH")
         assert client.execute("SELECT n, s FROM v").fetchone() == (2, 3)
     assert one.end() == 0
+
+
+def test_a_standby_that_starts_while_the_writer_hangs_takes_over(tmp_path, servers):
+    """It has never had an answer: the file of the lock shows that the other server writes."""
+    path, (first, second) = str(tmp_path / "db"), free_ports(2)
+    script = tmp_path / "shop.sql"
+    script.write_text(SCRIPT)
+    one = servers(path, first, str(script), "--other", f"127.0.0.1:{second}")
+    one.writes()
+    with connected(first) as client:
+        client.execute("INSERT INTO t VALUES (1)")
+    one.process.send_signal(signal.SIGSTOP)
+    two = servers(path, second, str(script), "--other", f"127.0.0.1:{first}")
+    two.writes()
+    with connected(second) as client:
+        client.execute("INSERT INTO t VALUES (2)")
+        client.execute("FLUSH")
+        assert client.execute("SELECT n, s FROM v").fetchone() == (2, 3)
+    one.process.send_signal(signal.SIGCONT)
+    one.stands_by()
+    assert two.end() == 0
+    one.writes(2)
+    assert one.end() == 0
+
+
+def test_only_a_process_that_serves_at_the_address_is_overtaken(tmp_path):
+    """Another process that writes, such as a shell, does not answer either."""
+    (port,) = free_ports(1)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        watch = Watch(Layout(tmp_path / "db", create=False), OtherServer("127.0.0.1", port), 1.5)
+        for noted, overtaken in ((None, False), (port + 1, False), (port, True)):
+            if noted is not None:
+                connection.opened.serves(noted)
+            watch._heard_s = float("-inf")
+            assert watch.is_free() is overtaken
+    assert watch.is_free()
 
 
 @pytest.mark.parametrize("place", ["directory", "bucket"])
