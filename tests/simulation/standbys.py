@@ -72,8 +72,8 @@ class Standby(Writer):
                     except Error as failure:
                         self.case.fate(failure)
                     else:
-                        self.writes = True
                         connection.opened.serves(self.port)
+                        self.writes = True
                         self.case.world.note(f"{self.process.name} writes{', by force' if watch.breaks else ''}")
                         self._fence = Fence(connection)
                         self.case.world.run_in(self.process, "fence", self._watch_fence)
@@ -128,7 +128,7 @@ def take_turns(supervisor: Supervisor) -> None:
         if fate == "killed":
             writer.process.kill()
             writer.writes = False
-        elif fate == "paused":
+        elif fate == "paused" or (fate == "hangs" and not writer.writes):
             writer.process.pause(supervisor.random.choice((300, 3_000)))
         elif fate == "hangs":  # a standby that begins meanwhile has never had an answer from it
             writer.process.pause(FOR_EVER)

@@ -30,6 +30,7 @@ from watersmeet.catalog import (
     Relation,
     Sink,
     SinkConflicts,
+    SinkQuery,
     Table,
     TopicWriter,
 )
@@ -205,6 +206,8 @@ def stored_query(relation: Relation, catalog: Catalog, moment: int = 0) -> Bound
     statement = parse(relation.sql, relation.dialect)[-1] if relation.sql else None
     if not isinstance(statement, CreateMaterializedView | CreateProcessor | Subscribe):
         return None
+    if isinstance(relation, SinkQuery) and isinstance(statement, CreateMaterializedView):
+        statement = replace(statement, column_names=tuple(c.name for c in relation.columns))  # those of its table
     return bound(statement, catalog.seen_by(relation), relation.dialect, moment)
 
 

@@ -29,6 +29,7 @@ from watersmeet.catalog import (
     MaterializedView,
     Period,
     Relation,
+    Sink,
     SinkQuery,
 )
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
@@ -68,6 +69,7 @@ from watersmeet.database.writing import (
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.maintenance.refreshing import is_due, reads_outside, refresh
+from watersmeet.sinkwriters.batches import shared_key
 from watersmeet.sinkwriters.changes import Change, Changes, added_up
 from watersmeet.store.backup import is_delivered, written_upto
 from watersmeet.store.changes import key_sql, quoted
@@ -405,7 +407,8 @@ def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, 
 
     Within a commit, sinks are merged in the order of their creation, and deletions of a sink before its insertions. An
     inserted row replaces the row of its key; a deleted row removes the row of its key, whichever sink wrote it. A sink
-    with rejected rows that are still present is skipped, and retried later: the database's `unwritten` has its error.
+    with rejected rows that are still present, or whose rows share a key, is skipped, and retried later: the database's
+    `unwritten` has its error.
     """
     database = session.database
     with database.guard:
@@ -418,7 +421,8 @@ def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, 
                 since = changes.taken
                 taken[view.id] = changes, since
                 try:
-                    found = _accepted(session, view, table, changes.take(view.id, head))
+                    made = changes.take(view.id, head)
+                    found = _accepted(session, view, table, _settled(session, view, made, since, changes.taken))
                 except Error as problem:
                     changes.back(since)
                     database.unwritten[view.id] = problem
@@ -438,6 +442,21 @@ def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, 
                 changes.back(since)
             raise
     return True
+
+
+def _settled(session: Session, view: SinkQuery, taken: list[Change], since: int, upto: int) -> list[Change]:
+    """The changes of a sink from commit `since` to `upto`; as one change if rows shared a key in between. Raises
+    UNIQUE_VIOLATION if rows share a key at the end.
+    """
+    database, sink = session.database, session.catalog.relations.get(view.owner)
+    if not taken or not isinstance(sink, Sink) or not sink.conflicts:
+        return taken
+    conflicts = session.catalog.relations[sink.conflicts]
+    shared = database.content.rows_at(conflicts, upto)
+    if shared.num_rows:
+        raise shared_key(sink.title, sink.primary_key, shared)
+    between = range(since + 1, upto + 1)
+    return [added_up(taken)] if any(conflicts.id in database.log.read(n).relations for n in between) else taken
 
 
 def _accepted(

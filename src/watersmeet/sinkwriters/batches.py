@@ -251,7 +251,7 @@ def shared_key(sink: str, key: Sequence[str], conflicts: pa.Table) -> Error:
         "UNIQUE_VIOLATION",
         f"{count} rows of {sink} share its key: ({', '.join(key)}) = ({shown})",
         detail=f"{others} more keys are shared." if others > 1 else "1 more key is shared." if others else None,
-        hint="Choose a primary_key whose values no two rows share; or add on_conflict = 'column DESC', which delivers "
+        hint="Choose a key whose values no two rows share; or add on_conflict = 'column DESC', which delivers "
         "the first row of each key in this order.",
     )
 

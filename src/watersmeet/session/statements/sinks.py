@@ -52,6 +52,9 @@ _OWN: Final = (
     "type", "primary_key", "on_conflict", "force_append_only", "snapshot", "force_compaction", "sink_rate_limit",
 )  # fmt: skip
 
+#: The options of a sink INTO a table.
+_INTO: Final = ("type", "force_append_only", "on_error", "on_conflict")
+
 #: An item of the option `on_conflict`.
 _ORDER_ITEM: Final = re.compile(
     r"(?P<name>.+?)(?P<order>(?:\s+(?:asc|desc))?(?:\s+nulls\s+(?:first|last))?)", re.IGNORECASE
@@ -143,12 +146,9 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
     accept.
     """
     for option in ("format", *statement.options):
-        if option in statement.spans and option not in ("type", "force_append_only", "on_error"):
+        if option in statement.spans and option not in _INTO:
             raise _refused(
-                statement,
-                option,
-                f"a sink INTO a table has no option {option}",
-                "Its options are type, force_append_only and on_error.",
+                statement, option, f"a sink INTO a table has no option {option}", f"Its options are {', '.join(_INTO)}."
             )
     table = session.relation(into, statement)
     if type(table) is not Table or table.connector:
@@ -170,6 +170,13 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
             detail=f"It reads rows of {table.title}, so each row that it writes could produce another row.",
         )
     targets = _targets(statement, into, table, len(found.columns))
+    names = [t.column.name for t in targets]
+    has_key = bool(table.primary_key) and set(table.primary_key) <= {*names}
+    if "on_conflict" in statement.options:
+        if not has_key:
+            raise _refused(statement, "on_conflict", f"the sink does not write the primary key of {table.title}")
+        key = [found.columns[names.index(n)].name for n in table.primary_key]
+        view = _first_of_key(session, statement, view, key)
     bound = bind_view(session, replace(view, column_names=tuple(t.column.name for t in targets)))
     check_types(bound.relation.columns, targets, statement)
     hidden = turned_into(SinkQuery, _hidden(statement, sink, bound.relation), feeds=table.id)
@@ -189,20 +196,21 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
             "Add WITH (type = 'append-only', force_append_only = 'true'): deleted rows stay in the table then.",
         )
     session.put(replace(made, deletes=form == "upsert", skips=_skips(statement)))
-    depends_on = (*found.depends_on, table.id)
-    made_format = MessageFormat(form)
-    add(
-        session,
-        replace(
-            sink,
-            columns=made.columns,
-            delivers=made.id,
-            depends_on=depends_on,
-            format=made_format,
-            append_only=form == "plain",
-            force_append_only=force and not made.append_only,
-        ),
+    sink = replace(
+        sink,
+        columns=made.columns,
+        delivers=made.id,
+        depends_on=(*found.depends_on, table.id),
+        format=MessageFormat(form),
+        append_only=form == "plain",
+        force_append_only=force and not made.append_only,
     )
+    if form == "upsert" and has_key:
+        sink = replace(sink, primary_key=table.primary_key)
+        if may_share_key(session, made, sink.primary_key):
+            with located(statement, into.span):
+                sink = with_conflicts(session, sink, made)
+    add(session, sink)
 
 
 def _skips(statement: CreateSink) -> bool:
@@ -266,8 +274,12 @@ def _may_conflict(session: Session, statement: CreateSink, relation: Relation) -
     return may_share_key(session, relation, _key(statement, relation, form))
 
 
-def _first_of_key(session: Session, statement: CreateSink, view: CreateMaterializedView) -> CreateMaterializedView:
-    """The view with the first row of each key, in the order of the option `on_conflict`. Raises UNDEFINED_COLUMN."""
+def _first_of_key(
+    session: Session, statement: CreateSink, view: CreateMaterializedView, key: Sequence[str] = ()
+) -> CreateMaterializedView:
+    """The view with the first row of each key, in the order of the option `on_conflict`. key: by default that of the
+    options or the relation. Raises UNDEFINED_COLUMN.
+    """
     given = statement.options.get("type") if statement.format is None else SINK_TYPES[statement.format.rows]
     if given == SINK_TYPES["plain"]:
         raise _refused(
@@ -275,7 +287,7 @@ def _first_of_key(session: Session, statement: CreateSink, view: CreateMateriali
         )
     found = bind_query(view.query, readable(session.catalog), view.text, session.dialect, needs_names=False)
     primary = () if statement.source is None else session.relation(statement.source, statement).primary_key
-    key = _key_of(statement, found.columns, primary, "upsert")
+    key = key or _key_of(statement, found.columns, primary, "upsert")
     known = [c.name for c in found.columns]
     order = []
     for item in statement.options["on_conflict"].split(","):
