@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from watersmeet.circuit.base import KINDS as KINDS
+from watersmeet.circuit.base import CauseSpec as CauseSpec
+from watersmeet.circuit.base import ChangeLog as ChangeLog
+from watersmeet.circuit.base import Changes as Changes
 from watersmeet.circuit.base import InputColumn as InputColumn
 from watersmeet.circuit.base import Operator as Operator
 from watersmeet.circuit.base import PassThrough as PassThrough
-from watersmeet.circuit.changelogs import CauseSpec as CauseSpec
-from watersmeet.circuit.changelogs import ChangeLog as ChangeLog
-from watersmeet.circuit.changelogs import Changes as Changes
-from watersmeet.circuit.changelogs import Records as Records
+from watersmeet.circuit.base import Records as Records
 from watersmeet.values import ConflictAction
 from watersmeet.values.types import INTEGER, Field, SqlType
 from watersmeet.values.watermarks import Idle, LateSide, Watermark

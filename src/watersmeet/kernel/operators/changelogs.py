@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.circuit.changelogs import (
+from watersmeet.circuit.base import (
     BUCKET_BITS,
     DELETE,
     EPOCH_BITS,

@@ -278,8 +278,7 @@ class SparkEngine:
             )
         _empty(self._db)
         self._runner = EpochRunner(session, self._db)
-        # Runs while the query starts, which takes as long. If it fails, the first epoch reports the error.
-        threading.Thread(target=_try, args=(self._runner.warm_up,), name="watersmeet-warm-up", daemon=True).start()
+        self._runner.warm_up()  # while the query starts, which takes as long
         self._coordinator = self._made()
         self._coordinator.budget.workers = self._runner.workers
         register_source(session)
@@ -505,12 +504,13 @@ class SparkEngine:
     def _run_epochs(self) -> None:
         """Run and commit the planned epochs, until none is planned for a while. Never raises."""
         with self._in_batch:
+            following: Intent | None = None
             for _ in range(_BATCH_EPOCHS):
-                intent = self._next_planned()
+                intent = following or self._next_planned()
                 if intent is None:
                     return
                 try:
-                    self._run(intent)
+                    following = self._run(intent)
                 except Exception as cause:
                     if _passes(cause) and not isinstance(intent.mode, Rebuild):
                         _logger.warning("%s", cause)
@@ -532,10 +532,13 @@ class SparkEngine:
         """Whether the query must not run another epoch."""
         return self._stopping or self._failure is not None or self._unread is not None
 
-    def _run(self, intent: Intent) -> None:
+    def _run(self, intent: Intent) -> Intent | None:
+        """Run and commit an epoch. Returns the next one if it is planned: it need not wait for the lock, which the
+        planning thread takes now.
+        """
         coordinator, runner = self._coordinator, self._runner
         if coordinator is None or runner is None:
-            return
+            return None
         began, began_ns = time.perf_counter(), time.time_ns()
         circuit = coordinator.circuit
         if circuit is None or circuit.fingerprint != intent.circuit:
@@ -552,10 +555,12 @@ class SparkEngine:
             self._attempts = ATTEMPTS
             self._backoffs.clear(p.relation for p in intent.slices)
             self._planned.popleft()
+            following = self._planned[0] if self._planned and not self._ends else None
             self._changed.notify_all()
         self._woken.set()
         report_committed(self._db.log, self._db.catalog(), commit, receipts, began_ns)
         files.remove_files([self._db.layout.intent(intent.epoch - _KEPT_INTENTS)])
+        return following
 
     def _fail(self, cause: Exception) -> None:
         with self._changed:
@@ -624,11 +629,6 @@ class _Flushing:
 def _passes(cause: Exception) -> TypeGuard[Error]:
     """Whether the error ends when one source can be read again; meanwhile the others are read."""
     return isinstance(cause, Error) and cause.source is not None
-
-
-def _try(action: Callable[[], None]) -> None:
-    with contextlib.suppress(Exception):
-        action()
 
 
 def _now_us() -> int:

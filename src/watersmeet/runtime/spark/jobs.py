@@ -1,27 +1,21 @@
-"""The tasks of an epoch on Spark, on their preferred executors: as jobs, or in a standing task, which runs many epochs.
+"""The tasks of an epoch on Spark, on their preferred executors: as jobs, or in standing tasks (`standing`).
 
 Task affinity: an executor has in memory the state of the buckets that it ran. State is in files that any executor can
 read, so affinity is only a preference, and losing it does no harm.
-
-A job of Spark takes at least 25 ms, which is most of a small epoch. Therefore, on the driver's machine, a task that has
-run an epoch waits a while for the next one: it receives jobs and returns receipts by a Unix socket to the driver.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from multiprocessing.connection import Connection
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -35,16 +29,17 @@ from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.committer import Locality, job_of
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.failures import TaskFailedError, view_failed
-from watersmeet.runtime.spark.session import has_spare_slot, is_local
+from watersmeet.runtime.spark.session import is_local
 from watersmeet.runtime.spark.shipping import in_buckets
+from watersmeet.runtime.spark.standing import StandingTasks, run_stages
 from watersmeet.runtime.spark.worker import (
     ERROR,
     FOLDER,
     FRAMES,
     JOB,
-    LINE,
     BucketStage,
     Sent,
+    Work,
     empty,
     pack_job,
     picked_up,
@@ -54,119 +49,6 @@ from watersmeet.runtime.spark.worker import (
 from watersmeet.runtime.taskcontract import RECEIPT, Intent, Receipt
 from watersmeet.runtime.workers import Workers, workers_elsewhere, workers_here
 from watersmeet.system.process import make_folder, remove_folder
-
-#: The maximum bytes of a Unix socket's path. If the folder for temporary files has a longer path, there is no standing
-#: task.
-_MAX_PATH: Final = 100
-
-#: The time between checks whether Spark has given up the task whose call is expected.
-_POLL_S: Final = 0.02
-
-#: The maximum time to wait for the end of the task, which may be running an epoch.
-_LEAVE_S: Final = 10.0
-
-#: The lock that the one standing task of a process holds, because it occupies a slot of Spark.
-_staying = threading.Lock()
-
-
-class StandingTask:
-    """The driver's side of a standing task. For one thread at a time, except `hang_up` and `close`.
-
-    Law: a job is always repeated until its answer arrives, as Spark does with tasks. Superseded attempts have no
-    effect.
-    """
-
-    def __init__(self, spark: SparkSession, task: Callable[[], DataFrame]) -> None:
-        """task: the DataFrame that runs the task, with `LINE` as a property of the Spark job."""
-        self._spark = spark
-        self._task = task
-        self._folder = make_folder("line")
-        self._path = os.path.join(self._folder, "line")
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._can_call = len(os.fsencode(self._path)) <= _MAX_PATH
-        if self._can_call:
-            self._socket.bind(self._path)
-            self._socket.listen()
-            self._socket.settimeout(_POLL_S)
-        self._line: Connection | None = None
-        self._job: Future[None] | None = None
-
-    @property
-    def can_run(self) -> bool:
-        """Whether the task runs, or Spark has a slot for it."""
-        return self._is_there or (self._can_call and has_spare_slot(self._spark) and not _staying.locked())
-
-    def run(self, job: bytes) -> list[tuple[str, bytes]]:
-        """The channels and bodies of the frames that the task returns for a packed job.
-
-        Raises Spark's error if the task failed.
-        """
-        began = False
-        while True:
-            if not self._is_there:
-                self._check(began=began)
-                self._begin()
-                began = True
-            try:
-                line = self._line or self._answered()
-                if line is not None:
-                    line.send_bytes(job)
-                    answer: list[tuple[str, bytes]] = line.recv()
-                    return answer
-            except (EOFError, OSError):
-                if self._socket.fileno() < 0:
-                    raise
-                self.hang_up()  # the task has ended, or its process has died and Spark retries it
-
-    def hang_up(self) -> None:
-        """Let the task end after its current job."""
-        line, self._line = self._line, None
-        if line is not None:
-            with socket.socket(fileno=os.dup(line.fileno())) as end, contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)  # this wakes the reader; closing the socket would not
-
-    def close(self) -> None:
-        """End the task permanently. Waits until Spark's job has ended, because Spark may be stopped next."""
-        self._socket.close()
-        self.hang_up()
-        if self._job is not None:
-            wait([self._job], _LEAVE_S)
-        remove_folder(self._folder)
-
-    @property
-    def _is_there(self) -> bool:
-        return self._job is not None and not self._job.done()
-
-    def _check(self, *, began: bool) -> None:
-        """Raise Spark's error if the failed task was started for the current job; an older task is just started
-        again.
-        """
-        if began and self._job is not None and (cause := self._job.exception()) is not None:
-            raise cause
-
-    def _answered(self) -> Connection | None:
-        """The connection of a calling task; None if none called for a moment."""
-        try:
-            accepted, _ = self._socket.accept()
-        except TimeoutError:
-            return None
-        self._line = Connection(accepted.detach())
-        return self._line
-
-    def _begin(self) -> None:
-        self._job = job = Future[None]()
-        threading.Thread(target=self._stand, args=(job,), name="watersmeet-standing", daemon=True).start()
-
-    def _stand(self, job: Future[None]) -> None:
-        with _staying:
-            try:
-                self._spark.sparkContext.setLocalProperty(LINE, self._path)
-                self._task().collect()
-            except BaseException as cause:
-                job.set_exception(cause)
-            else:
-                job.set_result(None)
-
 
 #: The maximum number of buckets (or the part of all) that move in one epoch, because a moved bucket starts with a cold
 #: cache.
@@ -402,7 +284,7 @@ class EpochRunner:
         self._affinity = TaskAffinity()
         self._ahead = Ahead(self._made)
         """Jobs of epochs whose buckets have executors. Each is used once, and takes 0.1 s or more to create."""
-        self._standing = StandingTask(spark, self._single_task)
+        self._standing = StandingTasks(spark, self._whole_tasks)
         self._folder = make_folder("frames") if is_local(spark) else None
         """The folder of frames in files."""
         self._large_until = 0
@@ -439,10 +321,15 @@ class EpochRunner:
         job = pack_job(replace(made, is_sent=not single and self._folder is None))
         began = time.monotonic()
         try:
-            if single and self._standing.can_run:
-                frames = self._standing.run(job.encode())
+            slots = self._standing.slots
+            if single and slots:
+                frames = self._picked_up(self._standing.run([Work(job.encode())])[0])
+            elif slots > 1 and self._folder is not None:
+                tasks = max(1, len(intent.tasks))
+                sent = run_stages(self._standing, job.encode(), tasks, circuit.last_stage, str(self._folder), slots)
+                frames = self._picked_up(sent)
             else:
-                self._standing.hang_up()  # the slot of the standing task is needed now
+                self._standing.hang_up()  # the slots of the standing tasks are needed now
                 if single:
                     work = self._single_task(self._affinity.of_all(executors))
                 else:
@@ -466,7 +353,7 @@ class EpochRunner:
         return receipts, returns
 
     def close(self) -> None:
-        """End the standing task."""
+        """End the standing tasks."""
         self._standing.close()
         self._ahead.close()
         if self._folder is not None:
@@ -474,20 +361,32 @@ class EpochRunner:
 
     def _run_job(self, job: str, frames: DataFrame) -> list[tuple[str, bytes]]:
         """The channels and bodies of the frames that a job of Spark returns."""
+        self._standing.ask_others_for_room()
         context = self._spark.sparkContext
         context.setLocalProperty(JOB, job)
         context.setLocalProperty(FOLDER, None if self._folder is None else str(self._folder))
         try:
-            return [(f.channel, bytes(f.body)) for f in picked_up(_sent(row) for row in frames.collect())]
+            return self._picked_up(_sent(row) for row in frames.collect())
         finally:
             context.setLocalProperty(JOB, None)
             context.setLocalProperty(FOLDER, None)
+
+    def _picked_up(self, sent: Iterable[Sent]) -> list[tuple[str, bytes]]:
+        """The channels and bodies of the frames of an epoch. Deletes all files of the epoch."""
+        try:
+            return [(f.channel, bytes(f.body)) for f in picked_up(sent)]
+        finally:
             if self._folder is not None:
                 empty(self._folder)
 
     def warm_up(self) -> None:
-        """Let Spark start its Python processes, so that the first epoch need not wait for them."""
-        self._single_task().collect()
+        """Let Spark start its Python processes, without waiting for them, so that the first epoch finds them."""
+        if self._folder is not None:
+            self._standing.begin()
+        else:
+            # If this fails, the first epoch reports the error.
+            warm_up = self._single_task().collect
+            threading.Thread(target=_try, args=(warm_up,), name="watersmeet-warm-up", daemon=True).start()
 
     def _is_single(self, circuit: Circuit, intent: Intent) -> bool:
         if circuit.buckets == 1:
@@ -505,6 +404,11 @@ class EpochRunner:
                 task = pinned(task, [executor])
             self._single = executor, task.mapInArrow(run_all, FRAMES)
         return self._single[1]
+
+    def _whole_tasks(self, number: int) -> DataFrame:
+        return (
+            self._single_task() if number == 1 else self._spark.range(0, number, 1, number).mapInArrow(run_all, FRAMES)
+        )
 
     def _stages(self, circuit: Circuit, intent: Intent) -> DataFrame:
         shape = _Shape(max(1, len(intent.tasks)), circuit.buckets, circuit.last_stage)
@@ -525,6 +429,11 @@ class EpochRunner:
                 frames = pinned(frames, executors)
             frames = frames.mapInArrow(BucketStage(stage), FRAMES)
         return frames
+
+
+def _try(action: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):
+        action()
 
 
 def _sent(row: Row) -> Sent:

@@ -182,13 +182,19 @@ def is_local(spark: SparkSession) -> bool:
     return str(spark.sparkContext.master).startswith("local[") or spark.sparkContext.master == "local"
 
 
-def has_spare_slot(spark: SparkSession) -> bool:
-    """Whether a task of one engine may stay on this machine without blocking others."""
+def spare_slots(spark: SparkSession) -> int:
+    """The number of tasks of one engine that may stay on this machine: all slots of a session that this module created,
+    because engines ask each other for room; in a user's session one, if it has others.
+    """
     if not is_local(spark):
-        return False
+        return 0
     with _lock:
-        alone = bool(_shared) and _shared[0].users == 1 and _shared[0].made
-    return alone or int(spark.sparkContext.defaultParallelism) > 1
+        made = bool(_shared) and _shared[0].made
+        is_alone = made and _shared[0].users == 1
+    slots = int(spark.sparkContext.defaultParallelism)
+    if slots == 1:
+        return 1 if is_alone else 0
+    return slots if made else 1
 
 
 def check_java() -> None:

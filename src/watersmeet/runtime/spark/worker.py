@@ -13,13 +13,12 @@ from __future__ import annotations
 import base64
 import json
 import os
-import time
 import traceback
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -135,11 +134,8 @@ _MUCH_BYTES: Final = 8 << 20
 #: … if no task starts for this long, because a task would need it again.
 _idle_timer: Final = IdleTimer(2.0)
 
-#: A standing task ends when no job arrived for this long, …
+#: A standing task ends when the driver sent nothing for this long.
 _WAIT_S: Final = 1.0
-
-#: … and after this time in any case, so that other jobs of Spark can run.
-_STAY_S: Final = 1.0
 
 #: Errors of the machine that another attempt may not have, so Spark repeats the task.
 _TRANSIENT_CONDITIONS: Final = ("DATABASE_ACCESS",)
@@ -152,6 +148,9 @@ def pack_job(job: Job) -> str:
 
 def _unpacked(text: str | bytes) -> Job:
     return from_json(Job, json.loads(zlib.decompress(base64.b85decode(text))))
+
+
+_last_unpacked: Final = lru_cache(maxsize=1)(_unpacked)
 
 
 def _job() -> Job | None:
@@ -169,8 +168,8 @@ def _property(name: str) -> str | None:
 
 
 def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs the whole epoch in one task, every stage in every bucket; or, with a connection to the driver, several
-    epochs. Without a job and a connection it only warms up a worker.
+    """Runs the whole epoch in one task, every stage in every bucket; or, with a connection to the driver, parts of
+    several epochs. Without a job and a connection it only warms up a worker.
     """
     for _ in batches:
         if (job := _job()) is not None:
@@ -179,26 +178,49 @@ def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             _stay(path)
 
 
+@dataclass(frozen=True)
+class Work:
+    """A part of an epoch that a standing task runs.
+
+    job: the packed job. stage: None for all stages in all buckets. number: that of a task of stage 0, or a bucket.
+    frames: the frames for a later stage. folder: that for large bodies; if None, the answer contains all bodies.
+    """
+
+    job: bytes
+    stage: int | None = None
+    number: int = 0
+    frames: tuple[Sent, ...] = ()
+    folder: str | None = None
+
+    def run(self) -> list[Sent]:
+        """The frames that the work returns."""
+        job = _last_unpacked(self.job)
+        if self.stage is None:
+            frames = _guarded(job, run_whole)
+        elif self.stage == 0:
+            frames = _guarded(job, partial(run_sources, task=self.number))
+        else:
+            frames = _guarded(job, partial(run_bucket, stage=self.stage, frames=picked_up(self.frames)))
+        return [s._replace(frame=replace(s.frame, body=bytes(s.frame.body))) for s in put_down(frames, self.folder)]
+
+
 def _stay(path: str) -> None:
-    """Run the jobs from a connection, and answer each with (channel, body) of its frames, until it closes or no job
-    arrives.
+    """Run the works that the driver sends to a socket, and answer each with its frames, until the connection closes or
+    nothing arrives. The first message to the driver is the id of this process; a message of None only asks it to stay.
     """
     try:
         line = Client(path, "AF_UNIX")
     except OSError:
         return  # the driver has closed the connection meanwhile
-    until = time.monotonic() + _STAY_S
     with line:
-        while time.monotonic() < until and line.poll(_WAIT_S):
-            try:
-                job = _unpacked(line.recv_bytes())
-            except (EOFError, ConnectionError):
-                return
-            answer = [(f.channel, bytes(f.body)) for f in _guarded(job, run_whole)]
-            try:
-                line.send(answer)
-            except ConnectionError:
-                return
+        try:
+            line.send(os.getpid())
+            while line.poll(_WAIT_S):
+                work: Work | None = line.recv()
+                if work is not None:
+                    line.send(work.run())
+        except (EOFError, ConnectionError):
+            return
 
 
 def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

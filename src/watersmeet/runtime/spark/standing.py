@@ -1,0 +1,317 @@
+"""Standing tasks: the tasks of one Spark job that run many epochs.
+
+A job of Spark takes at least 25 ms, and each shuffle another 100 ms: most of a small epoch, and a third of a large one.
+Therefore, on the driver's machine, tasks that have run a part of an epoch wait a while for the next one. They receive
+work and return frames by Unix sockets to the driver, which sends each stage its frames. Large bodies stay in files
+(`worker`). Work of a bucket goes to the process that ran the bucket last, because that has its state in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from itertools import chain
+from multiprocessing.connection import Connection, wait
+from typing import ClassVar, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from watersmeet.runtime.spark.session import spare_slots
+from watersmeet.runtime.spark.worker import ERROR, LINE, Sent, Work
+from watersmeet.runtime.taskcontract import RECEIPT
+from watersmeet.system.process import make_folder, remove_folder
+
+#: The maximum bytes of a Unix socket's path. If the folder for temporary files has a longer path, no task stands.
+_MAX_PATH: Final = 100
+
+#: The time between checks whether Spark has given up the tasks whose calls are expected.
+_POLL_S: Final = 0.01
+
+#: The maximum time to wait for the end of the tasks, which may be running an epoch.
+_LEAVE_S: Final = 10.0
+
+#: The time after which tasks end if Spark has other jobs, so that these can run; and for which an engine that was asked
+#: for room has only one task.
+_STAY_S: Final = 1.0
+
+#: Tasks without work for this long end if another engine needs their slots.
+_IDLE_S: Final = 0.1
+
+
+class StandingTasks:
+    """The driver's side of standing tasks. For one thread at a time, except `hang_up` and `close`; other engines
+    call `_leave_room`.
+
+    Law: work is always repeated until its answer arrives, as Spark does with tasks. Superseded attempts have no effect.
+    """
+
+    _standing: ClassVar[set[StandingTasks]] = set()
+    """Those of all engines of this process that have a job. Usually these are those of one engine, because they occupy
+    slots of Spark.
+    """
+
+    def __init__(self, spark: SparkSession, tasks: Callable[[int], DataFrame]) -> None:
+        """tasks: the DataFrame that runs that many tasks, with `LINE` as a property of the Spark job."""
+        self._spark = spark
+        self._tasks = tasks
+        self._folder = make_folder("line")
+        self._path = os.path.join(self._folder, "line")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._can_call = len(os.fsencode(self._path)) <= _MAX_PATH
+        if self._can_call:
+            self._socket.bind(self._path)
+            self._socket.listen()
+            self._socket.settimeout(_POLL_S)
+        self._lock = threading.Lock()
+        self._lines: dict[Connection, int] = {}
+        """The process at the other end of each connection; changed with the lock."""
+        self._busy: dict[Connection, int] = {}
+        """The number of the work that each busy process runs."""
+        self._last: dict[tuple[bool, int], int] = {}
+        """The process that ran each bucket last, and the one that ran the last small epoch."""
+        self._job: Future[None] | None = None
+        self._size = 0
+        """The number of tasks of that job."""
+        self._is_incomplete = False
+        """Whether one of these tasks has ended."""
+        self._is_running = False
+        self._worked_s = time.monotonic()
+        self._checked_s = 0.0
+        self._asked_s = -_STAY_S
+
+    @property
+    def slots(self) -> int:
+        """The number of tasks that can stand now."""
+        if not self._can_call or not (self._is_there or self.ask_others_for_room()):
+            return 0
+        spare = spare_slots(self._spark)
+        return min(spare, 1) if self._was_asked else spare
+
+    def run(self, works: Sequence[Work], tasks: int = 1) -> list[list[Sent]]:
+        """The frames that each work returns, which at most so many tasks run at a time.
+
+        Raises Spark's error if a task failed permanently.
+        """
+        with self._lock:
+            self._is_running = True
+        self._prepare(tasks)
+        waiting = dict.fromkeys(range(len(works)))
+        answers: dict[int, list[Sent]] = {}
+        began = False
+        try:
+            while len(answers) < len(works):
+                if not self._is_there:
+                    self._check(began=began)
+                    self._begin(tasks)
+                    began = True
+                self._hand_out(works, waiting)
+                self._hear(waiting, answers)
+        finally:
+            for line in list(self._busy):
+                self._drop(line)
+            self._worked_s = time.monotonic()
+            self._is_running = False
+        if len(self._lines) > len(works):  # otherwise the idle tasks would end, and large epochs lack them
+            for line in list(self._lines):
+                with contextlib.suppress(OSError):
+                    line.send(None)
+        return [answers[i] for i in range(len(works))]
+
+    def begin(self) -> None:
+        """Start as many tasks as can stand, so that the first epoch need not wait for them. They start as soon as those
+        of another engine leave their slots.
+        """
+        self.ask_others_for_room()
+        if self._can_call and (slots := spare_slots(self._spark)):
+            self._begin(slots)
+
+    def hang_up(self) -> None:
+        """Let the tasks end after their current work."""
+        self._accept_all()
+        with self._lock:
+            lines, self._lines = self._lines, {}
+        for line in lines:
+            _shut(line)
+
+    def ask_others_for_room(self) -> bool:
+        """Ask for slots of other engines of this process. Returns whether they have given up all of their slots."""
+        left = [other._leave_room() for other in list(StandingTasks._standing) if other is not self]
+        return all(left)
+
+    def _leave_room(self) -> bool:
+        """Let all tasks end if they have no work. Otherwise all but one end, and False is returned."""
+        self._accept_all()
+        with self._lock:
+            is_idle = not self._is_running and time.monotonic() - self._worked_s >= _IDLE_S
+            if not is_idle:
+                self._asked_s = time.monotonic()
+            free = [line for line in self._lines if line not in self._busy]
+            for line in free if is_idle else free[: len(self._lines) - 1]:
+                del self._lines[line]
+                self._is_incomplete = True
+                _shut(line)
+        return is_idle
+
+    def close(self) -> None:
+        """End the tasks permanently. Waits until Spark's job has ended, because Spark may be stopped next."""
+        self._socket.close()
+        self.hang_up()
+        if self._job is not None:
+            wait_for([self._job], _LEAVE_S)
+        remove_folder(self._folder)
+
+    @property
+    def _is_there(self) -> bool:
+        return self._job is not None and not self._job.done()
+
+    @property
+    def _was_asked(self) -> bool:
+        return time.monotonic() - self._asked_s < _STAY_S
+
+    def _prepare(self, tasks: int) -> None:
+        """End tasks whose slots others need, and those of a job that has too few."""
+        for line in list(self._lines):
+            if line.poll():  # the other end has closed
+                self._drop(line)
+        if not self._is_there:
+            return
+        if len(self._lines) < tasks:
+            self.ask_others_for_room()
+        now = time.monotonic()
+        if now - self._checked_s >= _STAY_S:
+            self._checked_s = now
+            active = self._spark.sparkContext.statusTracker().getActiveJobsIds()
+            if len(active) > len(StandingTasks._standing):
+                self.hang_up()
+        if self._size < tasks or (self._is_incomplete and len(self._lines) < tasks):
+            self.hang_up()
+
+    def _hand_out(self, works: Sequence[Work], waiting: dict[int, None]) -> None:
+        """Send work to all idle tasks: work of buckets to the process that ran them last, if that is idle."""
+        for takes_any in (False, True):
+            with self._lock:
+                idle = {line: process for line, process in self._lines.items() if line not in self._busy}
+            for line, process in idle.items():
+                chosen = next((n for n in waiting if takes_any or self._last.get(_place(works[n])) == process), None)
+                if chosen is None:
+                    continue
+                try:
+                    line.send(works[chosen])
+                except OSError:
+                    self._drop(line)
+                else:
+                    del waiting[chosen]
+                    self._busy[line] = chosen
+                    self._last[_place(works[chosen])] = process
+
+    def _hear(self, waiting: dict[int, None], answers: dict[int, list[Sent]]) -> None:
+        """Receive answers and calls, for a moment. Raises EOFError if this is closed."""
+        try:
+            for one in wait(dict.fromkeys([*self._lines, *self._busy, self._socket]), _POLL_S):
+                if isinstance(one, Connection):
+                    self._receive(one, waiting, answers)
+                else:
+                    self._accept()
+        except (EOFError, OSError, ValueError):
+            if self._socket.fileno() < 0:
+                raise EOFError from None
+
+    def _receive(self, line: Connection, waiting: dict[int, None], answers: dict[int, list[Sent]]) -> None:
+        number = self._busy.pop(line, None)
+        try:
+            answer: list[Sent] = line.recv()
+        except (EOFError, OSError):
+            self._drop(line)  # the task has ended, or its process has died and Spark retries it
+            if number is not None:
+                waiting[number] = None
+            return
+        if number is not None:
+            answers[number] = answer
+        if self._was_asked and len(self._lines) > 1:
+            self._drop(line)
+
+    def _drop(self, line: Connection) -> None:
+        with self._lock:
+            self._lines.pop(line, None)
+        self._busy.pop(line, None)
+        self._is_incomplete = True
+        _shut(line)
+
+    def _check(self, *, began: bool) -> None:
+        """Raise Spark's error if the failed tasks were started for the current work; older ones are started again."""
+        if began and self._job is not None and (cause := self._job.exception()) is not None:
+            raise cause
+
+    def _accept_all(self) -> None:
+        """Add the connections of all tasks that are calling."""
+        with contextlib.suppress(EOFError, OSError, ValueError):  # closed
+            while self._can_call and wait([self._socket], 0):
+                self._accept()
+
+    def _accept(self) -> None:
+        """Add the connection of a calling task."""
+        try:
+            accepted, _ = self._socket.accept()
+        except TimeoutError:
+            return
+        line = Connection(accepted.detach())
+        process: int = line.recv()
+        with self._lock:
+            self._lines[line] = process
+
+    def _begin(self, tasks: int) -> None:
+        self._job = job = Future[None]()
+        self._size = tasks
+        self._is_incomplete = False
+        self._checked_s = time.monotonic()
+        StandingTasks._standing.add(self)
+        threading.Thread(target=self._stand, args=(job, tasks), name="watersmeet-standing", daemon=True).start()
+
+    def _stand(self, job: Future[None], tasks: int) -> None:
+        found: BaseException | None = None
+        try:
+            self._spark.sparkContext.setLocalProperty(LINE, self._path)
+            self._tasks(tasks).collect()
+        except BaseException as cause:
+            found = cause
+        StandingTasks._standing.discard(self)
+        if found is None:
+            job.set_result(None)
+        else:
+            job.set_exception(found)
+
+
+def _place(work: Work) -> tuple[bool, int]:
+    """A bucket, or another part of an epoch."""
+    return bool(work.stage), work.number
+
+
+def _shut(line: Connection) -> None:
+    """End a connection. This wakes its readers; closing it would not."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)
+
+
+def run_stages(standing: StandingTasks, job: bytes, tasks: int, last_stage: int, folder: str, slots: int) -> list[Sent]:
+    """The receipts of an epoch, or its errors. tasks: the number of tasks of stage 0. slots: the number of tasks that
+    run at a time. folder: that of frames in files.
+    """
+    found: list[Sent] = []
+    works = [Work(job, 0, number, folder=folder) for number in range(tasks)]
+    for stage in range(1, last_stage + 2):
+        by_bucket: dict[int, list[Sent]] = {}
+        for sent in chain.from_iterable(standing.run(works, slots)):
+            if sent.frame.channel in (RECEIPT, ERROR):
+                found.append(sent)
+            else:
+                by_bucket.setdefault(sent.frame.bucket, []).append(sent)
+        if any(sent.frame.channel == ERROR for sent in found):
+            break
+        works = [Work(job, stage, bucket, tuple(by_bucket[bucket]), folder) for bucket in sorted(by_bucket)]
+    return found
