@@ -442,7 +442,8 @@ class SparkEngine:
         """Discard planned epochs that can't be read for now. Continue without their source for a while, or without the
         views that they would have filled.
         """
-        (query, self._query), session = (self._query, None), self._session
+        with self._changed:  # nobody sees a query that has ended and starts it again
+            (query, self._query), session = (self._query, None), self._session
         if query is not None:
             query.stop()  # without the lock, because the query's last batch may need it
         with self._changed:
