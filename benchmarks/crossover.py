@@ -11,6 +11,7 @@ with DuckDB's result after each refresh.
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from typing import Any
 from unittest import mock
 
 import duckdb
+import pyarrow as pa
 from tests.harness import Harness
 from tests.tpch.data import QUERIES, SCHEMA, TABLES, content, generated
 from tests.tpch.live import Live
@@ -74,16 +76,9 @@ def measure(numbers: Sequence[int], options: argparse.Namespace) -> Iterator[str
     judge = generated(options.scale)
     judge.execute("SET threads = 1")
     tables = content(judge)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        watersmeet.connect(Path(folder) / "db", parallelism=1, runtime="inprocess") as connection,
-    ):
-        connection.execute(SCHEMA)
+    with tempfile.TemporaryDirectory() as folder, _loaded(Path(folder) / "db", tables, options.loaded) as connection:
         connection.execute(f"SET recompute = '{options.recompute}'")
         live = Live(connection, judge)
-        for name in TABLES:
-            Harness(connection).inject(name, tables[name])
-        connection.execute("FLUSH")
         refreshes = Growing(tables, 1)
         for number in numbers:
             with epochs() as used:
@@ -103,6 +98,22 @@ def measure(numbers: Sequence[int], options: argparse.Namespace) -> Iterator[str
             yield f"| Q{number} | {shares} | {filled:.2f} s | {min(queried):.2f} s |"
 
 
+@contextmanager
+def _loaded(path: Path, tables: dict[str, pa.Table], stored: Path | None) -> Iterator[watersmeet.Connection]:
+    """A database with the tables; a copy of the one at `stored`, which is made unless it is there."""
+    made = path if stored is None else stored
+    if not made.exists():
+        with watersmeet.connect(made, parallelism=1, runtime="inprocess") as connection:
+            connection.execute(SCHEMA)
+            for name in TABLES:
+                Harness(connection).inject(name, tables[name])
+            connection.execute("FLUSH")
+    if stored is not None:
+        shutil.copytree(stored, path)
+    with watersmeet.connect(path, parallelism=1, runtime="inprocess") as connection:
+        yield connection
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="crossover", description=__doc__)
     parser.add_argument("queries", type=int, nargs="*", default=[1, 3, 5, 6, 9, 13, 18, 21])
@@ -110,6 +121,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--shares", type=float, nargs="*", default=[0.01, 0.1, 0.5])
     parser.add_argument("--recompute", choices=RECOMPUTINGS, default="auto", help="the option of the views")
     parser.add_argument("--together", action="store_true", help="one database for all queries, which is loaded once")
+    parser.add_argument("--loaded", type=Path, help="a database with the tables, kept for further runs of this scale")
     options = parser.parse_args(arguments)
     heads = " | ".join(f"{share:.1%} (of the filling)" for share in options.shares)
     print(f"scale {options.scale:g}")

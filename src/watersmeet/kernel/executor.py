@@ -31,6 +31,7 @@ from watersmeet.kernel.evaluation.expressions import EVALUATOR, MapOf
 from watersmeet.kernel.metrics import Counters, DroppedRows, Failure, OperatorMetrics, Orphan, Stopwatch, Worker
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
 from watersmeet.kernel.operators.arrange import replay
+from watersmeet.kernel.operators.rowwise import keeps_all
 from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, consolidate, slices_of, without_cancelling
 from watersmeet.kernel.runs.frames import Frame, Spool, consolidated, count_rows, netted, receive, send, spooled, whole
 from watersmeet.kernel.runs.matching import Arranged, TooManyRowsError
@@ -404,7 +405,7 @@ class _Tally(Worker):
                 self._rows_in += piece.num_rows
                 yield piece
 
-        return Sliced(counted, retracts_first=changes.retracts_first)
+        return Sliced(counted, retracts_first=changes.retracts_first, net=changes.net)
 
     def going(self, changes: Any) -> Any:
         """The output, counted as it is read."""
@@ -418,7 +419,7 @@ class _Tally(Worker):
                 self._rows_out += piece.num_rows
                 yield piece
 
-        return Sliced(counted, retracts_first=changes.retracts_first)
+        return Sliced(counted, retracts_first=changes.retracts_first, net=changes.net)
 
     def _next(self, pieces: Iterator[Delta]) -> Delta | None:
         """The next slice, which the operator computes during this call."""
@@ -460,9 +461,13 @@ def _stepped(op: Operator, given: Sequence[Any], state: State, ctx: StepContext)
     if isinstance(op, Union):
         return Sliced(lambda: (piece for g in given for piece in slices_of(g)))
     if op.kind in PIECEWISE:
-        return Sliced(lambda: _piecewise(op, given[0], state, ctx), retracts_first=given[0].retracts_first)
+        net = given[0].net and isinstance(op, Map) and keeps_all(op, len(ctx.schemas[0]))
+        return Sliced(lambda: _piecewise(op, given[0], state, ctx), retracts_first=given[0].retracts_first, net=net)
     schemas = [arrow_schema(s, positional=True) for s in ctx.schemas]
-    held = [whole(g, s, ctx.slicing) if isinstance(g, Sliced) else g for g, s in zip(given, schemas, strict=True)]
+    held = [
+        replace(whole(g, s, ctx.slicing), net=g.net) if isinstance(g, Sliced) else g
+        for g, s in zip(given, schemas, strict=True)
+    ]
     return step(op, held, state, ctx)
 
 
@@ -476,7 +481,7 @@ def _piecewise(op: Operator, slices: Sliced, state: State, ctx: StepContext) -> 
 def _kept(changes: Sliced, slicing: Slicing) -> Sliced:
     """The slices, kept so that several readers can read them."""
     found = spooled(changes, slicing)
-    return Sliced(lambda: found, retracts_first=changes.retracts_first)
+    return Sliced(lambda: found, retracts_first=changes.retracts_first, net=changes.net)
 
 
 def _read(op: Operator, sources: Mapping[str, Sequence[Delta]]) -> Delta:
@@ -621,7 +626,7 @@ def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing, circuit: Circuit
         if op.append_only or isinstance(circuit.by_id[op.inputs[0]], Upsert):  # its output is consolidated
             return _without_zeros(changes)
         return _without_zeros(without_cancelling(changes)) if in_order and op.schema else consolidate(changes)
-    if op.append_only:
+    if op.append_only or (in_order and changes.net):
         return Sliced(lambda: map(_without_zeros, changes))
     if in_order and op.schema and changes.retracts_first:
         return Sliced(lambda: map(_without_zeros, netted(changes, slicing)))

@@ -94,28 +94,64 @@ def empties_keys(arranged: Arranged) -> bool:
     return len(found) == 1 and found[0].num_rows >= EMPTIED_ROWS and found[0].has_negative
 
 
-def terms(left: JoinSide, right: JoinSide, *, counted: bool) -> Terms:
-    """The terms dL * R_new and L_old * dR of the change of all pairs.
+def terms(left: JoinSide, right: JoinSide, *, counted: bool) -> tuple[Terms, bool]:
+    """(the terms dL * R_new and L_old * dR of the change of all pairs, whether each pair of rows is known to occur only
+    once in them).
 
     counted: whether the partners of each earlier entry are counted. If not, keys are only paired with their current
     row, where it is known (`Probe.current`).
 
     A deletion in a change and the row that it deletes are separate entries of the content after the change, so a pair
-    whose two rows are deleted would be output three times. If one side loses the only row of a key, its content
-    after the change has no row of it: then the change of the key is L_old * dR if that is the right side, else
-    dL * R_old.
+    whose two rows are deleted would be output three times. If a change deletes the only row of a key, the content after
+    it is its inserted rows, dR+ or dL+, and the content before it its deleted row. Keys of which the change of one side
+    does so are therefore paired as dL * dR+ + L_old * dR or dL * R_old + dL+ * dR, and those of both sides as
+    dL+ * dR+ + L_old * dR-. If no key has more than one row, each pair occurs once.
     """
     before = JoinSide.every if counted else JoinSide.before
-    of_left: list[Term] = [(p, run, None) for p in left.probes for run in (*before(right, p), *right.changes)]
-    of_right: list[Term] = [(p, run, None) for p in right.probes for run in before(left, p)]
+    olds = [before(right, p) for p in left.probes], [before(left, p) for p in right.probes]
+    of_left: list[Term] = [
+        (p, run, None) for p, old in zip(left.probes, olds[0], strict=True) for run in (*old, *right.changes)
+    ]
+    of_right: list[Term] = [(p, run, None) for p, old in zip(right.probes, olds[1], strict=True) for run in old]
     if not (empties_keys(left.arranged) and empties_keys(right.arranged)):
-        return of_left, of_right
+        alone = not (left.probes and right.probes)
+        return (of_left, of_right), alone and _is_single([*left.probes, *right.probes], [*olds[0], *olds[1]])
     mine, theirs = left.probes[0], right.probes[0]
-    no_right, no_left = mine.emptied(theirs.run, right.old), theirs.emptied(mine.run, left.old)
-    no_left &= ~theirs.shared(mine, no_right)
-    of_left = [(mine, run, ~no_right) for run in before(right, mine)]
-    of_left.append((mine, theirs.run, ~(no_right | mine.shared(theirs, no_left))))
-    return of_left, [(theirs, run, ~no_left) for run in before(left, theirs)]
+    old, their_old = olds[0][0], olds[1][0]
+    if counted:
+        no_right, no_left = mine.emptied(theirs.run, old), theirs.emptied(mine.run, their_old)
+        no_left &= ~theirs.shared(mine, no_right)
+        of_left = [(mine, run, ~no_right) for run in old]
+        of_left.append((mine, theirs.run, ~(no_right | mine.shared(theirs, no_left))))
+        return (of_left, [(theirs, run, ~no_left) for run in their_old]), False
+    no_right = mine.replaced(theirs.run, old, complete=right.arranged.complete)
+    no_left = theirs.replaced(mine.run, their_old, complete=left.arranged.complete)
+    lost, their_lost = mine.shared(theirs, no_left), theirs.shared(mine, no_right)
+    inserted, their_inserted = mine.run.diff > 0, theirs.run.diff > 0
+    of_left = [(mine, run, ~no_right) for run in old]
+    of_left.append((mine, theirs.run, ~(no_right | lost)))
+    new = theirs.part(theirs.of_rows(their_lost) & their_inserted)
+    of_left.append((mine.part(mine.of_rows(no_right) & (inserted | ~mine.of_rows(lost))), new.run, None))
+    of_left.append((mine.part(mine.of_rows(lost & ~no_right) & inserted), theirs.run, None))
+    deleted = theirs.part(theirs.of_rows(no_left & their_lost) & ~their_inserted)
+    of_right = [(probe, run, some) for run in their_old for probe, some in ((theirs, ~no_left), (deleted, None))]
+    found = [t for t in of_left if t[0].num_groups and t[1].num_rows], of_right
+    deleting = _deletes(mine) & mine.shared(theirs, None), _deletes(theirs) & theirs.shared(mine, None)
+    replaced = bool((lost >= deleting[0]).all() and (their_lost >= deleting[1]).all())
+    return found, replaced and _is_single([mine, theirs], [old, their_old])
+
+
+def _is_single(changed: Sequence[Probe], olds: Sequence[Sequence[Run]]) -> bool:
+    """Whether the other side has at most one earlier row of each changed key, and each key few changes."""
+    return all(
+        int(p.lengths.max(initial=0)) <= 2 and int(p.matches(old).max(initial=0)) <= 1
+        for p, old in zip(changed, olds, strict=True)
+    )
+
+
+def _deletes(probe: Probe) -> col.Mask:
+    """The mask of keys of which a row is deleted."""
+    return np.minimum.reduceat(probe.run.diff, probe.starts) < 0
 
 
 def matched(probe: Probe, run: Run, some: col.Mask | None) -> col.Positions:
@@ -152,12 +188,13 @@ class PairOutput(Protocol):
 class JoinOutput:
     """Collects output rows: pairs, or rows of one side with NULLs for the other.
 
-    output: the columns of the rows. types: their types.
+    output: the columns of the rows. types: their types. net: whether it is known that no row gets diffs of both signs.
     """
 
-    def __init__(self, output: Sequence[InputColumn], types: Sequence[pa.DataType]) -> None:
+    def __init__(self, output: Sequence[InputColumn], types: Sequence[pa.DataType], *, net: bool = False) -> None:
         self._columns = [(c.input == 0, c.column) for c in output]
         self._types = types
+        self._net = net
         self._tables: list[pa.Table] = []
         self._diffs: list[Diffs] = []
         self.num_rows = 0
@@ -206,7 +243,7 @@ class JoinOutput:
         """The added rows, without those that cancel each other."""
         if not self._tables:
             return Delta(col.positional([pa.nulls(0, t) for t in self._types]), np.zeros(0, np.int64))
-        return without_cancelling(Delta(pa.concat_tables(self._tables), joined(self._diffs)))
+        return without_cancelling(Delta(pa.concat_tables(self._tables), joined(self._diffs), net=self._net))
 
     def _add(self, columns: Callable[[bool, list[int], slice], list[pa.Array | None]], diff: Diffs) -> None:
         """columns: called with (is left side, positions, rows), returns a side's columns, None for those that are all
@@ -239,7 +276,7 @@ class Production:
     """The output of a join before it is computed; its maximum size is known.
 
     rows: the maximum number of rows. find: computes them in pieces of at most the given number. null_keys: output rows
-    of both sides that can't have partners. output, types: as in `JoinOutput`. retracts_first: as in `Sliced`.
+    of both sides that can't have partners. output, types: as in `JoinOutput`. retracts_first, net: as in `Sliced`.
     """
 
     rows: int
@@ -248,6 +285,7 @@ class Production:
     output: Sequence[InputColumn]
     types: Sequence[pa.DataType]
     retracts_first: bool = False
+    net: bool = False
 
     def made(self, slicing: Slicing, left: Arranged, right: Arranged) -> Delta | Sliced:
         """The changes: in one piece, or in slices if they are larger than one slice. Rows cancel each other within a
@@ -258,20 +296,20 @@ class Production:
         else:
             limit = slicing.rows_of(_row_bytes(self.output, left, right))
         if self.rows > limit:
-            return Sliced(lambda: self._slices(limit), retracts_first=self.retracts_first)
-        out = JoinOutput(self.output, self.types)
+            return Sliced(lambda: self._slices(limit), retracts_first=self.retracts_first, net=self.net)
+        out = JoinOutput(self.output, self.types, net=self.net)
         for found in self.find(limit):
             out.add(*found)
         self._add_null_keys(out)
         return out.delta()
 
     def _slices(self, limit: int) -> Iterator[Delta]:
-        out = JoinOutput(self.output, self.types)
+        out = JoinOutput(self.output, self.types, net=self.net)
         for found in self.find(limit):
             out.add(*found)
             if out.num_rows >= limit:
                 yield out.delta()
-                out = JoinOutput(self.output, self.types)
+                out = JoinOutput(self.output, self.types, net=self.net)
         self._add_null_keys(out)
         yield out.delta()
 

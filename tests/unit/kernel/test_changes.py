@@ -9,7 +9,7 @@ from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of
 from watersmeet.circuit.operators import CauseSpec, Changes, Operator
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
-from watersmeet.kernel.operators import changelogs
+from watersmeet.kernel.operators import rowwise
 from watersmeet.kernel.runs.state import BlobDict, StageState
 from watersmeet.values.serialization import from_json, to_json
 from watersmeet.values.types import BOOLEAN, INTEGER, TIMESTAMP
@@ -37,7 +37,7 @@ def stepped(rows, left=(), right=()):
         delta_of(ROWS, values, [r[-1] for r in rows]),
         *(delta_of(SIDE, [(e, k, t(s)) for e, k, s in side], [1] * len(side)) for side in (left, right)),
     ]
-    out = changelogs.changes(JOINED, inputs, StageState(None, BlobDict()), context)
+    out = rowwise.changes(JOINED, inputs, StageState(None, BlobDict()), context)
     assert (out.diff > 0).all()
     return {(r[1], r[3], r[5]): None if r[6] is None else round((r[6] - t(0)).total_seconds()) for r in rows_of(out)}
 

@@ -12,7 +12,7 @@ from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_
 from watersmeet.circuit.operators import CauseSpec, ChangeLog, Changes, Operator, Records
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
-from watersmeet.kernel.operators import changelogs
+from watersmeet.kernel.operators import rowwise
 from watersmeet.kernel.runs import groups
 from watersmeet.kernel.runs.state import BlobDict, StageState
 from watersmeet.values.serialization import from_json, to_json
@@ -31,8 +31,8 @@ def step(op, rows, diffs, epoch):
     delta, state = delta_of(SCHEMA, rows, diffs), StageState(None, BlobDict())
     if op.keys is not None:
         come_and_go = Changes(("i",), (*SCHEMA, *schema_of(BOOLEAN, TIMESTAMP)), True, (CauseSpec((KEY,), None, 0),))
-        delta = changelogs.changes(come_and_go, [delta], state, context)
-    return changelogs.records(op, [delta], state, context)
+        delta = rowwise.changes(come_and_go, [delta], state, context)
+    return rowwise.records(op, [delta], state, context)
 
 
 def newest(log):
@@ -111,7 +111,7 @@ def test_json():
 def logged(keys, rows, diffs, epoch, bucket=0):
     op = ChangeLog(("i",), (*SCHEMA, *schema_of(SMALLINT, BIGINT)), True, keys)
     context = StepContext(bucket, False, Evaluator(), (SCHEMA,), epoch=epoch)
-    return rows_of(changelogs.log(op, [delta_of(SCHEMA, rows, diffs)], StageState(None, BlobDict()), context))
+    return rows_of(rowwise.log(op, [delta_of(SCHEMA, rows, diffs)], StageState(None, BlobDict()), context))
 
 
 @pytest.mark.parametrize("weak", [False, True])

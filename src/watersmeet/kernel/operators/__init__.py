@@ -18,10 +18,21 @@ from watersmeet.kernel.operators import (
     topn,
     window,
 )
-from watersmeet.kernel.operators.changelogs import changes, log, records
 from watersmeet.kernel.operators.filters import dynamic_filter, late_row_filter, time_filter
 from watersmeet.kernel.operators.join import arrival_asof, arrival_join
-from watersmeet.kernel.operators.rowwise import arrivals, constant, cut, map_rows, repeat, sort, union, unnest
+from watersmeet.kernel.operators.rowwise import (
+    arrivals,
+    changes,
+    constant,
+    cut,
+    log,
+    map_rows,
+    records,
+    repeat,
+    sort,
+    union,
+    unnest,
+)
 from watersmeet.kernel.runs.delta import Delta, Sliced
 from watersmeet.kernel.runs.matching import Arranged
 from watersmeet.kernel.runs.state import State

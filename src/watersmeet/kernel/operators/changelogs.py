@@ -1,4 +1,4 @@
-"""Conversions between records and tables: upserts, changes with their times, records of a topic, versions of rows.
+"""Tables from changes in order: upserts, and versions of rows.
 
 An upsert keeps the last row of each key, and outputs a retracting changelog.
 
@@ -13,7 +13,7 @@ version, and their order does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,18 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.circuit.base import (
-    BUCKET_BITS,
-    DELETE,
-    EPOCH_BITS,
-    INSERT,
-    UPDATE_DELETE,
-    UPDATE_INSERT,
-    CauseSpec,
-    ChangeLog,
-    Changes,
-    Records,
-)
 from watersmeet.circuit.operators import SEQ_ROW_BITS, Upsert, Versions
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import Positions, distinct, microseconds
@@ -46,13 +34,11 @@ from watersmeet.kernel.runs.delta import (
     Delta,
     Diffs,
     are_ones,
-    canonical_rows,
     empties,
     stretches,
     taken,
-    without_cancelling,
 )
-from watersmeet.kernel.runs.groups import NEVER, Groups, Ints, greatest, group, key_form, times_us, timestamps
+from watersmeet.kernel.runs.groups import Ints
 from watersmeet.kernel.runs.matching import Arranged, Probe, parts, probes, shown
 from watersmeet.kernel.runs.run import Ordered, Run, Unsorted, arrange, is_pure, ungathered
 from watersmeet.kernel.runs.state import State
@@ -92,7 +78,7 @@ def upsert(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) 
     else:
         result = found[0]
     trace.append(result)
-    change = result.delta()
+    change = Delta(result.columns, result.diff, net=True)
     change.runs[op.keys] = result
     return change
 
@@ -149,17 +135,32 @@ def _stored_rows(probe: Probe, old_runs: Sequence[Run]) -> Iterator[tuple[Run, P
 
 
 def _same_rows(width: int, one: tuple[Run, Positions], other: tuple[Run, Positions]) -> col.Mask:
-    """The mask of pairs of rows with equal values in the first `width` columns. Bytes are compared last, and only in
-    pairs that may be equal.
-    """
+    """The mask of pairs of rows with equal values in the first `width` columns."""
     (left, left_rows), (right, right_rows) = one, other
-    same = np.arange(len(left_rows))
-    kinds = right.shape[0].types
-    for i in sorted(range(width), key=lambda i: (col.is_bytes(kinds[i]) or kinds[i].num_fields > 0, i in left.keys)):
+    return equal_pairs(
+        right.shape[0].types[:width],
+        left.keys,
+        len(left_rows),
+        lambda i, at: (left.gather([i], left_rows[at])[0], right.gather([i], right_rows[at])[0]),
+    )
+
+
+def equal_pairs(
+    kinds: Sequence[pa.DataType],
+    keys: Sequence[int],
+    count: int,
+    values: Callable[[int, Positions], tuple[pa.Array, pa.Array]],
+) -> col.Mask:
+    """The mask of pairs of equal rows. Keys and then bytes are compared last, and only in pairs that may be equal.
+
+    values: the values of a column on both sides of some pairs.
+    """
+    same = np.arange(count)
+    for i in sorted(range(len(kinds)), key=lambda i: (col.is_bytes(kinds[i]) or kinds[i].num_fields > 0, i in keys)):
         if not len(same):
             break
-        same = same[col.equal(left.gather([i], left_rows[same])[0], right.gather([i], right_rows[same])[0])]
-    found = np.zeros(len(left_rows), np.bool_)
+        same = same[col.equal(*values(i, same))]
+    found = np.zeros(count, np.bool_)
     found[same] = True
     return found
 
@@ -326,158 +327,6 @@ def _stored(probe: Probe, groups: Positions, old_runs: Sequence[Run]) -> tuple[l
     found, arrays, _ = content
     place[groups[found]] = np.arange(len(found))
     return arrays, place
-
-
-def changes(op: Changes, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The epoch's changes as rows, each with a positive diff."""
-    delta = without_cancelling(inputs[0])
-    arrays = [col.flat(c) for c in delta.columns.columns]
-    went = delta.diff < 0
-    at = np.full(len(went), NEVER)
-    for number, cause in enumerate(op.causes):
-        matches, times = _changes_of(cause, arrays, ~went, inputs[1:], number)
-        at = np.maximum(at, _side(cause, arrays, went, matches, times))
-    made = [pa.array(went), timestamps(at, pa.timestamp("us"))]
-    return Delta(col.positional([*arrays, *made]), np.abs(delta.diff))
-
-
-def _changes_of(
-    cause: CauseSpec, arrays: Sequence[pa.Array], new: col.Mask, sources: Sequence[Delta], number: int
-) -> tuple[Sequence[col.Column], Ints]:
-    """The changes of one side: the matching columns, and the times."""
-    if sources:
-        *matches, time = sources[number].columns.columns
-        return matches, times_us(time)
-    rows = np.flatnonzero(new)
-    time = None if cause.time is None else col.gather(arrays[cause.time], rows)
-    times = np.full(len(rows), NEVER) if time is None else times_us(time)
-    return [col.gather(arrays[i], rows) for i in cause.match], times
-
-
-def _side(
-    cause: CauseSpec, arrays: Sequence[pa.Array], went: col.Mask, matches: Sequence[col.Column], times: Ints
-) -> Ints:
-    """The time of each row by one of its sides."""
-    count = len(went)
-    own = np.full(count, NEVER) if cause.time is None else times_us(arrays[cause.time])
-    touched = greatest([arrays[i] for i in cause.match], matches, times, count)
-    found = np.where(went & (touched != NEVER), touched, np.maximum(own, touched))
-    lacking = np.flatnonzero(own == NEVER) if cause.partners else np.zeros(0, np.int64)
-    if len(lacking):
-        keys = [col.gather(arrays[i], lacking) for i in cause.match[: cause.partners]]
-        known = np.logical_and.reduce([_present(k) for k in keys])
-        theirs = greatest(keys, matches[: cause.partners], times, len(lacking))
-        found[lacking] = np.maximum(found[lacking], np.where(known, theirs, NEVER))
-    return found
-
-
-def _present(array: pa.Array) -> col.Mask:
-    valid = col.validity(array)
-    return np.ones(len(array), np.bool_) if valid is None else valid
-
-
-def log(op: ChangeLog, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The epoch's changes as numbered rows, in an order that depends only on them."""
-    changed = inputs[0]
-    arrays = [col.flat(c) for c in changed.columns.columns]
-    hashes = hash_columns(arrays, len(changed.diff), as_key=False)
-    rows, diff = canonical_rows([col.one_form(a) for a in arrays], changed.diff, hashes, whole_row=True)
-    arrays = col.gather_all(arrays, rows)
-    deleted = diff < 0
-    ops, order = np.where(deleted, DELETE, INSERT), np.arange(len(diff))
-    if op.keys:
-        keys = [key_form(arrays[k]) for k in op.keys]
-        of_row = group(keys, hash_columns(keys, len(diff))).of_row
-        both = np.isin(of_row, of_row[deleted]) & np.isin(of_row, of_row[~deleted])
-        ops[both] += UPDATE_INSERT - INSERT
-        ops[both & deleted] = UPDATE_DELETE
-        order = np.lexsort((~deleted, of_row))
-    each = np.repeat(order, np.abs(diff)[order])
-    numbers = (ctx.epoch << EPOCH_BITS) | (np.arange(len(each)) << BUCKET_BITS) | ctx.bucket
-    made = [pa.array(ops[each], pa.int16()), pa.array(numbers, pa.int64())]
-    return Delta(col.positional([*col.gather_all(arrays, each), *made]), np.ones(len(each), np.int64))
-
-
-def records(op: Records, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001 - the signature of all steps
-    """The epoch's records: those with a value, then tombstones."""
-    if op.keys is None:
-        delta = without_cancelling(inputs[0])
-        new = np.flatnonzero(delta.diff > 0)
-        arrays = [col.gather(col.flat(c), new) for c in delta.columns.columns]
-        return _records(arrays, 0, delta.diff[new], ctx)
-    arrays, diff, times = _net(inputs[0])
-    new = np.flatnonzero(diff > 0)
-    deleted, last = _deleted(op, arrays, diff, times)
-    columns = [
-        pa.concat_arrays(
-            [col.gather(a, new), col.gather(a, deleted) if i in op.kept else pa.nulls(len(deleted), a.type)]
-        )
-        for i, a in enumerate(arrays)
-    ]
-    if op.time is not None:
-        own, caused = times_us(columns[op.time]), np.concatenate([times[new], last])
-        columns[op.time] = timestamps(np.where(caused == NEVER, own, caused), columns[op.time].type)
-    return _records(columns, len(deleted), np.concatenate([diff[new], np.ones(len(deleted), np.int64)]), ctx)
-
-
-def _records(columns: Sequence[pa.Array], tombstones: int, diff: Ints, ctx: StepContext) -> Delta:
-    """The columns of records, of which the last `tombstones` have no value."""
-    deleted = pa.array(np.repeat([False, True], [len(diff) - tombstones, tombstones]))
-    numbers = pa.array(np.full(len(diff), ctx.epoch, np.int64))
-    return Delta(col.positional([*columns, deleted, numbers]), diff)
-
-
-def _net(changes: Delta) -> tuple[list[pa.Array], Ints, Ints]:
-    """The rows with a net diff, above 0 or below 0, and their times."""
-    *columns, went, at = [col.flat(c) for c in changes.columns.columns]
-    left, times = np.asarray(went.to_numpy(zero_copy_only=False), np.bool_), times_us(at)
-    if not left.any():
-        return columns, changes.diff, times
-    diff = np.where(left, -changes.diff, changes.diff)
-    forms = [col.one_form(c) for c in columns]
-    hashes = hash_columns(columns, len(diff), as_key=False)
-    rows, net = canonical_rows(forms, diff, hashes, whole_row=True)
-    arrays, sides = col.gather_all(columns, rows), times[rows]
-    # Only rows that may be equal to others can have their times. Intervals may be equal with different hashes.
-    alike = np.ones(len(diff), np.bool_) if any(col.is_interval(c.type) for c in columns) else _repeated(hashes)
-    again, causes = np.flatnonzero(alike[rows]), np.flatnonzero(alike)
-    wanted = [*(col.gather(a, again) for a in arrays), pa.array(net[again] < 0)]
-    known = [*(col.gather(c, causes) for c in columns), pa.array(left[causes])]
-    sides[again] = greatest(wanted, known, times[causes], len(again))
-    return arrays, net, sides
-
-
-def _repeated(hashes: Hashes) -> col.Mask:
-    """The mask of hashes that occur more than once."""
-    order = positions_by_hash(hashes)
-    same = hashes[order[1:]] == hashes[order[:-1]]
-    found = np.zeros(len(hashes), np.bool_)
-    found[order[1:][same]] = True
-    found[order[:-1][same]] = True
-    return found
-
-
-def _deleted(op: Records, arrays: Sequence[pa.Array], diff: Ints, times: Ints) -> tuple[Ints, Ints]:
-    """One row of each key with deletions only, and the greatest time of these."""
-    if op.keys is None or not (diff < 0).any():
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    keys = [key_form(arrays[k]) for k in op.keys]
-    groups = group(keys, hash_columns(keys, len(diff)))
-    stays = np.zeros(groups.count, np.bool_)
-    stays[groups.of_row[diff > 0]] = True
-    rows = np.flatnonzero((diff < 0) & ~stays[groups.of_row])
-    kept = [col.gather(col.one_form(arrays[k]), rows) for k in op.kept]
-    order, _ = canonical_rows(kept, np.ones(len(rows), np.int64), groups.hashes[groups.of_row[rows]], whole_row=False)
-    _, first = np.unique(groups.of_row[rows[order]], return_index=True)
-    one = rows[order[first]]
-    return one, _last(groups, rows, times)[groups.of_row[one]]
-
-
-def _last(groups: Groups, rows: Ints, times: Ints) -> Ints:
-    """For each group the greatest time of its rows among `rows`."""
-    found = np.full(groups.count, NEVER)
-    np.maximum.at(found, groups.of_row[rows], times[rows])
-    return found
 
 
 #: Pairs are numbered by 64-bit integers.

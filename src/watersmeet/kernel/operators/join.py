@@ -94,7 +94,9 @@ def production(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, ctx: St
     types = [f.type.arrow for f in op.schema]
     null_keys = left.null_keys, right.null_keys
     rows = joining.amplification.rows + alone
-    return Production(rows, joining.found, null_keys, op.output, types, retracts_first=joining.retracts_first)
+    return Production(
+        rows, joining.found, null_keys, op.output, types, retracts_first=joining.retracts_first, net=joining.net
+    )
 
 
 def add_pairs(op: Join | TemporalJoin, left: JoinSide, right: JoinSide, out: PairOutput, ctx: StepContext) -> None:
@@ -124,9 +126,10 @@ class _Joining:
         self.amplification = Amplification()
         self._pairs = op.residual is not None or op.join_kind not in ("semi", "anti")
         counted = op.residual is not None and bool(left.sign or right.sign)
-        self._terms: Terms = terms(left, right, counted=counted) if self._pairs else ([], [])
-        for side, found in zip((left, right), self._terms, strict=True):
-            for probe in side.probes:
+        self._terms: Terms
+        self._terms, self._once = terms(left, right, counted=counted) if self._pairs else (([], []), False)
+        for found in self._terms:
+            for probe in {id(own): own for own, _, _ in found}.values():
                 matches = np.zeros(probe.num_groups, np.int64)
                 for own, run, some in found:
                     if own is probe:
@@ -146,6 +149,22 @@ class _Joining:
         runs += right.new if left.probes else ()
         runs += left.new if right.probes else ()
         return only_grow(runs, left.null_keys, right.null_keys)
+
+    @property
+    def net(self) -> bool:
+        """As in `Sliced`: if each pair is output once, and its columns determine both rows."""
+        op, sides = self._op, (self._left, self._right)
+        if type(op) is not Join or op.join_kind != "inner" or not all(s.arranged.complete for s in sides):
+            return False
+        shown = {(c.input, c.column) for c in op.output}
+        keys = [
+            ((0, a), (1, b))
+            for a, b in zip(op.left_keys, op.right_keys, strict=True)
+            if not col.is_interval(self._ctx.schemas[0][a].type.arrow)
+        ]
+        shown |= {c for pair in keys if shown & set(pair) for c in pair}
+        whole = all((i, c) in shown for i, schema in enumerate(self._ctx.schemas) for c in range(len(schema)))
+        return whole and self._once
 
     def found(self, limit: int) -> Iterator[Found]:
         """All matches of the join, about `limit` rows at a time."""

@@ -6,7 +6,7 @@ Usually all diffs are 1: then they take no memory, and operations skip them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
@@ -169,11 +169,13 @@ def _settle_collisions(
 class Delta:
     """Rows, and the change of each row's multiplicity.
 
-    columns: c0, c1, …; there may be none, so `diff` determines the number of rows. diff: int64.
+    columns: c0, c1, …; there may be none, so `diff` determines the number of rows. diff: int64. net: True if it is
+    known that no row has diffs of both signs.
     """
 
     columns: pa.Table
     diff: Diffs
+    net: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -282,12 +284,14 @@ class Sliced:
     """Changes as slices, which are computed each time they are read.
 
     The concatenated slices are the changes in their order. Slices may be empty. retracts_first: no slice with a
-    negative diff follows one with a positive diff.
+    negative diff follows one with a positive diff. net: whether it is known that no row of all slices has diffs of both
+    signs.
     """
 
-    def __init__(self, make: Callable[[], Iterable[Delta]], *, retracts_first: bool = False) -> None:
+    def __init__(self, make: Callable[[], Iterable[Delta]], *, retracts_first: bool = False, net: bool = False) -> None:
         self._make = make
         self.retracts_first = retracts_first
+        self.net = net
 
     def __iter__(self) -> Iterator[Delta]:
         return iter(self._make())
@@ -312,15 +316,18 @@ def without_cancelling(delta: Delta) -> Delta:
 
     Rows stay in order, but those with an equal row of the other sign are last, consolidated.
     """
+    if delta.net:
+        return delta
     negative = delta.diff < 0
     if not negative.any() or negative.all():
-        return delta
+        return replace(delta, net=True)
     shared = _shared(delta, negative)
     if not len(shared):
-        return delta
+        return replace(delta, net=True)
     rest = np.ones(delta.num_rows, np.bool_)
     rest[shared] = False
-    return Delta.concat([delta.take(np.flatnonzero(rest)), consolidate(delta.take(shared))])
+    found = Delta.concat([delta.take(np.flatnonzero(rest)), consolidate(delta.take(shared))])
+    return replace(found, net=True)
 
 
 def _shared(delta: Delta, negative: col.Mask) -> col.Positions:
@@ -418,9 +425,18 @@ def _on_both_sides(hashes: Hashes, negative: col.Mask) -> col.Mask:
     few = min(np.count_nonzero(negative), np.count_nonzero(~negative))
     bits = min(_MOST_BITS, (int(few) * _PLACES).bit_length() + 1)
     places = (hashes & np.uint64((1 << bits) - 1)).view(np.int64)  # in a bucket, the high bits may all be equal
-    marked = np.ones(len(hashes), np.bool_)
-    for side in (negative, ~negative):
-        known = np.zeros(1 << bits, np.bool_)
-        known[places[side]] = True
-        marked &= known[places]
+    below, above = np.flatnonzero(negative), np.flatnonzero(~negative)
+    above = _occurring(places, above, below, bits)
+    below = _occurring(places, below, above, bits)
+    marked = np.zeros(len(hashes), np.bool_)
+    marked[above] = True
+    marked[below] = True
     return marked
+
+
+def _occurring(places: col.Positions, rows: col.Positions, others: col.Positions, bits: int) -> col.Positions:
+    """Those of `rows` whose place is that of one of `others`."""
+    known = np.zeros(1 << bits, np.bool_)
+    known[places[others]] = True
+    found: col.Positions = rows[known[places[rows]]]
+    return found

@@ -33,6 +33,9 @@ Ints = npt.NDArray[np.int64]
 _PIECE_ROWS: Final = 1 << 20
 _MOST_PACKED: Final = 1 << 62
 
+#: Hashes are sorted before a search unless falls among them are rarer than this.
+_FEW_FALLS: Final = 64
+
 
 @dataclass(frozen=True, eq=False)
 class Groups:
@@ -85,6 +88,24 @@ class Groups:
         low = np.searchsorted(hashes, self.hashes)
         high = np.searchsorted(hashes, self.hashes, side="right")
         yield from pieces(low, high - low, _PIECE_ROWS)
+
+    def each(self, hashes: Hashes) -> Iterator[tuple[Ints, Ints]]:
+        """Each pair (group, index in `hashes`) with equal hashes, in pieces. `hashes` are in any order; it is fastest
+        if they consist of few sorted sequences. The caller must compare the keys.
+        """
+        if not self.unique:
+            order = positions_by_hash(hashes)
+            for owner, row in self.find(hashes[order]):
+                yield owner, order[row]
+            return
+        falls = np.count_nonzero(hashes[1:] < hashes[:-1])
+        order = np.arange(len(hashes)) if falls < len(hashes) // _FEW_FALLS else positions_by_hash(hashes)
+        for start in range(0, len(hashes), _PIECE_ROWS):
+            rows = order[start : start + _PIECE_ROWS]
+            some = hashes[rows]
+            owner = np.minimum(np.searchsorted(self.hashes, some), self.count - 1)
+            met = self.hashes[owner] == some
+            yield owner[met], rows[met]
 
     def same(self, group: Ints, keys: Sequence[pa.Array], rows: Ints, *, hashes_agree: bool = True) -> col.Mask:
         """For each pair of a group and a row of `keys`, whether the keys are equal.
@@ -217,15 +238,19 @@ def greatest(rows: Sequence[col.Column], causes: Sequence[col.Column], times: In
 
     NULL equals NULL.
     """
-    if not len(times):
-        return np.full(count, NEVER)
-    keys = [key_form(pa.concat_arrays([col.flat(a), col.flat(b)])) for a, b in zip(rows, causes, strict=True)]
-    if not keys:
+    found = np.full(count, NEVER)
+    if not len(times) or not count:
+        return found
+    if not rows:
         return np.full(count, times.max())
-    groups = group(keys, hash_columns(keys, count + len(times)))
-    found = np.full(groups.count, NEVER)
-    np.maximum.at(found, groups.of_row[count:], times)
-    return found[groups.of_row[:count]]
+    causing = [key_form(c) for c in causes]
+    groups = group(causing, hash_columns(causing, len(times)))
+    best = np.maximum.reduceat(times[groups.order], groups.starts)
+    keys = [key_form(c) for c in rows]
+    for owner, row in groups.each(hash_columns(keys, count)):
+        same = groups.same(owner, keys, row)
+        found[row[same]] = best[owner[same]]
+    return found
 
 
 _HIGHEST: Final = np.uint64(0xFFFFFFFF)

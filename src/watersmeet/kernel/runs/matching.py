@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
@@ -25,6 +26,8 @@ from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta, Diffs, canonical_rows, consolidate
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.trace import PIECE_ROWS, find
+
+_Value = TypeVar("_Value", bound=np.generic)
 
 
 class Probe:
@@ -46,7 +49,7 @@ class Probe:
         """The number of distinct keys."""
         return len(self.starts)
 
-    def of_rows(self, values: Diffs) -> Diffs:
+    def of_rows(self, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
         """For each row, the value of its group."""
         return values if self.num_groups == self.run.num_rows else np.repeat(values, self.lengths)
 
@@ -105,11 +108,12 @@ class Probe:
             total += high - low
         return total
 
-    def shared(self, other: Probe, marked: col.Mask) -> col.Mask:
-        """For each group, whether its key is one of the `marked` groups of another probe."""
+    def shared(self, other: Probe, marked: col.Mask | None) -> col.Mask:
+        """For each group, whether its key is one of the `marked` groups of another probe; None: of all its groups."""
         low, high = self.ranges(other.run)
         found: col.Mask = high > low
-        found[found] = marked[np.searchsorted(other.starts, low[found])]
+        if marked is not None:
+            found[found] = marked[np.searchsorted(other.starts, low[found])]
         return found
 
     def pairs(
@@ -138,6 +142,35 @@ class Probe:
             same &= col.rows_equal(change.gather(everything, gone), run.gather(everything, row), len(here))
             found[here[~same]] = False
         return found
+
+    def replaced(self, change: Run, old: Sequence[Run], *, complete: bool) -> col.Mask:
+        """For each group, whether the pure run `change` deletes the only row that the pure runs `old` have of its key,
+        and no other row. It may insert a row.
+
+        complete: as in `Arranged`: then `change` deletes no other row than the one that there is, if that was found by
+        `current`. Otherwise the two rows are compared.
+        """
+        low, high = self.ranges(change)
+        found: col.Mask = (high > low) & (high - low <= 2) & (self.matches(old) == 1)
+        here = np.flatnonzero(found)
+        one, two = _first_two(change, low[here], high[here])
+        found[here] = (one < 0) != (two < 0)
+        gone = low + 0
+        gone[here] += one >= 0
+        for run in old:
+            first, end = self.ranges(run)
+            here = np.flatnonzero(found & (end > first))
+            deleted, row = gone[here], first[here]
+            same = change.diff[deleted] == -run.diff[row]
+            if not complete:
+                everything = range(len(change.shape[0]))
+                same &= col.rows_equal(change.gather(everything, deleted), run.gather(everything, row), len(here))
+            found[here[~same]] = False
+        return found
+
+    def part(self, rows: col.Mask) -> Probe:
+        """The probe of some rows."""
+        return Probe(self.run.lazily(np.flatnonzero(rows)), exact=self._exact)
 
     def rows_of(
         self, groups: col.Positions, other: Run, limit: int = PIECE_ROWS

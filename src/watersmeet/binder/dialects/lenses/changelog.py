@@ -125,7 +125,10 @@ class _Following:
 
         Rows that can't have partners are recognized by NULL in the values that ON equates.
         """
-        sides = [self._side(node, one) for one in (node.left, node.right)]
+        sides = [
+            self._side(node, one, always=node.kind in ("inner", kept))
+            for one, kept in ((node.left, "left"), (node.right, "right"))
+        ]
         equated = [_either(node, a, b, sides[0].time) for a, b in zip(sides[0].equated, sides[1].equated, strict=True)]
         rows, matched = self._with(node, equated)
         causes = []
@@ -135,7 +138,10 @@ class _Following:
             causes.append(Cause(cause_rows, (*matched, *keys), side.time.id, len(matched)))
         return self._changes(rows, causes)
 
-    def _side(self, node: Join, one: Node) -> _Side:
+    def _side(self, node: Join, one: Node, *, always: bool) -> _Side:
+        """A side of a join. always: whether each pair has a row of this side. Then parts of its key that ON equates are
+        not compared a second time.
+        """
         own = conjunction([p for p in conjuncts(node.residual) if p.columns and p.columns <= one.ids])
         equated = [k.left if one is node.left else k.right for k in node.keys]
         if own is not None:
@@ -145,7 +151,11 @@ class _Following:
             ]
         time = _named(one, RECORD_TIME)
         assert time is not None, "only records are joined"
-        return _Side(self.of(one), equated, _key_of(one), time)
+        keys = _key_of(one)
+        if always:
+            known = [_computed(one, e) for e in equated]
+            keys = [k for k in keys if _computed(one, k) not in known]
+        return _Side(self.of(one), equated, keys, time)
 
     def _grouped(self, node: Aggregate) -> Changed:
         """Changes of groups. A group changes when one of its rows is inserted or deleted."""
@@ -223,6 +233,16 @@ def _key_of(node: Node) -> Sequence[Scalar]:
     """The parts of the record key; empty if there is no key."""
     key = _named(node, KEY_COLUMN)
     return [] if key is None else key_parts(read(key))
+
+
+def _computed(node: Node, scalar: Scalar) -> exp.Expression:
+    """The expression of a scalar over the input of the projections that `node` consists of."""
+    while isinstance(node, (Project, Filter)):
+        if isinstance(node, Project):
+            made = {c.id: e.expression for c, e in zip(node.outputs, node.exprs, strict=True)}
+            scalar = scalar.substitute(made)
+        node = node.input
+    return scalar.expression
 
 
 def _either(node: Join, left: Scalar, right: Scalar, time: Column) -> Scalar:
