@@ -378,6 +378,19 @@ def test_computed_rowtimes() -> None:
         assert sorted(connection.execute("SELECT v FROM ev").fetchall()) == [(0,), (2,)]
         late = connection.execute("SELECT v, EXTRACT(SECOND FROM LATE_BELOW) FROM LATE_ROWS(p) ORDER BY v").fetchall()
         assert late == [(1, 10), (3, 12), (9, None)]
+        connection.execute("CREATE STREAM again (v INTEGER); INSERT INTO again SELECT v FROM LATE_ROWS(p)")
+        (notice,) = connection.execute("ALTER PUMP p STOP").notices
+        assert notice.startswith('3 late rows of pump "P" are deleted')
+        with pytest.raises(watersmeet.Error, match="P"):
+            connection.execute("SELECT v FROM LATE_ROWS(p)")
+        connection.execute("INSERT INTO raw VALUES (TIMESTAMP '2024-01-01 10:00:01', 20); ALTER PUMP p START")
+        for v, second in ((21, 13), (22, 2)):
+            connection.execute(f"INSERT INTO raw VALUES (TIMESTAMP '2024-01-01 10:00:{second:02}', {v})")
+            connection.execute("FLUSH")
+        assert sorted(connection.execute("SELECT v FROM ev").fetchall()) == [(0,), (2,), (21,)]
+        assert connection.execute("SELECT v FROM LATE_ROWS(p)").fetchall() == [(22,)]
+        assert sorted(connection.execute("SELECT v FROM again").fetchall()) == [(1,), (3,), (9,)]
+        assert connection.execute("ALTER PUMP p STOP").notices == (notice.replace("3 late", "1 late"),)
 
 
 def test_late_rows_of_a_running_query_are_counted(tmp_path: Path) -> None:

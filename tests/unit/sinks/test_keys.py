@@ -13,10 +13,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from tests.unit.sinks import databasetargets, test_iceberg
+from tests.unit.sinks import databasetargets, test_clickhouse, test_iceberg, test_redis
 from tests.unit.sinks.test_kafka import messages
 from tests.unit.sinks.test_kafka import sink_sql as kafka_sql
 
+from watersmeet.connectors.registry import SINKS
 from watersmeet.errors import Error
 
 FLOATS = (math.nan, -0.0, math.inf, 1.5, None)
@@ -102,8 +103,42 @@ class Database:
         return databasetargets.content(self._server)
 
 
+class Redis:
+    def __init__(self, database):
+        self._database = database
+
+    def sql(self, kind):
+        del kind
+        options = f"connector = 'redis', redis.url = '{self._database.url}', type = 'upsert', primary_key = 'k'"
+        return f"WITH ({options})"
+
+    def rows(self):
+        return [(row["k"], row["v"]) for row in map(json.loads, test_redis.strings(self._database).values())]
+
+
+class ClickHouse:
+    def __init__(self, database):
+        self._database = database
+
+    def sql(self, kind):
+        del kind
+        self._database.execute(
+            "CREATE TABLE kept (k String, v String, version UInt64 DEFAULT 1, gone UInt8) "
+            "ENGINE = ReplacingMergeTree(version, gone) ORDER BY k"
+        )
+        listed = ", ".join(f"{n} = '{v}'" for n, v in test_clickhouse.options_of(self._database).items())
+        return f"WITH ({listed}, type = 'upsert', primary_key = 'k')"
+
+    def rows(self):
+        return [tuple(row) for row in self._database.execute("SELECT k, v FROM kept FINAL WHERE gone = 0")]
+
+
 def _made(name, request, tmp_path):
     match name:
+        case "redis":
+            return Redis(request.getfixturevalue("redis"))
+        case "clickhouse":
+            return ClickHouse(request.getfixturevalue("clickhouse"))
         case "kafka":
             return Kafka(request.getfixturevalue("broker"), request.getfixturevalue("topic")(1))
         case "postgres":
@@ -133,6 +168,50 @@ SERVERS = {
 TARGETS = [pytest.param(name, marks=marks) for name, marks in SERVERS.items()]
 #: Targets that take no NULL in a key, and types whose special values they lack.
 WITHOUT_NULL = ("postgres", "mysql")
+
+
+#: Connectors that write as another one does: into a store of files, or with a server of databases.
+ALIKE = {
+    "fs": "files", "file": "files", "posix_fs": "files", "s3": "files", "gcs": "files", "azblob": "files",
+    "jdbc": "postgres", "postgresql": "postgres", "deltalake": "delta",
+}  # fmt: skip
+#: Connectors that only append, or drop all rows.
+WITHOUT_KEYS = {"blackhole", "kinesis", "mqtt", "nats", "rotating_file"}
+KEYED = [*TARGETS, pytest.param("redis"), pytest.param("clickhouse")]
+
+
+def test_each_connector_is_here():
+    """Kinesis, MQTT and NATS have sinks of type append-only, whose keys may repeat."""
+    assert {ALIKE.get(name, name) for name in SINKS} - WITHOUT_KEYS == {k.values[0] for k in KEYED}
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_a_shared_key_is_refused_and_stops_the_sink(name, connect, settle, shown, request, tmp_path):
+    """The target never has one of several rows. Sinks INTO tables are in `property/test_sink_keys`."""
+    target, connection = _made(name, request, tmp_path), connect()
+    connection.execute("CREATE TABLE t (n int PRIMARY KEY, k varchar, v varchar)")
+    connection.execute("INSERT INTO t VALUES (1, 'a', 'x'), (2, 'a', 'y'), (3, 'b', 'z')")
+    connection.flush()
+    create = f"CREATE SINK s AS SELECT k, v FROM t {target.sql('varchar')}"
+    with pytest.raises(Error) as refused:
+        connection.execute(create)
+    assert refused.value.condition == "UNIQUE_VIOLATION"
+    assert refused.value.message == '2 rows of sink "s" share its key: (k) = (a)'
+    connection.execute("DELETE FROM t WHERE n = 2")
+    connection.execute(create)
+    settle(connection)
+    assert sorted(target.rows()) == [("a", "x"), ("b", "z")]
+    connection.execute("INSERT INTO t VALUES (4, 'b', 'w')")
+    settle(connection)
+    assert shown(connection)["s"]["state"] == "stopped"
+    assert '2 rows of sink "s" share its key: (k) = (b)' in shown(connection)["s"]["detail"]
+    assert sorted(target.rows()) == [("a", "x"), ("b", "z")]
+    connection.execute("DELETE FROM t WHERE n = 3")
+    connection.flush()
+    connection.execute("ALTER SINK s START")
+    settle(connection)
+    assert shown(connection)["s"]["state"] == "running"
+    assert sorted(target.rows()) == [("a", "x"), ("b", "w")]
 
 
 @pytest.mark.parametrize("kind", ["double precision", "varchar"])

@@ -14,7 +14,18 @@ from sqlglot import exp
 
 from watersmeet.binder import bind_query
 from watersmeet.binder.clauses.sources import view_statement
-from watersmeet.catalog import ROWTIME, Catalog, Merging, Pump, Relation, Source, StoppedPump, Stream, turned_into
+from watersmeet.catalog import (
+    ROWTIME,
+    Catalog,
+    LateRows,
+    Merging,
+    Pump,
+    Relation,
+    Source,
+    StoppedPump,
+    Stream,
+    turned_into,
+)
 from watersmeet.database.assignment import merging_of, named_targets
 from watersmeet.database.committing import own_transaction
 from watersmeet.database.definitions import (
@@ -190,6 +201,10 @@ def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
         running = session.database.service(SinkWriters)
         if running is not None:
             running.wait(relation.id, _DELIVERY_S)
+        sizes = session.database.sizes.read()
+        late = [r for r in session.catalog.relations.values() if isinstance(r, LateRows) and r.owner == relation.id]
+        if count := sum(sizes[r.id].rows for r in late if r.id in sizes):
+            session.notice(f"{count:,} late rows of {relation.title} are deleted: late_rows() has them until STOP")
         stopped = turned_into(StoppedPump, relation, id=session.catalog.new_id(StoppedPump), append_only=False)
         remove(session, {relation.id})
         add(session, stopped)
