@@ -249,19 +249,23 @@ def own_commits(fork: OpenDatabase) -> Iterator[Commit]:
         number -= 1
 
 
+def _with_replayed(fork: OpenDatabase) -> Iterator[tuple[Commit, bool]]:
+    """The kept commits of a fork but the first, newest first, and whether each notes a newly replayed commit."""
+    for commit, before in pairwise(own_commits(fork)):
+        yield commit, commit.captured.get(MAIN) != before.captured.get(MAIN)
+
+
 def replayed_at(fork: OpenDatabase) -> int:
     """The commit of a fork with which it noted the newest replayed commit."""
-    for commit, before in pairwise(own_commits(fork)):
-        if commit.captured.get(MAIN) != before.captured.get(MAIN):
-            return commit.number
-    return fork.own.fork.commit
+    noted = (commit.number for commit, is_replayed in _with_replayed(fork) if is_replayed)
+    return next(noted, fork.own.fork.commit)
 
 
 def own_changes(fork: OpenDatabase) -> set[str]:
     """The relations whose rows statements have changed in a fork."""
     found: set[str] = set()
-    for commit, before in pairwise(own_commits(fork)):
-        if commit.kind == "transaction" and commit.captured.get(MAIN) == before.captured.get(MAIN):
+    for commit, is_replayed in _with_replayed(fork):
+        if commit.kind == "transaction" and not is_replayed:
             found |= {*commit.relations}
     return found
 

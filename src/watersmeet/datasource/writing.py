@@ -23,7 +23,7 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from watersmeet.connectors.databases.servers import Server, ssl_mode
+from watersmeet.connectors.databases.servers import Server, host_and_port, ssl_mode
 from watersmeet.connectors.postgres import client
 from watersmeet.connectors.postgres.target import copy_lines, lines
 from watersmeet.errors import CONDITIONS, Error, did_you_mean, error
@@ -166,14 +166,13 @@ def _refused(text: str) -> Error:
 
 
 def _server(address: str, given: Mapping[str, str]) -> Server:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    found = host_and_port(address)
+    if found is None:
         raise _refused(f"server is {address!r}, not host:port")
     if not given.get("user"):
         raise _refused("the option user is missing")
     return Server(
-        host,
-        int(port),
+        *found,
         given["user"],
         given.get("password", ""),
         "watersmeet",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from watersmeet.connectors.databases.servers import host_and_port
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.variables import RESULT_SIZE, amount
 from watersmeet.errors import Error, error
@@ -65,7 +66,6 @@ class AcceptErrors:
 
 
 DEFAULT_PORT: Final = 5433
-_MOST_PORT: Final = 65_535
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ class OtherServer:
 
 def other_server(address: str) -> OtherServer:
     """The server at HOST:PORT. Raises INVALID_PARAMETER."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) <= _MOST_PORT:
+    found = host_and_port(address)
+    if found is None:
         raise error("INVALID_PARAMETER", f'"{address}" is no address of a server', hint="It has the form HOST:PORT.")
-    return OtherServer(host.strip("[]"), int(port))
+    return OtherServer(*found)

@@ -29,6 +29,18 @@ _JDBC_MODES: Final = {
 _SYSTEMS: Final = {"postgresql": ("postgres", 5432), "mysql": ("mysql", 3306), "mariadb": ("mysql", 3306)}
 
 
+#: The greatest number of a port.
+MOST_PORT: Final = 65_535
+
+
+def host_and_port(address: str) -> tuple[str, int] | None:
+    """The parts of HOST:PORT, the host without the brackets of IPv6; None for another text."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) <= MOST_PORT:
+        return None
+    return host.strip("[]"), int(port)
+
+
 @dataclass(frozen=True)
 class Server:
     """The address and login of a database on a server. password: may refer to a secret. ssl_mode: one of SSL_MODES."""
