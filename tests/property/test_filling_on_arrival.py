@@ -43,6 +43,8 @@ QUERIES = {
     "versions": "SELECT e.id, v.x FROM e LEFT JOIN versions FOR SYSTEM_TIME AS OF e.at AS v ON e.k = v.k",
     "only new": "SELECT n.id, d.name FROM new AS n JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON n.k = d.k",
     "only new final": "SELECT n.id, n.at FROM new AS n EMIT ON WINDOW CLOSE",
+    "pairs with a quiet table": "SELECT q.id, e.id AS other, q.at FROM quiet AS q JOIN e ON q.k = e.k "
+    f"AND {WINDOW.replace('s.', 'q.')} EMIT ON WINDOW CLOSE",
     "arrived": "SELECT p.id, p.arrived, d.name FROM p JOIN dim AS d ON p.k = d.k",
 }
 #: Those over few rows, which otherwise would be read at once.
@@ -50,6 +52,8 @@ SMALL = ("look-ups of deleted rows", "look-ups of a view", "change log", "change
 TABLES = """
 CREATE TABLE versions (k int PRIMARY KEY, x int, at timestamp, WATERMARK FOR at AS at - INTERVAL '4 seconds');
 CREATE TABLE new (id int, k int, at timestamp, WATERMARK FOR at AS at - INTERVAL '4 seconds') APPEND ONLY;
+CREATE TABLE quiet (id int, k int, at timestamp, WATERMARK FOR at AS at - INTERVAL '4 seconds') APPEND ONLY
+    WITH (watermark_idle_timeout = '6 seconds');
 CREATE VIEW counted AS SELECT k, count(*) AS n FROM s GROUP BY k;
 CREATE VIEW newest AS SELECT k, id FROM (SELECT k, id, row_number() OVER (PARTITION BY k ORDER BY id DESC) AS place
     FROM s) AS numbered WHERE place <= 2;
@@ -72,10 +76,10 @@ class Arrivals(Run):
     def step(self, rows):
         now = (self.steps + 1) * 3
         random_ = random.Random(f"{self.seed} {self.steps} more")
-        for name in ("new", "versions"):
+        for name in ("new", "versions", *["quiet"] * (self.steps % 4 == 3)):
             values = []
             for number in range(rows):
-                at = max(0, now - random_.choice([0, 0, 1, 2, 5, 9, 40]))
+                at = max(0, now - random_.choice([0, 0, 1, 2, 5, 9, 14, 40]))
                 at = f"2026-01-01 00:{at // 60 % 60:02}:{at % 60:02}"
                 k = random_.randrange(7)
                 values.append(f"({k}, {number}, '{at}')" if name == "versions" else f"({number}, {k}, '{at}')")

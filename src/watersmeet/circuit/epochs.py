@@ -145,7 +145,8 @@ class Live(Mode):
 
     idle, overrides: the idle inputs and overrides that move the sources' watermarks in addition to their rows (see
     `runtime.eventtimes`). clocks: by relation and name of an additional watermark, the time whose greatest value is
-    this watermark. without: the operators of views that are being filled beside live ones, which don't run.
+    this watermark. without: the operators of views that are being filled beside live ones, which don't run. later: the
+    idle inputs that only these views read; their watermarks move when the epoch is replayed.
     """
 
     kind: ClassVar[str] = "live"
@@ -153,6 +154,7 @@ class Live(Mode):
     overrides: Mapping[str, int] = field(default_factory=dict)
     clocks: Mapping[str, Mapping[str, ClockInput]] = field(default_factory=dict)
     without: tuple[str, ...] = ()
+    later: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def _waiting(self) -> frozenset[str]:
@@ -210,8 +212,8 @@ class AsOf:
 
     time_us: the time of epochs. own: the names of the watermarks that only the fill moves, because no live view reads
     their relations. before, after: the other watermarks before and after the moment. is_live: whether a live epoch is
-    replayed, and epoch is its number; otherwise the input is history, which is_end says is complete. clocks: as in
-    `Live`, for the relations in `own`.
+    replayed, and epoch is its number; otherwise the input is history, which is_end says is complete. clocks, idle: as
+    in `Live`, for the relations in `own`.
     """
 
     time_us: int
@@ -222,6 +224,7 @@ class AsOf:
     is_end: bool = False
     clocks: Mapping[str, Mapping[str, ClockInput]] = field(default_factory=dict)
     epoch: int = 0
+    idle: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def mixed(self, newest: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
         """Watermarks: `own` ones from the newest epoch, and `others`."""

@@ -122,7 +122,7 @@ def beside(
     read = relations_read(db, circuit, whole.roles.keys(), whole.stored)
     rows = replayed_rows(history)
     large = limited or contents.rows_of(relations) + rows > few_rows
-    if not (large and can_run_beside(circuit, history, whole, read)):
+    if not (large and can_run_beside(circuit, history, whole)):
         return None
     part_rows = max(1, min(LEAST_COSTLY_ROWS, few_rows))
     purpose = Filling(views, parts=-(-rows // part_rows), part_rows=part_rows, cloned=True)
@@ -355,6 +355,7 @@ def next_replay(db: Database, circuit: Circuit, fill: Fill, backfill: Backfill) 
         is_live=True,
         clocks=moved,
         epoch=commit.epoch or 0,
+        idle={i: others for i, others in commit.progress.idle.items() if i in own},
     )
     return piece, moment
 

@@ -57,6 +57,7 @@ from watersmeet.runtime.plans import (
 )
 from watersmeet.runtime.reach import (
     looked_up_first,
+    only_read_by,
     reach,
     reach_beside,
 )
@@ -439,10 +440,9 @@ class Coordinator:
         if last is None:
             return False
         numbers = last.progress.watermarks
-        rises = (
-            circuit.is_timed
-            and raised(numbers, self._idleness.idle(circuit, self._db.catalog().relations, now_us), {}) != numbers
-        )
+        idle = self._idleness.idle(circuit, self._db.catalog().relations, now_us)
+        known = {i: others for i, others in idle.items() if i not in last.progress.idle}
+        rises = circuit.is_timed and raised(numbers, known, {}) != numbers
         return rises or is_due(circuit, last.progress, now_us)
 
     def override_watermark(self, relation_id: str, time_us: int) -> None:
@@ -598,27 +598,33 @@ class Coordinator:
         self, mode: Live, circuit: Circuit, known: Mapping[str, Relation], slices: tuple[Slice, ...], *, has_work: bool
     ) -> Live:
         """The complete mode of a live epoch. has_work: whether a task will run; without one, watermarks don't move."""
-        without = self._being_filled(circuit)
+        fill = self._being_filled(circuit)
+        without = () if fill is None else tuple(sorted(fill.having("new")))
         mode = replace(mode, clocks=clocks(circuit, without), without=without)
         if not has_work:
             return mode
         self._idleness.note(slices, self._time_us)
         overrides, self._overrides = self._overrides, {}
-        return replace(mode, idle=self._idleness.idle(circuit, known, self._time_us), overrides=overrides)
+        if fill is None or self.backfill is None:
+            return replace(mode, idle=self._idleness.idle(circuit, known, self._time_us), overrides=overrides)
+        views, own = self.backfill.purpose.views, only_read_by(circuit, fill)
+        idle, later = self._idleness.beside(circuit, views, own, known, self._time_us)
+        return replace(mode, idle=idle, later=later, overrides=overrides)
 
-    def _being_filled(self, circuit: Circuit) -> tuple[str, ...]:
-        """The operators that only views that are being filled have."""
+    def _being_filled(self, circuit: Circuit) -> Fill | None:
+        """The later rounds of a fill, if there is one."""
         if self.backfill is None:
-            return ()
+            return None
         purpose = self.backfill.purpose
         assert isinstance(purpose, Filling)
-        return tuple(sorted(reach_beside(circuit, purpose, later=True).having("new")))
+        return reach_beside(circuit, purpose, later=True)
 
     def _scan(self) -> None:
         if self.circuit is not None:
             known = self._db.catalog().relations
             # No live epoch reads a source that only views read which are being filled.
-            new = frozenset(self._being_filled(self.circuit) if self.fills_beside else ())
+            fill = self._being_filled(self.circuit) if self.fills_beside else None
+            new = frozenset() if fill is None else fill.having("new")
             scanned = {s.relation_id: known[s.relation_id] for s in self.circuit.scans if s.relation_id in known}
             live = {s.relation_id for s in self.circuit.scans if s.id not in new}
             self.inputs.set_scanned(

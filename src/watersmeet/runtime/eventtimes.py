@@ -228,6 +228,20 @@ class Idleness:
                 found.setdefault(relation_id, set()).update(inputs & timed.keys() - silent)
         return {i: tuple(sorted(others)) for i, others in sorted(found.items()) if others}
 
+    def beside(
+        self, circuit: Circuit, views: Container[str], own: Container[str], known: Mapping[str, Relation], now_us: int
+    ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+        """As `idle`, for live views, and for the relations `own`, which only `views` read that are being filled.
+
+        No source among these is idle: its rows wait until the views are complete.
+        """
+        for i, relation in known.items():
+            if i in own and relation.connector:
+                self._last_us[i] = now_us
+        found = self.idle(circuit, known, now_us)
+        live = self.idle(circuit.without(views), known, now_us) if found else {}
+        return live, {i: others for i, others in found.items() if i in own}
+
 
 def inputs_of_views(circuit: Circuit) -> dict[str, set[str]]:
     """For each view, the relations that it reads, directly or through other views."""

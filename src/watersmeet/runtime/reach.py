@@ -51,13 +51,10 @@ _TIMELESS: Final = (
 )  # fmt: skip
 
 
-def can_run_beside(circuit: Circuit, history: Fill, whole: Fill, relations: Iterable[Relation]) -> bool:
+def can_run_beside(circuit: Circuit, history: Fill, whole: Fill) -> bool:
     """Whether live views can run between the pieces of a fill. history, whole: what runs in its first round, and in
-    later ones. relations: those that it reads.
+    later ones.
     """
-    own = only_read_by(circuit, whole)
-    if any(r.id in own and r.event_time is not None and r.event_time.idle_us is not None for r in relations):
-        return False  # a source is not idle because a fill has not read its rows yet
     new = [circuit.by_id[i] for i in whole.having("new")]
     if any(isinstance(o, LateRowFilter) and o.idle is not None for o in new):
         return False  # a clock that rises while its relation is idle would have to know which rows wait
@@ -92,7 +89,8 @@ def must_replay(
 ) -> bool:
     """Whether a fill beside live views must replay live epochs one by one, because its result depends on the moment at
     which rows arrive, or on the watermark of a relation that no live epoch reads, or because its history has rows that
-    the state of live views lacks. history, whole, relations: as in `can_run_beside`. late: as in `reach`.
+    the state of live views lacks. history, whole: as in `can_run_beside`. relations: those that it reads. late: as in
+    `reach`.
     """
     if not all(is_timeless(circuit.by_id[i]) for i in whole.roles):
         return True

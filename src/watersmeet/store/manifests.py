@@ -124,7 +124,8 @@ class Progress:
     `runtime.eventtimes`. waiting: see `runtime.eventtimes.waiting`. taken: for each source, the slices of new input
     that the epoch read, which show a source what it emitted. held, failed: see `runtime.limits`. late: the number of
     late rows of each relation since its creation. left_out: the number of late rows that each view dropped since its
-    creation. split: for each spread side, the hashes of the split keys, see `circuit.circuit`.
+    creation. split: for each spread side, the hashes of the split keys, see `circuit.circuit`. idle: see `Live.later`
+    in `circuit.epochs`.
     """
 
     time_us: int = 0
@@ -136,6 +137,7 @@ class Progress:
     late: dict[str, int] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
     split: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    idle: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def stopped(self) -> dict[str, dict[str, Any]]:
