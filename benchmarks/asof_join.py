@@ -7,7 +7,7 @@ so what is measured includes the records that arrive after the rows that they be
 
 from __future__ import annotations
 
-from benchmarks.frame import SOURCES, batch, ours, parser, report, streams
+from benchmarks.frame import SOURCES, batch, copied, ours, parser, report, streams
 
 QUERY = """
     SELECT l.k, l.ts, l.amount, r.ts AS r_ts, r.note FROM {left} l ASOF LEFT JOIN {right} r ON l.k = r.k
@@ -23,12 +23,14 @@ def main(arguments: list[str]) -> int:
     query = QUERY.format(
         left=f"read_parquet('{given.left}/*.parquet')", right=f"read_parquet('{given.right}/*.parquet')"
     )
-    peer = batch(query, CHECK.format(micros="epoch_us(r_ts)"))
+    check = CHECK.format(micros="epoch_us(r_ts)")
+    peer, copy = batch(query, check), copied(query, check)
     script = SOURCES.format(left=given.left, right=given.right, watermark="")
     made = ours(
         f"{script} CREATE MATERIALIZED VIEW joined AS {QUERY.format(left='l', right='r')}",
         CHECK.format(micros="(extract(epoch FROM r_ts) * 1000000)::bigint"),
         options.parallelism,
+        again=True,
     )
-    report(given.total, made, peer)
+    report(given.total, made, peer, copy=copy)
     return 0

@@ -26,9 +26,8 @@ def main(arguments: list[str]) -> int:
     )
     peer, copy = batch(files, CHECK), copied(files, CHECK)
     script = SOURCES.format(left=given.left, right=given.right, watermark="")
-    made = ours(
-        f"{script} CREATE MATERIALIZED VIEW joined AS {QUERY.format(left='l', right='r')}", CHECK, options.parallelism
-    )
+    view = f"{script} CREATE MATERIALIZED VIEW joined AS {QUERY.format(left='l', right='r')}"
+    made = ours(view, CHECK, options.parallelism, again=True)
     spark = None
     if not options.no_spark:
         spark = spark_join(given.left, given.right, 3, CHECK)

@@ -72,7 +72,8 @@ class TimedJoin:
             if options.batches:
                 in_batches(self.script(kind), given, options.parallelism, options.batches)
                 continue
-            found = ours(self.script(kind).format(left=given.left, right=given.right), _CHECK, options.parallelism)
+            script = self.script(kind).format(left=given.left, right=given.right)
+            found = ours(script, _CHECK, options.parallelism, again=True)
             query = self.over_files(given, kind)
             report(given.total, found, batch(query, _CHECK), copy=copied(query, _CHECK))
             if not options.no_spark:
