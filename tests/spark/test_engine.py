@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +35,8 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]
 #: A slow machine may take so long for what this one does in seconds.
 PATIENCE_S = 300
+#: Other tests run all epochs in workers.
+RUNS_HERE = jobs.EpochRunner._runs_here
 
 
 def small(db):
@@ -80,6 +83,7 @@ class Late:
 
 def end_query(kit):
     """As if Spark had ended the query so: the engine, which looks now and then, sees nothing in between."""
+    kit.engine._starter.join()
     with kit.engine._changed:
         ended, kit.engine._query = kit.engine._query, None
     ended.stop()  # without the lock, which its last batch may need
@@ -116,6 +120,7 @@ def test_a_query_whose_process_died_is_started_again(tmp_path):
     two_tables(kit)
     kit.engine.start()
     kit.view("joined", *JOINED)
+    kit.engine._starter.join()
     for number in range(2):
         ended = kit.engine._query
         waiting.until(lambda: len(_source_runners()) == 1)  # another one may just be on its way
@@ -172,17 +177,151 @@ def test_the_first_view_does_not_wait_for_the_first_micro_batch(tmp_path, monkey
     kit.change(a=[(1, "y", 1), (2, "z", 1)])
     kit.engine.flush()
     kit.check()
+    kit.engine._starter.join()
     threads = kit.engine._threads
-    assert [t.is_alive() for t in threads] == [True, True]
+    assert [t.is_alive() for t in threads] == [False, True, True]
     kit.close()
-    assert [t.is_alive() for t in threads] == [False, False]
+    assert [t.is_alive() for t in threads] == [False, False, False]
+
+
+class Slow:
+    """Parts of Spark that start only when the test allows it; and the epochs that ran in the driver."""
+
+    def __init__(self, monkeypatch):
+        self.allowed = threading.Event()
+        self.here = []
+        monkeypatch.setattr(jobs.EpochRunner, "_runs_here", RUNS_HERE)
+        warm_up, start_query, run_epoch = jobs.EpochRunner.warm_up, engine.start_query, jobs.run_epoch
+        monkeypatch.setattr(jobs.EpochRunner, "warm_up", lambda runner: (self.allowed.wait(), warm_up(runner)))
+        monkeypatch.setattr(engine, "start_query", lambda *given: (self.allowed.wait(), start_query(*given))[1])
+        monkeypatch.setattr(jobs, "run_epoch", lambda *given: (self.here.append(given[2].epoch), run_epoch(*given))[1])
+
+
+@pytest.mark.parametrize("buckets", [1, 2])
+def test_the_first_epochs_wait_for_nothing_of_spark(tmp_path, monkeypatch, buckets):
+    """They run in the driver, and those after Spark's first worker has started run there, with the same state."""
+    slow = Slow(monkeypatch)
+    kit = open_kit(tmp_path / "db", buckets)
+    two_tables(kit)
+    kit.change(a=[(1, "x", 1)], b=[(1, 2, 1)])
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    kit.change(a=[(1, "y", 1), (2, "z", 1)])
+    kit.engine.flush()
+    kit.check()
+    here = list(slow.here)
+    assert here[-1] == kit.log.last_epoch().epoch
+    slow.allowed.set()
+    kit.engine._runner._warm.wait()
+    kit.view("grouped", *GROUPED)
+    kit.change(a=[(1, "y", -1)], b=[(2, 5, 1)])
+    kit.engine.flush()
+    kit.check()
+    assert slow.here == here
+    kit.close()
+
+
+def test_large_epochs_wait_for_the_first_worker(tmp_path, monkeypatch):
+    slow = Slow(monkeypatch)
+    monkeypatch.setattr(jobs, "SMALL_ROWS", 10)
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    kit.engine.start()
+    kit.change(a=[(i, "x", 1) for i in range(100)], b=[(i, 2, 1) for i in range(100)])
+    kit.view("joined", *JOINED)
+    kit.check()
+    assert kit.log.last_epoch().epoch not in slow.here
+    slow.allowed.set()
+    kit.close()
+
+
+def test_an_error_of_the_files_in_the_driver_is_not_the_last_word(tmp_path, monkeypatch):
+    """As for a task of Spark, which Spark repeats."""
+    slow = Slow(monkeypatch)
+
+    def failing(*given):
+        slow.here.append(given[2].epoch)
+        raise OSError(5, "input/output error")
+
+    monkeypatch.setattr(jobs, "run_epoch", failing)
+    kit = open_kit(tmp_path / "db", 2)
+    two_tables(kit)
+    kit.change(a=[(1, "x", 1)], b=[(1, 2, 1)])
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    kit.check()
+    assert slow.here
+    slow.allowed.set()
+    kit.close()
+
+
+@pytest.mark.slow
+def test_epochs_in_the_driver_and_in_workers_share_one_state(tmp_path, monkeypatch):
+    slow = Slow(monkeypatch)
+    slow.allowed.set()
+    rng = random.Random(4)
+    chosen = jobs.EpochRunner._runs_here
+
+    def anywhere(runner, *given):
+        runner._warm.wait()
+        if rng.random() < 0.5:
+            return False
+        with monkeypatch.context() as cold:
+            cold.setattr(runner, "_warm", threading.Event())
+            return chosen(runner, *given)
+
+    monkeypatch.setattr(jobs.EpochRunner, "_runs_here", anywhere)
+    kit = open_kit(tmp_path / "db", 2)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    kit.view("total", *TOTAL)
+    rows = []
+    for number in range(20):
+        rows.append((rng.randrange(5), "x", 1))
+        gone = [(k, x, -n) for k, x, n in rows if rng.random() < 0.1]
+        rows = [r for r in rows if (r[0], r[1], -1) not in gone]
+        kit.change(a=[rows[-1]] if rows else [], b=[(rng.randrange(5), number, 1)])
+        kit.engine.flush()
+        kit.check()
+    assert 0 < len(slow.here) < kit.log.last_epoch().epoch
+    kit.close()
+
+
+def test_an_engine_can_stop_while_its_query_starts(tmp_path, monkeypatch):
+    began = threading.Event()
+    start = engine.start_query
+    monkeypatch.setattr(engine, "start_query", lambda *given: (began.set(), start(*given))[1])
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    kit.engine.start()
+    began.wait()
+    kit.engine.stop()
+    assert kit.engine._query is None
+    assert not kit.engine._starter.is_alive()
+    kit.close()
+
+
+def test_an_error_of_the_start_of_the_query_fails_the_engine(tmp_path, monkeypatch):
+    def refused(*_):
+        raise error("RUNTIME_UNAVAILABLE", "no query today")
+
+    monkeypatch.setattr(engine, "start_query", refused)
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    kit.engine.start()
+    kit.engine._starter.join()
+    with pytest.raises(Error, match="no query today"):
+        kit.engine.flush()
+    assert kit.engine.status().state == "failed"
+    kit.close()
 
 
 def test_the_first_epochs_end_with_the_first_micro_batch(tmp_path):
     kit = open_kit(tmp_path / "db", 1)
     two_tables(kit)
     kit.engine.start()
-    _, first = kit.engine._threads
+    *_, first = kit.engine._threads
     waiting.until(lambda: not first.is_alive())
     assert kit.engine._in_batches
     kit.view("joined", *JOINED)

@@ -81,6 +81,11 @@ def _segments_of(root: str, database: str) -> SegmentFiles:
     return SegmentFiles(layout.segments, path=layout.segment, max_mapped_bytes=_MAPPED_BYTES)
 
 
+def forget_segments() -> None:
+    """Unmap the segments that tasks in this process have read. The next task maps its own again."""
+    _segments_of.cache_clear()
+
+
 @lru_cache(maxsize=32)
 def _circuit_of(root: str, database: str, fingerprint: str) -> Circuit:
     return load_circuit(_layout_of(root, database, durable=False), fingerprint)

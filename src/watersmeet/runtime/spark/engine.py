@@ -106,7 +106,9 @@ class SparkEngine:
         self._attempts = 0
         """The number of times that the query may still be restarted before an epoch is committed."""
         self._threads: tuple[threading.Thread, ...] = ()
-        """Those that plan epochs and run the first ones."""
+        """Those that start the query, plan epochs and run the first ones."""
+        self._starter: threading.Thread | None = None
+        """The one that starts the query."""
         self._in_batches = False
         """Whether Spark has begun the first micro-batch."""
 
@@ -281,16 +283,26 @@ class SparkEngine:
         self._runner.warm_up()  # while the query starts, which takes as long
         self._coordinator = self._made()
         self._coordinator.budget.workers = self._runner.workers
-        register_source(session)
-        self._query = self._start_query(session, self._coordinator.epoch)
         self._attempts = ATTEMPTS
         self._in_batches = False
+        self._starter = threading.Thread(
+            target=self._start_first_query, args=(session, self._coordinator), name="watersmeet-query", daemon=True
+        )
         self._threads = (
+            self._starter,
             threading.Thread(target=self._plan, name="watersmeet-coordinator", daemon=True),
             threading.Thread(target=self._run_first, name="watersmeet-first-epochs", daemon=True),
         )
         for thread in self._threads:
             thread.start()
+
+    def _start_first_query(self, session: SparkSession, coordinator: Coordinator) -> None:
+        """Start the query, for which Spark starts Python processes. The first epochs don't wait for it."""
+        try:
+            register_source(session)
+            self._query = self._start_query(session, coordinator.committed_epoch)
+        except Exception as cause:
+            self._fail(cause)
 
     def _made(self) -> Coordinator:
         coordinator = self._make(self._db)
@@ -442,6 +454,8 @@ class SparkEngine:
         """Discard planned epochs that can't be read for now. Continue without their source for a while, or without the
         views that they would have filled.
         """
+        if self._starter is not None:
+            self._starter.join()
         with self._changed:  # nobody sees a query that has ended and starts it again
             (query, self._query), session = (self._query, None), self._session
         if query is not None:
@@ -560,7 +574,8 @@ class SparkEngine:
             self._changed.notify_all()
         self._woken.set()
         report_committed(self._db.log, self._db.catalog(), commit, receipts, began_ns)
-        files.remove_files([self._db.layout.intent(intent.epoch - _KEPT_INTENTS)])
+        if self._in_batches:  # before, the stream's reader has read none
+            files.remove_files([self._db.layout.intent(intent.epoch - _KEPT_INTENTS)])
         return following
 
     def _fail(self, cause: Exception) -> None:

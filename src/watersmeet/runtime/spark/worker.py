@@ -256,7 +256,7 @@ def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Fr
     try:
         frames = work(job)
     except Exception as cause:
-        if _is_transient(cause):
+        if is_transient(cause):
             raise
         frames = [Frame(0, ERROR, 0, json.dumps(describe(cause)).encode())]
     yield from frames
@@ -264,7 +264,8 @@ def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Fr
         _idle_timer.begin()  # the worker keeps running, possibly with only smaller epochs
 
 
-def _is_transient(cause: Exception) -> bool:
+def is_transient(cause: Exception) -> bool:
+    """Whether another attempt may not have the error."""
     if isinstance(cause, MemoryError):
         return not failing_operators(cause)  # the driver repeats the epoch, then stops the views of the operator
     return isinstance(cause, OSError) or (isinstance(cause, Error) and cause.condition in _TRANSIENT_CONDITIONS)
