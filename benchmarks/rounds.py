@@ -15,7 +15,7 @@ from pathlib import Path
 import watersmeet
 from benchmarks.frame import Measured
 from benchmarks.processes import PeakMemory, cpu_seconds
-from watersmeet.session.connections.connection import Runtime
+from watersmeet.session.connections import Runtime
 
 #: Files by the name of a folder: what is offered together and read until FLUSH returns.
 Step = Mapping[str, Sequence[Path]]

@@ -7,7 +7,6 @@ they are first used, because every Spark worker also imports the package.
 
 from __future__ import annotations
 
-import gc
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,14 +22,15 @@ from watersmeet.errors import (
     ProgrammingError,
     Warning,  # noqa: A004 - the name is PEP 249's
 )
-from watersmeet.system.process import spark_module
+from watersmeet.system.process import spark_module, uncollected
 
 if TYPE_CHECKING:
     from watersmeet.database.sessions.result import Interval
     from watersmeet.datasource import register
     from watersmeet.frames.api import asof, join, join_metrics, latest, once_per_batch
     from watersmeet.framesql import sql
-    from watersmeet.session.connections.connection import Connection, connect
+    from watersmeet.session.connections import connect
+    from watersmeet.session.connections.connection import Connection
     from watersmeet.session.connections.cursor import (
         BINARY,
         DATETIME,
@@ -60,7 +60,7 @@ _LAZY: Final[dict[str, str]] = {
     "Connection": "watersmeet.session.connections.connection",
     "Cursor": "watersmeet.session.connections.cursor",
     "Interval": "watersmeet.database.sessions.result",
-    "connect": "watersmeet.session.connections.connection",
+    "connect": "watersmeet.session.connections",
     "register": "watersmeet.datasource",
     "sql": "watersmeet.framesql",
     **dict.fromkeys(("asof", "join", "join_metrics", "latest", "once_per_batch"), "watersmeet.frames.api"),
@@ -131,14 +131,8 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _LAZY[name]
-    # What an import creates stays, so collecting garbage meanwhile would only take time, a twentieth of it.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         return getattr((spark_module if module in _ON_SPARK else importlib.import_module)(module), name)
-    finally:
-        if collects:
-            gc.enable()
 
 
 def __dir__() -> list[str]:

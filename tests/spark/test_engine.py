@@ -677,20 +677,6 @@ def test_python_processes_load_pyspark_from_files():
     assert found == [pyspark.__file__]
 
 
-@pytest.mark.parametrize("home", ["missing", "old"])
-def test_java_is_checked(tmp_path, monkeypatch, home):
-    if home == "old":
-        (tmp_path / "bin").mkdir()
-        java = tmp_path / "bin" / "java"
-        java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
-        java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(Error) as raised:
-        session.check_java()
-    assert raised.value.condition == "RUNTIME_UNAVAILABLE"
-    assert "17" in raised.value.hint
-
-
 @pytest.mark.slow
 def test_a_source_that_cannot_be_read_while_a_view_is_filled_holds_up_no_other_view(tmp_path, monkeypatch):
     """Neither when its history is asked for nor when it is read. CREATE says why, and nothing of the view is left."""

@@ -26,7 +26,8 @@ from watersmeet.cli.run import FULL, Pump, Script, run_all
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error
 from watersmeet.server import service, workers
-from watersmeet.session.connections.connection import Connection, connect
+from watersmeet.session.connections import connect
+from watersmeet.session.connections.connection import Connection
 from watersmeet.store.layout import Layout, has_writer, writer_port
 from watersmeet.store.retention import state_files
 from watersmeet.system.process import spark_module

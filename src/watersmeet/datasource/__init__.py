@@ -28,7 +28,8 @@ from watersmeet.datasource.writing import BatchWriter, StreamWriter, Target, che
 from watersmeet.errors import error
 from watersmeet.frames.shapes import spark_type
 from watersmeet.kernel.arrays.columns import flat
-from watersmeet.session.connections.connection import Connection, connect
+from watersmeet.session.connections import connect
+from watersmeet.session.connections.connection import Connection
 from watersmeet.store.changes import quoted
 from watersmeet.store.inplace import Share
 

@@ -30,7 +30,8 @@ from watersmeet.errors import CONDITIONS, Error, did_you_mean, error
 from watersmeet.formats.valuetexts import literal, plain_text
 from watersmeet.formats.writers import evaluate_text
 from watersmeet.frames.shapes import arrow_columns, sql_type
-from watersmeet.session.connections.connection import Connection, connect
+from watersmeet.session.connections import connect
+from watersmeet.session.connections.connection import Connection
 from watersmeet.store.changes import quoted
 from watersmeet.system import duckdbs, process
 from watersmeet.values.types import VARCHAR, Field, Schema, SqlType

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import watersmeet
-from watersmeet.session.connections import connection as connection_module
 from watersmeet.store import readers
 from watersmeet.store.layout import Layout
 
@@ -262,7 +261,6 @@ def test_many_restarts_with_compaction(tmp_path, monkeypatch):
                 connection.execute("CREATE MATERIALIZED VIEW w AS SELECT sum(b) AS s FROM t")
             if round_ >= 3:
                 assert connection.execute("SELECT s FROM w").fetchall() == [(sum(expected.values()),)]
-    assert connection_module.connect is watersmeet.connect
 
 
 def test_a_database_without_views_holds_no_old_commits(tmp_path):

@@ -2,13 +2,8 @@
 
 Task affinity: an executor has in memory the state of the buckets that it ran. State is in files that any executor can
 read, so affinity is only a preference, and losing it does no harm.
-<<<<<<< HEAD
-=======
 
-A job of Spark takes at least 25 ms, which is most of a small epoch. Therefore, on the driver's machine, a task that has
-run an epoch waits a while for the next one: it receives jobs and returns receipts by a Unix socket to the driver. Until
-Spark's first worker runs, the driver itself runs small epochs.
->>>>>>> 02338773 (The first epochs on Spark run in the driver until a worker has started; the query starts in the background)
+On the driver's machine tasks stand (`standing`). Until the first of them has started, the driver runs small epochs.
 """
 
 from __future__ import annotations
@@ -36,12 +31,7 @@ from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.committer import Locality, job_of
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.failures import TaskFailedError, view_failed
-<<<<<<< HEAD
 from watersmeet.runtime.spark.session import is_local
-=======
-from watersmeet.runtime.inprocess import run_epoch
-from watersmeet.runtime.spark.session import has_spare_slot, is_local
->>>>>>> 02338773 (The first epochs on Spark run in the driver until a worker has started; the query starts in the background)
 from watersmeet.runtime.spark.shipping import in_buckets
 from watersmeet.runtime.spark.standing import StandingTasks, run_stages
 from watersmeet.runtime.spark.worker import (
@@ -61,6 +51,7 @@ from watersmeet.runtime.spark.worker import (
 )
 from watersmeet.runtime.stages import forget_segments
 from watersmeet.runtime.taskcontract import RECEIPT, Intent, Receipt
+from watersmeet.runtime.tasks import run_whole
 from watersmeet.runtime.workers import Workers, workers_elsewhere, workers_here
 from watersmeet.system.process import make_folder, remove_folder
 
@@ -298,15 +289,9 @@ class EpochRunner:
         self._affinity = TaskAffinity()
         self._ahead = Ahead(self._made)
         """Jobs of epochs whose buckets have executors. Each is used once, and takes 0.1 s or more to create."""
-<<<<<<< HEAD
         self._standing = StandingTasks(spark, self._whole_tasks)
-=======
-        self._standing = StandingTask(spark, self._single_task)
-        self._warm = threading.Event()
-        """Set after the end of `warm_up`."""
         self._ran_here = False
-        """Whether this process has run an epoch."""
->>>>>>> 02338773 (The first epochs on Spark run in the driver until a worker has started; the query starts in the background)
+        """Whether this process ran the newest epochs."""
         self._folder = make_folder("frames") if is_local(spark) else None
         """The folder of frames in files."""
         self._large_until = 0
@@ -337,10 +322,11 @@ class EpochRunner:
         """
         if not intent.has_work:
             return [], Locality()
+        made = job_of(self._db, circuit, intent, self.workers, failures)
         if self._runs_here(circuit, intent):
             self._ran_here = True
             try:
-                return run_epoch(self._db, circuit, intent, failures), Locality()
+                return [Receipt.from_bytes(bytes(f.body)) for f in run_whole(made)], Locality()
             except Exception as cause:
                 if not is_transient(cause):
                     raise
@@ -349,7 +335,6 @@ class EpochRunner:
             forget_segments()
         single = self._is_single(circuit, intent)
         executors = () if self._executors is None else self._executors.known()
-        made = job_of(self._db, circuit, intent, self.workers, failures)
         job = pack_job(replace(made, is_sent=not single and self._folder is None))
         began = time.monotonic()
         try:
@@ -412,7 +397,6 @@ class EpochRunner:
                 empty(self._folder)
 
     def warm_up(self) -> None:
-<<<<<<< HEAD
         """Let Spark start its Python processes, without waiting for them, so that the first epoch finds them."""
         if self._folder is not None:
             self._standing.begin()
@@ -420,19 +404,11 @@ class EpochRunner:
             # If this fails, the first epoch reports the error.
             warm_up = self._single_task().collect
             threading.Thread(target=_try, args=(warm_up,), name="watersmeet-warm-up", daemon=True).start()
-=======
-        """Let Spark start its Python processes. Until they run, small epochs run in the driver."""
-        try:
-            self._single_task().collect()
-        finally:
-            self._warm.set()
 
     def _runs_here(self, circuit: Circuit, intent: Intent) -> bool:
         """Whether an epoch runs in the driver: it is small, and Spark's first worker on this machine still starts."""
-        if self._warm.is_set() or self._executors is not None or self.workers.are_small:
-            return False
-        return _is_small(circuit, intent) and type(intent.mode) in (Live, Fill)
->>>>>>> 02338773 (The first epochs on Spark run in the driver until a worker has started; the query starts in the background)
+        can_run = self._folder is not None and not self.workers.are_small and type(intent.mode) in (Live, Fill)
+        return can_run and _is_small(circuit, intent) and self._standing.are_starting
 
     def _is_single(self, circuit: Circuit, intent: Intent) -> bool:
         return circuit.buckets == 1 or (_is_small(circuit, intent) and intent.epoch > self._large_until)
@@ -472,16 +448,15 @@ class EpochRunner:
         return frames
 
 
-<<<<<<< HEAD
-def _try(action: Callable[[], None]) -> None:
-    with contextlib.suppress(Exception):
-        action()
-=======
 def _is_small(circuit: Circuit, intent: Intent) -> bool:
     shuffles = max(1, circuit.last_stage)
     replays = isinstance(intent.mode, Fill) and intent.mode.parts > 1
     return intent.rows <= SMALL_ROWS * shuffles and intent.bytes <= SMALL_BYTES * shuffles and not replays
->>>>>>> 02338773 (The first epochs on Spark run in the driver until a worker has started; the query starts in the background)
+
+
+def _try(action: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):
+        action()
 
 
 def _sent(row: Row) -> Sent:

@@ -1,63 +1,28 @@
-"""The SparkSession, which is created with the settings that the engine needs, or adopted from the caller; and its
-SPARK_HOME.
-
-Spark's Python processes look for pyspark in `$SPARK_HOME/python/lib/pyspark.zip` first, and compile each module of a
-zip when they load it. That takes 0.5 s of processor time in the process that each query starts. If this interpreter has
-PySpark installed as files, a local Spark therefore gets a SPARK_HOME without zips.
-"""
+"""The SparkSession, which is created with the settings that the engine needs, or adopted from the caller."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-import re
-import shutil
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pyspark
 from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import error
+from watersmeet.runtime.spark.java import Java, check_java, set_python, take
 from watersmeet.runtime.spark.shipping import DAEMON, ENGINE, is_remote, make_zip, python_path
 from watersmeet.runtime.workers import workers_here
-from watersmeet.system.process import cores, make_folder, remove_folder
-
-
-def link_home(directory: Path) -> Path | None:
-    """Create `directory`/home, with links to Spark's scripts and Java; it must exist as long as Spark runs.
-
-    Returns None if SPARK_HOME is set, or PySpark is installed without its own Spark: then the user's Spark is used
-    unchanged.
-    """
-    installed = Path(pyspark.__file__).parent
-    if "SPARK_HOME" in os.environ or not (installed / "jars").is_dir() or not (installed / "bin").is_dir():
-        return None
-    home = directory / "home"
-    home.mkdir()
-    for entry in installed.iterdir():
-        if entry.is_dir() and entry.name != "python" and not (entry / "__init__.py").exists():
-            (home / entry.name).symlink_to(entry)
-    return home
-
-
-MIN_JAVA: Final = 17
+from watersmeet.system.process import cores, remove_folder
 
 #: The attempts of a task in this process (on a cluster: spark.task.maxFailures).
 _ATTEMPTS: Final = 3
-
-_JAVA_HINT: Final = (
-    "Install a Java runtime of version 17 or 21 (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; "
-    "macOS: brew install openjdk@17) and set JAVA_HOME if it is not on PATH; or use runtime='inprocess'."
-)
 
 _logger = logging.getLogger(__name__)
 _lock = threading.RLock()
@@ -83,7 +48,6 @@ _CONTEXT: Final = {
     "spark.log.level": "ERROR",
     "spark.scheduler.mode": "FAIR",
     "spark.python.worker.reuse": "true",
-    "spark.driver.memory": "2g",
     "spark.cleaner.periodicGC.interval": "10min",
     # Each epoch is a job, so the application must not keep a history of all jobs.
     "spark.ui.retainedJobs": "16",
@@ -102,33 +66,19 @@ LOCALITY_WAIT: Final = ("spark.locality.wait", "200ms")
 #: half as much.
 _TUNABLES: Final = "GLIBC_TUNABLES"
 
-#: The JVM only moves bytes. Full compilation and parallel garbage collection would cost 7 s of processor time at each
-#: start.
-_JVM: Final = "-Xss4m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-
-_LOG4J: Final = """\
-rootLogger.level = error
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{3}
-"""
-
 
 @dataclass
 class Shared:
     """The session that the engines of this process share. made: whether this module created it, so that the last engine
     stops it.
 
-    directory: that of its temporary files. shipped: the zip of the package, if one was created.
+    java: its JVM, if this module launched it. shipped: the zip of the package, if one was created.
     """
 
     spark: SparkSession
     made: bool
     users: int = 0
-    directory: Path | None = None
+    java: Java | None = None
     shipped: Path | None = None
 
 
@@ -197,28 +147,6 @@ def spare_slots(spark: SparkSession) -> int:
     return slots if made else 1
 
 
-def check_java() -> None:
-    """Raises RUNTIME_UNAVAILABLE, with installation hints, if Java is missing or too old."""
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if java is None or not os.path.exists(java):
-        where = f"JAVA_HOME is {home}, where there is none." if home else "There is no java on PATH."
-        raise error("RUNTIME_UNAVAILABLE", "Spark needs Java, which was not found", detail=where, hint=_JAVA_HINT)
-    try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as cause:
-        raise error("RUNTIME_UNAVAILABLE", f"Java can't be run: {cause}", hint=_JAVA_HINT) from cause
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    if found is None or int(found.group(1)) < MIN_JAVA:
-        version = found.group(1) if found else "of unknown version"
-        raise error(
-            "RUNTIME_UNAVAILABLE",
-            f"Spark needs Java {MIN_JAVA} or newer, this one is {version}",
-            detail=f"It is {java}.",
-            hint=_JAVA_HINT,
-        )
-
-
 def _new_session(spark: SparkSession, parallelism: int) -> SparkSession:
     session = spark.newSession()
     for name, value in _SESSION.items():
@@ -255,13 +183,7 @@ def _adopt(spark: SparkSession) -> Shared:
 
 
 def _make(parallelism: int) -> Shared:
-    check_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    # A process on the driver's machine calls `python3` by name.
-    own = os.path.dirname(sys.executable)
-    if own not in os.environ.get("PATH", "").split(os.pathsep):
-        os.environ["PATH"] = own + os.pathsep + os.environ.get("PATH", "")
+    set_python()
     shared = _start(parallelism, own_daemon=True)
     if not is_local(shared.spark) and not _can_run(shared.spark):
         _logger.warning(
@@ -281,25 +203,24 @@ def _can_run(spark: SparkSession) -> bool:
 
 
 def _start(parallelism: int, *, own_daemon: bool) -> Shared:
-    directory = make_folder("spark")
-    (directory / "log4j2.properties").write_text(_LOG4J, encoding="utf-8")
     master = _master(parallelism)
-    zipped = None if master is not None and master.startswith("local") else make_zip()
+    is_here = master is not None and master.startswith("local")
+    java = (take() if is_here else None) or Java(is_local=is_here)
+    zipped = None if is_here else make_zip()
     builder: Any = SparkSession.builder
-    for name, value in _context_settings(master, directory, zipped, own_daemon=own_daemon).items():
+    for name, value in _context_settings(master, java, zipped, own_daemon=own_daemon).items():
         builder = builder.config(name, value)
-    log = directory / "spark.log"
     # A failed call to the JVM raises its error. py4j would also print it, for an interrupted call with the traceback.
     logging.getLogger().addFilter(_not_py4j)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
-        with _output_to(log):
-            spark = _get_or_create(builder, link_home(directory) if zipped is None else None)
+        spark = _get_or_create(builder, java)
     except BaseException as cause:
-        tail = log.read_text(errors="replace", encoding="utf-8")[-2000:].strip() if log.exists() else ""
-        remove_folder(directory)
+        tail = java.log
+        java.end()
         if not isinstance(cause, Exception):
             raise
+        check_java()
         raise error(
             "RUNTIME_UNAVAILABLE",
             f"Spark did not start: {_first_line(cause)}",
@@ -309,7 +230,7 @@ def _start(parallelism: int, *, own_daemon: bool) -> Shared:
     # Settings of the user, for example in spark-defaults.conf, stay unchanged. Spark reads this setting for each set of
     # tasks.
     spark.sparkContext._jsc.sc().conf().setIfMissing(*LOCALITY_WAIT)
-    return Shared(spark, made=True, directory=directory, shipped=zipped)
+    return Shared(spark, made=True, java=java, shipped=zipped)
 
 
 def _master(parallelism: int) -> str | None:
@@ -321,14 +242,13 @@ def _master(parallelism: int) -> str | None:
     return f"local[{max(1, min(parallelism, cores()))},{_ATTEMPTS}]"
 
 
-def _context_settings(master: str | None, directory: Path, zipped: Path | None, *, own_daemon: bool) -> dict[str, str]:
-    logging_uri = (directory / "log4j2.properties").as_uri()  # the directory of temporary files may have spaces
+def _context_settings(master: str | None, java: Java, zipped: Path | None, *, own_daemon: bool) -> dict[str, str]:
     settings = {
         **_CONTEXT,
-        "spark.local.dir": str(directory / "local"),
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        **java.settings,
+        "spark.local.dir": str(java.directory / "local"),
+        "spark.sql.warehouse.dir": str(java.directory / "warehouse"),
         "spark.executorEnv.PYTHONPATH": python_path(local=zipped is None),
-        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={logging_uri}" {_JVM}',
     }
     if own_daemon:
         settings |= {"spark.python.daemon.module": DAEMON, f"spark.executorEnv.{ENGINE}": "1"}
@@ -350,26 +270,15 @@ def _context_settings(master: str | None, directory: Path, zipped: Path | None, 
     return settings
 
 
-def _get_or_create(builder: Any, home: Path | None) -> SparkSession:
+def _get_or_create(builder: Any, java: Java) -> SparkSession:
     """The session. If this fails or is interrupted, the launched JVM is killed, because PySpark would forget it and
     leave it running.
 
     Spark starts in another thread. So an interrupt reaches this thread at once, never within a call to the JVM, and
     PySpark does not change the handler of SIGINT.
-
-    home: Spark's SPARK_HOME, None for PySpark's default.
     """
-    launched: list[subprocess.Popen[bytes]] = []
-
-    class Recorded(subprocess.Popen[bytes]):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            launched.append(self)
-            if home is not None:
-                options["env"] = {**(options.get("env") or os.environ), "SPARK_HOME": str(home)}
-            super().__init__(*args, **options)
-
     before = java_gateway.Popen
-    java_gateway.Popen = Recorded
+    java_gateway.Popen = java.popen
     starter = ThreadPoolExecutor(1, "watersmeet-spark")
     started: Future[SparkSession] = starter.submit(builder.getOrCreate)
     try:
@@ -379,14 +288,10 @@ def _get_or_create(builder: Any, home: Path | None) -> SparkSession:
         return spark  # noqa: TRY300 - an interrupt until here ends the JVM
     except BaseException:
         while True:  # also processes launched meanwhile
-            for process in launched:
-                if getattr(process, "pid", None) is not None:
-                    process.kill()
+            java.kill()
             if started.done():
                 break
             wait([started], timeout=0.05)
-        for process in launched:
-            process.wait()
         _forget_context()
         raise
     finally:
@@ -399,38 +304,14 @@ def _not_py4j(record: logging.LogRecord) -> bool:
     return record.module != "java_gateway"
 
 
-@contextlib.contextmanager
-def _output_to(path: Path) -> Iterator[None]:
-    """A context in which new processes write their standard error to a file, because the JVM starts with useless
-    warnings.
-
-    These processes keep writing to that file. The output of this process is unchanged.
-    """
-    sys.stderr.flush()
-    own = os.dup(2)
-    before = sys.stderr
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        with os.fdopen(os.dup(own), "w", buffering=1, encoding="locale", errors="backslashreplace") as printed:
-            sys.stderr = printed
-            os.dup2(handle, 2)
-            try:
-                yield
-            finally:
-                os.dup2(own, 2)
-                sys.stderr = before
-    finally:
-        os.close(handle)
-        os.close(own)
-
-
 def _end(shared: Shared) -> None:
     """Delete the session's files; end Spark if this module created it and it was not replaced since."""
     if shared.made and SparkContext._active_spark_context in (None, shared.spark.sparkContext):
         _stop_java(shared.spark)
-    for directory in (shared.directory, shared.shipped.parent if shared.shipped else None):
-        if directory is not None:
-            remove_folder(directory)
+    if shared.java is not None:
+        remove_folder(shared.java.directory)
+    if shared.shipped is not None:
+        remove_folder(shared.shipped.parent)
 
 
 def _stop_java(spark: SparkSession) -> None:

@@ -78,6 +78,8 @@ class StandingTasks:
         self._job: Future[None] | None = None
         self._size = 0
         """The number of tasks of that job."""
+        self._has_called = False
+        """Whether a task has ever called."""
         self._is_incomplete = False
         """Whether one of these tasks has ended."""
         self._is_running = False
@@ -92,6 +94,12 @@ class StandingTasks:
             return 0
         spare = spare_slots(self._spark)
         return min(spare, 1) if self._was_asked else spare
+
+    @property
+    def are_starting(self) -> bool:
+        """Whether the first tasks were started, and none of them has called yet."""
+        self._accept_all()
+        return self._is_there and not self._has_called
 
     def run(self, works: Sequence[Work], tasks: int = 1) -> list[list[Sent]]:
         """The frames that each work returns, which at most so many tasks run at a time.
@@ -264,6 +272,7 @@ class StandingTasks:
         process: int = line.recv()
         with self._lock:
             self._lines[line] = process
+            self._has_called = True
 
     def _begin(self, tasks: int) -> None:
         self._job = job = Future[None]()

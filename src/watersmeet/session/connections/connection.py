@@ -1,29 +1,25 @@
-"""The connection of PEP 249, and `connect`."""
+"""The connection of PEP 249."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from watersmeet import errors
 from watersmeet.database import committing
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.result import Result
-from watersmeet.database.sessions.variables import Variables
 from watersmeet.dialects.parsing import parse
-from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.tree.statements import Recover, Select, Statement, Subscribe
 from watersmeet.errors import error
 from watersmeet.session.connections.callables import statement_of
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.connections.execute import (
     LookupPlans,
-    begin,
     end,
     execute,
     execute_each,
@@ -32,122 +28,26 @@ from watersmeet.session.connections.execute import (
     execute_whole,
 )
 from watersmeet.session.handlers import function_named
-from watersmeet.store.layout import FilePermissions
 from watersmeet.system.process import lazy_import
 from watersmeet.system.threads import lock
-from watersmeet.values import DEFAULT_DIALECT
 from watersmeet.values.calledfunctions import Form
 
 if TYPE_CHECKING:
-    from watersmeet.capture import receiving
-    from watersmeet.maintenance import maintaining
     from watersmeet.session import status
     from watersmeet.session.statements import running
     from watersmeet.session.status import TopologyFormat
-    from watersmeet.sinkwriters import writers
     from watersmeet.subscribing import subscriber
 else:
-    receiving = lazy_import("watersmeet.capture.receiving")
-    writers = lazy_import("watersmeet.sinkwriters.writers")
     subscriber = lazy_import("watersmeet.subscribing.subscriber")
     running = lazy_import("watersmeet.session.statements.running")
     status = lazy_import("watersmeet.session.status")
-    maintaining = lazy_import("watersmeet.maintenance.maintaining")
 
-Runtime = Literal["spark", "inprocess"]
-
-_PERMISSIONS: Final = ("private", "umask")
 #: The function that starts a running query, for each type of statement.
 _STARTING: Final[dict[type[Statement], str]] = {
     Recover: "running.recover",
     Select: "running.start",
     Subscribe: "running.start_subscription",
 }
-_RUNTIMES: Final = ("spark", "inprocess")
-
-
-def connect(
-    path: str | Path | None = None,
-    dialect: str = DEFAULT_DIALECT,
-    parallelism: int | None = None,
-    runtime: Runtime = "spark",
-    *,
-    spark: Any = None,
-    read_only: bool = False,
-    rebuild: bool = False,
-    tick_seconds: float = 1.0,
-    file_permissions: FilePermissions = "private",
-    allow_files: bool = True,
-    kafka: Mapping[str, str] | None = None,
-    take_over: bool = False,
-) -> Connection:
-    """Open a database and return a connection to it.
-
-    path: the directory or URL of a persistent database, created if it does not exist; all views resume. By default the
-        database is in a temporary directory until `close`.
-    dialect: the SQL dialect of the statements.
-    parallelism: the number of state buckets from now on. By default an existing database keeps its number, and a new
-        one gets the number of cores.
-    runtime: `spark`, or `inprocess` to run the same circuits without Spark, inside FLUSH.
-    spark: an existing SparkSession to use; `close` does not stop it.
-    read_only: allow only SELECT, SHOW and DESCRIBE, without Spark, also while another process runs the database.
-    rebuild: first plan all views again and compute their state from their inputs: after STATE_DAMAGED, or for another
-        `parallelism` if the state can't be split. The content of the views does not change.
-    tick_seconds: the shortest interval between updates of views that change only because time passes (now(), idle
-        timeouts).
-    file_permissions: those of a new database. `private`: only the user of this process can access its directory and
-        files (0700, 0600), whatever the umask is. `umask`: the umask applies, for executors or readers that run as
-        another user. An existing database keeps the permissions of its directory.
-    allow_files: whether statements may read files of this machine: `read_csv(…)` and similar functions in SELECT,
-        connectors and dictionaries with a path. If False, they fail with FILES_NOT_ALLOWED; existing sources continue.
-    kafka: the connection to Kafka for new topics of the Lenses dialect: settings `kafka.*` without that prefix, such as
-        {"bootstrap.servers": "host:9092"}. A topic keeps its connection; SET changes it for later ones.
-    take_over: open a directory for writing even if another process, which hangs, has it open. That process fails with
-        WRITER_FENCED at its next commit, as always in an object store.
-
-    Raises DATABASE_IN_USE if another process has the database open for writing, DATABASE_FORMAT if the path contains
-    anything else or a newer database, PARALLELISM_MISMATCH, and RUNTIME_UNAVAILABLE without a usable Java.
-    """
-    variables = Variables(dialect)
-    language_named(dialect)
-    for name, value in (kafka or {}).items():
-        variables.set(f"kafka.{name}", value)
-    if runtime not in _RUNTIMES:
-        raise error("INVALID_PARAMETER", f'unknown runtime "{runtime}"', hint="The runtimes are spark and inprocess.")
-    if read_only and path is None:
-        raise error("INVALID_PARAMETER", "read_only needs the path of a database")
-    if file_permissions not in _PERMISSIONS:
-        raise error(
-            "INVALID_PARAMETER",
-            f'unknown file_permissions "{file_permissions}"',
-            hint="They are private and umask.",
-        )
-    database = OpenDatabase(
-        path,
-        read_only=read_only,
-        parallelism=parallelism,
-        runtime=runtime,
-        spark=spark,
-        rebuild=rebuild,
-        tick_seconds=tick_seconds,
-        permissions=file_permissions,
-        files=allow_files,
-        take_over=take_over,
-    )
-    if not read_only:
-        try:
-            database.add(maintaining.Maintenance(Session(database, Variables(dialect))))
-            # A fork writes nothing to other systems, and has the inputs of its main database.
-            if not database.layout.is_fork:
-                database.add(writers.SinkWriters(database))
-                for kind in receiving.SERVICES:
-                    database.add(kind(Session(database, Variables(dialect))))
-            database.add(function_named("features.verifying.Verifying")(Session(database, Variables(dialect))))
-            begin(Session(database, Variables(dialect)))
-        except BaseException:
-            database.close()
-            raise
-    return Connection(Session(database, variables))
 
 
 class Connection:
