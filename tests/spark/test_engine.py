@@ -191,10 +191,10 @@ class Slow:
         self.allowed = threading.Event()
         self.here = []
         monkeypatch.setattr(jobs.EpochRunner, "_runs_here", RUNS_HERE)
-        warm_up, start_query, run_epoch = jobs.EpochRunner.warm_up, engine.start_query, jobs.run_epoch
+        warm_up, start_query, run_whole = jobs.EpochRunner.warm_up, engine.start_query, jobs.run_whole
         monkeypatch.setattr(jobs.EpochRunner, "warm_up", lambda runner: (self.allowed.wait(), warm_up(runner)))
         monkeypatch.setattr(engine, "start_query", lambda *given: (self.allowed.wait(), start_query(*given))[1])
-        monkeypatch.setattr(jobs, "run_epoch", lambda *given: (self.here.append(given[2].epoch), run_epoch(*given))[1])
+        monkeypatch.setattr(jobs, "run_whole", lambda job: (self.here.append(job.intent.epoch), run_whole(job))[1])
 
 
 @pytest.mark.parametrize("buckets", [1, 2])
@@ -239,11 +239,11 @@ def test_an_error_of_the_files_in_the_driver_is_not_the_last_word(tmp_path, monk
     """As for a task of Spark, which Spark repeats."""
     slow = Slow(monkeypatch)
 
-    def failing(*given):
-        slow.here.append(given[2].epoch)
+    def failing(job):
+        slow.here.append(job.intent.epoch)
         raise OSError(5, "input/output error")
 
-    monkeypatch.setattr(jobs, "run_epoch", failing)
+    monkeypatch.setattr(jobs, "run_whole", failing)
     kit = open_kit(tmp_path / "db", 2)
     two_tables(kit)
     kit.change(a=[(1, "x", 1)], b=[(1, 2, 1)])

@@ -14,6 +14,7 @@ else:
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -145,6 +146,16 @@ def make_folder(what: str, inside: Path | None = None) -> Path:
     with _guard:
         _locks[folder] = lock
     return folder
+
+
+def _remove_left(owner: int) -> None:
+    """Delete the folders that an interrupted caller has left. owner: the process that made them, not its forks."""
+    if os.getpid() == owner:
+        for folder in list(_locks):
+            remove_folder(folder)
+
+
+atexit.register(_remove_left, os.getpid())
 
 
 def remove_folder(folder: Path) -> None:

@@ -71,3 +71,26 @@ def test_a_folder_goes_with_its_block(place):
         raise KeyError
     assert not folder.exists()
     assert list(place.iterdir()) == []
+
+
+def test_a_folder_that_an_interrupted_caller_left_goes_with_the_process(tmp_path):
+    """Not with a fork of it, which ends earlier."""
+    code = """
+import os
+from watersmeet.system.process import make_folder
+folder = make_folder("content")
+if os.fork() == 0:
+    raise SystemExit
+os.wait()
+print(folder.exists())
+raise KeyboardInterrupt
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "True\n"
+    assert not list(tmp_path.iterdir())
