@@ -29,6 +29,7 @@ from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.memory import processes
 from watersmeet.runtime.spark import engine, jobs, session
 from watersmeet.runtime.spark.engine import SparkEngine
+from watersmeet.runtime.spark.standing import StandingTasks
 from watersmeet.runtime.workers import Budget
 
 pytestmark = pytest.mark.spark
@@ -191,8 +192,8 @@ class Slow:
         self.allowed = threading.Event()
         self.here = []
         monkeypatch.setattr(jobs.EpochRunner, "_runs_here", RUNS_HERE)
-        warm_up, start_query, run_whole = jobs.EpochRunner.warm_up, engine.start_query, jobs.run_whole
-        monkeypatch.setattr(jobs.EpochRunner, "warm_up", lambda runner: (self.allowed.wait(), warm_up(runner)))
+        stand, start_query, run_whole = StandingTasks._stand, engine.start_query, jobs.run_whole
+        monkeypatch.setattr(StandingTasks, "_stand", lambda *given: (self.allowed.wait(), stand(*given)))
         monkeypatch.setattr(engine, "start_query", lambda *given: (self.allowed.wait(), start_query(*given))[1])
         monkeypatch.setattr(jobs, "run_whole", lambda job: (self.here.append(job.intent.epoch), run_whole(job))[1])
 
@@ -212,7 +213,7 @@ def test_the_first_epochs_wait_for_nothing_of_spark(tmp_path, monkeypatch, bucke
     here = list(slow.here)
     assert here[-1] == kit.log.last_epoch().epoch
     slow.allowed.set()
-    kit.engine._runner._warm.wait()
+    waiting.until(lambda: not kit.engine._runner._standing.are_starting)
     kit.view("grouped", *GROUPED)
     kit.change(a=[(1, "y", -1)], b=[(2, 5, 1)])
     kit.engine.flush()
@@ -224,14 +225,16 @@ def test_the_first_epochs_wait_for_nothing_of_spark(tmp_path, monkeypatch, bucke
 def test_large_epochs_wait_for_the_first_worker(tmp_path, monkeypatch):
     slow = Slow(monkeypatch)
     monkeypatch.setattr(jobs, "SMALL_ROWS", 10)
+    run = StandingTasks.run
+    monkeypatch.setattr(StandingTasks, "run", lambda *given: (slow.allowed.set(), run(*given))[1])
     kit = open_kit(tmp_path / "db", 1)
     two_tables(kit)
     kit.engine.start()
     kit.change(a=[(i, "x", 1) for i in range(100)], b=[(i, 2, 1) for i in range(100)])
     kit.view("joined", *JOINED)
     kit.check()
+    assert slow.allowed.is_set()
     assert kit.log.last_epoch().epoch not in slow.here
-    slow.allowed.set()
     kit.close()
 
 
@@ -241,6 +244,7 @@ def test_an_error_of_the_files_in_the_driver_is_not_the_last_word(tmp_path, monk
 
     def failing(job):
         slow.here.append(job.intent.epoch)
+        slow.allowed.set()
         raise OSError(5, "input/output error")
 
     monkeypatch.setattr(jobs, "run_whole", failing)
@@ -251,7 +255,6 @@ def test_an_error_of_the_files_in_the_driver_is_not_the_last_word(tmp_path, monk
     kit.view("joined", *JOINED)
     kit.check()
     assert slow.here
-    slow.allowed.set()
     kit.close()
 
 
@@ -260,17 +263,7 @@ def test_epochs_in_the_driver_and_in_workers_share_one_state(tmp_path, monkeypat
     slow = Slow(monkeypatch)
     slow.allowed.set()
     rng = random.Random(4)
-    chosen = jobs.EpochRunner._runs_here
-
-    def anywhere(runner, *given):
-        runner._warm.wait()
-        if rng.random() < 0.5:
-            return False
-        with monkeypatch.context() as cold:
-            cold.setattr(runner, "_warm", threading.Event())
-            return chosen(runner, *given)
-
-    monkeypatch.setattr(jobs.EpochRunner, "_runs_here", anywhere)
+    monkeypatch.setattr(StandingTasks, "are_starting", property(lambda _: rng.random() < 0.5))
     kit = open_kit(tmp_path / "db", 2)
     two_tables(kit)
     kit.engine.start()
