@@ -213,7 +213,7 @@ def test_the_first_epochs_wait_for_nothing_of_spark(tmp_path, monkeypatch, bucke
     here = list(slow.here)
     assert here[-1] == kit.log.last_epoch().epoch
     slow.allowed.set()
-    waiting.until(lambda: not kit.engine._runner._standing.are_starting)
+    waiting.until(lambda: not kit.engine._runner._standing.are_starting, PATIENCE_S)
     kit.view("grouped", *GROUPED)
     kit.change(a=[(1, "y", -1)], b=[(2, 5, 1)])
     kit.engine.flush()
