@@ -13,7 +13,7 @@ import pyarrow as pa
 from watersmeet.binder.context.emissions import Request
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.kernel.arrays.columns import positional
-from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.kernel.runs.delta import Delta, consolidate, without_cancelling
 from watersmeet.store.manifests import Commit
 from watersmeet.store.positions import Emitted
 from watersmeet.store.readers import ACTIVE, Reader
@@ -24,8 +24,8 @@ _VERSION: Final = "emit_version()"
 
 @dataclass(frozen=True)
 class Change:
-    """The changes of one commit, by column. time_us: the time of its epoch. commit: its number, or the first one of
-    several commits.
+    """The changes of one commit, by column; no row is both inserted and deleted. time_us: the time of its epoch.
+    commit: its number, or the first one of several commits.
     """
 
     time_us: int
@@ -238,7 +238,11 @@ class Changes:
         diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
         if not len(diff):
             return None
-        return Change(commit.moment_us, pa.concat_tables([t for t, _ in parts]), diff, commit.number)
+        rows = pa.concat_tables([t for t, _ in parts])
+        if len(parts) > 1 and (diff < 0).any() and (diff > 0).any():  # buckets may have the same row
+            net = without_cancelling(Delta(positional([c.combine_chunks() for c in rows.columns]), diff))
+            rows, diff = net.columns.rename_columns(rows.column_names), net.diff
+        return Change(commit.moment_us, rows, diff, commit.number)
 
     def back(self, commit: int) -> None:
         """Returns the changes after `commit` again from now on. It must not be before the last call."""
