@@ -10,7 +10,7 @@ from watersmeet.database.filling import Bound
 from watersmeet.database.sessions.context import Nested, Session
 from watersmeet.database.sessions.result import Result
 from watersmeet.dialects.readers import load_features, plug_in
-from watersmeet.dialects.statements.alter import LimitFill, LimitSink
+from watersmeet.dialects.statements.alter import LimitSink, SetViewOption
 from watersmeet.dialects.statements.constraints import AddConstraint, DropConstraint, RenameConstraint, SetConstraints
 from watersmeet.dialects.statements.dml import CopyFrom, CopyIn, CopyOut, CopyTo
 from watersmeet.dialects.statements.explaining import ExplainAnalyze, ExplainRow
@@ -74,7 +74,7 @@ HANDLERS: Final[dict[type[st.Statement], str | Handler]] = {
     df.SetSchema: "altering.alter",
     df.SwapNames: "altering.alter",
     df.ResetStream: "pumps.reset_stream",
-    LimitFill: "views.limit_fill",
+    SetViewOption: "views.set_option",
     LimitSink: "sinks.limit_sink",
     st.CancelJobs: "views.cancel_jobs",
     df.Merge: "dml.merge",

@@ -103,6 +103,25 @@ def test_the_option_forces_and_forbids(connection):
     check(connection)
 
 
+def test_the_option_can_be_changed(connection):
+    rewrite = f"UPDATE t SET x = x + 1 WHERE k > {ROWS // 20}"
+    connection.execute("ALTER MATERIALIZED VIEW v SET RECOMPUTE = never")
+    transaction(connection, rewrite)
+    assert recomputed(connection) == 0
+    connection.execute("ALTER MATERIALIZED VIEW v SET RECOMPUTE TO 'always'")
+    transaction(connection, "UPDATE t SET x = x + 1 WHERE k <= 3000")
+    assert recomputed(connection) == 1
+    connection.execute("ALTER MATERIALIZED VIEW v SET RECOMPUTE = DEFAULT")
+    transaction(connection, "UPDATE t SET x = x + 1 WHERE k <= 3000")
+    assert recomputed(connection) == 1
+    transaction(connection, rewrite)
+    assert recomputed(connection) == 2
+    check(connection)
+    with pytest.raises(Error, match='recompute can\'t be "sometimes"') as caught:
+        connection.execute("ALTER MATERIALIZED VIEW v SET RECOMPUTE = sometimes")
+    assert caught.value.sql[caught.value.span.start : caught.value.span.end] == "RECOMPUTE = sometimes"
+
+
 def test_other_values_are_refused(connection):
     for sql in (
         "CREATE MATERIALIZED VIEW w WITH (recompute = 'sometimes') AS SELECT g FROM u",

@@ -138,7 +138,7 @@ def test_every_statement_has_a_role_that_may_run_it():
         "CreateSequence", "CreateSource", "CreateStream",
         "CreateSubscription",
         "CreateTable", "CreateTopic", "CreateView", "Drop", "DropColumn", "DropFunction", "DropSchema", "Explain",
-        "LimitFill", "LimitSink", "PauseView", "RedefineView",
+        "LimitSink", "SetViewOption", "PauseView", "RedefineView",
         "Merge", "Recover", "RefreshSchema", "RefreshView", "RenameColumn", "RenameRelation", "RenameSchema",
         "ResetStream", "Show",
         "SetSchema", "StartProcessor", "StartSink", "StopProcessor", "Subscribe", "SwapNames", "TruncateStream",

@@ -102,15 +102,20 @@ class LimitSink(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LimitFill(Statement):
-    """`ALTER MATERIALIZED VIEW name SET BACKFILL_RATE_LIMIT = limit`. Unlike other definitions it waits for no fill."""
+class SetViewOption(Statement):
+    """`ALTER MATERIALIZED VIEW name SET option = value`. Unlike other definitions it waits for no fill."""
 
     once: ClassVar[bool] = True
 
     name: Name
-    limit: str
-    limit_span: Span
+    option: str
+    value: str
+    value_span: Span
     if_exists: bool = False
+
+
+#: The options of a materialized view that ALTER changes.
+VIEW_OPTIONS: Final = ("backfill_rate_limit", "recompute")
 
 
 def read_plain_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
@@ -305,9 +310,10 @@ def altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, read_column: C
         encoded = read_encoded(cursor)
         cursor.end()
         return AlterFormat(**base, format=message_format(encoded, cursor.text), format_span=encoded.span)
-    if kind == "materialized view" and (found := _read_limit(cursor, "BACKFILL_RATE_LIMIT")) is not None:
-        named = {n: v for n, v in base.items() if n != "kind"}
-        return LimitFill(**named, limit=found[0], limit_span=found[1])
+    for option in VIEW_OPTIONS if kind == "materialized view" else ():
+        if (found := _read_limit(cursor, option.upper())) is not None:
+            named = {n: v for n, v in base.items() if n != "kind"}
+            return SetViewOption(**named, option=option, value=found[0], value_span=found[1])
     if (found := _read_limit(cursor, "SOURCE_RATE_LIMIT")) is not None:
         limit = {"source_rate_limit": found[0]}
         return AlterConnector(

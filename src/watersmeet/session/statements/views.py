@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from watersmeet.binder import bind_query
 from watersmeet.catalog import ROWTIME, MaterializedView, Merging, Relation, Stream, View, is_job, job_id
@@ -20,7 +20,7 @@ from watersmeet.database.definitions import (
     named_columns,
     new_relation,
 )
-from watersmeet.database.filling import fill_rate
+from watersmeet.database.filling import RECOMPUTE, fill_rate, recomputing
 from watersmeet.database.producing import unwritten
 from watersmeet.database.reading import batch_query, readable
 from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
@@ -28,7 +28,7 @@ from watersmeet.database.sessions.result import Result, text_result
 from watersmeet.database.sessions.sequences import calls_sequences
 from watersmeet.database.writing import accepting, divided_family
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.statements.alter import LimitFill
+from watersmeet.dialects.statements.alter import SetViewOption
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateView
 from watersmeet.dialects.tree.queries import is_marked
 from watersmeet.dialects.tree.statements import CancelJobs
@@ -246,13 +246,17 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
 _CANCEL_S: Final = 0.02
 
 
-def limit_fill(session: Session, statement: LimitFill) -> Result:
-    """ALTER MATERIALIZED VIEW name SET BACKFILL_RATE_LIMIT: effective for the next pieces of its history, in a
-    transaction after COMMIT. A filled view has the limit when it is filled again.
+def set_option(session: Session, statement: SetViewOption) -> Result:
+    """ALTER MATERIALIZED VIEW name SET BACKFILL_RATE_LIMIT or RECOMPUTE: effective for the next pieces of its
+    history, or the next epochs, in a transaction after COMMIT. A filled view has the limit when it is filled again.
     """
     session.require_definer("ALTER MATERIALIZED VIEW")
-    with located(statement, statement.limit_span):
-        limit = fill_rate(statement.limit)
+    changes: dict[str, Any] = {}
+    with located(statement, statement.value_span):
+        if statement.option == RECOMPUTE:
+            changes["recompute"] = recomputing("auto" if statement.value.lower() == "default" else statement.value)
+        else:
+            changes["fill_rate"] = fill_rate(statement.value)
     database, name = session.database, statement.name
     found = session.find(name)
     if found is None and statement.if_exists:
@@ -266,7 +270,7 @@ def limit_fill(session: Session, statement: LimitFill) -> Result:
         if not isinstance(view, MaterializedView) or "materialized view" not in view.words.drop:
             message = f'"{found.shown}" is not a materialized view'
             raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", message)
-        session.put(replace(view, fill_rate=limit))
+        session.put(replace(view, **changes))
     return Result("ALTER MATERIALIZED VIEW")
 
 
