@@ -45,10 +45,21 @@ QUERIES = {
     "only new final": "SELECT n.id, n.at FROM new AS n EMIT ON WINDOW CLOSE",
     "pairs with a quiet table": "SELECT q.id, e.id AS other, q.at FROM quiet AS q JOIN e ON q.k = e.k "
     f"AND {WINDOW.replace('s.', 'q.')} EMIT ON WINDOW CLOSE",
+    "look-ups of an upserted table": "SELECT e.id, u.x FROM e JOIN upserted FOR SYSTEM_TIME AS OF PROCTIME() AS u "
+    "ON e.k = u.k",
+    "upserted rows": "SELECT e.id, u.x FROM e LEFT JOIN upserted AS u ON e.k = u.k",
+    "change log of an upserted table": "WITH c AS CHANGELOG FROM upserted SELECT k, x, changelog_op AS op FROM c",
     "arrived": "SELECT p.id, p.arrived, d.name FROM p JOIN dim AS d ON p.k = d.k",
 }
 #: Those over few rows, which otherwise would be read at once.
-SMALL = ("look-ups of deleted rows", "look-ups of a view", "change log", "change log of a table", "records of pairs")
+SMALL = (
+    "look-ups of deleted rows",
+    "look-ups of a view",
+    "change log",
+    "change log of a table",
+    "records of pairs",
+    "change log of an upserted table",
+)
 TABLES = """
 CREATE TABLE versions (k int PRIMARY KEY, x int, at timestamp, WATERMARK FOR at AS at - INTERVAL '4 seconds');
 CREATE TABLE new (id int, k int, at timestamp, WATERMARK FOR at AS at - INTERVAL '4 seconds') APPEND ONLY;
@@ -71,6 +82,11 @@ class Arrivals(Run):
             f"CREATE SOURCE p (id int, k int, arrived timestamptz AS PROCTIME()) "
             f"WITH (connector = 'file', path = '{path}/s', format = 'csv')"
         )
+        (path / "u").mkdir()
+        self.run(
+            f"CREATE TABLE upserted (k int PRIMARY KEY, x int) "
+            f"WITH (connector = 'file', path = '{path}/u', format = 'csv')"
+        )
         self.run("CREATE MATERIALIZED VIEW of_p AS SELECT id FROM p")
 
     def step(self, rows):
@@ -84,6 +100,8 @@ class Arrivals(Run):
                 k = random_.randrange(7)
                 values.append(f"({k}, {number}, '{at}')" if name == "versions" else f"({number}, {k}, '{at}')")
             self.run(f"INSERT INTO {name} VALUES {', '.join(values)}")
+        lines = [f"{random_.randrange(7)},{random_.randrange(50)}\n" for _ in range(4)]
+        (self.path / "u" / f"{self.steps:05}.csv").write_text("k,x\n" + "".join(lines))
         super().step(rows)
 
 

@@ -249,6 +249,51 @@ def test_a_paused_fill_with_look_ups_replays_what_happened_meanwhile(connection)
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_pumps_stop_and_drop_late_rows_while_a_view_is_filled(tmp_path, parallelism):
+    """STOP does not wait for the fill, and pumps write what they write without it."""
+
+    def written(name, *, fills):
+        path = tmp_path / name
+        with watersmeet.connect(path, "sqlstream", runtime="inprocess", parallelism=parallelism) as connection:
+
+            def run(text, dialect="sqlstream"):
+                connection.execute(f"SET dialect = '{dialect}'")
+                return connection.execute(text)
+
+            def insert(at, k):
+                run(f"INSERT INTO a (ROWTIME, k) VALUES (TIMESTAMP '2026-01-01 00:{at}', {k})")
+                run("FLUSH", "risingwave")
+
+            run("CREATE SCHEMA s")
+            run("SET SCHEMA 's'; CREATE STREAM a (k INTEGER); CREATE STREAM b (k INTEGER, n BIGINT)")
+            pump = "AS INSERT INTO b SELECT STREAM k, count(*) AS n FROM a GROUP BY FLOOR(a.ROWTIME TO MINUTE), k"
+            run(f"CREATE PUMP p STARTED {pump}; CREATE PUMP q STARTED {pump}")
+            run("CREATE TABLE public.t (n int); INSERT INTO public.t SELECT generate_series(1, 1000)", "risingwave")
+            insert("01:00", 1)
+            if fills:
+                run("SET background_ddl = true", "risingwave")
+                view = "CREATE MATERIALIZED VIEW public.v WITH (backfill_rate_limit = 0) AS SELECT sum(n) FROM public.t"
+                run(view, "risingwave")
+            insert("02:30", 1)
+            insert("00:10", 1)
+            run("ALTER PUMP p STOP")
+            insert("00:20", 1)
+            insert("03:10", 2)
+            if fills:
+                run("ALTER MATERIALIZED VIEW public.v SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT", "risingwave")
+                assert run("SELECT * FROM public.v", "risingwave").fetchall() == [(500500,)]
+            run("ALTER PUMP p START")
+            insert("02:40", 1)
+            insert("05:10", 1)
+            insert("06:10", 3)
+            return [sorted(map(str, run(f"SELECT * FROM {r}", "risingwave").fetchall())) for r in ("s.a", "s.b")]
+
+    found = written("beside", fills=True)
+    assert found == written("plain", fills=False)
+    assert len(found[1]) > 4
+
+
 KILLED = """
     import sys
     import time
