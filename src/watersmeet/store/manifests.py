@@ -36,7 +36,7 @@ class Filling(Purpose):
     live views run meanwhile; otherwise their epochs wait. late: for each relation, the number of rows dropped as late
     before the fill. replays: whether later rounds replay live epochs one by one, because the result depends on the
     moment at which rows arrive. time_us, watermarks: then those of the epoch at which the fill began. cloned: whether
-    the fill has clones of shared operators' states; false in a fill that version 16 of the format began.
+    the fill has clones of shared operators' states; false in a fill that an earlier version began.
     """
 
     kind: ClassVar[str] = "filling"
