@@ -415,6 +415,9 @@ def test_a_micro_batch_runs_epochs_that_are_planned_meanwhile(tmp_path, monkeypa
     two_tables(kit)
     kit.engine.start()
     kit.view("joined", *JOINED)
+    kit.engine._starter.join()
+    kit.change(a=[(5, "x", 1)], b=[(5, 2, 1)])  # the first epoch that the query sees
+    kit.engine.flush()
     waiting.until(lambda: batches)
     before = len(batches)
     for i in range(5):
