@@ -352,7 +352,7 @@ def test_each_kind(tmp_path, monkeypatch, case):
     compared(tmp_path, monkeypatch, f"{name} {buckets}", [name], buckets)
 
 
-KILLED = ["change log of groups", "look-up", "left on arrival", "only new final", "look-ups of a view", "versions"]
+KILLED = ["change log of groups", "look-up", "left on arrival", "only new final", "look-ups of a view"]
 
 
 @pytest.mark.parametrize("name", mostly_slow(KILLED, 1))
@@ -378,9 +378,6 @@ def test_processes_that_end_at_any_moment(tmp_path, monkeypatch, name):
         for _ in range(5):
             run.step(60)
     script = f"CREATE MATERIALIZED VIEW v AS {QUERIES[name]}"
-    if name in SHARED:
-        for run in (beside, alone):
-            run.run(f"CREATE MATERIALIZED VIEW first AS {SHARED[name][0].format(0)}")
     with monkeypatch.context() as patched:
         patched.setattr(InProcessEngine, "__init__", begun)
         beside.connection.opened.engine._waiting += 1
