@@ -83,6 +83,10 @@ def streams(options: argparse.Namespace, *, lateness_us: int = 0, shape: str = "
     return Streams(left, right, 2 * options.rows)
 
 
+#: The time in which Spark starts the rest of a session after its first epoch in a worker.
+_START_S = 3.0
+
+
 def ours(
     script: str,
     check: str,
@@ -98,7 +102,10 @@ def ours(
     the same in a second database, too.
     """
     with tempfile.TemporaryDirectory() as folder, watersmeet.connect(parallelism=parallelism) as warm:
-        warm.cursor().execute("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT a FROM t; FLUSH")
+        warm.cursor().execute("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+        # Too many rows for an epoch in the driver, so that FLUSH waits for Spark's workers; its query starts meanwhile.
+        warm.cursor().execute("INSERT INTO t SELECT i FROM generate_series(1, 100000) AS g (i); FLUSH")
+        time.sleep(_START_S)
         first = _run(script, check, parallelism, path or Path(folder) / "db", server)
         if not again:
             return first
