@@ -169,7 +169,7 @@ def encode_change(table: pa.Table, diff: Diff | None, *, lasting: bool = False) 
     if size < _COMPRESSED_BYTES:
         write_streams(sink, [_batched(table, schema)])
         return sink.getvalue()
-    rows = round(table.num_rows * _PIECE_BYTES / size / _LEAST_PIECE_ROWS) * _LEAST_PIECE_ROWS
+    rows = table.num_rows * _PIECE_BYTES // size // _LEAST_PIECE_ROWS * _LEAST_PIECE_ROWS
     rows = max(_LEAST_PIECE_ROWS, min(rows, _PIECE_ROWS))
     # Each piece is copied by itself, if it has several chunks at all.
     pieces = [_batched(table.slice(first, rows), schema) for first in range(0, table.num_rows, rows)]
