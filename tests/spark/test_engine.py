@@ -528,6 +528,8 @@ import sys, time
 from tests.unit.runtime.kit import *
 from watersmeet.runtime.spark.engine import SparkEngine
 from watersmeet.connectors.files.source import FileSource
+from watersmeet.runtime.spark.jobs import EpochRunner
+EpochRunner._runs_here = lambda *_: False  # as in conftest
 spark = None
 {before}
 kit = Kit(sys.argv[1], make_engine=lambda db: SparkEngine(db, spark))

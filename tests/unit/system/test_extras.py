@@ -77,8 +77,9 @@ def test_databases_work_without_extras_and_name_what_is_missing(tmp_path):
 
 #: An old PySpark: it lacks all modules that came with version 4.
 OLD_SPARK = """
-import sys, types
+import importlib.machinery, sys, types
 spark = types.ModuleType("pyspark")
+spark.__spec__ = importlib.machinery.ModuleSpec("pyspark", None)
 spark.__version__ = "3.5.6"
 sys.modules["pyspark"] = spark
 import watersmeet
