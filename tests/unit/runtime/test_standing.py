@@ -132,6 +132,14 @@ def test_what_never_passes_is_what_spark_says(task, given):
         answer(task, b"a")
 
 
+@pytest.mark.parametrize("cause", [ConnectionResetError("reset"), BrokenPipeError("gone"), ConnectionRefusedError("no")])
+def test_a_lost_connection_of_the_work_itself_counts_as_a_failed_attempt(spark, task, given, cause):
+    given[b"a"] = [cause]
+    with pytest.raises(type(cause)):
+        answer(task, b"a")
+    assert spark.tried == 3
+
+
 def test_attempts_of_a_job_before_count_for_that_job(spark, task, given):
     given |= {b"a": [OSError("busy"), OSError("busy"), b"one"], b"b": [OSError("busy"), b"two"]}
     assert answer(task, b"a") == ("receipt", b"one")

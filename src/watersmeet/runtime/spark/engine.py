@@ -300,7 +300,8 @@ class SparkEngine:
         """Start the query, for which Spark starts Python processes. The first epochs don't wait for it."""
         try:
             register_source(session)
-            self._query = self._start_query(session, coordinator.committed_epoch)
+            if not self._stopping:
+                self._query = self._start_query(session, coordinator.committed_epoch)
         except Exception as cause:
             self._fail(cause)
 

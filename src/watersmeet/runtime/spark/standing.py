@@ -167,10 +167,13 @@ class StandingTasks:
         return is_idle
 
     def close(self) -> None:
-        """End the tasks permanently. Waits until Spark's job has ended, because Spark may be stopped next."""
+        """End the tasks permanently. Waits until Spark's job has ended, because Spark may be stopped next; but not for
+        the first tasks to start, which takes seconds and after which they end at once.
+        """
+        are_starting = self.are_starting
         self._socket.close()
         self.hang_up()
-        if self._job is not None:
+        if self._job is not None and not are_starting:
             wait_for([self._job], _LEAVE_S)
         remove_folder(self._folder)
 

@@ -11,6 +11,7 @@ file, so that shuffled frames stay valid.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import traceback
@@ -19,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from multiprocessing.connection import Client
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -213,14 +214,21 @@ def _stay(path: str) -> None:
     except OSError:
         return  # the driver has closed the connection meanwhile
     with line:
-        try:
+        with contextlib.suppress(ConnectionError):
             line.send(os.getpid())
-            while line.poll(_WAIT_S):
-                work: Work | None = line.recv()
-                if work is not None:
-                    line.send(work.run())
-        except (EOFError, ConnectionError):
-            return
+        for work in _arriving(line):
+            answer = work.run()  # an error of a connection of its own is one of the task
+            with contextlib.suppress(ConnectionError):
+                line.send(answer)
+
+
+def _arriving(line: Connection) -> Iterator[Work]:
+    """The works that the driver sends, until the connection closes or nothing arrives."""
+    with contextlib.suppress(EOFError, ConnectionError):
+        while line.poll(_WAIT_S):
+            work: Work | None = line.recv()
+            if work is not None:
+                yield work
 
 
 def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
