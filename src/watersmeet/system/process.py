@@ -122,8 +122,8 @@ _PREFIX: Final = "watersmeet-"
 _LOCK: Final = ".owner"
 _guard: Final = threading.Lock()
 
-#: For each folder of this process, the file that it keeps locked.
-_locks: Final[dict[Path, int]] = {}
+#: For each folder, the process that made it, and the file that it keeps locked. Forks have a copy.
+_locks: Final[dict[Path, tuple[int, int]]] = {}
 
 #: Directories that were searched for folders of ended processes.
 _swept: Final[set[str]] = set()
@@ -144,25 +144,27 @@ def make_folder(what: str, inside: Path | None = None) -> Path:
     fcntl.flock(lock, fcntl.LOCK_EX)
     new.rename(folder / _LOCK)  # so the folder is never visible without a lock
     with _guard:
-        _locks[folder] = lock
+        _locks[folder] = os.getpid(), lock
     return folder
 
 
-def _remove_left(owner: int) -> None:
-    """Delete the folders that an interrupted caller has left. owner: the process that made them, not its forks."""
-    if os.getpid() == owner:
-        for folder in list(_locks):
-            remove_folder(folder)
+def _remove_left() -> None:
+    """Delete the folders that an interrupted caller has left."""
+    for folder in list(_locks):
+        remove_folder(folder)
 
 
-atexit.register(_remove_left, os.getpid())
+atexit.register(_remove_left)
 
 
 def remove_folder(folder: Path) -> None:
-    """Deletes a folder of `make_folder` with its content. Idempotent."""
+    """Deletes a folder of `make_folder` with its content, but not in a fork of the process that made it. Idempotent."""
+    own = (os.getpid(), None)
+    if _locks.get(folder, own)[0] != os.getpid():
+        return
     shutil.rmtree(folder, ignore_errors=True)
     with _guard:
-        lock = _locks.pop(folder, None)
+        _, lock = _locks.pop(folder, own)
     if lock is not None:
         os.close(lock)
 

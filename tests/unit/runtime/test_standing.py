@@ -132,7 +132,9 @@ def test_what_never_passes_is_what_spark_says(task, given):
         answer(task, b"a")
 
 
-@pytest.mark.parametrize("cause", [ConnectionResetError("reset"), BrokenPipeError("gone"), ConnectionRefusedError("no")])
+@pytest.mark.parametrize(
+    "cause", [ConnectionResetError("reset"), BrokenPipeError("gone"), ConnectionRefusedError("no")]
+)
 def test_a_lost_connection_of_the_work_itself_counts_as_a_failed_attempt(spark, task, given, cause):
     given[b"a"] = [cause]
     with pytest.raises(type(cause)):
@@ -184,6 +186,17 @@ def test_closing_ends_who_waits_for_an_answer(spark, task, given, monkeypatch):
     closing.join(10)
     assert task._job.done()
     assert len(failures) == 1
+
+
+def test_closing_does_not_wait_for_the_first_tasks_to_start(spark, task):
+    for _ in range(spark.defaultParallelism):
+        spark.slots.acquire()
+    task.begin()
+    task.close()
+    assert not task._job.done()
+    for _ in range(spark.defaultParallelism):
+        spark.slots.release()
+    assert task._job.exception(10) is None  # they end at once
 
 
 def test_tasks_of_one_engine_stay_until_another_one_needs_their_slots(spark, task, given, monkeypatch):

@@ -1,5 +1,9 @@
 """Connections: options that sources, tables and sinks take over."""
 
+import subprocess
+import sys
+import textwrap
+
 import pytest
 from tests.lakes import rest_catalog, sql_catalog
 from tests.unit.sinks.databasetargets import is_done, wait
@@ -150,3 +154,26 @@ def test_what_is_refused(run, text, message):
     with pytest.raises(Error) as caught:
         run(text)
     assert message in caught.value.message
+
+
+def test_forked_processes_that_end_leave_the_database_open(tmp_path):
+    """For example workers that a server forks after `connect`."""
+    script = """
+        import os, sys
+        import watersmeet
+        connection = watersmeet.connect(runtime="inprocess")
+        connection.execute("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT sum(a) AS s FROM t")
+        for closes in (False, True):
+            child = os.fork()
+            if child == 0:
+                if closes:
+                    connection.close()
+                sys.exit()
+            assert os.waitpid(child, 0)[1] == 0
+        connection.execute("INSERT INTO t VALUES (1), (2); FLUSH")
+        print(connection.execute("SELECT s FROM v").fetchall())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[(3,)]\n", "")

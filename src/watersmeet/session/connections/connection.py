@@ -10,6 +10,7 @@ import base64
 import datetime as dt
 import decimal
 import inspect
+import os
 import sys
 import textwrap
 import types
@@ -65,6 +66,12 @@ _STARTING: Final[dict[type[Statement], str]] = {
 }
 
 
+def _close(database: OpenDatabase, owner: int) -> None:
+    """Close a database. owner: the process that opened it; its forks, which have a copy, leave it open."""
+    if os.getpid() == owner:
+        database.close()
+
+
 class Connection:
     """A session. Several threads may use it; its statements run sequentially.
 
@@ -88,7 +95,7 @@ class Connection:
         self._plans = LookupPlans()
         self._closed = False
         # A connection is closed even if it is garbage-collected, or open when Python exits.
-        self._finalizer = weakref.finalize(self, session.database.close)
+        self._finalizer = weakref.finalize(self, _close, session.database, os.getpid())
 
     def show_own_writes(self) -> None:
         """Without Spark, queries wait until they include all commits of this connection."""
