@@ -89,7 +89,7 @@ class Coordinator:
         self._is_views_turn = False
         """Whether the live views run next, beside views that are being filled."""
         self._replayed = 0
-        """The number of live epochs that were replayed since the last one was planned."""
+        """The number of live epochs that the fill replayed since the last one was planned."""
         last = db.log.last_epoch()
         frontier = (last.frontier if last else None) or Frontier()
         self.circuit: Circuit | None = None
@@ -504,7 +504,7 @@ class Coordinator:
         """Begin a backfill of the circuit. The arguments are those of `backfill.begin`."""
         circuit, frontier = self.circuit, self.inputs.frontier
         assert circuit is not None
-        self.lost = {}
+        self.lost, self._replayed = {}, 0
         self.backfill = begin(self._db, circuit, purpose, fill, frontier, contents, complete=complete, beside=beside)
         self._renew_lease()
 

@@ -131,6 +131,37 @@ def test_subscribers_of_live_views_wait_for_no_fill(tmp_path):
         assert connection.execute("SELECT c FROM large WHERE n = 0").fetchall() in ([(seen,)], [(seen - 1,)])
 
 
+def test_a_fill_right_after_one_that_replayed_waits_for_others(tmp_path):
+    with (
+        watersmeet.connect(tmp_path / "db", runtime="inprocess", dialect="risingwave") as connection,
+        ThreadPoolExecutor(1) as other,
+    ):
+        connection.execute(
+            """
+            CREATE TABLE a (id int, k int) APPEND ONLY;
+            CREATE TABLE d (k int PRIMARY KEY, n int);
+            CREATE MATERIALIZED VIEW live AS SELECT count(*) AS n FROM a;
+            INSERT INTO d VALUES (1, 1);
+            INSERT INTO a SELECT g, 1 FROM generate_series(1, 4000) AS t(g);
+            FLUSH
+            """
+        )
+        query = "SELECT a.id + {} AS id, d.n FROM a JOIN d FOR SYSTEM_TIME AS OF PROCTIME() AS d ON a.k = d.k"
+        connection.execute(f"CREATE MATERIALIZED VIEW first AS {query.format(0)}")
+        piece_by_piece(connection)
+        engine = connection.opened.engine
+        made = other.submit(connection.cursor().execute, f"CREATE MATERIALIZED VIEW v AS {query.format(1)}")
+        until(lambda: made.done() or engine._coordinator.backfill is not None)
+        connection.execute("INSERT INTO a VALUES (-1, 1); FLUSH")
+        assert not made.done()
+        assert connection.execute("SELECT n FROM live").fetchall() == [(4001,)]
+        while not made.done():
+            connection.execute("FLUSH")
+        made.result()
+        connection.execute("FLUSH")
+        check(connection, "v", "SELECT id + 1, n FROM first")
+
+
 def test_a_fill_over_a_source_goes_on_after_a_restart(tmp_path):
     """Its history is the input up to the beginning of the fill. Later input is read once, whoever reads it."""
     (tmp_path / "in").mkdir()
