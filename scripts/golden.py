@@ -3,6 +3,9 @@
 `python -m scripts.golden` writes `tests/golden/<format>.tar.xz` unless it exists: an archive of `db`, the files of the
 database, and `content.json`, the rows of each relation. The archive of a format is made once, by the first release with
 that format, and never again; `tests/unit/store/test_golden.py` opens all of them with the present release.
+
+`python -m scripts.golden fills` writes `tests/golden/fills/<format>.tar.xz`: the files of databases whose process ended
+in the middle of a fill, one for each of `FILLS`.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ import shutil
 import sys
 import tarfile
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
 import watersmeet
+from watersmeet.store.layout import DATABASE_FORMAT_VERSION
 
 ARCHIVES: Final = Path(__file__).resolve().parents[1] / "tests" / "golden"
 
@@ -60,6 +65,30 @@ OTHERS: Final = (
     "CREATE USER ann PASSWORD 'change-me' SUPERUSER",
 )
 
+#: The query of a live view, `live`, and that of the view `filled`, which has other rows, so that only operators are
+#: shared. The moment at which rows arrive decides the second result.
+FILLS: Final = {
+    "join": (
+        "SELECT o.id, i.name, l.v FROM orders o JOIN items i ON o.item = i.item JOIN log l ON o.item = l.item",
+        """SELECT i.name, count(*) AS n, sum(l.v) AS v FROM orders o JOIN items i ON o.item = i.item
+        JOIN log l ON o.item = l.item GROUP BY i.name""",
+    ),
+    "look-up": (
+        "SELECT l.v, i.name FROM log l LEFT JOIN items FOR SYSTEM_TIME AS OF PROCTIME() AS i ON l.item = i.item",
+        """SELECT l.v + 1 AS v, i.name FROM log l LEFT JOIN items FOR SYSTEM_TIME AS OF PROCTIME() AS i
+        ON l.item = i.item""",
+    ),
+}
+
+#: The changes of other sessions while the view is filled.
+MEANWHILE: Final = (
+    "INSERT INTO orders SELECT g, g % 10, 1, NULL, NULL, NULL FROM generate_series(61, 80) AS g(g)",
+    "UPDATE items SET name = 'newer' WHERE item = 4",
+    "DELETE FROM orders WHERE id % 7 = 1",
+    """INSERT INTO log SELECT timestamp '2026-01-01 00:08:00' + g * interval '7 seconds', g % 10, g
+    FROM generate_series(61, 80) AS g(g)""",
+)
+
 #: The relations whose rows the archive lists.
 RELATIONS: Final = ("items", "orders", "log", "plain", *VIEWS)
 
@@ -76,6 +105,40 @@ def content(connection: watersmeet.Connection, names: tuple[str, ...] = RELATION
         name: sorted([str(v) for v in row] for row in connection.execute(f"SELECT * FROM {name}").fetchall())
         for name in names
     }
+
+
+def begin_fill(path: Path, live: str, filled: str) -> None:
+    """Makes a database whose process ends after a part of the history of a view."""
+    with watersmeet.connect(path, runtime="inprocess", parallelism=2) as connection:
+        for text in (*TABLES, *ROWS, f"CREATE MATERIALIZED VIEW live AS {live}", "FLUSH", "SET background_ddl = true"):
+            connection.execute(text)
+        connection.execute(f"CREATE MATERIALIZED VIEW filled WITH (backfill_rate_limit = 30) AS {filled}")
+        while not fill_progress(connection):
+            time.sleep(0.01)
+        connection.execute("ALTER MATERIALIZED VIEW filled SET BACKFILL_RATE_LIMIT = 0")
+        for text in MEANWHILE:
+            connection.execute(text)
+            connection.execute("FLUSH")
+        if not fill_progress(connection):
+            raise RuntimeError("the view was filled before the limit became 0")
+
+
+def fill_progress(connection: watersmeet.Connection) -> float:
+    """The part of the history of the view `filled` that was read."""
+    row = connection.execute("SHOW JOBS LIKE 'filled'").fetchone()
+    return float((row and row[-1]) or 0)
+
+
+def make_fills() -> int:
+    """Writes the archive of databases in which a view is being filled."""
+    archive = ARCHIVES / "fills" / f"{DATABASE_FORMAT_VERSION}.tar.xz"
+    archive.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(archive, "w:xz") as written:
+        for name, (live, filled) in FILLS.items():
+            begin_fill(Path(folder, name), live, filled)
+            written.add(Path(folder, name), name)
+    print(f"{archive.name}: {archive.stat().st_size:,} bytes")
+    return 0
 
 
 def main() -> int:
@@ -103,4 +166,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(make_fills() if sys.argv[1:] == ["fills"] else main())

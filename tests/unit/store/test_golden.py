@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 import duckdb
 import pytest
-from scripts.golden import ARCHIVES, RELATIONS, VIEWS, content
+from scripts.golden import ARCHIVES, FILLS, RELATIONS, VIEWS, content, fill_progress
+from tests.waiting import until
 
 import watersmeet
 from watersmeet.database import opened
@@ -75,6 +76,47 @@ def test_it_opens_with_its_content_and_goes_on(golden):
     with watersmeet.connect(path, read_only=True) as connection:
         assert content(connection, (*RELATIONS, "more")) == after
     assert json.loads((path / "FORMAT").read_text())["format"] == DATABASE_FORMAT_VERSION
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize(("name", "query"), [
+    ("join", "SELECT name, count(*) AS n, sum(v) AS v FROM live GROUP BY name"),
+    ("look-up", "SELECT v + 1 AS v, name FROM live"),
+])  # fmt: skip
+def test_a_fill_that_an_earlier_release_began_goes_on(tmp_path, name, query, ends):
+    """It has copies of shared operators, where this release has clones. ends: whether a process of this release ends
+    during the fill, too.
+    """
+    with tarfile.open(ARCHIVES / "fills" / "16.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILLS)
+
+    def change(connection, texts):
+        for text in texts:
+            connection.execute(text)
+            connection.execute("FLUSH")
+
+    path = tmp_path / name
+    if ends:
+        with watersmeet.connect(path, runtime="inprocess") as connection:
+            before = fill_progress(connection)
+            change(connection, CHANGES[:2])
+            connection.execute("ALTER MATERIALIZED VIEW filled SET BACKFILL_RATE_LIMIT = 30")
+            until(lambda: fill_progress(connection) > before)
+            connection.execute("ALTER MATERIALIZED VIEW filled SET BACKFILL_RATE_LIMIT = 0")
+    with watersmeet.connect(path, runtime="inprocess") as connection:
+        assert 0 < fill_progress(connection) <= 1
+        change(connection, CHANGES[2 * ends : 5])
+        connection.execute("ALTER MATERIALIZED VIEW filled SET BACKFILL_RATE_LIMIT = DEFAULT")
+        connection.execute("WAIT")
+        assert content(connection, ("filled",))["filled"] == rows_of(connection, query)
+        change(connection, CHANGES[5:])
+        assert content(connection, ("filled",))["filled"] == rows_of(connection, query)
+
+
+def rows_of(connection: watersmeet.Connection, query: str) -> list[list[str]]:
+    """The rows of a query, as in `content`."""
+    return sorted([str(v) for v in row] for row in connection.execute(query).fetchall())
 
 
 def test_an_older_one_is_upgraded_by_a_writer_and_not_by_a_reader(golden):
