@@ -10,8 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from watersmeet.circuit.epochs import Live
+from watersmeet.errors import Error
 from watersmeet.kernel.runs.frames import Frame
-from watersmeet.runtime.spark import standing, worker
+from watersmeet.runtime.spark import jobs, standing, worker
 from watersmeet.runtime.spark.standing import StandingTasks, run_stages
 from watersmeet.runtime.spark.worker import Work
 from watersmeet.runtime.workers import Workers
@@ -368,3 +370,27 @@ def test_frames_that_wait_in_files_reach_their_stage(task, staged, tmp_path, mon
     (found,) = run_stages(task, b"a", tasks=2, last_stage=1, folder=str(tmp_path), slots=2)
     assert found.file is not None
     assert bytes(next(worker.picked_up([found])).body) == b"largelarge"
+
+
+def test_files_of_frames_are_deleted_after_a_failed_epoch(spark, monkeypatch):
+    """Their bodies may take gigabytes, and the next epoch may be a long time away."""
+
+    def fails(*given):
+        *_, folder, _ = given
+        made.append(next(worker.put_down([Frame(0, "rows", 0, b"x" * worker._LEAST_BYTES)], folder)).file)
+        raise OSError("no space left on device")
+
+    made = []
+    monkeypatch.setattr(jobs, "run_stages", fails)
+    monkeypatch.setattr(jobs, "job_of", lambda *_: worker.Work(b""))
+    monkeypatch.setattr(jobs, "replace", lambda job, **_: job)
+    monkeypatch.setattr(jobs, "pack_job", lambda _: "")
+    monkeypatch.setattr(StandingTasks, "slots", 2)
+    runner = jobs.EpochRunner(spark, None)
+    monkeypatch.setattr(runner, "_runs_here", lambda *_: False)
+    intent = SimpleNamespace(has_work=True, tasks=(), rows=10**9, bytes=0, mode=Live(), epoch=1)
+    with pytest.raises(Error, match="no space left"):
+        runner.run(SimpleNamespace(buckets=2, last_stage=1), intent)
+    assert len(made) == 1
+    assert not os.path.exists(made[0])
+    runner.close()

@@ -340,11 +340,11 @@ class EpochRunner:
         try:
             slots = self._standing.slots
             if single and slots:
-                frames = self._picked_up(self._standing.run([Work(job.encode())])[0])
+                frames = _bodies(self._standing.run([Work(job.encode())])[0])
             elif slots > 1 and self._folder is not None:
                 tasks = max(1, len(intent.tasks))
                 sent = run_stages(self._standing, job.encode(), tasks, circuit.last_stage, str(self._folder), slots)
-                frames = self._picked_up(sent)
+                frames = _bodies(sent)
             else:
                 self._standing.hang_up()  # the slots of the standing tasks are needed now
                 if single:
@@ -355,6 +355,9 @@ class EpochRunner:
                 frames = self._run_job(job, work)
         except Exception as cause:
             raise _failure(cause) from cause
+        finally:
+            if self._folder is not None:
+                empty(self._folder)
         if single and circuit.buckets > 1:
             slow = time.monotonic() - began > _STAGE_S * (circuit.last_stage + 1)
             self._large_until = intent.epoch + self._pause if slow else 0
@@ -383,18 +386,10 @@ class EpochRunner:
         context.setLocalProperty(JOB, job)
         context.setLocalProperty(FOLDER, None if self._folder is None else str(self._folder))
         try:
-            return self._picked_up(_sent(row) for row in frames.collect())
+            return _bodies(_sent(row) for row in frames.collect())
         finally:
             context.setLocalProperty(JOB, None)
             context.setLocalProperty(FOLDER, None)
-
-    def _picked_up(self, sent: Iterable[Sent]) -> list[tuple[str, bytes]]:
-        """The channels and bodies of the frames of an epoch. Deletes all files of the epoch."""
-        try:
-            return [(f.channel, bytes(f.body)) for f in picked_up(sent)]
-        finally:
-            if self._folder is not None:
-                empty(self._folder)
 
     def warm_up(self) -> None:
         """Let Spark start its Python processes, without waiting for them, so that the first epoch finds them."""
@@ -457,6 +452,11 @@ def _is_small(circuit: Circuit, intent: Intent) -> bool:
 def _try(action: Callable[[], None]) -> None:
     with contextlib.suppress(Exception):
         action()
+
+
+def _bodies(sent: Iterable[Sent]) -> list[tuple[str, bytes]]:
+    """The channels and bodies of frames."""
+    return [(f.channel, bytes(f.body)) for f in picked_up(sent)]
 
 
 def _sent(row: Row) -> Sent:
