@@ -64,4 +64,4 @@ def test_each_bucket_replays_what_it_keeps_in_equal_parts(keys, parts):
 def test_a_bucket_of_its_own_key_is_cut_without_a_copy():
     op, states = sent((0,))
     for state in states:
-        assert len(replay(op, state, 3, 7, BUCKETS).old) == len(state.trace(op.id, ROWS).runs)
+        assert len(replay(op, state, (3, 4), 7, BUCKETS).old) == len(state.trace(op.id, ROWS).runs)
