@@ -108,7 +108,7 @@ elif phase == "start":
     import watersmeet
     watersmeet.connect = pause
 elif phase == "script":
-    from watersmeet.session.connections import execute
+    execute = importlib.import_module("watersmeet.session.connections.execute")
     execute.execute_statement = pause
 else:
     from watersmeet.cli import serving
