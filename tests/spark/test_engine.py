@@ -192,10 +192,10 @@ class Slow:
         self.allowed = threading.Event()
         self.here = []
         monkeypatch.setattr(jobs.EpochRunner, "_runs_here", RUNS_HERE)
-        stand, start_query, run_whole = StandingTasks._stand, engine.start_query, jobs.run_whole
+        stand, start_query, run_here = StandingTasks._stand, engine.start_query, jobs.run_here
         monkeypatch.setattr(StandingTasks, "_stand", lambda *given: (self.allowed.wait(), stand(*given)))
         monkeypatch.setattr(engine, "start_query", lambda *given: (self.allowed.wait(), start_query(*given))[1])
-        monkeypatch.setattr(jobs, "run_whole", lambda job: (self.here.append(job.intent.epoch), run_whole(job))[1])
+        monkeypatch.setattr(jobs, "run_here", lambda job: (self.here.append(job.intent.epoch), run_here(job))[1])
 
 
 @pytest.mark.parametrize("buckets", [1, 2])
@@ -247,7 +247,7 @@ def test_an_error_of_the_files_in_the_driver_is_not_the_last_word(tmp_path, monk
         slow.allowed.set()
         raise OSError(5, "input/output error")
 
-    monkeypatch.setattr(jobs, "run_whole", failing)
+    monkeypatch.setattr(jobs, "run_here", failing)
     kit = open_kit(tmp_path / "db", 2)
     two_tables(kit)
     kit.change(a=[(1, "x", 1)], b=[(1, 2, 1)])

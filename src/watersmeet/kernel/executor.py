@@ -37,7 +37,7 @@ from watersmeet.kernel.runs.frames import Frame, Spool, consolidated, count_rows
 from watersmeet.kernel.runs.matching import Arranged, TooManyRowsError
 from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
-from watersmeet.values.types import arrow_schema
+from watersmeet.values.types import Schema, arrow_schema
 
 #: The maximum number of slices of a bucket's input that are processed at once: two million rows, the largest epoch.
 _MANY_SLICES: Final = 2
@@ -355,11 +355,7 @@ class _Stage:
         """All history of an input of an operator once it is complete; until then it is stored."""
         trace = self._scoped.trace(op.id, f"history{number}")
         schema = self._circuit.by_id[op.inputs[number]].schema
-        delta = (
-            whole(changes, arrow_schema(schema, positional=True), self._ctx.slicing)
-            if isinstance(changes, Sliced)
-            else changes
-        )
+        delta = _held(changes, schema, self._ctx.slicing)
         if not self._ctx.complete and delta.num_rows:
             trace.append(arrange(delta, tuple(range(len(schema)))))
         elif self._ctx.complete and trace.runs:
@@ -371,7 +367,7 @@ class _Stage:
         """Publishes the changes of a relation."""
         if self._publish is not None:
             self._publish(op.relation_id, slices_of(changes))
-        elif (held := _held(op, changes, self._ctx.slicing)).num_rows:
+        elif (held := _held(changes, op.schema, self._ctx.slicing)).num_rows:
             self._result.published[op.relation_id] = held
 
 
@@ -463,12 +459,7 @@ def _stepped(op: Operator, given: Sequence[Any], state: State, ctx: StepContext)
     if op.kind in PIECEWISE:
         net = given[0].net and isinstance(op, Map) and keeps_all(op, len(ctx.schemas[0]))
         return Sliced(lambda: _piecewise(op, given[0], state, ctx), retracts_first=given[0].retracts_first, net=net)
-    schemas = [arrow_schema(s, positional=True) for s in ctx.schemas]
-    held = [
-        replace(whole(g, s, ctx.slicing), net=g.net) if isinstance(g, Sliced) else g
-        for g, s in zip(given, schemas, strict=True)
-    ]
-    return step(op, held, state, ctx)
+    return step(op, [_held(g, s, ctx.slicing) for g, s in zip(given, ctx.schemas, strict=True)], state, ctx)
 
 
 def _piecewise(op: Operator, slices: Sliced, state: State, ctx: StepContext) -> Iterator[Delta]:
@@ -633,11 +624,11 @@ def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing, circuit: Circuit
     return Sliced(lambda: consolidated(changes, None, slicing))
 
 
-def _held(op: Operator, changes: Delta | Sliced, slicing: Slicing) -> Delta:
+def _held(changes: Delta | Sliced, schema: Schema, slicing: Slicing) -> Delta:
     """All changes in one piece; the columns of slices are in a file."""
     if isinstance(changes, Delta):
         return changes
-    return whole(changes, arrow_schema(op.schema, positional=True), slicing)
+    return replace(whole(changes, arrow_schema(schema, positional=True), slicing), net=changes.net)
 
 
 def _without_zeros(delta: Delta) -> Delta:

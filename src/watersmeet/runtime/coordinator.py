@@ -169,10 +169,10 @@ class Coordinator:
 
     def is_views_turn(self, now_us: int) -> bool:
         """Whether live views run next, before the next piece of history of views that are filled beside them."""
-        allowed = self.fills_beside and self._pieces.allows(self._rate, now_us)
-        if not self.fills_beside or self.begins_fill:
+        if not self.fills_beside:
             return False
-        return (self._is_views_turn and not self._begins_round) or not allowed
+        allowed = self._pieces.allows(self._rate, now_us)  # also determines the rows of the next piece
+        return not self.begins_fill and ((self._is_views_turn and not self._begins_round) or not allowed)
 
     @property
     def yields(self) -> bool:

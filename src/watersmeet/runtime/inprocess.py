@@ -23,7 +23,7 @@ from watersmeet.runtime.failures import report_committed, report_failed, run_wit
 from watersmeet.runtime.inputs import Backoffs
 from watersmeet.runtime.status import Status
 from watersmeet.runtime.taskcontract import Intent, Receipt
-from watersmeet.runtime.tasks import run_whole
+from watersmeet.runtime.tasks import run_here
 from watersmeet.runtime.workers import workers_here
 from watersmeet.store.commits import Commit
 
@@ -238,5 +238,4 @@ def run_epoch(
     """
     if not intent.has_work:
         return []
-    job = job_of(db, circuit, intent, workers_here(), failures)
-    return [Receipt.from_bytes(bytes(f.body)) for f in run_whole(job)]
+    return run_here(job_of(db, circuit, intent, workers_here(), failures))

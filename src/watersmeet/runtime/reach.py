@@ -52,8 +52,8 @@ _TIMELESS: Final = (
 
 
 def can_run_beside(circuit: Circuit, history: Fill, whole: Fill) -> bool:
-    """Whether live views can run between the pieces of a fill. history, whole: what runs in its first round, and in
-    later ones.
+    """Whether live views can run between the pieces of a fill. history, whole: the operators that run in
+    its first round, and in later ones.
     """
     new = [circuit.by_id[i] for i in whole.having("new")]
     if any(isinstance(o, LateRowFilter) and o.idle is not None for o in new):

@@ -630,7 +630,7 @@ def writer_port(root: AnyPath) -> int | None:
 
 
 def _noted(path: Path) -> dict[str, Any]:
-    """What the holder of a lock has written; empty if it can't be read."""
+    """The values that the holder of a lock has written; empty if they can't be read."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -380,7 +380,7 @@ def view_delivery(view: Relation, stream: Relation, merging: Merging | None = No
 
 
 def _first_of(view: Relation) -> str:
-    """The id of the first of the views that have delivered rows one after the other, each continued by the next."""
+    """The id of the first view of a delivery, which later views may have continued."""
     return (isinstance(view, MaterializedView) and view.delivered_as) or view.id
 
 

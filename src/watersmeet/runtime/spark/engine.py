@@ -457,7 +457,7 @@ class SparkEngine:
         """
         if self._starter is not None:
             self._starter.join()
-        with self._changed:  # nobody sees a query that has ended and starts it again
+        with self._changed:  # so that a query that has ended is not started again
             (query, self._query), session = (self._query, None), self._session
         if query is not None:
             query.stop()  # without the lock, because the query's last batch may need it

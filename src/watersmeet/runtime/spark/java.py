@@ -163,7 +163,7 @@ def launched_ahead() -> Iterator[None]:
 
 
 def take() -> Java | None:
-    """The JVM that was launched ahead, for one session; None if there is none."""
+    """The JVM that was launched ahead, for one session; None if no JVM was."""
     with _lock:
         return _ahead.pop() if _ahead else None
 

@@ -1,9 +1,8 @@
-"""The tasks of an epoch on Spark, on their preferred executors: as jobs, or in standing tasks (`standing`).
+"""The tasks of an epoch on Spark, on their preferred executors: as jobs, or on the driver's machine in standing tasks
+(`standing`). Until the first of these has started, the driver runs small epochs.
 
 Task affinity: an executor has in memory the state of the buckets that it ran. State is in files that any executor can
 read, so affinity is only a preference, and losing it does no harm.
-
-On the driver's machine tasks stand (`standing`). Until the first of them has started, the driver runs small epochs.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from watersmeet.runtime.spark.worker import (
 )
 from watersmeet.runtime.stages import forget_segments
 from watersmeet.runtime.taskcontract import RECEIPT, Intent, Receipt
-from watersmeet.runtime.tasks import run_whole
+from watersmeet.runtime.tasks import run_here
 from watersmeet.runtime.workers import Workers, workers_elsewhere, workers_here
 from watersmeet.system.process import make_folder, remove_folder
 
@@ -326,7 +325,7 @@ class EpochRunner:
         if self._runs_here(circuit, intent):
             self._ran_here = True
             try:
-                return [Receipt.from_bytes(bytes(f.body)) for f in run_whole(made)], Locality()
+                return run_here(made), Locality()
             except Exception as cause:
                 if not is_transient(cause):
                     raise

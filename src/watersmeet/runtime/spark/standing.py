@@ -102,17 +102,17 @@ class StandingTasks:
         return self._is_there and not self._has_called
 
     def run(self, works: Sequence[Work], tasks: int = 1) -> list[list[Sent]]:
-        """The frames that each work returns, which at most so many tasks run at a time.
+        """The frames that each work returns. tasks: the number of tasks that run at a time.
 
         Raises Spark's error if a task failed permanently.
         """
-        with self._lock:
-            self._is_running = True
-        self._prepare(tasks)
         waiting = dict.fromkeys(range(len(works)))
         answers: dict[int, list[Sent]] = {}
         began = False
+        with self._lock:
+            self._is_running = True
         try:
+            self._prepare(tasks)
             while len(answers) < len(works):
                 if not self._is_there:
                     self._check(began=began)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from watersmeet.dialects import registry
     from watersmeet.maintenance import maintaining
     from watersmeet.session import handlers
-    from watersmeet.session.connections import connection, execute
+    from watersmeet.session.connections import connection as _connection
+    from watersmeet.session.connections import execute as _execute
     from watersmeet.session.connections.connection import Connection
     from watersmeet.sinkwriters import writers
     from watersmeet.store.layout import FilePermissions
@@ -35,8 +36,9 @@ else:
     registry = lazy_import("watersmeet.dialects.registry")
     maintaining = lazy_import("watersmeet.maintenance.maintaining")
     handlers = lazy_import("watersmeet.session.handlers")
-    connection = lazy_import("watersmeet.session.connections.connection")
-    execute = lazy_import("watersmeet.session.connections.execute")
+    # Named unlike the modules, because `from watersmeet.session.connections import execute` must return the module.
+    _connection = lazy_import("watersmeet.session.connections.connection")
+    _execute = lazy_import("watersmeet.session.connections.execute")
     writers = lazy_import("watersmeet.sinkwriters.writers")
 
 Runtime = Literal["spark", "inprocess"]
@@ -123,7 +125,7 @@ def connect(
             except BaseException:
                 database.close()
                 raise
-        return connection.Connection(context.Session(database, found))
+        return _connection.Connection(context.Session(database, found))
 
 
 def _add_services(database: opened.OpenDatabase, dialect: str) -> None:
@@ -137,4 +139,4 @@ def _add_services(database: opened.OpenDatabase, dialect: str) -> None:
         for kind in receiving.SERVICES:
             database.add(kind(session()))
     database.add(handlers.function_named("features.verifying.Verifying")(session()))
-    execute.begin(session())
+    _execute.begin(session())
