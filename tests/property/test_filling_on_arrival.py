@@ -11,7 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import watersmeet
-from tests.property.test_filling_over_time import BEGIN_US, SECOND_US, Run, until_begun
+from tests.property.test_filling_over_time import (
+    BEGIN_US,
+    SECOND_US,
+    Run,
+    in_turns,
+    step_beside,
+    step_ended,
+    until_begun,
+)
 from tests.thorough import mostly_slow
 from watersmeet.database.filling import BackgroundFills
 from watersmeet.runtime import backfill, workers
@@ -135,13 +143,13 @@ def compared(
         for run in (beside, alone):
             for _ in range(before):
                 run.step(60)
-        beside.connection.opened.engine._waiting += 1
+        in_turns(beside.connection.opened.engine)
         for script in scripts:
             filled = other.submit(beside.connection.cursor().execute, script)
             until_begun(beside, filled)
             steps = 0
             while not filled.done():
-                beside.step(5)
+                step_beside(beside, 5)
                 steps += 1
             filled.result()
             assert steps >= least, "the fill ran beside"
@@ -363,13 +371,13 @@ def test_processes_that_end_at_any_moment(tmp_path, monkeypatch, name):
     def begun(engine, db):
         begin(engine, db)
         db.clock.set(BEGIN_US + beside.steps * 3 * SECOND_US)
-        engine._waiting += 1
+        in_turns(engine)
 
     def end(run):
         engine = run.connection.opened.engine
         run.connection.opened.service(BackgroundFills).is_closing = True  # it reads no further piece
         engine._waiting -= 1
-        engine.status()
+        step_ended(engine)
         run.connection.close()
 
     for run in (beside, alone):
@@ -381,12 +389,12 @@ def test_processes_that_end_at_any_moment(tmp_path, monkeypatch, name):
             run.run(f"CREATE MATERIALIZED VIEW first AS {SHARED[name][0].format(0)}")
     with monkeypatch.context() as patched:
         patched.setattr(InProcessEngine, "__init__", begun)
-        beside.connection.opened.engine._waiting += 1
+        in_turns(beside.connection.opened.engine)
         beside.run(f"SET background_ddl = true; {script}")
         until_begun(beside)
         ended, steps = [], 0
         while not any(r.name == "v" and r.ready for r in beside.connection.opened.catalog.relations.values()):
-            beside.step(5)
+            step_beside(beside, 5)
             steps += 1
             copied = tmp_path / "beside" / f"db{steps}"
             with beside.connection.opened.engine._lock:

@@ -5,6 +5,7 @@ others wait for the fill: later rows are late, windows close, and time passes fo
 from __future__ import annotations
 
 import random
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -95,14 +96,14 @@ def test_views_equal_those_that_are_filled_at_once(tmp_path, monkeypatch, seed):
             for _ in range(before):
                 run.step(60)
             run.run("DROP MATERIALIZED VIEW dropped")
-        beside.connection.opened.engine._waiting += 1
+        in_turns(beside.connection.opened.engine)
         meanwhile = 0
         for script in scripts:
             made = other.submit(beside.connection.cursor().execute, script)
             until_begun(beside, made)
             steps = 0
             while not made.done():
-                beside.step(5)
+                step_beside(beside, 5)
                 steps += 1
             made.result()
             meanwhile += steps
@@ -117,6 +118,35 @@ def test_views_equal_those_that_are_filled_at_once(tmp_path, monkeypatch, seed):
                 run.step(5)
             for view in (*(f"v{i}" for i in range(len(names))), "by_key", "matched", "of_e"):
                 assert beside.content(view) == alone.content(view), (names, view)
+
+
+class _Turns(threading.Condition):
+    """Lets a fill go on once the others have ended a step, so that a busy machine runs as many steps beside it."""
+
+    ended = 0
+
+    def wait(self, timeout=None):
+        ended = self.ended
+        while super().wait(timeout) and timeout is None and self.ended == ended:
+            pass
+        return True
+
+
+def in_turns(engine):
+    """Makes fills of other threads wait after each piece until `step_beside` has ended."""
+    engine._waiting += 1
+    engine._left = _Turns(engine._lock)
+
+
+def step_beside(run, rows):
+    run.step(rows)
+    step_ended(run.connection.opened.engine)
+
+
+def step_ended(engine):
+    with engine._lock:
+        engine._left.ended += 1
+        engine._left.notify_all()
 
 
 def until_begun(run, made=None):
