@@ -235,8 +235,8 @@ class StandingTasks:
             for one in wait(dict.fromkeys([*self._lines, *self._busy, *calls]), _POLL_S):
                 if isinstance(one, Connection):
                     self._receive(one, waiting, answers)
-                else:
-                    self._accept(one)
+                elif listener is not None:
+                    self._accept(listener)
         if self._is_closed:
             raise EOFError
 
