@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from rich.console import Console
 from tests.waiting import until
 
 import watersmeet
+from watersmeet.cli.progress import status_of, status_table
 from watersmeet.errors import Error
 from watersmeet.runtime.inputs import epochs_since
 
@@ -55,6 +58,7 @@ def test_a_paused_fill_holds_up_no_other_view_and_resumes(connection):
         with pytest.raises(Error, match="v") as caught:
             connection.execute("SELECT * FROM v")
         assert caught.value.condition == "UNDEFINED_RELATION"
+        assert caught.value.hint == "It is being filled. SHOW JOBS shows its progress."
         connection.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT TO 1000000")
         made.result(60)
     connection.execute("FLUSH")
@@ -141,6 +145,10 @@ def test_views_that_wait_are_filled_together(connection):
     connection.execute("CREATE MATERIALIZED VIEW c AS SELECT k FROM t WHERE n = 2")
     connection.execute("INSERT INTO t VALUES (1000, 1); FLUSH")
     assert [jobs(connection)[v]["progress"] for v in "abc"] == [0.0, 0.0, 0.0]
+    assert [jobs(connection)[v]["detail"] for v in "bc"] == ["waits for the fill of a"] * 2
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(status_table(status_of(connection), console.width))
+    assert "│ a (filling, 0%) │" in console.export_text()
     connection.execute("ALTER MATERIALIZED VIEW a SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT MATERIALIZED VIEW c")
     assert [connection.execute(f"SELECT count(*) FROM {v}").fetchone()[0] for v in "abc"] == [3, 101, 100]
     filled = [c.frontier.backfill for c in epochs_since(connection.opened.log, 0)]

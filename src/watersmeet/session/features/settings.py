@@ -631,7 +631,7 @@ def flush_statement(session: Session, statement: Flush) -> Result:
         session.require_no_transaction("WAIT")
         fills.wait(session)
     flush(session)
-    return Result("FLUSH")
+    return Result("WAIT" if statement.fills else "FLUSH")
 
 
 @handles_nested(Truncate)
