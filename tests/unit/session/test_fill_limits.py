@@ -66,6 +66,23 @@ def test_a_paused_fill_holds_up_no_other_view_and_resumes(connection):
     assert (jobs(connection)["v"]["job"], jobs(connection)["v"]["progress"]) == (None, None)
 
 
+def test_a_limit_below_the_rows_of_a_part_of_an_arrangement_ends(connection):
+    """A fill that replays the arrangement of a live view reads at least one part of it at a time, without idle epochs."""
+    connection.execute("CREATE TABLE u (k int, x int); INSERT INTO u SELECT g, g FROM generate_series(1, 300) AS g")
+    connection.execute("CREATE MATERIALIZED VIEW pairs AS SELECT t.k FROM t JOIN u ON t.k = u.k")
+    joined = "SELECT t.n, u.x FROM t JOIN u ON t.k = u.k"
+    before = connection.opened.log.head()
+    connection.execute(f"CREATE MATERIALIZED VIEW v WITH (backfill_rate_limit = 400) AS {joined}")
+    assert connection.opened.log.head() - before < 20
+    connection.execute("SET background_ddl = true")
+    connection.execute(f"CREATE MATERIALIZED VIEW w WITH (backfill_rate_limit = 0) AS {joined} WHERE x > 1")
+    connection.execute("ALTER MATERIALIZED VIEW w SET BACKFILL_RATE_LIMIT = 250; WAIT")
+    for name, query in (("v", joined), ("w", f"{joined} WHERE x > 1")):
+        assert sorted(connection.execute(f"SELECT * FROM {name}").fetchall()) == sorted(
+            connection.execute(query).fetchall()
+        )
+
+
 def test_the_variable_is_for_views_created_later(connection):
     connection.execute("SET backfill_rate_limit = 0")
     with ThreadPoolExecutor(1) as other:
