@@ -352,6 +352,16 @@ def test_a_fork_in_use_is_neither_dropped_nor_promoted(tmp_path, folder):
         assert 'fork "f" does not exist, skipping' in str(notice)
 
 
+def test_a_later_fork_with_the_same_name_shares_other_files(main):
+    for number in range(3):
+        main.execute(f"INSERT INTO a VALUES ({number}, 1); INSERT INTO b VALUES ({number}, 1); FLUSH; CREATE FORK f")
+        main.execute(f"INSERT INTO a VALUES ({number}, 2); INSERT INTO b VALUES ({number}, 2); FLUSH")
+        with connect(path_of(main, "f")) as fork:
+            fork.execute("REPLAY")
+            assert contents(fork) == contents(main)
+        main.execute("DROP FORK f")
+
+
 def test_history_that_a_fork_needs_is_kept(main, monkeypatch):
     main.execute("ALTER SYSTEM SET retention = 0; CREATE FORK f")
     for number in range(5):
