@@ -67,7 +67,7 @@ def test_a_paused_fill_holds_up_no_other_view_and_resumes(connection):
 
 
 def test_a_limit_below_the_rows_of_a_part_of_an_arrangement_ends(connection):
-    """A fill that replays the arrangement of a live view reads at least one part of it at a time, without idle epochs."""
+    """A fill that replays the arrangement of a live view reads at least one part of it at a time."""
     connection.execute("CREATE TABLE u (k int, x int); INSERT INTO u SELECT g, g FROM generate_series(1, 300) AS g")
     connection.execute("CREATE MATERIALIZED VIEW pairs AS SELECT t.k FROM t JOIN u ON t.k = u.k")
     joined = "SELECT t.n, u.x FROM t JOIN u ON t.k = u.k"
@@ -81,6 +81,18 @@ def test_a_limit_below_the_rows_of_a_part_of_an_arrangement_ends(connection):
         assert sorted(connection.execute(f"SELECT * FROM {name}").fetchall()) == sorted(
             connection.execute(query).fetchall()
         )
+
+
+def test_a_limit_changes_while_a_view_gets_another_query(connection):
+    """Views over it have limits of their own, which are those of the hidden views that are filled in their place."""
+    connection.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}; CREATE MATERIALIZED VIEW above AS SELECT s FROM v")
+    connection.execute("ALTER MATERIALIZED VIEW above SET BACKFILL_RATE_LIMIT = 0")
+    with ThreadPoolExecutor(1) as other:
+        changed = other.submit(connection.cursor().execute, f"ALTER MATERIALIZED VIEW v AS {SUMS} HAVING n > 0")
+        until(lambda: changed.done() or any(r.name == "?above" for r in connection.opened.catalog.relations.values()))
+        connection.execute("ALTER MATERIALIZED VIEW above SET BACKFILL_RATE_LIMIT = DEFAULT")
+        changed.result(60)
+    assert connection.execute("SELECT count(*) FROM above").fetchall() == [(2,)]
 
 
 def test_the_variable_is_for_views_created_later(connection):
