@@ -354,7 +354,9 @@ PIECE_ROWS: Final = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """The rows of `run` for some sorted distinct hashes: each hash has the rows [low, high)."""
+    """The rows of `run` for some sorted distinct hashes: each hash has the rows [low, high), which are equal if it has
+    none.
+    """
 
     run: Run
     low: col.Positions
@@ -429,8 +431,8 @@ class Trace:
 def find(run: Run, hashes: Hashes) -> Matches:
     """The rows of each of the sorted distinct `hashes` in `run`."""
     run.expect(hashes)
-    if len(hashes) >= _MANY_HASHES and run.num_rows <= _MERGE_ROWS * len(hashes):
-        return _merged(run, hashes)
+    if len(hashes) >= _MANY_HASHES and run.num_rows <= _TABLE_ROWS * len(hashes):
+        return _looked_up(run, hashes)
     low = np.searchsorted(run.hash, hashes)
     high = low.copy()
     hit = np.flatnonzero(run.hash[np.minimum(low, run.num_rows - 1)] == hashes)
@@ -438,23 +440,48 @@ def find(run: Run, hashes: Hashes) -> Matches:
     return Matches(run, low, high)
 
 
-def _merged(run: Run, hashes: Hashes) -> Matches:
-    """As `find`, by merging the hashes instead of a search for each: half of the time for runs of a similar size."""
-    starts, lengths = stretches(run.hash)
-    known = run.hash[starts]
-    order = np.argsort(np.concatenate([hashes, known]), kind="stable")  # it merges, because both are sorted
-    places = np.flatnonzero(order < len(hashes)) - np.arange(len(hashes))
-    inside = np.minimum(places, len(known) - 1)
-    low = np.where(places < len(known), starts[inside], run.num_rows)
-    high = low + np.where((known[inside] == hashes) & (places < len(known)), lengths[inside], 0)
+def _looked_up(run: Run, hashes: Hashes) -> Matches:
+    """As `find`, by a table of the run's hashes instead of a search for each: a third of the time if few are found.
+
+    The table has the first hash of each range of hashes, of which there are about two for each hash of the run.
+    """
+    starts, lengths = run.stretches
+    whole = len(starts) == run.num_rows
+    known = run.hash if whole else run.hash[starts]
+    least, span = known[0], int(known[-1]) - int(known[0])
+    shift = np.uint64(max(0, span.bit_length() - (2 * len(known)).bit_length()))
+    table = np.full((span >> int(shift)) + 1, len(known))
+    table[((known - least) >> shift).view(np.int64)[::-1]] = np.arange(len(known))[::-1]
+    begin, end = np.searchsorted(hashes, least), np.searchsorted(hashes, known[-1], side="right")
+    low, high = np.zeros(len(hashes), np.int64), np.zeros(len(hashes), np.int64)
+    wanted = hashes[begin:end]
+    places = table[((wanted - least) >> shift).view(np.int64)]
+    rows = np.flatnonzero(places < len(known))
+    places, wanted = places[rows], wanted[rows]
+    rows += begin
+    for _ in range(_MOST_STEPS):
+        found = known[places]
+        hit = np.flatnonzero(found == wanted)
+        at = places[hit]
+        low[rows[hit]] = at if whole else starts[at]
+        high[rows[hit]] = (at if whole else starts[at]) + (1 if whole else lengths[at])
+        behind = np.flatnonzero(found < wanted)
+        rows, places, wanted = rows[behind], places[behind] + 1, wanted[behind]
+        if not len(rows):
+            return Matches(run, low, high)
+    low[rows] = np.searchsorted(run.hash, wanted)
+    high[rows] = np.searchsorted(run.hash, wanted, side="right")
     return Matches(run, low, high)
 
 
-#: At least this many hashes are merged with those of a run …
+#: At least this many hashes are found by a table …
 _MANY_HASHES: Final = 1 << 12
 
-#: … that has at most this many rows for each of them.
-_MERGE_ROWS: Final = 8
+#: … in a run that has at most this many rows for each of them.
+_TABLE_ROWS: Final = 8
+
+#: Similar hashes are searched after this many steps.
+_MOST_STEPS: Final = 8
 
 _UNKNOWN: Final = -1
 _DELETED: Final = -2
