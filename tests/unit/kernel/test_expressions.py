@@ -347,14 +347,28 @@ def made_condition(random: Random, types: Sequence[SqlType]) -> str:
     texts = ["'a'", "''", "'it''s'", "'a AND b'", "'1'"]
     if random.random() < 0.2:
         return f"{random.choice(['', 'NOT '])}c{position} IS NULL"
+    alike = [i for i, kind in enumerate(types) if kind == types[position] and kind not in (VARCHAR, DOUBLE)]
+    if alike and random.random() < 0.2:
+        return f"c{position} {random.choice(['=', '<>', '<', '<=', '>', '>='])} c{random.choice(alike)}"
     if types[position] in (TIMESTAMP, TIMESTAMPTZ):
         other = random.choice([i for i, kind in enumerate(types) if kind in (TIMESTAMP, TIMESTAMPTZ)])
         span = f"epoch_us(c{position}) - epoch_us(c{other})"
         limit = random.choice([0, 5, -5, 10**17, -(10**17)])
-        return f"{random.choice([span, f'abs({span})'])} {random.choice(['<', '<=', '>', '>='])} {limit}"
+        comparison = random.choice(["<", "<=", ">", ">="])
+        if random.random() < 0.3:
+            length = random.choice(["5 SECONDS", "00:00:00.000005", "25:10:00", "0 SECONDS"])
+            return f"c{position} {comparison} (c{other} {random.choice('+-')} CAST('{length}' AS INTERVAL))"
+        return f"{random.choice([span, f'abs({span})'])} {comparison} {limit}"
     if types[position] == VARCHAR:
         return f"c{position} {random.choice(['=', '<>', '<'])} {random.choice(texts)}"
     return f"c{position} {random.choice(['=', '<>', '<', '<=', '>', '>='])} {random.choice(edges)}"
+
+
+def made_window(random: Random, position: int, kind: SqlType) -> str:
+    """The start of the window of a time."""
+    size = random.choice(["00:00:00.000004", "00:01:00", "00:00:07.5", "30:00:00", "7 SECONDS", "00:00:00"])
+    origin = f"1970-01-01 {random.choice(['00:00:00', '00:00:03', '20:00:00.25'])}{'+00' * (kind == TIMESTAMPTZ)}"
+    return f"TIME_BUCKET(CAST('{size}' AS INTERVAL), c{position}, CAST('{origin}' AS {kind.duckdb}))"
 
 
 def made_value(random: Random, kind: SqlType, wide: bool = False) -> object:
@@ -396,6 +410,9 @@ def test_conditions_and_sums_without_duckdb_have_its_rows_and_errors(monkeypatch
             if kind in (SMALLINT, INTEGER, BIGINT):
                 exprs.append(f"c{position} {random.choice('+-')} {random.choice([0, 3, -2, 2**31, 10**18 - 1])}")
                 output.append(Field("sum", random.choice([BIGINT, kind])))
+            if kind in (TIMESTAMP, TIMESTAMPTZ):
+                exprs.append(made_window(random, position, kind))
+                output.append(Field("start", kind))
         given = (table, schema, exprs, tuple(output), random.choice([predicate, predicate, None]))
         counted = Counters(), Counters()
         found, rows = fast.project(*given, counted[0])

@@ -2,7 +2,8 @@
 
 An expression never fails a step: where its innermost part raises an error, that part is NULL and the error is counted
 (`recovery`). Statements are prepared once per (input types, expressions); columns that only pass through never enter
-DuckDB. Comparisons and sums of columns with constants, and limits of the time between two columns, need no statement.
+DuckDB. Comparisons and sums of columns with constants, comparisons of columns, limits of the time between two columns,
+and starts of time windows need no statement.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.kernel.arrays.columns import flat, no_rows, validity, words
+from watersmeet.kernel.arrays.columns import fixed, flat, no_rows, validity, words
 from watersmeet.kernel.evaluation.duck import (
     VALUE_ERRORS,
     Columns,
@@ -61,8 +62,16 @@ _SIMPLE_PLANS: Final = 1 << 14
 #: Conditions and sums that Arrow computes as DuckDB does, with errors for the same rows, in less time than DuckDB
 #: takes to begin.
 _INTEGER: Final = r"-?\d{1,18}"
+_CLOCK: Final = r"\d\d:\d\d:\d\d(?:\.\d{1,6})?"
+#: An interval in seconds or as a clock time.
+_LENGTH: Final = rf"CAST\('(\d{{1,6}} SECONDS?|{_CLOCK})' AS INTERVAL\)"
 _TEST: Final = re.compile(rf"(\w+) (=|<>|<|<=|>|>=) (?:({_INTEGER})|'((?:[^']|'')*)')")
 _SPAN_TEST: Final = re.compile(rf"(abs\()?epoch_us\((\w+)\) - epoch_us\((\w+)\)(?(1)\)) (<|<=|>|>=) ({_INTEGER})")
+_PAIR_TEST: Final = re.compile(r"(\w+) (=|<>|<|<=|>|>=) (\w+)")
+_LATER_TEST: Final = re.compile(rf"(\w+) (<|<=|>|>=) \((\w+) ([-+]) {_LENGTH}\)")
+_BUCKET: Final = re.compile(
+    rf"TIME_BUCKET\({_LENGTH}, (\w+), CAST\('1970-01-01 ({_CLOCK})(\+00)?' AS (TIMESTAMP|TIMESTAMPTZ)\)\)"
+)
 _NULL_TEST: Final = re.compile(r"(NOT )?(\w+) IS NULL")
 _SUM: Final = re.compile(rf"(\w+) ([-+]) ({_INTEGER})")
 _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
@@ -115,7 +124,7 @@ class _Plan:
 
 class _Step(NamedTuple):
     """A function of a column, and of a constant unless that is None. since: the function is of the microseconds since
-    the times of this column. absolute: without their sign.
+    the times of this column. absolute: without their sign. other: instead of the constant, another column.
     """
 
     function: Callable[..., Any]
@@ -123,27 +132,57 @@ class _Step(NamedTuple):
     constant: pa.Scalar | None
     since: int | None = None
     absolute: bool = False
+    other: int | None = None
+
+    @property
+    def is_of_one_column(self) -> bool:
+        """Whether it only reads the column at `position`."""
+        return self.since is None and self.other is None
 
     def of(self, table: pa.Table) -> Any:
         """The value for each row."""
         column = table.column(self.position)
         if self.since is not None:
-            column = pc.subtract_checked(_finite_us(column), _finite_us(table.column(self.since)))
-            column = pc.abs_checked(column) if self.absolute else column
+            column = pc.subtract(_usual_us(column), _usual_us(table.column(self.since)))
+            column = pc.abs(column) if self.absolute else column
+        if self.other is not None:
+            return self.function(column, table.column(self.other))
         return self.function(column) if self.constant is None else self.function(column, self.constant)
 
 
-def _finite_us(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The times in microseconds. Raises pa.ArrowInvalid if one is infinite: DuckDB's functions treat it as NULL."""
+def _usual_us(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The times in microseconds. Raises pa.ArrowInvalid if one is far in the past or the future, or infinite: DuckDB's
+    functions treat infinite times as NULL, and raise errors where others would exceed the limits.
+    """
     us = times.cast(pa.int64())
     ends = pc.min_max(us)
-    if ends["max"].is_valid and (ends["max"].as_py() >= _INFINITE_US or ends["min"].as_py() <= -_INFINITE_US):
-        raise pa.ArrowInvalid("an infinite time")
+    if ends["max"].is_valid and (ends["max"].as_py() > _USUAL_US or ends["min"].as_py() < -_USUAL_US):
+        raise pa.ArrowInvalid("an unusual time")
     return us
 
 
-#: DuckDB's infinite time.
-_INFINITE_US: Final = (1 << 63) - 1
+#: The last usual time: differences of usual times fit into 64 bits. Intervals of `_LENGTH` are far shorter.
+_USUAL_US: Final = 1 << 61
+
+
+def _floored(times: pa.ChunkedArray, size_us: int, origin_us: int) -> pa.ChunkedArray:
+    """The times, rounded down to a multiple of `size_us` after `origin_us`. Raises pa.ArrowInvalid as `_usual_us`."""
+    us = flat(_usual_us(times))
+    valid = validity(us)
+    values = words(us) if valid is None else np.where(valid, words(us), 0)
+    made = np.empty(len(values), np.int64)
+    for start in range(0, len(values), _PIECE_ROWS):
+        piece = made[start : start + _PIECE_ROWS]
+        np.subtract(values[start : start + _PIECE_ROWS], origin_us, out=piece)
+        piece //= size_us
+        piece *= size_us
+        piece += origin_us
+    found = fixed(made, times.type)
+    return pa.chunked_array([found if valid is None else pc.if_else(pa.array(valid), found, None)])
+
+
+#: The number of times rounded at a time, so that they stay in a core's own cache.
+_PIECE_ROWS: Final = 1 << 14
 
 
 class _Simple(NamedTuple):
@@ -331,7 +370,7 @@ class Evaluator:
             plan = _plan_without_duckdb(_Request(names, types, p.exprs, results, p.predicate, p.required))
             if plan is None or plan.simple is None or p.required:
                 continue
-            if all(s.since is None for s in plan.simple.steps):
+            if all(s.is_of_one_column for s in plan.simple.steps):
                 steps = [(s.function, s.position, s.constant is None) for s in plan.simple.steps]
                 shape = (tuple(steps), len(plan.simple.tests), plan.outputs, results)
                 shapes.setdefault(shape, []).append((p.name, plan))
@@ -509,7 +548,7 @@ def _simple(request: _Request, computed: Sequence[tuple[int, str, SqlType]]) -> 
     """The computation without DuckDB; None if it is not possible, or nothing is to compute."""
     conditions = [] if request.predicate is None else request.predicate.split(" AND ")
     tests = [_test(request, condition) for condition in conditions]
-    columns = [_sum(request, sql, kind) for _, sql, kind in computed]
+    columns = [_sum(request, sql, kind) or _bucket(request, sql, kind) for _, sql, kind in computed]
     if not tests and not columns:
         return None
     known = [step for step in (*tests, *columns) if step is not None]
@@ -519,14 +558,63 @@ def _simple(request: _Request, computed: Sequence[tuple[int, str, SqlType]]) -> 
 
 
 def _test(request: _Request, sql: str) -> _Step | None:
+    """The step of a condition; None if it needs DuckDB."""
+    return _column_test(request, sql) or _span_test(request, sql) or _pair_test(request, sql)
+
+
+def _span_test(request: _Request, sql: str) -> _Step | None:
+    """A limit of the time between two columns."""
+    if (found := _SPAN_TEST.fullmatch(sql)) is not None:
+        absolute, one, other, comparison, limit_us = found[1] is not None, found[2], found[3], found[4], int(found[5])
+    elif (found := _LATER_TEST.fullmatch(sql)) is not None:
+        absolute, one, other, comparison = False, found[1], found[3], found[2]
+        limit_us = _length_us(found[5]) * (-1 if found[4] == "-" else 1)
+    else:
+        return None
+    if not {one, other} <= {*request.names}:
+        return None
+    position, since = request.names.index(one), request.names.index(other)
+    if any(request.types[i] not in (TIMESTAMP, TIMESTAMPTZ) for i in (position, since)):
+        return None
+    return _Step(_FUNCTIONS[comparison], position, pa.scalar(limit_us, pa.int64()), since, absolute=absolute)
+
+
+def _pair_test(request: _Request, sql: str) -> _Step | None:
+    """A comparison of two columns of one type."""
+    found = _PAIR_TEST.fullmatch(sql)
+    if found is None or not {found[1], found[3]} <= {*request.names}:
+        return None
+    one, other = request.names.index(found[1]), request.names.index(found[3])
+    kind = request.types[one]
+    if kind != request.types[other] or kind not in (SMALLINT, INTEGER, BIGINT, TIMESTAMP, TIMESTAMPTZ):
+        return None
+    return _Step(_FUNCTIONS[found[2]], one, None, other=other)
+
+
+def _bucket(request: _Request, sql: str, kind: SqlType) -> _Step | None:
+    """The start of the time window of a column."""
+    found = _BUCKET.fullmatch(sql)
+    if found is None or found[2] not in request.names or not _length_us(found[1]):
+        return None
+    position = request.names.index(found[2])
+    origin_type = TIMESTAMPTZ if found[4] else TIMESTAMP
+    if found[5] != ("TIMESTAMPTZ" if found[4] else "TIMESTAMP") or {kind, request.types[position]} != {origin_type}:
+        return None
+    return _Step(partial(_floored, size_us=_length_us(found[1]), origin_us=_length_us(found[3])), position, None)
+
+
+def _length_us(text: str) -> int:
+    """The microseconds of an interval of `_LENGTH`."""
+    *before, seconds = text.partition(" ")[0].split(":")
+    whole, _, fraction = seconds.partition(".")
+    minutes = 60 * int(before[0]) + int(before[1]) if before else 0
+    return (60 * minutes + int(whole)) * 1_000_000 + int(fraction.ljust(6, "0"))
+
+
+def _column_test(request: _Request, sql: str) -> _Step | None:
+    """A condition on one column."""
     if (found := _NULL_TEST.fullmatch(sql)) is not None and found[2] in request.names:
         return _Step(_FUNCTIONS[f"{found[1] or ''}NULL"], request.names.index(found[2]), None)
-    if (found := _SPAN_TEST.fullmatch(sql)) is not None and {found[2], found[3]} <= {*request.names}:
-        position, since = (request.names.index(found[i]) for i in (2, 3))
-        if any(request.types[i] not in (TIMESTAMP, TIMESTAMPTZ) for i in (position, since)):
-            return None
-        limit = pa.scalar(int(found[5]), pa.int64())
-        return _Step(_FUNCTIONS[found[4]], position, limit, since, absolute=found[1] is not None)
     found = _TEST.fullmatch(sql)
     if found is None or found[1] not in request.names:
         return None
