@@ -436,29 +436,50 @@ class _Met:
 
 
 def found_with_residual(
-    op: Join | TemporalJoin, left: JoinSide, right: JoinSide, found: Terms, residual: Residual, limit: int
+    op: Join | TemporalJoin,
+    left: JoinSide,
+    right: JoinSide,
+    found: Terms,
+    residual: Residual,
+    limit: int,
+    *,
+    hold: bool,
 ) -> Iterator[Found]:
     """The changes of a join with a residual: the same terms as without one, but partners are counted pair by pair,
     `limit` at a time.
+
+    hold: whether all pairs are held until the changes of earlier rows are output, which depend on them. If inputs only
+    grow, these are the retractions.
     """
     met = (_Partners(), _Partners())
-    for l_run, l_rows, r_run, r_rows in residual.filtered(joined_pairs(found, limit)):
-        if op.join_kind not in ("semi", "anti"):
-            yield l_run, l_rows, r_run, r_rows, None
+    held: list[Pairs] = []
+    for pair in residual.filtered(joined_pairs(found, limit)):
+        l_run, l_rows, r_run, r_rows = pair
         if left.sign:
             met[0].add(l_run, l_rows, r_run, r_rows)
         if right.sign:
             met[1].add(r_run, r_rows, l_run, l_rows)
-    if left.sign:
-        for run, rows, diff in _unpaired(left, right, met[0], residual.filtered, limit, revised=is_revised(op)):
+        if op.join_kind in ("semi", "anti"):
+            continue
+        if hold:
+            held.append(pair)
+        else:
+            yield *pair, None
+
+    def keep(some: Iterable[Pairs]) -> Iterable[Pairs]:
+        return map(_mirror, residual.filtered(map(_mirror, some)))
+
+    if is_revised(op):
+        for run, rows, diff in _moved(left, right, met[0], residual.filtered, limit):
             yield run, rows, None, None, diff
-    if right.sign:
-
-        def keep(some: Iterable[Pairs]) -> Iterable[Pairs]:
-            return map(_mirror, residual.filtered(map(_mirror, some)))
-
-        for run, rows, diff in _unpaired(right, left, met[1], keep, limit, revised=is_revised(op)):
+        for run, rows, diff in _moved(right, left, met[1], keep, limit):
             yield None, None, run, rows, diff
+    for pair in held:
+        yield *pair, None
+    for run, rows, diff in _unpaired(left, met[0], limit):
+        yield run, rows, None, None, diff
+    for run, rows, diff in _unpaired(right, met[1], limit):
+        yield None, None, run, rows, diff
 
 
 def joined_pairs(found: Terms, limit: int) -> Iterator[Pairs]:
@@ -476,19 +497,21 @@ def _mirror(pairs: Pairs) -> Pairs:
     return pairs[2], pairs[3], pairs[0], pairs[1]
 
 
-def _unpaired(
-    side: JoinSide, other: JoinSide, met: _Partners, keep: _Keep, limit: int, *, revised: bool
-) -> Iterator[tuple[Run, col.Positions, Diffs]]:
-    """The changes (run, rows, diffs) of the rows of `side` that are output because they have, or don't have,
-    partners.
-    """
-    for run in side.changes:
+def _unpaired(side: JoinSide, met: _Partners, limit: int) -> Iterator[tuple[Run, col.Positions, Diffs]]:
+    """The changed rows (run, rows, diffs) of `side` that are output because they have, or don't have, partners."""
+    for run in side.changes if side.sign else ():
         partners = np.zeros(run.num_rows, np.int64)
         rows, sums = met.of(run)
         partners[rows] = sums
         for rows in cut(np.flatnonzero(present(partners, side.sign)), limit):
             yield run, rows, run.diff[rows]
-    moved = [(run, *met.of(run)) for run in side.old] if revised else []
+
+
+def _moved(
+    side: JoinSide, other: JoinSide, met: _Partners, keep: _Keep, limit: int
+) -> Iterator[tuple[Run, col.Positions, Diffs]]:
+    """The changes (run, rows, diffs) of the earlier rows of `side` that are output or retracted."""
+    moved = [(run, *met.of(run)) for run in side.old] if side.sign else []
     moved = [(run, rows[sums != 0], sums[sums != 0]) for run, rows, sums in moved if sums.any()]
     found = _count([run.take(rows) for run, rows, _ in moved], other.old, keep, limit, exact=side.exact)
     for (run, rows, sums), before in zip(moved, found, strict=True):

@@ -165,10 +165,11 @@ def test_aggregates_take_slices_in_one_by_one(data, seed, size):
 @given(cases(), st.integers(0, 10**6), st.integers(1, 9))
 def test_joins_of_all_kinds_give_the_same_in_slices(case, seed, size):
     """Of random histories: what all slices add up to is what comes at once, and no slice is larger than asked. Where
-    both inputs only grow, retractions come first.
+    both inputs only grow, retractions come first, unless a condition has too many pairs to hold them.
     """
     op, schema, values = case
     rng = random.Random(seed)
+    most_bytes = rng.choice([1, Slicing().bytes])
     grows = rng.random() < 0.4
     content = {"l": reference.Counter(), "r": reference.Counter()}
     stored = Stored()
@@ -181,11 +182,11 @@ def test_joins_of_all_kinds_give_the_same_in_slices(case, seed, size):
                 side[row] += diff
             deltas.append(delta_of(schema, rows, diffs))
         outs, images = [], []
-        for slicing in (Slicing(), Slicing(rows=size)):
+        for slicing in (Slicing(), Slicing(rows=size, bytes=most_bytes)):
             state = stored.load()
             context = StepContext(0, False, EVALUATOR, (schema, schema), slicing=slicing)
             out = step_join(op, deltas, state, context)
-            if isinstance(out, Sliced) and grows and op.residual is None:
+            if isinstance(out, Sliced) and grows and (op.residual is None or most_bytes > 1):
                 assert out.retracts_first
             check_order(out)
             outs.append(list(slices_of(out)))

@@ -118,6 +118,10 @@ class _Flips:
     signs: Diffs
 
 
+#: The bytes of the positions of a pair.
+_PAIR_BYTES: Final = 16
+
+
 class _Joining:
     """The terms of one step of a join: the number of their rows, and the rows themselves."""
 
@@ -143,12 +147,17 @@ class _Joining:
     def retracts_first(self) -> bool:
         """As in `Sliced`: if inputs only grow, only rows that get their first partner are retracted."""
         left, right = self._left, self._right
-        if self._op.residual is not None and (left.sign or right.sign):
+        if self._op.residual is not None and (left.sign or right.sign) and not self._hold:
             return False
         runs = [*left.changes, *right.changes]
         runs += right.new if left.probes else ()
         runs += left.new if right.probes else ()
         return only_grow(runs, left.null_keys, right.null_keys)
+
+    @property
+    def _hold(self) -> bool:
+        """Whether the positions of all pairs can be in memory, because they take no more than a slice."""
+        return self.amplification.rows * _PAIR_BYTES <= self._ctx.slicing.bytes
 
     @property
     def net(self) -> bool:
@@ -170,7 +179,8 @@ class _Joining:
         """All matches of the join, about `limit` rows at a time."""
         left, right = self._left, self._right
         if self._op.residual is not None:
-            yield from found_with_residual(self._op, left, right, self._terms, Residual(self._op, self._ctx), limit)
+            residual = Residual(self._op, self._ctx)
+            yield from found_with_residual(self._op, left, right, self._terms, residual, limit, hold=self._hold)
             return
         for run, rows, diff in _flipping(left, self._flips[0], limit):
             yield run, rows, None, None, diff

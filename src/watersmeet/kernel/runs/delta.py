@@ -87,8 +87,13 @@ def stretches(hashes: Hashes) -> tuple[col.Positions, col.Positions]:
     """The starts and lengths of the stretches of equal values in sorted `hashes`."""
     if len(hashes) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    starts = np.concatenate(([0], np.flatnonzero(hashes[1:] != hashes[:-1]) + 1))
-    return starts, np.diff(starts, append=len(hashes))
+    leads = np.ones(len(hashes), np.bool_)
+    np.not_equal(hashes[1:], hashes[:-1], out=leads[1:])
+    starts = np.flatnonzero(leads)
+    lengths = np.empty_like(starts)
+    np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
+    lengths[-1] = len(hashes) - starts[-1]
+    return starts, lengths
 
 
 def _same_as_next(values: Hashes) -> col.Mask:
@@ -334,13 +339,12 @@ def _shared(delta: Delta, negative: col.Mask) -> col.Positions:
     """Ascending rows, including all that have an equal row of the other sign and few others.
 
     Column by column, rows are dropped whose value does not occur with the other sign, until two columns dropped few.
-    Cheap columns are first; then later columns, which are NULL in one sign where a row of an outer join gets or loses a
-    partner. The hashes of the whole rows drop the others.
+    The hashes of the whole rows drop the others, so the result does not depend on the order of the columns.
     """
     rows = np.arange(delta.num_rows)
     columns = delta.columns.columns
     useless = 0
-    for i in sorted(range(len(columns)), key=lambda i: (_cost(columns[i].type), -i)):
+    for i in _excluding(columns):
         column = columns[i]
         part = column if len(rows) == delta.num_rows else col.gather(col.flat(column), rows)
         kept = rows[_on_both_sides(hash_columns([part], as_key=False), negative[rows])]
@@ -382,8 +386,7 @@ class RowSet:
     def add(self, columns: Sequence[col.Column]) -> None:
         """Adds rows, given by their columns, of which there is at least one."""
         if not self._marks:
-            order = sorted(range(len(columns)), key=lambda i: (_cost(columns[i].type), -i))
-            self._marks = [(i, np.zeros(1 << _COLUMN_BITS, np.bool_)) for i in order]
+            self._marks = [(i, np.zeros(1 << _COLUMN_BITS, np.bool_)) for i in _excluding(columns)]
         for i, marks in self._marks:
             marks[_place(columns[i])] = True
         self._hashes.append(hash_columns(columns, as_key=False))
@@ -412,6 +415,20 @@ class RowSet:
 def _place(column: col.Column) -> col.Positions:
     places: col.Positions = (hash_columns([column], as_key=False) & np.uint64((1 << _COLUMN_BITS) - 1)).view(np.int64)
     return places
+
+
+def _excluding(columns: Sequence[col.Column]) -> list[int]:
+    """The columns in the order in which they are compared: cheap ones first, of these the ones with many values."""
+    samples = [c.slice(0, _SAMPLE_ROWS) for c in columns]
+    few = len(samples[0]) <= _FEW_ROWS if samples else True
+    values = [0 if few else len(np.unique(hash_columns([s], as_key=False))) for s in samples]
+    return sorted(range(len(columns)), key=lambda i: (_cost(columns[i].type), -values[i], -i))
+
+
+#: The number of rows from which the number of a column's values is estimated. If there are few rows, any order will do.
+_SAMPLE_ROWS: Final = 1 << 10
+
+_FEW_ROWS: Final = 1 << 6
 
 
 def _cost(kind: pa.DataType) -> int:

@@ -27,7 +27,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported
 from watersmeet.maintenance.maintaining import Maintenance
 from watersmeet.session.handlers import handles
 from watersmeet.sinkwriters.writers import SinkWriters
-from watersmeet.store.backup import MAIN, drop_fork, forks_of, require_closed, root_of
+from watersmeet.store.backup import MAIN, drop_fork, fork_named, forks_of, root_of
 from watersmeet.store.changes import Diff
 from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema, arrow_schema
 
@@ -51,10 +51,9 @@ class CreateFork(ChangingForks):
 
 @dataclass(frozen=True, kw_only=True)
 class DropFork(ChangingForks):
-    """`DROP FORK [IF EXISTS] name`."""
+    """`DROP FORK name`."""
 
     name: Name
-    if_exists: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +171,7 @@ def read_create_fork(cursor: Cursor, base: dict[str, Any]) -> Statement:
 @reads("DROP FORK")
 def read_drop_fork(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor stands after DROP FORK."""
-    if_exists = cursor.take("IF", "EXISTS")
-    return DropFork(**base, name=_last_name(cursor), if_exists=if_exists)
+    return DropFork(**base, name=_last_name(cursor))
 
 
 @reads("SHOW FORKS")
@@ -215,12 +213,8 @@ def drop(session: Session, statement: DropFork) -> Result:
     """DROP FORK. Raises UNDEFINED_OBJECT, DATABASE_IN_USE."""
     session.require_definer("DROP FORK")
     session.require_no_transaction("DROP FORK")
-    layout, name = session.database.layout, statement.name.name
-    if statement.if_exists and all(fork.name != name for fork in forks_of(layout)):
-        session.notice(f'fork "{name}" does not exist, skipping')
-        return Result("DROP FORK")
     with located(statement, statement.name.span):
-        drop_fork(layout, name)
+        drop_fork(session.database.layout, statement.name.name)
     return Result("DROP FORK")
 
 
@@ -359,7 +353,7 @@ def promote(session: Session, statement: Promote) -> Result:
             statement, statement.span, "FEATURE_NOT_SUPPORTED", "a fork has no forks", hint="Use the main database."
         )
     with located(statement, statement.name.span):
-        require_closed(database.layout, name)
+        fork_named(database.layout, name)
         try:
             with closing(opened_fork(database, name)) as fork:
                 fork.add(Maintenance(Session(fork, Variables(session.dialect))))

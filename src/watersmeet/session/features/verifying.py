@@ -85,8 +85,7 @@ def read_verify(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if cursor.take("AT"):
         cursor.expect("COMMIT")
         commit = cursor.integer()
-    if not cursor.done:
-        raise cursor.error(hint="Write VERIFY [VIEW name] [AT COMMIT number].")
+    cursor.end()
     return Verify(**base, view=view, commit=commit)
 
 
