@@ -167,6 +167,7 @@ def test_late_rows_follow_their_table(tmp_path: Path) -> None:
             ("CREATE MATERIALIZED VIEW w AS SELECT * FROM late_rows(e)", "late_rows in a view is not supported"),
             ("SELECT * FROM late_rows(nothing)", 'relation "nothing" does not exist'),
             ("SELECT * FROM late_rows(1)", "the argument of late_rows must be the name"),
+            ("SELECT * FROM late_rows(e, 2)", r"(?s)no place number 2 .*Write late_rows\(e\)\."),
         ):
             with pytest.raises(watersmeet.Error, match=message):
                 connection.execute(query)

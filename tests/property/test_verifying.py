@@ -468,6 +468,14 @@ openssl pkeyutl -verify -pubin -inkey public.pem -rawin -in statement.json -sigf
 """
 
 
+def signed(connection: watersmeet.Connection) -> tuple[Any, ...]:
+    """The result of VERIFY with its statement and signature."""
+    (made,) = connection.execute("VERIFY VIEW totals").fetchall()
+    newest: tuple[Any, ...] = connection.execute("SHOW VERIFICATIONS FROM totals").fetchall()[0]
+    assert newest[: len(made)] == made
+    return newest
+
+
 @pytest.mark.skipif(not all(map(shutil.which, ("openssl", "jq"))), reason="it runs openssl and jq")
 def test_signed_statements_are_checked_by_the_commands_of_the_page(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "OPERATIONS.md").read_text()
@@ -478,12 +486,12 @@ def test_signed_statements_are_checked_by_the_commands_of_the_page(tmp_path: Pat
     with opened(tmp_path / "shop") as connection:
         connection.execute("CREATE TABLE t (k int, v int); INSERT INTO t VALUES (1, 2), (1, 3), (2, 5)")
         connection.execute("CREATE MATERIALIZED VIEW totals AS SELECT k, sum(v) AS s FROM t GROUP BY k; FLUSH")
-        (unsigned,) = connection.execute("VERIFY").fetchall()
+        unsigned = signed(connection)
         assert unsigned[2] == "proven"
         assert unsigned[-2:] == (None, "nobody")
         connection.execute(f"CREATE SECRET proofs WITH (backend = 'file', path = '{private}')")
         connection.execute("ALTER SYSTEM SET verify_key = proofs")
-        (made,) = connection.execute("VERIFY VIEW totals").fetchall()
+        made = signed(connection)
         fingerprint = made[-1]
         for text, condition in (
             ("ALTER SYSTEM SET verify_key = nothing", "UNDEFINED_OBJECT"),
@@ -525,11 +533,11 @@ def test_signed_statements_are_checked_by_the_commands_of_the_page(tmp_path: Pat
             connection.execute("VERIFY")
         assert lost.value.condition == "RUNTIME_UNAVAILABLE"
         other.rename(private)
-        (made,) = connection.execute("VERIFY").fetchall()
+        made = signed(connection)
         assert made[-1] not in ("nobody", fingerprint)
         connection.execute("ALTER SYSTEM RESET verify_key")
         connection.execute("DROP SECRET proofs")
-        assert connection.execute("VERIFY").fetchall()[0][-1] == "nobody"
+        assert signed(connection)[-1] == "nobody"
         shown = connection.execute("SHOW VERIFICATIONS").fetchall()
         assert [row[-1] for row in shown] == ["nobody", made[-1], fingerprint, "nobody"]
         connection.execute("DROP MATERIALIZED VIEW totals")

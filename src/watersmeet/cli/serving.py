@@ -161,6 +161,12 @@ def _serve_worker(path: str, endpoint: service.Endpoint, worker: workers.Worker,
     sys.exit(code)
 
 
+def _say_console(endpoint: service.Endpoint, http_port: int | None, say: Callable[[str], None]) -> None:
+    if http_port is not None:
+        scheme = "http" if endpoint.certificate is None else "https"
+        say(f"the console is at {scheme}://{endpoint.host}:{http_port}/")
+
+
 async def _serve(
     server: service.Server,
     endpoint: service.Endpoint,
@@ -173,9 +179,7 @@ async def _serve(
     await server.start()
     started(server.port)
     say(f"listening on {endpoint.host}:{server.port}")
-    if server.http_port is not None:
-        scheme = "http" if endpoint.certificate is None else "https"
-        say(f"the console is at {scheme}://{endpoint.host}:{server.http_port}/")
+    _say_console(endpoint, server.http_port, say)
     warming = asyncio.create_task(asyncio.to_thread(server.host.warm))
     failure: Error | None = None
     try:
@@ -329,6 +333,7 @@ def _awaited(openings: Openings, task: Task) -> tuple[Connection, Task] | None:
                 task = replace(task, endpoint=replace(task.endpoint, port=server.port, http_port=server.http_port))
                 held.enter_context(openings.warm(reader.buckets))
                 task.say(f"standing by on {task.endpoint.host}:{server.port}")
+                _say_console(task.endpoint, server.http_port, task.say)
             if reader is not None and time.monotonic() - near_s >= _NEAR_S:
                 _keep_near(reader)
                 near_s = time.monotonic()

@@ -47,8 +47,9 @@ def test_a_standby_reads_and_takes_over_from_a_killed_server(tmp_path, servers):
     script.write_text(SCRIPT)
     one = servers(path, first, str(script))
     one.writes()
-    two = servers(path, second, str(script))
+    two = servers(path, second, str(script), "--http-port", "0")
     two.stands_by()
+    two.says("the console is at http://127.0.0.1:")
     with connected(first, second) as client:
         client.execute("INSERT INTO t VALUES (1), (2)")
         client.execute("FLUSH")

@@ -612,7 +612,7 @@ def bind_late_rows(node: exp.Expression, env: Environment, binding: Binding) -> 
             if which is None
             else f"{relation.title} has no place number {which.this} that drops late rows",
             which or named,
-            hint=f"{'; '.join(places)}.",
+            hint=f"{'; '.join(places)}." if kept[0].reads else f"Write late_rows({relation.shown}).",
         )
     alias, names = alias_of(node)
     tree = scan(late, binding)

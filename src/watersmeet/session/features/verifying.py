@@ -114,6 +114,9 @@ _SHOWN: Final = (
     Field("signed_by", VARCHAR),
 )
 
+#: The columns of VERIFY, which are the first ones of SHOW VERIFICATIONS and fit into a terminal.
+_SHORT: Final = _SHOWN[:7]
+
 _UNSIGNED: Final = "nobody"
 
 
@@ -151,7 +154,7 @@ def verify(session: Session, statement: Verify) -> Result:
     made = [verified(session, view, statement.commit) for view in views]
     for view, one in zip(views, made, strict=True):
         _keep(session.database, view, one)
-    return typed_result("VERIFY", _SHOWN, [_row(one) for one in made])
+    return typed_result("VERIFY", _SHORT, [_row(one)[: len(_SHORT)] for one in made])
 
 
 @handles(ShowVerifications)
