@@ -365,12 +365,7 @@ class Queries:
                 tail,
             ), kind
         if shape == 1:
-            return spelled(
-                f"mode() WITHIN GROUP (ORDER BY {{0}} {down}){{1}}",
-                f"mode({{0}} ORDER BY {{0}} {down}){{1}}",
-                argument,
-                tail,
-            ), kind
+            return f"mode() WITHIN GROUP (ORDER BY {argument} {down}){tail}", kind
         listed = spelled(
             f"array_agg({distinct}{{0}} ORDER BY {{0}} {down}){{1}}",
             f"list({distinct}{{0}} ORDER BY {{0}} {down}){{1}}",

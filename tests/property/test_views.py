@@ -12,7 +12,7 @@ from tests.property.runs import run
 from tests.thorough import mostly_slow
 
 #: Seeds that once failed: what was wrong is in the commit that added them.
-REGRESSIONS: tuple[int, ...] = ()
+REGRESSIONS: tuple[int, ...] = (1115,)
 
 
 @pytest.mark.parametrize("seed", mostly_slow([*REGRESSIONS, *range(25)], len(REGRESSIONS) + 2))

@@ -289,9 +289,57 @@ def test_an_engine_can_stop_while_its_query_starts(tmp_path, monkeypatch):
     two_tables(kit)
     kit.engine.start()
     began.wait()
+    starter = kit.engine._starter
     kit.engine.stop()
     assert kit.engine._query is None
-    assert not kit.engine._starter.is_alive()
+    assert not starter.is_alive()
+    kit.close()
+
+
+def test_an_engine_that_ends_spark_does_not_wait_for_its_query_to_start(tmp_path, monkeypatch):
+    began, ended, found = threading.Event(), threading.Event(), []
+
+    def start_query(*_):
+        began.set()
+        found.append(ended.wait(PATIENCE_S))
+        raise ConnectionError
+
+    release = engine.release
+    monkeypatch.setattr(engine, "_STOP_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(engine, "start_query", start_query)
+    monkeypatch.setattr(engine, "release", lambda session: (release(session), ended.set()))
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    kit.engine.start()
+    assert began.wait(PATIENCE_S)
+    kit.engine.stop()
+    assert found == [True]
+    assert kit.engine.failure is None
+    kit.close()
+
+
+def test_a_query_that_has_started_after_the_engine_was_stopped_is_stopped(tmp_path, monkeypatch):
+    stopped = []
+
+    class Started(Preparing):
+        def stop(self):
+            stopped.append(self)
+
+    def start_query(*_):
+        waiting.until(lambda: kit.engine._stopping)
+        return Started()
+
+    monkeypatch.setattr(engine, "start_query", start_query)
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    began = threading.Event()
+    monkeypatch.setattr(engine, "register_source", lambda _: began.set())
+    kit.engine.start()
+    assert began.wait(PATIENCE_S)
+    waiting.until(lambda: kit.engine._notifier is not None)
+    kit.engine.stop()
+    assert len(stopped) == 1
+    assert kit.engine._query is None
     kit.close()
 
 
@@ -307,6 +355,21 @@ def test_an_error_of_the_start_of_the_query_fails_the_engine(tmp_path, monkeypat
     with pytest.raises(Error, match="no query today"):
         kit.engine.flush()
     assert kit.engine.status().state == "failed"
+    kit.close()
+
+
+def test_an_unknown_error_of_the_start_of_the_query_names_the_query(tmp_path, monkeypatch):
+    def refused(*_):
+        raise ValueError("no port")
+
+    monkeypatch.setattr(engine, "register_source", refused)
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    kit.engine.start()
+    kit.engine._starter.join()
+    with pytest.raises(Error, match="Spark did not start the query") as raised:
+        kit.engine.flush()
+    assert (raised.value.condition, raised.value.detail) == ("VIEW_FAILED", "no port")
     kit.close()
 
 

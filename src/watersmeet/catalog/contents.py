@@ -71,7 +71,8 @@ class Catalog:
     roles: the roles by name. granted: the ids of the relations that the session may see; None: all. retention_us: the
     retention of history; None: the default. late_rows_us: the same for late rows; 0: none are kept.
     verify_rate: how many views are verified in an hour. verify_key: the secret with the key that signs the results.
-    ran: the digests of script statements that were already run, by the id of the changed relation or "".
+    ran: the digests of script statements that were already run, by the id of the changed relation or "". filling: the
+    left out views that are being filled, in a catalog of relations that can be read; not stored.
     """
 
     version: int = 0
@@ -92,6 +93,7 @@ class Catalog:
     verify_rate: int = 0
     verify_key: str = ""
     ran: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    filling: tuple[Relation, ...] = ()
     _forms: dict[str, tuple[Relation, Any]] = field(default_factory=dict, compare=False, repr=False)
     """Relations with their JSON forms by id, of which consecutive catalogs share nearly all."""
 

@@ -13,9 +13,11 @@ from rich.text import Text
 from watersmeet.cli.results import bytes_text
 from watersmeet.database.sessions.context import Session
 from watersmeet.database.sessions.variables import Variables
+from watersmeet.runtime.backfill import progress_of
 from watersmeet.runtime.status import SourceStatus, Status, ViewStatus
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.status import database_status
+from watersmeet.store.manifests import Backfill
 from watersmeet.values import DEFAULT_DIALECT
 
 #: The columns of the table, and the order in which a narrow terminal omits them.
@@ -64,7 +66,9 @@ def status_table(status: Status, width: int) -> Table:
 
 
 def _rows(status: Status, rates: dict[str, float]) -> list[dict[str, Text]]:
-    return [_source_cells(s, rates) for s in status.sources] + [_view_cells(v, rates) for v in status.views]
+    return [_source_cells(s, rates) for s in status.sources] + [
+        _view_cells(v, rates, status.backfill) for v in status.views
+    ]
 
 
 def _table(rows: Sequence[dict[str, Text]], names: Sequence[str], title: str, caption: str | None) -> Table:
@@ -93,8 +97,10 @@ def _source_cells(source: SourceStatus, rates: dict[str, float]) -> dict[str, Te
     }
 
 
-def _view_cells(view: ViewStatus, rates: dict[str, float]) -> dict[str, Text]:
-    name = view.name + (" (stopped)" if view.error else "" if view.ready else " (filling)")
+def _view_cells(view: ViewStatus, rates: dict[str, float], backfill: Backfill | None) -> dict[str, Text]:
+    reads = backfill is not None and view.id in backfill.purpose.views
+    filling = f" (filling, {progress_of(backfill):.0%})" if backfill is not None and reads else " (filling)"
+    name = view.name + (" (stopped)" if view.error else "" if view.ready else filling)
     return {
         "": Text(name),
         "rows in": Text(f"{view.rows_in:,}"),

@@ -216,7 +216,7 @@ def _print_rows(cursor: Cursor, console: Console, *, expanded: bool) -> None:
     grid = Grid(names, cells, [k.name in NUMBERS for k in kinds])
     if cells and (expanded or grid.width > console.width):
         _print_records(names, cells, console)
-    else:
+    elif cells or not console.is_terminal or grid.width <= console.width:
         _print_grid(grid, console)
     total = max(cursor.rowcount, len(rows))  # a query that ran has no count
     count = f"({total:,} row{'' if total == 1 else 's'}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from watersmeet.catalog import Input, MessageFormat, Relation
 from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.sources import (
+    SPECS,
     DeadLetterSink,
     LimitedSource,
     Reader,
@@ -186,6 +187,14 @@ def _reader_of(spec: SourceSpec) -> SourceConnector | None:
     """A connector that reads the slices of sources with a spec."""
     name = READERS.get(spec.kind)
     return None if name is None else SOURCES[name]
+
+
+def _spec_of(kind: str) -> type[SourceSpec]:
+    """The class of the specs of a kind. Raises KeyError."""
+    return SOURCES[READERS[kind]].spec
+
+
+SPECS.find = _spec_of
 
 
 def register(name: str, connector: Connector) -> None:

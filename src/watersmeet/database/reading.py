@@ -107,8 +107,10 @@ def table_tree(relation: Relation, alias: str | None) -> exp.Table:
 
 def readable(catalog: Catalog) -> Catalog:
     """The catalog without views that are being filled."""
-    filling = {i for i, r in catalog.relations.items() if not r.ready}
-    return replace(catalog.without(filling), version=catalog.version) if filling else catalog
+    filling = tuple(r for r in catalog.relations.values() if not r.ready)
+    if not filling:
+        return catalog
+    return replace(catalog.without({r.id for r in filling}), version=catalog.version, filling=filling)
 
 
 def fetch(session: Session, query: BatchQuery, *, newest: bool, most_bytes: int = 0) -> pa.Table:

@@ -79,7 +79,11 @@ def find_function(catalog: Catalog, name: str, schema: str | None) -> SqlFunctio
 
 
 def near_relations(catalog: Catalog, name: str, schema: str | None, others: Iterable[str] = ()) -> str | None:
-    """The hint for an unknown relation: a relation with the same name in another schema, or similar names."""
+    """The hint for an unknown relation: that it is being filled, a relation with the same name in another schema, or
+    similar names.
+    """
+    if any(r.name == name and r.is_named and catalog.shows(r) for r in catalog.filling):
+        return "It is being filled. SHOW JOBS shows its progress."
     shown = [r for r in catalog.shown if r.is_named]
     same = [r for r in shown if r.name.lower() == name.lower()]
     if same:

@@ -69,14 +69,20 @@ def statements_of(language: Language) -> set[str]:
     return found | ({"ALTER"} if language.alter else set())
 
 
-def objects_of(verb: str, language: Language) -> str:
-    """A hint that lists the objects of a dialect that CREATE, DROP or ALTER takes; for other verbs, all verbs."""
+def objects_of(verb: str, language: Language, following: Token | None = None) -> str:
+    """A hint that lists the objects of a dialect that CREATE, DROP or ALTER takes, or names those that are similar to
+    the word after it; for other verbs, all verbs.
+    """
     known = statements_of(language)
     found = {words.removeprefix(f"{verb} ") for words in known if words.startswith(f"{verb} ")}
     if verb == "DROP":
         found |= {words for words in language.drops if f"CREATE {words}" in known or words not in ddl.DROPS}
     if not found:
         return f"Statements begin with {', '.join(sorted({words.split()[0] for words in known}))}."
+    word = "" if following is None else following.text.upper()
+    first = {words.split()[0] for words in found}
+    if word not in first and (near := did_you_mean(word, first, nearness=0.7)):
+        return near.replace('"', "")
     *most, last = sorted(found)
     return f"{verb} {', '.join(most)} and {last} are supported."
 
@@ -333,7 +339,9 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, own_quer
     if found is not None:
         return found
     if word == "DROP":
-        return ddl.read_drop(cursor, base, language.drops, language.lacking, objects_of("DROP", language))
+        return ddl.read_drop(
+            cursor, base, language.drops, language.lacking, objects_of("DROP", language, cursor.current)
+        )
     if word == "ALTER" and language.alter is not None:
         return language.alter(cursor, base)
     if word in _COMMON:
@@ -370,5 +378,5 @@ def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> St
 
 def _read_object(cursor: Cursor, base: dict[str, Any], language: Language) -> Statement:
     found = read_feature("CREATE", cursor, base, language.semantics)
-    supported = objects_of("CREATE", language)
+    supported = objects_of("CREATE", language, cursor.current)
     return found or ddl.read_create(cursor, base, language.creates, language.lacking, supported)

@@ -113,7 +113,8 @@ def beside(
     the newest epoch.
     """
     progress = db.log.progress()
-    limited = bool(fill_rates(db.catalog().relations, views))
+    limits = fill_rates(db.catalog().relations, views)
+    limited = bool(limits)
     if not (live or limited):
         return None
     history = reach(circuit, views, live, progress.late)
@@ -124,7 +125,7 @@ def beside(
     large = limited or contents.rows_of(relations) + rows > few_rows
     if not (large and can_run_beside(circuit, history, whole)):
         return None
-    part_rows = max(1, min(LEAST_COSTLY_ROWS, few_rows))
+    part_rows = max(1, min(LEAST_COSTLY_ROWS, few_rows, rows, *(rate for rate in limits if rate)))
     purpose = Filling(views, parts=-(-rows // part_rows), part_rows=part_rows, cloned=True)
     if must_replay(circuit, history, whole, read, progress.late):
         if not (relations or rows):
@@ -293,7 +294,9 @@ def next_piece(
     """
     purpose = backfill.purpose
     if isinstance(purpose, Filling) and purpose.part < purpose.parts:
-        until = min(purpose.parts, purpose.part + (rows // purpose.part_rows if purpose.part_rows else 1))
+        # At least one part, even if the limit of rows per second has become lower since the parts were made.
+        parts = max(1, rows // purpose.part_rows) if purpose.part_rows else 1
+        until = min(purpose.parts, purpose.part + parts)
         after = replace(backfill, purpose=replace(purpose, part=until), started=True)
         more, taken = not after.is_read, (until - purpose.part) * purpose.part_rows
         return Piece((), after if more or not backfill.waits else None, more, rows=taken, until=until)

@@ -54,7 +54,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, fai
     stopped = progress.failed.keys() | readers(circuit, failing)
     return Job(
         str(db.layout.root),
-        db.layout.id,
+        db.layout.identity,
         db.layout.durable,
         intent,
         segments_before(db, intent),

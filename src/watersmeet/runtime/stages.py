@@ -69,7 +69,7 @@ def circuit_of(job: Job) -> Circuit:
     return _circuit_of(job.root, job.database, job.intent.circuit)
 
 
-# Keyed by id, because an earlier database may have had the same path.
+# Keyed by identity, because an earlier database or fork may have had the same path.
 @lru_cache(maxsize=8)
 def _layout_of(root: str, database: str, *, durable: bool) -> Layout:  # noqa: ARG001
     return Layout(root, durable=durable, create=False)

@@ -270,10 +270,10 @@ class Receipt:
 class Job:
     """The description of one epoch that all its tasks receive.
 
-    database: its id. segments: by "stage/bucket", the segment with the state before the epoch. watermarks: those of the
-    sources before the epoch. writer: that of the epoch, as in commits. stopped: operators of views that failed after
-    the epoch was planned. split: the split keys of each spread side. merge_bytes: the limit for merges in each bucket
-    of a stage. is_sent: whether Spark transports rows between stages.
+    database: its `Layout.identity`. segments: by "stage/bucket", the segment with the state before the epoch.
+    watermarks: those of the sources before the epoch. writer: that of the epoch, as in commits. stopped: operators of
+    views that failed after the epoch was planned. split: the split keys of each spread side. merge_bytes: the limit for
+    merges in each bucket of a stage. is_sent: whether Spark transports rows between stages.
     """
 
     root: str

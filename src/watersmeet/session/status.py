@@ -28,7 +28,7 @@ from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.compaction import RelationSize
 from watersmeet.store.layout import has_writer
-from watersmeet.store.manifests import FailedPart, RelationTotals
+from watersmeet.store.manifests import Backfill, FailedPart, RelationTotals
 from watersmeet.store.positions import StatusFile
 
 SINK_FORMS: Final[dict[str, RowForm]] = {"append-only": "plain", "upsert": "upsert", "debezium": "debezium"}
@@ -36,7 +36,7 @@ SINK_TYPES: Final = {form: name for name, form in SINK_FORMS.items()}
 
 
 class FillState(NamedTuple):
-    """The state of a view's fill. number: that of its job. limit: in words. progress: from 0 to 1."""
+    """The state of a view's fill. number: that of its job. limit: what slows it down. progress: from 0 to 1."""
 
     number: int | None = None
     limit: str | None = None
@@ -51,16 +51,24 @@ def fill_states(session: Session, status: Status) -> tuple[dict[str, FillState],
     found, waiting = {}, []
     begun, backfill = {v.id for v in status.views}, status.backfill
     for view in filter(is_job, session.catalog.shown):
-        limit = None if view.fill_rate is None else f"at most {view.fill_rate} rows a second"
-        reads = backfill is not None and view.id in backfill.purpose.views
         found[view.id] = FillState(
             int(job_id(view)),
-            "paused: backfill_rate_limit is 0" if view.fill_rate == 0 else limit,
-            progress_of(backfill) if backfill is not None and reads else 0.0,
+            _held_up(session, view, backfill),
+            progress_of(backfill) if backfill is not None and view.id in backfill.purpose.views else 0.0,
         )
         if view.id not in begun:
             waiting.append(ViewStatus(view.id, view.shown, view.role, ready=False))
     return found, waiting
+
+
+def _held_up(session: Session, view: MaterializedView, backfill: Backfill | None) -> str | None:
+    """Why the fill of a view, in words, is not as fast as possible."""
+    if view.fill_rate == 0:
+        return "paused: backfill_rate_limit is 0"
+    if backfill is not None and view.id not in backfill.purpose.views:
+        others = [r.shown for i in backfill.purpose.views if (r := session.catalog.relations.get(i)) is not None]
+        return f"waits for the fill of {', '.join(others)}"
+    return None if view.fill_rate is None else f"at most {view.fill_rate} rows a second"
 
 
 def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:

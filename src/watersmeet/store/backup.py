@@ -479,14 +479,18 @@ def note_replayed(layout: Layout, transaction: int, epoch: int) -> None:
     storage.replace_file(layout.root / REPLAYED, data, durable=layout.durable)
 
 
-def drop_fork(layout: Layout, name: str) -> None:
-    """Deletes a fork. Raises UNDEFINED_OBJECT; DATABASE_IN_USE if a process has it open for writing, which is unknown
-    in an object store.
+def require_closed(layout: Layout, name: str) -> None:
+    """Raises UNDEFINED_OBJECT; DATABASE_IN_USE if a process has the fork open for writing, which is unknown in an
+    object store.
     """
     fork_named(layout, name)
-    root = root_of(layout, name)
-    if has_writer(root):
+    if has_writer(root_of(layout, name)):
         raise error("DATABASE_IN_USE", f'fork "{name}" is in use', hint="Close its connections.")
+
+
+def drop_fork(layout: Layout, name: str) -> None:
+    """Deletes a fork. Raises as `require_closed`."""
+    require_closed(layout, name)
     remove_fork(layout, name)
 
 

@@ -189,22 +189,33 @@ class Layout:
         """The root of the main database of a fork."""
         return self.root.parent.parent
 
-    @cached_property
+    @property
     def shared(self) -> frozenset[str]:
         """The names of the segment and run files that a fork reads from its main database; empty for others. Raises
         DATABASE_FORMAT for a fork that was dropped or moved.
         """
+        return self._fork[1]
+
+    @property
+    def identity(self) -> str:
+        """A text that no other database with the same path has, not even an earlier fork with this name."""
+        return f"{self.id}{self._fork[0]}"
+
+    @cached_property
+    def _fork(self) -> tuple[str, frozenset[str]]:
+        """(the time at which a fork was created, the names of the files that it shares); ("", no names) for others."""
         if not self._is_fork:
-            return frozenset()
+            return "", frozenset()
         path = fork_file(self.root.parent, self.root.name)
         try:
-            return frozenset(self.unseal(path)["files"])
+            record = self.unseal(path)
         except FileNotFoundError:
             raise error(
                 "DATABASE_FORMAT",
                 f"{self.root} was a fork of another database, which no longer has it",
                 hint="A fork stays in the folder forks of its database. CREATE FORK creates another one.",
             ) from None
+        return f"-{record['time_us']}", frozenset(record["files"])
 
     @property
     def directory(self) -> Path | None:

@@ -85,7 +85,7 @@ def key_text(scalar: Scalar) -> str:
 _NAMES: Final = {"array_agg": "list", "first_value": "first", "last_value": "last", "jsonb_agg": "string_agg"}
 
 #: Functions whose result depends on the order of the values.
-_LISTED: Final = frozenset({"array_agg", "first_value", "last_value", "jsonb_agg", "mode", "string_agg"})
+_LISTED: Final = frozenset({"array_agg", "first_value", "last_value", "jsonb_agg", "string_agg"})
 
 
 def aggregate(call: AggregateCall, over: str = "") -> str:
@@ -104,6 +104,8 @@ def _text(call: AggregateCall, over: str) -> str:
     if call.function == "percentile_cont":
         fraction = 1 - float(call.constant or 0) if call.order[0].descending else call.constant
         return f"quantile_cont({argument}, {fraction!r}){_rest(call, over)}"
+    if call.function == "mode":  # DuckDB would read a constant argument as a percentile
+        return f"mode() WITHIN GROUP ({order_by(call.order)}){_rest(call, over)}"
     if call.function == "percentile_disc":
         return _percentile_disc(call, argument, over)
     if call.function == "jsonb_agg":

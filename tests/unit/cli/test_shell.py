@@ -111,6 +111,13 @@ def test_a_table_that_is_too_wide_is_shown_as_records(shell):
     assert ["column_number_11", "11"] in [line.split() for line in lines]
 
 
+def test_a_table_without_rows_that_is_too_wide_for_a_terminal_is_only_counted(shell):
+    file = io.StringIO()
+    shell._out = Console(file=file, width=40, force_terminal=True, color_system=None)
+    shell.enter("SELECT " + ", ".join(f"{i} AS column_number_{i}" for i in range(12)) + " WHERE false")
+    assert file.getvalue().split() == ["(0", "rows)"]
+
+
 def test_include(shell, tmp_path):
     path = tmp_path / "a script.sql"
     path.write_text("CREATE TABLE t (a int);\nINSERT INTO t VALUES (1);\nSELECT a AS found FROM t;\n")

@@ -117,6 +117,13 @@ def test_semi_and_anti_join_are_no_keywords():
 
 def test_a_near_keyword_is_suggested():
     assert "hint: Did you mean SELECT or" in refusal(parse, "SELCT 1")
+    assert refusal(parse, "CREATE FROK f").endswith("hint: Did you mean FORK?")
+    assert refusal(parse, "DROP TABEL f").endswith("hint: Did you mean TABLE?")
+    assert refusal(parse, "CREATE MATERIALIZED VEIW v AS SELECT 1").endswith("are supported.")
+
+
+def test_verify_of_a_name_shows_its_form():
+    assert refusal(parse, "VERIFY totals").endswith("hint: Write VERIFY [VIEW name] [AT COMMIT number].")
 
 
 @pytest.mark.parametrize(

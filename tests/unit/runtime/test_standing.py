@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
+from tests import waiting
 
 from watersmeet.circuit.epochs import Live
 from watersmeet.errors import Error
@@ -199,6 +200,64 @@ def test_closing_does_not_wait_for_the_first_tasks_to_start(spark, task):
     for _ in range(spark.defaultParallelism):
         spark.slots.release()
     assert task._job.exception(10) is None  # they end at once
+
+
+@pytest.fixture
+def starting(spark, task, given, monkeypatch):
+    """Two tasks of one job: one has called, the other one starts with the slot that the test releases."""
+    monkeypatch.setattr(standing, "spare_slots", lambda spark: 2)
+    spark.slots.acquire()
+    task.begin()
+    waiting.until(lambda: not task.are_starting)
+    return task
+
+
+def test_closing_waits_for_no_task_that_still_starts_while_another_one_is_idle(spark, starting, monkeypatch):
+    waited = []
+    with monkeypatch.context() as patched:
+        patched.setattr(standing, "wait_for", lambda *given: waited.append(given))
+        starting.close()
+    assert not waited
+    assert not starting._job.done()
+    spark.slots.release()
+    assert starting._job.exception(10) is None  # it ends at once
+
+
+def test_a_task_that_starts_after_its_engine_has_left_the_slots_ends_at_once(spark, starting):
+    other = StandingTasks(spark, spark.tasks)
+    waiting.until(other.ask_others_for_room)
+    assert spark.slots.acquire(timeout=10)
+    assert not starting._job.done()
+    spark.slots.release()
+    spark.slots.release()
+    assert starting._job.exception(10) is None
+    other.close()
+
+
+def test_a_task_that_starts_while_another_one_works_leaves_its_slot_if_another_engine_asked(
+    spark, starting, given, monkeypatch
+):
+    entered, leave = threading.Event(), threading.Event()
+
+    def run_whole(job):
+        entered.set()
+        assert leave.wait(60)
+        return [Frame(0, "receipt", 0, b"done")]
+
+    monkeypatch.setattr(worker, "run_whole", run_whole)
+    other = StandingTasks(spark, spark.tasks)
+    with ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer, starting, b"a")
+        assert entered.wait(10)
+        assert not other.ask_others_for_room()
+        spark.slots.release()
+        waiting.until(lambda: starting._called == 2)
+        assert spark.slots.acquire(timeout=10)
+        leave.set()
+        assert answered.result(10) == ("receipt", b"done")
+    assert not starting._job.done()
+    spark.slots.release()
+    other.close()
 
 
 def test_tasks_of_one_engine_stay_until_another_one_needs_their_slots(spark, task, given, monkeypatch):

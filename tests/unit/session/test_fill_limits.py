@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from rich.console import Console
 from tests.waiting import until
 
 import watersmeet
+from watersmeet.cli.progress import status_of, status_table
 from watersmeet.errors import Error
 from watersmeet.runtime.inputs import epochs_since
 
@@ -55,11 +58,41 @@ def test_a_paused_fill_holds_up_no_other_view_and_resumes(connection):
         with pytest.raises(Error, match="v") as caught:
             connection.execute("SELECT * FROM v")
         assert caught.value.condition == "UNDEFINED_RELATION"
+        assert caught.value.hint == "It is being filled. SHOW JOBS shows its progress."
         connection.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT TO 1000000")
         made.result(60)
     connection.execute("FLUSH")
     assert connection.execute(f"(TABLE v EXCEPT {SUMS}) UNION ALL ({SUMS} EXCEPT TABLE v)").fetchall() == []
     assert (jobs(connection)["v"]["job"], jobs(connection)["v"]["progress"]) == (None, None)
+
+
+def test_a_limit_below_the_rows_of_a_part_of_an_arrangement_ends(connection):
+    """A fill that replays the arrangement of a live view reads at least one part of it at a time."""
+    connection.execute("CREATE TABLE u (k int, x int); INSERT INTO u SELECT g, g FROM generate_series(1, 300) AS g")
+    connection.execute("CREATE MATERIALIZED VIEW pairs AS SELECT t.k FROM t JOIN u ON t.k = u.k")
+    joined = "SELECT t.n, u.x FROM t JOIN u ON t.k = u.k"
+    before = connection.opened.log.head()
+    connection.execute(f"CREATE MATERIALIZED VIEW v WITH (backfill_rate_limit = 400) AS {joined}")
+    assert connection.opened.log.head() - before < 20
+    connection.execute("SET background_ddl = true")
+    connection.execute(f"CREATE MATERIALIZED VIEW w WITH (backfill_rate_limit = 0) AS {joined} WHERE x > 1")
+    connection.execute("ALTER MATERIALIZED VIEW w SET BACKFILL_RATE_LIMIT = 250; WAIT")
+    for name, query in (("v", joined), ("w", f"{joined} WHERE x > 1")):
+        assert sorted(connection.execute(f"SELECT * FROM {name}").fetchall()) == sorted(
+            connection.execute(query).fetchall()
+        )
+
+
+def test_a_limit_changes_while_a_view_gets_another_query(connection):
+    """Views over it have limits of their own, which are those of the hidden views that are filled in their place."""
+    connection.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}; CREATE MATERIALIZED VIEW above AS SELECT s FROM v")
+    connection.execute("ALTER MATERIALIZED VIEW above SET BACKFILL_RATE_LIMIT = 0")
+    with ThreadPoolExecutor(1) as other:
+        changed = other.submit(connection.cursor().execute, f"ALTER MATERIALIZED VIEW v AS {SUMS} HAVING n > 0")
+        until(lambda: changed.done() or any(r.name == "?above" for r in connection.opened.catalog.relations.values()))
+        connection.execute("ALTER MATERIALIZED VIEW above SET BACKFILL_RATE_LIMIT = DEFAULT")
+        changed.result(60)
+    assert connection.execute("SELECT count(*) FROM above").fetchall() == [(2,)]
 
 
 def test_the_variable_is_for_views_created_later(connection):
@@ -141,6 +174,10 @@ def test_views_that_wait_are_filled_together(connection):
     connection.execute("CREATE MATERIALIZED VIEW c AS SELECT k FROM t WHERE n = 2")
     connection.execute("INSERT INTO t VALUES (1000, 1); FLUSH")
     assert [jobs(connection)[v]["progress"] for v in "abc"] == [0.0, 0.0, 0.0]
+    assert [jobs(connection)[v]["detail"] for v in "bc"] == ["waits for the fill of a"] * 2
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(status_table(status_of(connection), console.width))
+    assert "│ a (filling, 0%) │" in console.export_text()
     connection.execute("ALTER MATERIALIZED VIEW a SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT MATERIALIZED VIEW c")
     assert [connection.execute(f"SELECT count(*) FROM {v}").fetchone()[0] for v in "abc"] == [3, 101, 100]
     filled = [c.frontier.backfill for c in epochs_since(connection.opened.log, 0)]

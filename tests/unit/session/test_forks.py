@@ -339,14 +339,27 @@ def test_captured_tables_are_replayed(tmp_path, postgres):
         assert captures.rows(main, "SELECT * FROM m") == [(99,)]
 
 
-def test_a_fork_in_use_is_not_dropped(tmp_path, folder):
+def test_a_fork_in_use_is_neither_dropped_nor_promoted(tmp_path, folder):
     with connect(tmp_path / "db") as main:
         main.execute("CREATE TABLE t (a int); CREATE FORK f")
         with connect(tmp_path / "db/forks/f"):
-            with pytest.raises(Error) as used:
-                main.execute("DROP FORK f")
-            assert used.value.condition == "DATABASE_IN_USE"
-        main.execute("DROP FORK f; CREATE FORK f")
+            for statement in ("DROP FORK f", "DROP FORK IF EXISTS f", "PROMOTE f"):
+                with pytest.raises(Error, match='fork "f" is in use') as used:
+                    main.execute(statement)
+                assert (used.value.condition, used.value.hint) == ("DATABASE_IN_USE", "Close its connections.")
+        main.execute("DROP FORK f; CREATE FORK f; DROP FORK IF EXISTS f")
+        (notice,) = main.execute("DROP FORK IF EXISTS f").notices
+        assert 'fork "f" does not exist, skipping' in str(notice)
+
+
+def test_a_later_fork_with_the_same_name_shares_other_files(main):
+    for number in range(3):
+        main.execute(f"INSERT INTO a VALUES ({number}, 1); INSERT INTO b VALUES ({number}, 1); FLUSH; CREATE FORK f")
+        main.execute(f"INSERT INTO a VALUES ({number}, 2); INSERT INTO b VALUES ({number}, 2); FLUSH")
+        with connect(path_of(main, "f")) as fork:
+            fork.execute("REPLAY")
+            assert contents(fork) == contents(main)
+        main.execute("DROP FORK f")
 
 
 def test_history_that_a_fork_needs_is_kept(main, monkeypatch):

@@ -309,3 +309,14 @@ def test_workers(run):
     assert {row[0] for row in run("SHOW WORKERS LIKE 'sink%'")} == {"sink-writer"}
     run("DROP SINK s")
     assert ("sink-writer", 'sink "s"') not in [row[:2] for row in run("SHOW WORKERS")]
+
+
+def test_a_list_with_another_name_is_suggested(fails):
+    for word, suggested in {"JOB": "jobs", "FORK": "forks", "COMMIT": "commits", "SINK": "sinks"}.items():
+        assert f'"{suggested}"' in fails(f"SHOW {word}").hint
+
+
+def test_options_of_a_view_are_among_the_clauses_of_its_alter(fails):
+    shown = fails("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMT = 5").hint
+    assert shown.endswith(", SET BACKFILL_RATE_LIMIT and SET RECOMPUTE are supported.")
+    assert "RECOMPUTE" not in fails("ALTER TABLE t SET RECOMPUTE = always").hint

@@ -5,11 +5,12 @@ import json
 import random
 import threading
 import time
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from watersmeet.catalog import Source
 from watersmeet.connectors.base.deadletters import DeadLetterWriter
@@ -435,6 +436,25 @@ def test_create_says_what_to_install(monkeypatch):
 )
 def test_options_that_make_no_sense_are_refused(options, said):
     assert refusal(NOBODY, "t", **options).message == said
+
+
+@pytest.mark.parametrize("problem", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT])
+def test_a_new_topic_is_readable_once_its_partitions_have_leaders(broker, topic, problem):
+    asked = cluster.Cluster({"bootstrap.servers": broker.bootstrap})
+    offsets, elections = asked._brokers.offsets, [KafkaError(problem, "No leaders found")] * 2
+
+    def electing(wanted, *, committed):
+        if not elections:
+            return offsets(wanted, committed=committed)
+        pending = {partition: Future() for partition in wanted}
+        for future in pending.values():
+            future.set_exception(KafkaException(elections[-1]))
+        elections.pop()
+        return pending
+
+    asked._brokers.offsets = electing
+    assert asked.ask(topic()).ends == {0: 0}
+    assert not elections
 
 
 def test_messages_that_came_after_the_last_look_are_in_the_next_poll(broker, topic, monkeypatch):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import abc
 import datetime as dt
-import importlib
 import json
 import threading
 import time
@@ -39,12 +38,15 @@ from watersmeet.values.types import Field, Schema
 
 
 class _Specs(dict[str, type["SourceSpec"]]):
-    """The classes by their kind. An unknown kind is that of a connector that this process has not used yet."""
+    """The classes by their kind. An unknown kind is that of a connector that this process has not used yet.
+
+    find: the class of such a kind; set by the registry of connectors. Raises KeyError.
+    """
+
+    find: Callable[[str], type[SourceSpec]]
 
     def __missing__(self, kind: str) -> type[SourceSpec]:
-        registry = importlib.import_module("watersmeet.connectors.registry")
-        found: type[SourceSpec] = registry.SOURCES[registry.READERS[kind]].spec
-        return found
+        return self.find(kind)
 
 
 #: The classes of `Source.spec()` by their kind.

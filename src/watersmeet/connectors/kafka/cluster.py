@@ -39,8 +39,8 @@ _PATIENCE_S: Final = 0.05
 _TIMEOUT_S: Final = 5.0
 _ELECTION_S: Final = 30.0
 
-#: The brokers' errors for a partition that has no leader yet.
-_ELECTING: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
+#: The brokers' errors, and the client's, for a partition that has no leader yet.
+_ELECTING: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "_NOENT")
 
 
 @dataclass(frozen=True)

@@ -177,7 +177,8 @@ def read_alter(
             found = altered(cursor, base, kind, read_column)
             if found is None and cursor.at("ALTER"):
                 return _refused(cursor, base, f"ALTER {' '.join(words)} …", _ALTERED)
-            return found or _refused(cursor, base, f"ALTER {' '.join(words)} …", _supported("", clauses))
+            own = [f"SET {option.upper()}" for option in VIEW_OPTIONS] if kind == "materialized view" else []
+            return found or _refused(cursor, base, f"ALTER {' '.join(words)} …", _supported("", [*clauses, *own]))
     return _refused(cursor, base, "ALTER", _supported("ALTER ", [" ".join(words) for words in of_dialect]))
 
 

@@ -25,7 +25,10 @@ _OTHER_LISTS: Final = (
     "memory", "queries", "roles", "grants", "connectors", "workers", "users", "cursors", "subscription cursors",
 )  # fmt: skip
 
-_LISTS: Final = tuple(tuple(what.upper().split()) for what in (*SHOWN, *_OTHER_LISTS))
+#: All lists that SHOW accepts in each dialect, without those of features.
+LISTS: Final = (*SHOWN, *_OTHER_LISTS)
+
+_LISTS: Final = tuple(tuple(what.upper().split()) for what in LISTS)
 _DESCRIBED: Final = (("TABLE",), ("STREAM",), ("VIEW",), ("DICTIONARY",), ("FORMATTED",))
 _CREATED: Final = tuple(tuple(word.upper().split()) for word in (*SHOWN_CREATED, "function"))
 

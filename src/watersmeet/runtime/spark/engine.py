@@ -248,7 +248,7 @@ class SparkEngine:
         self._woken.set()
         threads, self._threads = self._threads, ()
         for thread in threads:
-            if thread is not threading.current_thread():
+            if thread not in (threading.current_thread(), self._starter):
                 thread.join(_STOP_S)
         query, self._query = self._query, None
         if query is not None:
@@ -258,11 +258,14 @@ class SparkEngine:
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.close()
+        if session is not None:
+            release(session)
+        starter, self._starter = self._starter, None
+        if starter is not None:
+            starter.join(_STOP_S)  # takes seconds, unless Spark has ended
         notifier, self._notifier = self._notifier, None
         if notifier is not None:
             notifier.remove()
-        if session is not None:
-            release(session)
         coordinator, self._coordinator = self._coordinator, None
         self._planned.clear()
         if coordinator is not None:
@@ -300,10 +303,14 @@ class SparkEngine:
         """Start the query, for which Spark starts Python processes. The first epochs don't wait for it."""
         try:
             register_source(session)
-            if not self._stopping:
-                self._query = self._start_query(session, coordinator.committed_epoch)
+            query = None if self._stopping else self._start_query(session, coordinator.committed_epoch)
+            with self._changed:
+                if not self._stopping:
+                    self._query, query = query, None
+            if query is not None:
+                query.stop()
         except Exception as cause:
-            self._fail(cause)
+            self._fail(cause if isinstance(cause, Error) else _query_failed("Spark did not start the query", cause))
 
     def _made(self) -> Coordinator:
         coordinator = self._make(self._db)
@@ -611,14 +618,7 @@ class SparkEngine:
                 cause = again
             else:
                 return
-        self._fail(
-            error(
-                "VIEW_FAILED",
-                "Spark ended the query",
-                detail=str(cause or "")[:2000] or None,
-                hint="Open the database again: nothing that was committed is lost.",
-            )
-        )
+        self._fail(_query_failed("Spark ended the query", cause))
 
 
 @dataclass(frozen=True)
@@ -646,6 +646,15 @@ class _Flushing:
 def _passes(cause: Exception) -> TypeGuard[Error]:
     """Whether the error ends when one source can be read again; meanwhile the others are read."""
     return isinstance(cause, Error) and cause.source is not None
+
+
+def _query_failed(message: str, cause: object) -> Error:
+    return error(
+        "VIEW_FAILED",
+        message,
+        detail=str(cause or "")[:2000] or None,
+        hint="Open the database again: nothing that was committed is lost.",
+    )
 
 
 def _now_us() -> int:

@@ -62,12 +62,10 @@ class StandingTasks:
         self._tasks = tasks
         self._folder = make_folder("line")
         self._path = os.path.join(self._folder, "line")
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._can_call = len(os.fsencode(self._path)) <= _MAX_PATH
-        if self._can_call:
-            self._socket.bind(self._path)
-            self._socket.listen()
-            self._socket.settimeout(_POLL_S)
+        self._listener: socket.socket | None = None
+        """Accepts the calls of the job's tasks; None if they must end, also those that still start."""
+        self._is_closed = False
         self._lock = threading.Lock()
         self._lines: dict[Connection, int] = {}
         """The process at the other end of each connection; changed with the lock."""
@@ -78,10 +76,12 @@ class StandingTasks:
         self._job: Future[None] | None = None
         self._size = 0
         """The number of tasks of that job."""
-        self._has_called = False
-        """Whether a task has ever called."""
+        self._called = 0
+        """The number of their calls. A task that Spark repeats calls again."""
+        self._most = 0
+        """The maximum number of them that may stay."""
         self._is_incomplete = False
-        """Whether one of these tasks has ended."""
+        """Whether one of them has ended."""
         self._is_running = False
         self._worked_s = time.monotonic()
         self._checked_s = 0.0
@@ -99,7 +99,7 @@ class StandingTasks:
     def are_starting(self) -> bool:
         """Whether the first tasks were started, and none of them has called yet."""
         self._accept_all()
-        return self._is_there and not self._has_called
+        return self._is_there and self._called == 0
 
     def run(self, works: Sequence[Work], tasks: int = 1) -> list[list[Sent]]:
         """The frames that each work returns. tasks: the number of tasks that run at a time.
@@ -140,9 +140,10 @@ class StandingTasks:
             self._begin(slots)
 
     def hang_up(self) -> None:
-        """Let the tasks end after their current work."""
+        """Let the tasks end after their current work, and those that still start at once."""
         self._accept_all()
         with self._lock:
+            self._refuse()
             lines, self._lines = self._lines, {}
         for line in lines:
             _shut(line)
@@ -153,12 +154,17 @@ class StandingTasks:
         return all(left)
 
     def _leave_room(self) -> bool:
-        """Let all tasks end if they have no work. Otherwise all but one end, and False is returned."""
+        """Let all tasks end if they have no work. Otherwise all but one end, and False is returned. Both include tasks
+        that still start.
+        """
         self._accept_all()
         with self._lock:
             is_idle = not self._is_running and time.monotonic() - self._worked_s >= _IDLE_S
-            if not is_idle:
+            if is_idle:
+                self._refuse()
+            else:
                 self._asked_s = time.monotonic()
+                self._most = 1
             free = [line for line in self._lines if line not in self._busy]
             for line in free if is_idle else free[: len(self._lines) - 1]:
                 del self._lines[line]
@@ -168,12 +174,12 @@ class StandingTasks:
 
     def close(self) -> None:
         """End the tasks permanently. Waits until Spark's job has ended, because Spark may be stopped next; but not for
-        the first tasks to start, which takes seconds and after which they end at once.
+        tasks to start, which takes seconds and after which they end at once, unless another one has work.
         """
-        are_starting = self.are_starting
-        self._socket.close()
+        self._is_closed = True
+        is_busy = bool(self._busy)
         self.hang_up()
-        if self._job is not None and not are_starting:
+        if self._job is not None and (is_busy or self._called >= self._size):
             wait_for([self._job], _LEAVE_S)
         remove_folder(self._folder)
 
@@ -223,15 +229,16 @@ class StandingTasks:
 
     def _hear(self, waiting: dict[int, None], answers: dict[int, list[Sent]]) -> None:
         """Receive answers and calls, for a moment. Raises EOFError if this is closed."""
-        try:
-            for one in wait(dict.fromkeys([*self._lines, *self._busy, self._socket]), _POLL_S):
+        listener = self._listener
+        calls = [] if listener is None else [listener]
+        with contextlib.suppress(EOFError, OSError, ValueError):  # a connection was closed meanwhile
+            for one in wait(dict.fromkeys([*self._lines, *self._busy, *calls]), _POLL_S):
                 if isinstance(one, Connection):
                     self._receive(one, waiting, answers)
-                else:
-                    self._accept()
-        except (EOFError, OSError, ValueError):
-            if self._socket.fileno() < 0:
-                raise EOFError from None
+                elif listener is not None:
+                    self._accept(listener)
+        if self._is_closed:
+            raise EOFError
 
     def _receive(self, line: Connection, waiting: dict[int, None], answers: dict[int, list[Sent]]) -> None:
         number = self._busy.pop(line, None)
@@ -261,23 +268,44 @@ class StandingTasks:
 
     def _accept_all(self) -> None:
         """Add the connections of all tasks that are calling."""
-        with contextlib.suppress(EOFError, OSError, ValueError):  # closed
-            while self._can_call and wait([self._socket], 0):
-                self._accept()
+        with contextlib.suppress(EOFError, OSError, ValueError):  # closed meanwhile
+            while (listener := self._listener) is not None and wait([listener], 0):
+                self._accept(listener)
 
-    def _accept(self) -> None:
-        """Add the connection of a calling task."""
+    def _accept(self, listener: socket.socket) -> None:
+        """Add the connection of a calling task, or end it if the task must not stay."""
         try:
-            accepted, _ = self._socket.accept()
+            accepted, _ = listener.accept()
         except TimeoutError:
             return
         line = Connection(accepted.detach())
         process: int = line.recv()
         with self._lock:
-            self._lines[line] = process
-            self._has_called = True
+            self._called += 1
+            if listener is self._listener and len(self._lines) < self._most:
+                self._lines[line] = process
+                return
+            self._is_incomplete = True
+        _shut(line)
+
+    def _refuse(self) -> None:
+        """Accept no more calls. Needs the lock."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+            os.unlink(self._path)
 
     def _begin(self, tasks: int) -> None:
+        with self._lock:
+            self._refuse()  # calls of the last job
+            if self._is_closed:
+                raise EOFError
+            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._listener.bind(self._path)
+            self._listener.listen()
+            self._listener.settimeout(_POLL_S)
+            self._called = 0
+            self._most = tasks
         self._job = job = Future[None]()
         self._size = tasks
         self._is_incomplete = False

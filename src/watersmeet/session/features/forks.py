@@ -27,7 +27,7 @@ from watersmeet.dialects.tree.tokens import Cursor, not_supported
 from watersmeet.maintenance.maintaining import Maintenance
 from watersmeet.session.handlers import handles
 from watersmeet.sinkwriters.writers import SinkWriters
-from watersmeet.store.backup import MAIN, drop_fork, fork_named, forks_of, root_of
+from watersmeet.store.backup import MAIN, drop_fork, forks_of, require_closed, root_of
 from watersmeet.store.changes import Diff
 from watersmeet.values.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema, arrow_schema
 
@@ -51,9 +51,10 @@ class CreateFork(ChangingForks):
 
 @dataclass(frozen=True, kw_only=True)
 class DropFork(ChangingForks):
-    """`DROP FORK name`."""
+    """`DROP FORK [IF EXISTS] name`."""
 
     name: Name
+    if_exists: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +172,8 @@ def read_create_fork(cursor: Cursor, base: dict[str, Any]) -> Statement:
 @reads("DROP FORK")
 def read_drop_fork(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor stands after DROP FORK."""
-    return DropFork(**base, name=_last_name(cursor))
+    if_exists = cursor.take("IF", "EXISTS")
+    return DropFork(**base, name=_last_name(cursor), if_exists=if_exists)
 
 
 @reads("SHOW FORKS")
@@ -213,8 +215,12 @@ def drop(session: Session, statement: DropFork) -> Result:
     """DROP FORK. Raises UNDEFINED_OBJECT, DATABASE_IN_USE."""
     session.require_definer("DROP FORK")
     session.require_no_transaction("DROP FORK")
+    layout, name = session.database.layout, statement.name.name
+    if statement.if_exists and all(fork.name != name for fork in forks_of(layout)):
+        session.notice(f'fork "{name}" does not exist, skipping')
+        return Result("DROP FORK")
     with located(statement, statement.name.span):
-        drop_fork(session.database.layout, statement.name.name)
+        drop_fork(layout, name)
     return Result("DROP FORK")
 
 
@@ -353,7 +359,7 @@ def promote(session: Session, statement: Promote) -> Result:
             statement, statement.span, "FEATURE_NOT_SUPPORTED", "a fork has no forks", hint="Use the main database."
         )
     with located(statement, statement.name.span):
-        fork_named(database.layout, name)
+        require_closed(database.layout, name)
         try:
             with closing(opened_fork(database, name)) as fork:
                 fork.add(Maintenance(Session(fork, Variables(session.dialect))))

@@ -31,9 +31,11 @@ from watersmeet.database.sessions.snapshots import lock_rows
 from watersmeet.database.sessions.variables import variables
 from watersmeet.database.transaction import ISOLATIONS, Isolation, set_modes
 from watersmeet.dialects.parsing import parse
-from watersmeet.dialects.readers import reads
+from watersmeet.dialects.readers import reads, statements_read
+from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import listed, schema_meant
 from watersmeet.dialects.statements.preparing import two_phase
+from watersmeet.dialects.statements.utility import LISTS
 from watersmeet.dialects.tree.statements import (
     Accepted,
     Begin,
@@ -376,25 +378,6 @@ def read_set_mode(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
     return SetTransaction(**base, whole=whole, isolation=modes.isolation, read_only=modes.read_only)
 
 
-#: Lists of SHOW, for hints.
-SHOWN: Final = (
-    "dead letters",
-    "errors",
-    "indexes",
-    "jobs",
-    "materialized views",
-    "memory",
-    "parameters",
-    "relations",
-    "sources",
-    "processors",
-    "tables",
-    "topics",
-    "views",
-    "workers",
-)
-
-
 @handles(SetVariable)
 def set_variable(session: Session, statement: SetVariable) -> Result:
     """SET name = value, RESET name."""
@@ -580,7 +563,9 @@ def show_variable(session: Session, statement: ShowVariable) -> Result:
             value = session.isolation if session.transaction is None else session.transaction.isolation
     except Error as err:
         err.sql, err.span = statement.text, statement.name_span
-        err.hint = did_you_mean(statement.name, (*variables(), *SHOWN)) or err.hint
+        features = statements_read(language_named(session.dialect).semantics)
+        lists = (words.removeprefix("SHOW ").lower() for words in features if words.startswith("SHOW "))
+        err.hint = did_you_mean(statement.name, (*variables(), *LISTS, *lists)) or err.hint
         raise
     return text_result("SHOW", (statement.name,), [(value,)])
 
@@ -646,7 +631,7 @@ def flush_statement(session: Session, statement: Flush) -> Result:
         session.require_no_transaction("WAIT")
         fills.wait(session)
     flush(session)
-    return Result("FLUSH")
+    return Result("WAIT" if statement.fills else "FLUSH")
 
 
 @handles_nested(Truncate)

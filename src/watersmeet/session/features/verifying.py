@@ -85,7 +85,8 @@ def read_verify(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if cursor.take("AT"):
         cursor.expect("COMMIT")
         commit = cursor.integer()
-    cursor.end()
+    if not cursor.done:
+        raise cursor.error(hint="Write VERIFY [VIEW name] [AT COMMIT number].")
     return Verify(**base, view=view, commit=commit)
 
 

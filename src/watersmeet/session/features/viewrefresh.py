@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final
 from watersmeet.catalog import (
     ARRIVAL,
     CacheFill,
+    Catalog,
     MaterializedView,
     NamedSubscription,
     PausedQuery,
@@ -308,6 +309,12 @@ def hidden_twin(session: Session, view: MaterializedView, made: Mapping[str, str
         late=(),
         depends_on=tuple(made.get(i, i) for i in view.depends_on),
     )
+
+
+def twins_of(catalog: Catalog, view: MaterializedView) -> list[MaterializedView]:
+    """The hidden views that are being filled in place of a view."""
+    found = [r for r in catalog.relations.values() if type(r) is MaterializedView and r.hidden and r.staged]
+    return [r for r in found if (r.name, r.schema) == (f"?{view.name}", view.schema)]
 
 
 def reset_clock(session: Session) -> None:

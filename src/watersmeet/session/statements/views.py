@@ -35,7 +35,7 @@ from watersmeet.dialects.tree.statements import CancelJobs
 from watersmeet.dialects.tree.tokens import not_supported
 from watersmeet.errors import NotSupportedError, did_you_mean
 from watersmeet.maintenance.views import bind_view, is_defined, make, make_delivered
-from watersmeet.session.features.viewrefresh import pause
+from watersmeet.session.features.viewrefresh import pause, twins_of
 from watersmeet.session.statements.redefining import check_view, check_view_columns, redefine, replace_view
 from watersmeet.values.types import Schema
 
@@ -248,7 +248,7 @@ _CANCEL_S: Final = 0.02
 
 def set_option(session: Session, statement: SetViewOption) -> Result:
     """ALTER MATERIALIZED VIEW name SET BACKFILL_RATE_LIMIT or RECOMPUTE: effective for the next pieces of its
-    history, or the next epochs, in a transaction after COMMIT. A filled view has the limit when it is filled again.
+    history, or the next epochs, in a transaction after COMMIT. A filled view has the limit while it is filled again.
     """
     session.require_definer("ALTER MATERIALIZED VIEW")
     changes: dict[str, Any] = {}
@@ -271,6 +271,8 @@ def set_option(session: Session, statement: SetViewOption) -> Result:
             message = f'"{found.shown}" is not a materialized view'
             raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", message)
         session.put(replace(view, **changes))
+        if session.transaction is None:
+            session.put(*(replace(twin, **changes) for twin in twins_of(database.catalog, view)))
     return Result("ALTER MATERIALIZED VIEW")
 
 
