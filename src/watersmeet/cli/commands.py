@@ -272,7 +272,9 @@ def _read_secrets(file: Path | None) -> dict[str, str]:
 def _echo_waiting(names: Sequence[str]) -> None:
     if names:
         typer.echo(
-            f"not all changes had been delivered, so these can't go on after an import: {', '.join(names)}", err=True
+            "changes that these had not received are no longer kept, so they can't resume after an import: "
+            f"{', '.join(names)}",
+            err=True,
         )
 
 

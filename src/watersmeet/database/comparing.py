@@ -1,9 +1,9 @@
 """DIFF: the content of a fork compared with that of its main database.
 
 The two share files, and a file's name contains a hash of its content. The content of a relation is a sum of blobs: the
-levels of a snapshot and the changes after it, or without the changes after a past moment. Equal blobs of both databases
-cancel each other without being read. So a comparison reads only what changed in one of them since the fork began; the
-rows of these blobs are added up, and what remains is the difference. Without a remaining row the contents are equal.
+levels of a snapshot and the changes after it, less the changes after a past moment. Equal blobs of both databases
+cancel each other without being read. So a comparison reads only changes of one of them since the fork began; the sum of
+their rows is the difference.
 
 The main database is read as of the commit that the fork has replayed, so that both have the same inputs.
 """

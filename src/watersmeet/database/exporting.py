@@ -91,9 +91,9 @@ def silent(text: str) -> None:
 
 @dataclass(frozen=True)
 class Exported:
-    """The result of an export. secrets: what an import needs, with its uses. waiting: sinks and subscriptions that have
-    not received all changes, and can't go on after an import. left_out: other parts of the database that the export
-    lacks.
+    """The result of an export. secrets: the names of secrets that an import needs, with their uses. waiting: sinks and
+    subscriptions that can't resume after an import, because changes that they have not received are no longer kept.
+    left_out: other parts of the database that the export lacks.
     """
 
     commit: int
@@ -440,7 +440,7 @@ class _Export:
         return {"pieces": tables.add(run_table(run)), **_facts(run)}
 
     def _positions(self) -> tuple[dict[str, Any], list[str]]:
-        """How far inputs are read and readers are served; and the readers that have not received all changes."""
+        """The positions of inputs and readers; and the readers that can't resume (`Exported.waiting`)."""
         layout, epoch = self._layout, self._epoch
         progress = {} if epoch is None else to_json(replace(epoch.progress, taken=self._taken()))
         newest = {f.id: f.path for f in writer_files(layout.sources)}
@@ -470,7 +470,7 @@ class _Export:
         return value, waiting
 
     def _taken(self) -> dict[str, Any]:
-        """The slices that epochs have read since the memory of sources was saved."""
+        """The slices that epochs have read since the state of sources was saved."""
         saved = {f.id: f.path for f in writer_files(self._layout.sources)}.get("COMMIT")
         since = 0 if saved is None else int(json.loads(storage.read_file(saved))["commit"])
         epochs, commit = [], self._epoch

@@ -235,7 +235,7 @@ def begin_fill(session: Session, relations: Sequence[Relation], operators: Mappi
 class _FillWorker(Worker):
     """Fills the views of `BackgroundFills`, one fill at a time, until none is left.
 
-    ended: whether it looks for no further views; changed by a thread that holds the ddl lock.
+    ended: whether it takes no further views; changed by a thread that holds the ddl lock.
     """
 
     state = "running"
@@ -269,7 +269,7 @@ class _FillWorker(Worker):
         _check_fills(self._session, self._fills.jobs())
 
     def _finish(self, jobs: set[str]) -> None:
-        """Shows the views that are filled. Raises the error of one that was stopped."""
+        """Makes the filled views visible. Raises the error of one that was stopped."""
         database = self._session.database
         filled = sorted(jobs & database.engine.live_views)
         database.engine.install(database.plans.circuit, filled, self._check)
@@ -292,7 +292,7 @@ class _FillWorker(Worker):
 
 
 class BackgroundFills(Service):
-    """Fills views that were created with `background_ddl`, and views with a limit whose process had ended.
+    """Fills views that were created with `background_ddl`, and after a restart also views with a limit.
 
     is_closing: whether the database is being closed. failures: the errors of fills that ended without their view.
     """

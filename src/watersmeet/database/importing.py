@@ -1,15 +1,14 @@
 """Imports: a new database from an export (`exporting`).
 
-The database continues the log above the exported commit, without earlier commits. So positions of sinks, tokens of
-subscribers, and the moments at which queries began keep their meaning: the target of a sink has nothing that the
-database does not know. A sink or subscription that had not received all changes can't go on, because they are gone.
+The database continues the log above the exported commit. So positions of sinks, tokens of subscribers, and the moments
+at which queries began keep their meaning. Of earlier commits it has the changes that a reader had not received.
 
 One commit has the definitions, one epoch the state and the positions of sources. All rows are in a checkpoint, so no
-commit changes a relation, and readers of changes receive none. Transactions that no epoch had reflected follow.
+new commit changes a relation, and readers of changes receive none. Transactions that no epoch had reflected follow.
 
-Each file is read once, and checked as it is read. The database is made next to its target, and gets its name when all
-its contents have the exported hashes. So an interrupted import leaves nothing that can be opened. For an object store
-it is made in a temporary folder and copied.
+Each file is read once, and checked while it is read. The database is written next to its target and renamed when all
+its contents have the exported hashes, or written to a temporary folder and copied to an object store. So an interrupted
+import leaves nothing that can be opened.
 """
 
 from __future__ import annotations
@@ -175,7 +174,7 @@ class _Files:
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """Raises DATABASE_DAMAGED for a name that would be a file in another folder: anyone may have made the export."""
+    """Raises DATABASE_DAMAGED for a name that would be a file in another folder: an export is untrusted input."""
     for name in names:
         if not _NAME.fullmatch(name):
             raise _damaged(MANIFEST, f'"{name}" is no name of a file')
@@ -446,8 +445,8 @@ class _Import:
             storage.create_file(layout.dead(relation_id) / file, self._export.read(name), durable=True)
 
     def _begun(self, value: dict[str, Any], folder: str) -> dict[str, Any]:
-        """A position. A reader that had received all changes has received those of all commits so far; a sink that has
-        delivered nothing begins with the content of the newest commit.
+        """A position. That of a reader that had received all changes is the newest commit; a sink that has delivered
+        nothing begins with the content of the newest commit.
         """
         head = self._log.head()
         if folder == _SINKS and int(value.get("commit", -1)) < 0 and value.get("start") is not None:

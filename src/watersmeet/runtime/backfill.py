@@ -1,13 +1,13 @@
-"""State from history: the pieces in which new views read the history, and the states that can't be rebuilt from it.
+"""Fills of new views, and rebuilds of state: the order and the pieces in which they read history.
 
 A backfill reads the content at the frontier in bounded pieces. Its progress (`Backfill`) is part of the frontier of
 commits, so it always agrees with the state. Tables, complete views and connectors' tables are read from the newest
 checkpoint and later commits; sources read their history again. Smaller relations are read first, so that rows of large
 ones find their matches. Arrangements shared with live views are replayed before that, by ranges of key hashes.
 
-Live views run between the pieces. The new views have their own copies of shared operators until they are complete.
-After the content, the changes that were committed meanwhile are read in rounds; live views wait for the last, small one
-only.
+Live views run between the pieces. The new views have their own copies or clones of shared operators until they are
+complete. After the content, rounds read the changes that were committed meanwhile; live views wait only for the last,
+small one.
 """
 
 from __future__ import annotations
@@ -252,8 +252,9 @@ def fill_rate(db: Database, backfill: Backfill) -> int | None:
 
 
 def fill_in(before: Circuit, circuit: Circuit, backfill: Backfill, known: Mapping[str, Relation]) -> Backfill | None:
-    """A fill that has begun in the circuit `before`, in `circuit`, which lacks some of the views; None if that is
-    another circuit, if live views wait for the fill or it reads sources, or if an operator would get another role.
+    """A fill that has begun in the circuit `before`, continued in `circuit`, which lacks some of the views. None if the
+    circuits differ otherwise, if live views wait for the fill or it reads sources, or if an operator would get another
+    role.
     """
     purpose, sinks = backfill.purpose, {s.relation_id for s in circuit.sinks}
     if not isinstance(purpose, Filling) or backfill.waits or before.fingerprint == circuit.fingerprint:
@@ -450,7 +451,7 @@ def _live_epochs(db: Database, backfill: Backfill) -> Iterator[tuple[Commit, Map
 def _late_below(db: Database, backfill: Backfill, relation_id: str) -> dict[int, int]:
     """For each commit of a round with rows of a table, the watermark below which a live epoch dropped them as late."""
     if not backfill.round:
-        return {}  # nothing that was there before is late
+        return {}  # history is never late
     found: dict[int, int] = {}
     first = backfill.before[0] + 1
     for commit, watermarks in _live_epochs(db, backfill):

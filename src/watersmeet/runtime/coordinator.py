@@ -622,7 +622,7 @@ class Coordinator:
     def _scan(self) -> None:
         if self.circuit is not None:
             known = self._db.catalog().relations
-            # No live epoch reads a source that only views read which are being filled.
+            # No live epoch reads a source that only views in the fill read.
             fill = self._being_filled(self.circuit) if self.fills_beside else None
             new = frozenset() if fill is None else fill.having("new")
             scanned = {s.relation_id: known[s.relation_id] for s in self.circuit.scans if s.relation_id in known}

@@ -70,8 +70,8 @@ def follows_clock(operator: Operator) -> bool:
 
 
 def waiting(circuit: Circuit, fill: Fill) -> tuple[str, ...]:
-    """The operators of a fill that output the changes of other operators, so that they process history at once: it has
-    further changes only because it is read in pieces.
+    """The operators of a fill that output changes as rows. They process history at once: read in pieces, it would have
+    more changes.
     """
     return tuple(i for i in fill.roles if _depends_on_pieces(circuit.by_id[i], circuit, fill))
 
@@ -80,7 +80,7 @@ def _depends_on_pieces(op: Operator, circuit: Circuit, fill: Fill) -> bool:
     if not isinstance(op, (ChangeLog, Changes, Records)) or all(circuit.by_id[i].append_only for i in op.inputs):
         return False
     below = (circuit.upstream({op.id}, fill.content.keys()) & fill.roles.keys()) - {op.id}
-    # The content of the relations below a log was reduced to their rows before it was created.
+    # History is content, so only operators with state below a log make more changes of its pieces.
     return not isinstance(op, ChangeLog) or any(circuit.by_id[i].kind in STATEFUL for i in below)
 
 
@@ -177,7 +177,7 @@ def reach_beside(circuit: Circuit, purpose: Filling, *, later: bool) -> Fill:
     process the changes that live views have processed meanwhile.
 
     A copy that has read history stays until the end if the result is the same at any moment. Otherwise the live state
-    may differ from what history makes of it.
+    may differ from that of a copy, so it is cloned.
     """
     views, stored, late = purpose.views, purpose.stored, purpose.late
     history = reach(circuit, views, stored, late, copies=not purpose.cloned)

@@ -45,7 +45,7 @@ LEAST_ROWS: Final = 20_000
 #: epoch may have: a transaction is never cut, so its rows are in memory anyway.
 MOST_READ: Final = 2
 
-#: Relations whose content is stored and that follow their query alone.
+#: Relations whose content is stored and depends only on their query.
 _KINDS: Final = (MaterializedView, SinkQuery, SinkConflicts)
 
 _JOINS: Final = (AsofJoin, Join, MultiJoin)
@@ -107,7 +107,7 @@ def plan_recompute(
     scanned = {s.relation_id for s in circuit.scans if s.id in again}
     if any(content.has(i, changes[i].first) for i in scanned & changes.keys()):
         return None
-    # Commits of these tables have each row once, so the deleted rows are different ones, and were there before.
+    # Each commit of these tables has a row at most once, so deleted rows are distinct, and existed before.
     plain = {i for i in scanned & changes.keys() if type(known[i]) is Table and changes[i].commits == 1}
     emptied = {i for i in plain if changes[i].deleted == content.rows(i) > 0}
     read = [replace(s, earlier=True) for i in sorted(scanned - emptied) for s in content.slices(i)]

@@ -280,8 +280,8 @@ def show_diff(session: Session, statement: ShowDiff) -> Result:
 
 @handles(DiffView)
 def diff_view(session: Session, statement: DiffView) -> Result:
-    """DIFF VIEW: the rows that only one of the databases has, how often, and which one. Those of a LIMIT are any of
-    them. Raises UNDEFINED_RELATION, DATATYPE_MISMATCH for other columns.
+    """DIFF VIEW: the rows that only one of the databases has, how often, and which one. LIMIT returns any of them.
+    Raises UNDEFINED_RELATION, DATATYPE_MISMATCH for other columns.
     """
     name, span = statement.view, statement.view.span
     with _compared(session, statement) as found:

@@ -45,7 +45,7 @@ from watersmeet.values.types import BIGINT, DOUBLE, TIMESTAMPTZ, VARCHAR, Field,
 #: The memory of the process that computes a view again, unless the session sets another one.
 _MEMORY_BYTES: Final = 1 << 30
 
-#: The interval at which a thread that waits looks whether it should end.
+#: The interval at which a waiting thread checks whether it should end.
 _LOOK_S: Final = 0.2
 
 _LOG: Final = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ def _keep(database: OpenDatabase, view: Relation, made: Verification) -> None:
 
 
 def newest_verifications(database: OpenDatabase) -> Mapping[str, Verification]:
-    """The newest verification of each view that has one, by its id. A process that only reads reads a file for each."""
+    """The newest verification of each view that has one, by its id. A read-only process reads a file for each."""
     service = database.service(Verifying)
     if service is not None:
         return service.newest
@@ -312,7 +312,7 @@ def _doubtful(
     return None
 
 
-#: Errors that say nothing about the view.
+#: Errors that do not depend on the view.
 _RAISED: Final = (
     "HISTORY_GONE",
     "QUERY_CANCELED",
@@ -342,7 +342,7 @@ def _different(connection: duckdb.DuckDBPyConnection, expected: pa.Table, column
 
 
 class Verifying(Service):
-    """Keeps the results of verifications, and verifies one view after the other in a thread, while `verify_rate` is
+    """Keeps the results of verifications, and verifies views sequentially in a thread, while `verify_rate` is
     set.
     """
 
@@ -398,7 +398,7 @@ _END_S: Final = 5.0
 
 
 class _Rounds(Worker):
-    """The thread of continuous verification: `verify_rate` views an hour, the one whose turn was longest ago first."""
+    """The thread of continuous verification: `verify_rate` views an hour, the least recently verified first."""
 
     def __init__(self, session: Session) -> None:
         super().__init__("verifying", session.database.clock)
