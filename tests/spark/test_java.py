@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark import SparkContext
-from tests import conftest
+from pyspark.sql import SparkSession
+from tests import conftest, waiting
 
 import watersmeet
 from watersmeet.errors import Error
@@ -51,6 +52,25 @@ def test_a_session_takes_the_jvm_that_was_launched_ahead(launched):
         session.release(spark)
     assert process.poll() is not None
     assert not folder.exists()
+
+
+def test_an_interrupt_right_after_the_start_of_spark_leaves_no_thread():
+    class Interrupted:
+        def getOrCreate(self):
+            SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+            return self
+
+        @property
+        def _jvm(self):
+            raise KeyboardInterrupt
+
+    before = set(threading.enumerate())
+    made = java.Java(is_local=True)
+    with pytest.raises(KeyboardInterrupt):
+        session._get_or_create(Interrupted(), made)
+    made.end()
+    assert SparkContext._gateway is None
+    waiting.until(lambda: set(threading.enumerate()) <= before)
 
 
 def test_a_jvm_that_no_session_takes_ends_with_its_folder(launched):

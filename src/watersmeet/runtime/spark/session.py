@@ -315,13 +315,10 @@ def _end(shared: Shared) -> None:
 
 
 def _stop_java(spark: SparkSession) -> None:
-    gateway = SparkContext._gateway
+    process = getattr(SparkContext._gateway, "proc", None)
     with contextlib.suppress(Exception):
         spark.stop()
-    process = getattr(gateway, "proc", None)
-    with contextlib.suppress(Exception):
-        if gateway is not None:
-            gateway.shutdown()
+    _forget_context()
     if process is not None:
         # The JVM ends when its input does.
         with contextlib.suppress(Exception):
@@ -331,11 +328,15 @@ def _stop_java(spark: SparkSession) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(timeout=5)
-    _forget_context()
 
 
 def _forget_context() -> None:
-    """Clears PySpark's state for the next session, even if the JVM has died and `stop` fails."""
+    """Clears PySpark's state for the next session, and ends its threads, even if the JVM has died and `stop` fails."""
+    accumulators = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    for server in (SparkContext._gateway, accumulators):
+        with contextlib.suppress(Exception):
+            if server is not None:
+                server.shutdown()
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkContext._active_spark_context = None
