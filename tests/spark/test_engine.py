@@ -29,6 +29,7 @@ from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.memory import processes
 from watersmeet.runtime.spark import engine, jobs, session
 from watersmeet.runtime.spark.engine import SparkEngine
+from watersmeet.runtime.spark.source import ATTEMPTS
 from watersmeet.runtime.spark.standing import StandingTasks
 from watersmeet.runtime.workers import Budget
 
@@ -370,6 +371,74 @@ def test_an_unknown_error_of_the_start_of_the_query_names_the_query(tmp_path, mo
     with pytest.raises(Error, match="Spark did not start the query") as raised:
         kit.engine.flush()
     assert (raised.value.condition, raised.value.detail) == ("VIEW_FAILED", "no port")
+    kit.close()
+
+
+def cancelled_jobs(kit, monkeypatch, most):
+    """Lets the first `most` jobs of epochs run until they are cancelled. Returns the errors of these jobs."""
+    run_job, found = jobs.EpochRunner._run_job, []
+
+    def endless(batches):
+        while True:
+            time.sleep(1)
+            yield from ()
+
+    def cancelled(self, job, frames):
+        if len(found) == most:
+            return run_job(self, job, frames)
+        context = self._spark.sparkContext
+        ended = threading.Event()
+
+        def cancel():
+            while not ended.wait(0.05):
+                context.cancelAllJobs()
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        try:
+            return run_job(self, job, self._spark.range(1).mapInArrow(endless, "a int"))
+        except Exception as cause:
+            found.append(cause)
+            raise
+        finally:
+            ended.set()
+            thread.join()
+
+    monkeypatch.setattr(StandingTasks, "slots", 0)
+    monkeypatch.setattr(jobs.EpochRunner, "_run_job", cancelled)
+    return found
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_an_epoch_whose_job_somebody_cancels_is_run_again(tmp_path, monkeypatch, shuffled):
+    if shuffled:
+        monkeypatch.setattr(jobs, "SMALL_ROWS", -1)
+    kit = open_kit(tmp_path / "db", 2)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    found = cancelled_jobs(kit, monkeypatch, 2)
+    kit.change(a=[(1, "x", 1)], b=[(1, 2, 1)])
+    kit.engine.flush()
+    assert len(found) == 2
+    kit.check()
+    kit.close()
+
+
+def test_an_epoch_whose_job_is_always_cancelled_fails_the_engine(tmp_path, monkeypatch):
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    with monkeypatch.context() as patched:
+        found = cancelled_jobs(kit, patched, -1)
+        kit.change(a=[(1, "x", 1)], b=[(1, 2, 1)])
+        with pytest.raises(Error, match="the Spark job of an epoch was cancelled"):
+            kit.engine.flush()
+    assert len(found) == ATTEMPTS + 1
+    kit.engine.start()
+    kit.engine.flush()
+    kit.check()
     kit.close()
 
 

@@ -27,7 +27,7 @@ from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.failures import report_committed, report_failed, run_without_failing, view_failed
 from watersmeet.runtime.inputs import Backoffs
 from watersmeet.runtime.plans import load_circuit
-from watersmeet.runtime.spark.jobs import EpochRunner
+from watersmeet.runtime.spark.jobs import EpochRunner, was_cancelled
 from watersmeet.runtime.spark.session import acquire, is_local, release
 from watersmeet.runtime.spark.source import ATTEMPTS, Notifier, register_source, start_query
 from watersmeet.runtime.status import Status
@@ -104,7 +104,9 @@ class SparkEngine:
         """The reason why the last views could not be filled."""
         self._backoffs = Backoffs()
         self._attempts = 0
-        """The number of times that the query may still be restarted before an epoch is committed."""
+        """The number of times that the query may still be restarted, and cancelled epochs repeated, before an epoch is
+        committed.
+        """
         self._threads: tuple[threading.Thread, ...] = ()
         """Those that start the query, plan epochs and run the first ones."""
         self._starter: threading.Thread | None = None
@@ -535,6 +537,11 @@ class SparkEngine:
                 try:
                     following = self._run(intent)
                 except Exception as cause:
+                    if was_cancelled(cause) and self._attempts > 0:
+                        self._attempts -= 1
+                        following = None
+                        _logger.warning("the Spark job of epoch %d was cancelled: it is run again", intent.epoch)
+                        continue
                     if _passes(cause) and not isinstance(intent.mode, Rebuild):
                         _logger.warning("%s", cause)
                         self._unread = _Unread(cause, filling=isinstance(intent.mode, Fill))

@@ -257,6 +257,9 @@ SMALL_BYTES: Final = 4 << 20
 _STAGE_S: Final = 0.2
 
 _LONGEST_PAUSE: Final = 16
+
+#: Spark's condition of a job that its user or another program has cancelled.
+_CANCELLED: Final = "SPARK_JOB_CANCELLED"
 _ERROR: Final = re.compile(r"error\[(\w+)\] \w{5}: (.+)")
 
 
@@ -477,6 +480,11 @@ def _described(value: dict[str, Any]) -> Exception:
     return found
 
 
+def was_cancelled(failure: Exception) -> bool:
+    """Whether an epoch failed because its job of Spark was cancelled, so that another attempt may succeed."""
+    return _CANCELLED in str(failure.__cause__)
+
+
 def _failure(cause: Exception) -> Error:
     """The error of a job after Spark's last attempt."""
     text = str(cause)
@@ -488,6 +496,8 @@ def _failure(cause: Exception) -> Error:
         (line for line in reversed(lines) if re.match(r"[A-Za-z_.]*(Error|Exception)\b", line)),
         lines[0] if lines else "",
     )
+    if _CANCELLED in text:
+        reason = "the Spark job of an epoch was cancelled"
     return error(
         "VIEW_FAILED",
         f"the views can't continue: {reason[:300]}",
