@@ -297,10 +297,11 @@ def pieces(low: Positions, counts: Positions, limit: int) -> Iterator[tuple[Posi
         last = int(np.searchsorted(ends, stop, side="left")) + 1 if stop < total else len(ends)
         begins = ends[first:last] - counts[first:last]
         part = np.minimum(ends[first:last], stop) - np.maximum(begins, start)
-        yield (
-            np.repeat(np.arange(first, last), part),
-            np.arange(start, stop) + np.repeat(low[first:last] - begins, part),
-        )
+        index = np.repeat(np.arange(last - first), part)
+        values = np.arange(start, stop)
+        values += (low[first:last] - begins)[index]
+        index += first
+        yield index, values
 
 
 def expanded(low: Positions, counts: Positions) -> tuple[Positions, Positions]:

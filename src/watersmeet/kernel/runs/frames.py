@@ -159,18 +159,27 @@ def _parts(
         if copied.any():
             yield None, delta.take(np.flatnonzero(copied))
             delta, hashes = delta.take(np.flatnonzero(~copied)), hashes[~copied]
-    targets = bucket_of(hashes, buckets).astype(np.uint16)
+    targets = bucket_of(hashes, buckets)
     if roles is not None and roles.split:
         rows = np.flatnonzero(np.isin(hashes, np.array(roles.split, np.uint64)))
         whole = hash_columns([col.gather(col.flat(c), rows) for c in delta.columns.columns], len(rows))
         targets[rows] = bucket_of(whole, buckets)
-    order = np.argsort(targets, kind="stable")  # 16 bits, for a radix sort
     delta = Delta(col.positional(delta.arrays), delta.diff)  # joins columns once instead of for each bucket
-    stop = 0
-    for bucket, count in enumerate(np.bincount(targets, minlength=buckets).tolist()):
-        start, stop = stop, stop + count
-        if count:
-            yield bucket, delta.take(order[start:stop])
+    for bucket, rows in enumerate(_by_bucket(targets, buckets)):
+        if len(rows):
+            yield bucket, delta.take(rows)
+
+
+#: The rows of so few buckets are found one bucket at a time.
+_FEW_BUCKETS: Final = 4
+
+
+def _by_bucket(targets: col.Positions, buckets: int) -> list[col.Positions]:
+    """The ascending rows of each bucket."""
+    if buckets <= _FEW_BUCKETS:
+        return [np.flatnonzero(targets == bucket) for bucket in range(buckets)]
+    order = np.argsort(targets.astype(np.uint16), kind="stable")  # 16 bits, for a radix sort
+    return np.split(order, np.cumsum(np.bincount(targets, minlength=buckets))[:-1])
 
 
 def _pieces(delta: Delta) -> Iterator[Delta]:
