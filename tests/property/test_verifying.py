@@ -413,6 +413,20 @@ def test_late_rows_are_left_out_where_a_view_left_them_out(tmp_path: Path) -> No
         assert found["late"][2:5] == ("differs", 1, 0)  # all late rows are older than this view
 
 
+def test_infinite_times_are_final_as_in_the_view(tmp_path: Path) -> None:
+    with opened(tmp_path / "db") as connection:
+        connection.execute(LATE.format("e"))
+        connection.execute("CREATE MATERIALIZED VIEW final AS SELECT k, ts FROM e EMIT ON WINDOW CLOSE")
+        connection.execute("CREATE MATERIALIZED VIEW coming AS SELECT k FROM e WHERE ts > now()")
+        connection.execute("INSERT INTO e VALUES (1, '-infinity'), (2, '-infinity'); FLUSH")
+        assert connection.execute("SELECT k FROM final").fetchall() == []
+        assert [row[2] for row in outcomes(connection).values()] == ["proven", "proven"]
+        connection.execute("INSERT INTO e VALUES (3, '2024-01-01'), (4, 'infinity'), (5, '2023-01-01'); FLUSH")
+        assert sorted(connection.execute("SELECT k FROM final").fetchall()) == [(1,), (2,), (5,)]
+        assert connection.execute("SELECT k FROM coming").fetchall() == [(4,)]
+        assert [row[2] for row in outcomes(connection).values()] == ["proven", "proven"]
+
+
 def test_late_rows_that_are_not_kept_prove_nothing(tmp_path: Path) -> None:
     with opened(tmp_path / "db") as connection:
         connection.execute("ALTER SYSTEM SET late_rows_retention = 0; " + LATE.format("e"))

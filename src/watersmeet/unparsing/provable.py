@@ -7,6 +7,7 @@ lacks because they were late are kept, and are subtracted where they were droppe
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -342,13 +343,21 @@ def _at_epoch(marks: Mapping[str, int], scalar: Scalar) -> Scalar:
     return replace(scalar, expression=scalar.expression.transform(constant))
 
 
+_COMPARE: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+#: The times for which DuckDB's epoch_us returns NULL.
+_INFINITE: Final = {"infinity": (1 << 63) - 1, "-infinity": -((1 << 63) - 1)}
+
+
 def _passes(node: nodes.TimeFilter, bound_us: int | None) -> Scalar:
     """Whether a row passes a filter whose bound has that value."""
     column = column_ref(node.column).sql(dialect="duckdb")
     if bound_us is None:
         text = f"{column} IS NOT NULL" if node.comparison[0] == ">" else "FALSE"
     else:
-        text = f"epoch_us({column}) {node.comparison} {bound_us}"
+        parts = [f"epoch_us({column}) {node.comparison} {bound_us}"]
+        passes = _COMPARE[node.comparison]
+        parts += [f"{column} = '{name}'" for name, time_us in _INFINITE.items() if passes(time_us, bound_us)]
+        text = " OR ".join(parts)
     if node.untimed:
         text = f"({text}) OR {column} IS NULL"
     return Scalar(sqlglot.parse_one(text, dialect="duckdb"), BOOLEAN)
