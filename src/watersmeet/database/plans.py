@@ -372,8 +372,8 @@ class RunningCircuit:
         check_parallelism(buckets)
         if buckets == plans.buckets:
             return
-        self.ensure_installed()
         if self.engine.circuit is not None:
+            self.reinstall()  # also the views that wait for a fill in the background
             circuit = planner.assemble(plans.producers.values(), buckets)
             found = rebuild.distributions_of(circuit, self._catalog)
             try:

@@ -184,6 +184,16 @@ def test_views_that_wait_are_filled_together(connection):
     assert {len(b.purpose.views) for b in filled if b is not None} <= {1, 2}
 
 
+def test_parallelism_changes_while_views_wait_for_a_fill_in_the_background(connection):
+    connection.execute("SET background_ddl = true")
+    connection.execute(f"CREATE MATERIALIZED VIEW a WITH (backfill_rate_limit = 0) AS {SUMS}")
+    until(lambda: connection.opened.engine._coordinator.backfill)
+    connection.execute("CREATE MATERIALIZED VIEW b AS SELECT k % 7 AS g, sum(n) AS s FROM t GROUP BY k % 7")
+    connection.execute("ALTER MATERIALIZED VIEW a SET BACKFILL_RATE_LIMIT = 250")
+    connection.execute("ALTER DATABASE SET parallelism = 3; WAIT; INSERT INTO t VALUES (1000, 7); FLUSH")
+    assert [connection.execute(f"SELECT sum(s) FROM {v}").fetchone()[0] for v in "ab"] == [46150, 307]
+
+
 def test_dropped_and_canceled_fills_of_the_background(connection):
     connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
     connection.execute(
