@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.circuit.operators import COLLECTED, DEVIATIONS, Aggregate, AggregateSpec
+from watersmeet.circuit.operators import COLLECTED, DEVIATIONS, AggregateSpec
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays import exact_sum
@@ -91,13 +91,13 @@ def feed_of(call: AggregateSpec) -> Feed:
 
 
 @lru_cache(maxsize=256)
-def accumulators_of(op: Aggregate, schema: Schema) -> Accumulators:
-    """The accumulators of `op` over an input of `schema`.
+def accumulators_of(calls: tuple[AggregateSpec, ...], schema: Schema) -> Accumulators:
+    """The accumulators of some calls over an input of `schema`.
 
     Raises Error FEATURE_NOT_SUPPORTED for an unknown function or an unsupported argument.
     """
     wanted: dict[tuple[Kind, Feed], tuple[pa.DataType, ...]] = {("count", Feed()): (pa.int64(),)}
-    for call in op.calls:
+    for call in calls:
         if call.function in COLLECTED:
             continue
         feed = feed_of(call)
@@ -319,6 +319,10 @@ def result(
         return exact_sum.to_integer(limbs, kind, valid)
     if not pa.types.is_decimal(kind):
         raise error("INTERNAL_ERROR", f"{call.function} of {argument} does not give {kind}")
+    if divisor is None and kind.scale == scale:
+        small = exact_sum.small_decimal(limbs, kind, valid)
+        if small is not None:
+            return small, none
     magnitude, negative = exact_sum.scaled(limbs, kind.scale - scale, *([] if divisor is None else [divisor]))
     return exact_sum.to_decimal(magnitude, negative, kind, valid)
 

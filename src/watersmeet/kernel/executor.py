@@ -614,7 +614,7 @@ def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing, circuit: Circuit
     """
     in_order = _is_in_order(op, circuit)
     if isinstance(changes, Delta):
-        if op.append_only or isinstance(circuit.by_id[op.inputs[0]], Upsert):  # its output is consolidated
+        if op.append_only or changes.net:  # those of joins, upserts and groups, in an order that is not that of arrival
             return _without_zeros(changes)
         return _without_zeros(without_cancelling(changes)) if in_order and op.schema else consolidate(changes)
     if op.append_only or (in_order and changes.net):

@@ -32,6 +32,7 @@ Words = npt.NDArray[np.uint64]
 
 _BITS: Final = np.int64(32)
 _STEP: Final = 9
+_DIGITS_OF_64_BITS: Final = 19
 
 
 def limb_count(kind: pa.DataType) -> int:
@@ -49,7 +50,12 @@ def limbs_of(array: pa.Array) -> Limbs:
         low, high = words[:, 0], np.ascontiguousarray(words[:, 1]).view(np.int64)
         return np.stack([(low & _ULOW).view(np.int64), (low >> _U32).view(np.int64), high & _LOW, high >> _BITS])
     values = np.ascontiguousarray(words[:, 0]).view(np.int64) if words.ndim == 2 else words.astype(np.int64)
-    return values[np.newaxis, :] if count == 1 else np.stack([values & _LOW, values >> _BITS])
+    return values[np.newaxis, :] if count == 1 else split_words(values)
+
+
+def split_words(values: npt.NDArray[np.int64]) -> Limbs:
+    """Integers of 64 bits as two limbs in normal form."""
+    return np.stack([values & _LOW, values >> _BITS])
 
 
 def carried(limbs: Limbs) -> Limbs:
@@ -103,6 +109,17 @@ def to_decimal(magnitude: Words, negative: col.Mask, kind: pa.DataType, valid: c
     kept = valid & ~large
     data = np.where(kept, np.stack([low, high]), np.uint64(0)).T
     return _array(kind, kept, np.ascontiguousarray(data)), valid & large
+
+
+def small_decimal(limbs: Limbs, kind: pa.DataType, valid: col.Mask) -> pa.Array | None:
+    """A decimal128 array of unscaled values, NULL where not `valid`. None unless all fit into 64 bits and the type."""
+    normal = carried(limbs)
+    if kind.precision < _DIGITS_OF_64_BITS or len(normal) > 2:
+        return None
+    if len(normal) == 2 and not (normal[1] == normal[1].astype(np.int32)).all():
+        return None
+    values = np.where(valid, normal[0] if len(normal) == 1 else normal[0] | normal[1] << _BITS, 0)
+    return _array(kind, valid, np.stack([values, values >> np.int64(63)], axis=1))
 
 
 def to_integer(limbs: Limbs, kind: pa.DataType, valid: col.Mask) -> tuple[pa.Array, col.Mask]:

@@ -18,7 +18,7 @@ next one is searched from that end of the group, only as far as needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -33,7 +33,7 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import pieces
 from watersmeet.kernel.arrays.hashing import EMPTY_HASH, extremes, hash_columns, order_keys, order_prefixes
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.metrics import too_large
+from watersmeet.kernel.metrics import Counters, too_large
 from watersmeet.kernel.runs.cleaning import Retention
 from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta, Sliced, canonical_rows, consolidate, slices_of
@@ -435,7 +435,7 @@ def _present(owner: Ints, values: pa.Array, diff: Ints) -> tuple[Ints, pa.Array]
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class Side:
     """The changed groups before or after the epoch. exists: whether each group has a row in the result."""
 
     state: list[pa.Array]
@@ -443,7 +443,8 @@ class _Side:
 
 
 def step(op: Aggregate, inputs: Sequence[Delta | Sliced], state: State, ctx: StepContext) -> Delta:
-    """The changes of the groups' results; consolidated. Groups that can't change any more are deleted.
+    """The changes of the groups' results; no row has diffs of both signs. Groups that can't change any more are
+    deleted.
 
     Slices are processed as if each were an epoch; the intermediate results cancel. If the output is append-only, each
     group has all its rows in one epoch, and nothing is kept.
@@ -452,7 +453,10 @@ def step(op: Aggregate, inputs: Sequence[Delta | Sliced], state: State, ctx: Ste
         state = _Forgotten()
     changes = [_changed(op, delta, state, ctx) for delta in slices_of(inputs[0])]
     changes = [c for c in changes if c.num_rows]
-    out = consolidate(Delta.concat(changes)) if len(changes) > 1 else next(iter(changes), _nothing(op))
+    out = next(iter(changes), _nothing(op))
+    if len(changes) > 1:
+        out = consolidate(Delta.concat(changes), tuple(range(len(op.keys))))
+        out = replace(out.take(np.argsort(out.diff > 0, kind="stable")), net=True)  # the order of changes in one piece
     bound = watermarks.value(op.retain, ctx.watermarks)
     if bound is not None and op.time is not None:
         retention = Retention(op.time, bound, nulls=True)  # the keys come first in all traces
@@ -480,7 +484,7 @@ def _changed(op: Aggregate, delta: Delta, state: State, ctx: StepContext) -> Del
     only_row = not op.keys and bool(op.calls)
     if delta.num_rows == 0 and not (only_row and ctx.initial and ctx.bucket == 0):
         return _nothing(op)
-    plan = accumulators_of(op, ctx.schemas[0])
+    plan = accumulators_of(op.calls, ctx.schemas[0])
     keys = [key_form(delta.columns.column(i)) for i in op.keys]
     groups = group(keys, hash_columns(keys, delta.num_rows))
     if not groups.count:  # the single group exists even without rows
@@ -495,11 +499,11 @@ def _changed(op: Aggregate, delta: Delta, state: State, ctx: StepContext) -> Del
     after = _after(plan, before, feeder, append_only=append_only)
     collected = collect(op, feeder)
     if only_row:
-        old, new = _Side(before, known), _Side(after, np.ones(groups.count, np.bool_))
+        old, new = Side(before, known), Side(after, np.ones(groups.count, np.bool_))
     else:
-        old, new = (_Side(columns, columns[0].to_numpy() > 0) for columns in (before, after))
+        old, new = (Side(columns, columns[0].to_numpy() > 0) for columns in (before, after))
     _remember(trace, groups, plan, before, after, known, always=only_row)
-    return _changes(op, plan, ctx, groups, old, new, collected)
+    return changed_results(op.calls, plan, op.schema, ctx.schemas[0], ctx.counters, groups.keys, (old, new), collected)
 
 
 def _nothing(op: Aggregate) -> Delta:
@@ -563,45 +567,52 @@ def _remember(
     append_latest(trace, make_run(hashes, arrays, np.where(alive[rows], 1, -1), tuple(range(len(keys)))))
 
 
-def _changes(
-    op: Aggregate,
+def changed_results(
+    calls: Sequence[AggregateSpec],
     plan: Accumulators,
-    ctx: StepContext,
-    groups: Groups,
-    old: _Side,
-    new: _Side,
+    schema: Schema,
+    arguments: Schema,
+    counters: Counters,
+    keys: Sequence[pa.Array],
+    sides: tuple[Side, Side],
     collected: Mapping[AggregateSpec, Sides],
 ) -> Delta:
-    schema: Schema = ctx.schemas[0]
-    none = np.zeros(groups.count, np.bool_)
+    """The changes of the results of groups with these keys; no row has diffs of both signs.
 
-    def results(side: _Side, number: int) -> list[tuple[pa.Array, col.Mask]]:
+    schema: that of the output. arguments: the columns that the calls read. sides: the groups before and after the
+    epoch.
+    """
+    old, new = sides
+    count = len(new.exists)
+    none = np.zeros(count, np.bool_)
+
+    def results(side: Side, number: int) -> list[tuple[pa.Array, col.Mask]]:
         found = []
-        for call, field in zip(op.calls, op.schema[len(op.keys) :], strict=True):
+        for call, field in zip(calls, schema[len(keys) :], strict=True):
             if call in collected:
                 found.append((collected[call][number].cast(field.type.arrow), none))
             else:
-                argument = None if call.argument is None else schema[call.argument].type.arrow
+                argument = None if call.argument is None else arguments[call.argument].type.arrow
                 found.append(result(call, plan, side.state, argument, field.type.arrow))
         return found
 
     before = results(old, 0) if old.exists.any() else None
     olds = None if before is None else [values for values, _ in before]
     news = results(new, 1)
-    same = np.zeros(groups.count, np.bool_)
+    same = none
     if olds is not None:
-        same = old.exists & new.exists & col.rows_equal(olds, [values for values, _ in news], groups.count)
+        same = old.exists & new.exists & col.rows_equal(olds, [values for values, _ in news], count)
     retracted = np.flatnonzero(old.exists & ~same)
     inserted = np.flatnonzero(new.exists & ~same)
     for i, (_, large) in enumerate(news):
         was_large = none if before is None else before[i][1] & old.exists
         rows = int((large & new.exists & ~was_large).sum())
         if rows:
-            position = len(op.keys) + i
-            ctx.counters.failed(position, "", too_large(op.schema[position].type), rows)
-    columns = [col.gather(k, np.concatenate([retracted, inserted])) for k in groups.keys]
+            position = len(keys) + i
+            counters.failed(position, "", too_large(schema[position].type), rows)
+    columns = [col.gather(k, np.concatenate([retracted, inserted])) for k in keys]
     for i, (values, _) in enumerate(news):
         column = col.gather(values, inserted)
         columns.append(column if olds is None else pa.concat_arrays([col.gather(olds[i], retracted), column]))
     diff = np.concatenate([np.full(len(retracted), -1, np.int64), np.ones(len(inserted), np.int64)])
-    return Delta(col.positional(columns), diff)
+    return Delta(col.positional(columns), diff, net=True)

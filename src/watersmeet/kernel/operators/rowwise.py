@@ -78,7 +78,7 @@ def cut(op: Cut, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Del
 
 def union(op: Union, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
     """The inputs, concatenated."""
-    return Delta.concat(inputs)
+    return Delta.concat([d for d in inputs if d.num_rows] or inputs[:1])
 
 
 def constant(op: Constant, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001

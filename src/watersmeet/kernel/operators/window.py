@@ -283,7 +283,7 @@ def framed(
     arrays, schema: those of the rows in the order of the window.
     """
     (call,) = op.calls
-    plan = accumulators_of(op, schema)
+    plan = accumulators_of(op.calls, schema)
     count = len(arrays[0])
     weights = np.ones(count, np.bool_)
     if call.filter is not None:
