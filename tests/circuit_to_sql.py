@@ -26,6 +26,7 @@ from watersmeet.circuit.operators import (
     Cut,
     DynamicFilter,
     Exchange,
+    GroupJoin,
     Join,
     LateRowFilter,
     Map,
@@ -144,7 +145,7 @@ def _condition(op, circuit, *, residual=True):
         on.append(f"l{a} {'IS NOT DISTINCT FROM' if safe else '='} r{b}")
         left, right = circuit.by_id[op.inputs[0]].schema[a].type, circuit.by_id[op.inputs[1]].schema[b].type
         assert left == right, (left, right)
-    if residual and op.residual:
+    if residual and getattr(op, "residual", None):
         on.append(f"({op.residual})")
     return " AND ".join(on)
 
@@ -287,6 +288,19 @@ def _aggregate(op: Aggregate, circuit):
         return f'SELECT *, {check} AS _b FROM (SELECT {", ".join(exprs)} FROM "{op.inputs[0]}") AS t({names})'
     keys = ", ".join(f"c{k}" for k in op.keys)
     return f'SELECT * FROM (SELECT {", ".join(exprs)}, _b FROM "{op.inputs[0]}" GROUP BY {keys}, _b) AS t({names}, _b)'
+
+
+def _groupjoin(op: GroupJoin, circuit):
+    left, right = _sides(op, circuit)
+    names = [c.name for c in op.arguments]
+    calls = [aggregate(c, None if c.argument is None else names[c.argument], None, []) for c in op.calls]
+    keys = ", ".join(f"l{k}" for k in op.keys)
+    met = " AND ".join(f"l{k} IS NOT NULL" for k in op.left_keys)
+    columns = ", ".join(f"{x} AS c{i}" for i, x in enumerate([*(f"l{k}" for k in op.keys), *calls]))
+    return (
+        f"SELECT {columns}, lb AS _b FROM {left} {op.join_kind} JOIN {right} ON {_condition(op, circuit)} "
+        f"WHERE {met} GROUP BY {keys}, lb"
+    )
 
 
 def _dynamic_filter(op: DynamicFilter, circuit):
@@ -514,6 +528,7 @@ def _arrange(op: Arrange, circuit):
     readers = [circuit.by_id[i] for i in circuit.consumers[op.id]]
     assert {r.kind for r in readers} <= {
         "join",
+        "groupjoin",
         "multijoin",
         "window",
         "temporal",
@@ -562,6 +577,7 @@ _BODIES = {
     Arrange: _arrange,
     Join: _join,
     MultiJoin: _multijoin,
+    GroupJoin: _groupjoin,
     Aggregate: _aggregate,
     Repeat: _repeat,
     Sort: _sort,

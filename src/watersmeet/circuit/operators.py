@@ -426,6 +426,10 @@ class AggregateSpec:
 #: The aggregates that are computed from the sum of the values and the sum of their squares.
 DEVIATIONS: Final = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 
+#: The aggregates whose value over pairs of rows follows from sums over the rows of one side and the number of rows of
+#: the other.
+ADDITIVE: Final = ("count", "sum", "avg", "bool_and", "bool_or", *DEVIATIONS)
+
 #: The aggregates that need all values of a group, in the order of `AggregateSpec.order` and then of the values, NULLs
 #: last.
 COLLECTED: Final = frozenset({
@@ -459,6 +463,33 @@ class Aggregate(Operator):
 
     def __post_init__(self) -> None:
         assert (self.time is None) == (not self.retain)
+
+
+@dataclass(frozen=True)
+class GroupJoin(Operator):
+    """A join of two arrangements (left, right) and GROUP BY its key in one operator, without the pairs of rows.
+
+    The output is the left key columns `keys`, each once, then the calls (types in `schema`). The argument of a call is
+    an index in `arguments`. NULL matches nothing; left rows with a NULL in the key have no group. The calls are those
+    of `ADDITIVE`, not of floats, without FILTER and DISTINCT.
+    """
+
+    kind: ClassVar[str] = "groupjoin"
+    join_kind: Literal["inner", "left"]
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    keys: tuple[int, ...]
+    arguments: tuple[InputColumn, ...]
+    calls: tuple[AggregateSpec, ...]
+
+    @property
+    def null_safe(self) -> tuple[bool, ...]:
+        """As in `Join`."""
+        return (False,) * len(self.left_keys)
+
+    @property
+    def passed(self) -> tuple[int | None, ...]:
+        return (*self.keys, *(None,) * len(self.calls))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from watersmeet.circuit.operators import (
     Arrange,
     DynamicFilter,
     Exchange,
+    GroupJoin,
     Map,
     MultiJoin,
     Operator,
@@ -345,6 +346,11 @@ class StateDistributions:
             return {OTHERS: self._rows(op, keys=op.keys, null_safe=op.null_safe, anywhere=anywhere)}
         if isinstance(op, Aggregate):
             return {OTHERS: self._rows(op, columns=op.keys)}  # the keys come first in all traces
+        if isinstance(op, GroupJoin):
+            return {
+                "left": self._rows(op, columns=op.left_keys),
+                "right": self._rows(op, 1, columns=op.right_keys),
+            }
         if isinstance(op, (TopN, Upsert)):
             return {OTHERS: self._rows(op, columns=range(len(op.schema)))}
         if isinstance(op, SessionWindow):

@@ -24,6 +24,7 @@ from watersmeet.circuit.operators import (
     Arrange,
     DynamicFilter,
     Exchange,
+    GroupJoin,
     Join,
     Map,
     MultiJoin,
@@ -238,6 +239,7 @@ def _time_bound(op: TimeFilter, circuit: Circuit, names: Names) -> str:  # noqa:
 _BOUNDS: Final[dict[type[Operator], Callable[[Any, Circuit, Names], str]]] = {
     Aggregate: _group_bound,
     Arrange: _arrange_bound,
+    GroupJoin: lambda *_: "unbounded: the sums of keys with many rows on a side",
     DynamicFilter: lambda op, circuit, _: _kept_bound(circuit.by_id[op.inputs[0]]),
     SessionWindow: lambda *_: "bounded by time: keeps the rows of open windows of every key",
     SlidingWindow: _sliding_bound,
@@ -486,6 +488,12 @@ class Failures:
             return []
         if isinstance(op, Map):
             read = [index_of(name) for name in columns_of(op.exprs[column])]
+        elif isinstance(op, GroupJoin):
+            call = op.calls[column - len(op.keys)] if column >= len(op.keys) else None
+            if call is not None:
+                places = () if call.argument is None else (op.arguments[call.argument],)
+                return [(op.inputs[c.input], c.column) for c in places]
+            read = [op.keys[column]]
         elif isinstance(op, Aggregate):
             call = op.calls[column - len(op.keys)] if column >= len(op.keys) else None
             argument = None if call is None else call.argument

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
@@ -10,7 +10,6 @@ from sqlglot import exp
 
 from watersmeet.algebra.nodes import (
     Aggregate,
-    AggregateCall,
     Arrivals,
     AsofJoin,
     ChangeLog,
@@ -42,11 +41,10 @@ from watersmeet.algebra.rewrites import JoinOrder, rewrite
 from watersmeet.algebra.rewrites.pushdown import can_merge
 from watersmeet.algebra.scalars import Scalar, conjuncts, null_of
 from watersmeet.algebra.trees import cast
-from watersmeet.algebra.watermarks import of_aggregate
 from watersmeet.catalog import ROWTIME, Catalog, Conflict, Pump, Relation, SinkQuery
 from watersmeet.circuit import operators
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import KEPT, AggregateSpec, Operator, SortKey
+from watersmeet.circuit.operators import KEPT, Operator, SortKey
 from watersmeet.planner.asof import AsofLowering, TemporalLowering, is_last_written
 from watersmeet.planner.builder import (
     Builder,
@@ -62,6 +60,7 @@ from watersmeet.planner.builder import (
 )
 from watersmeet.planner.display import position, sql
 from watersmeet.planner.distribution import Placement, key_columns, matching, plain_keys, shows_place
+from watersmeet.planner.groups import AggregateLowering
 from watersmeet.planner.joins import JoinLowering, MultiwayLowering, PartneredLowering, cluster_of
 from watersmeet.planner.windows import WindowLowering
 from watersmeet.values.types import BIGINT, INTEGER, Field, SqlType
@@ -501,44 +500,7 @@ class Lowering:
 
     @lower.register
     def _(self, node: Aggregate, needed: _Ids) -> Stream:
-        groups = len(node.keys)
-        calls = [(c, call) for c, call in zip(node.outputs[groups:], node.calls, strict=True) if c.id in needed]
-        if not calls and not groups:
-            calls = [(node.outputs[0], node.calls[0])]
-        parts = [*node.keys, *[s for _, c in calls for s in c.scalars]]
-        below = self.lower(node.input, _Ids().union(*[p.columns for p in parts]))
-        resolved = {id(p): below.resolve(p) for p in parts}
-        op, positions = emit(self.builder, below, list(resolved.values()))
-
-        def place(part: Scalar) -> int:
-            return positions[identity(resolved[id(part)])]
-
-        keys = tuple(dict.fromkeys(positions[identity(resolved[id(k)])] for k in node.keys))
-        specs = dict.fromkeys((_spec(c, place), c.type) for _, c in calls)
-        chosen = [node.keys[i] for i in node.spread]
-        op = self._grouped(op, keys, [positions[identity(resolved[id(k)])] for k in chosen])
-        fields = [(op.schema[k].type, op.schema[k].nullable) for k in keys]
-        fields += [(kind, spec.function != "count") for spec, kind in specs]
-        append_only = (not specs or node.whole) and op.append_only  # without calls: DISTINCT over append-only rows
-        marked = of_aggregate(node)
-        time = None if marked is None else keys.index(positions[identity(resolved[id(node.keys[marked[0]])])])
-        made = self.builder.add(
-            operators.Aggregate(
-                (op.id,),
-                positional(fields),
-                append_only,
-                keys,
-                tuple(s for s, _ in specs),
-                time,
-                () if marked is None else marked[1],
-            )
-        )
-        at_key = [
-            (c, keys.index(positions[identity(resolved[id(k)])])) for c, k in zip(node.outputs, node.keys, strict=False)
-        ]
-        order = list(specs)
-        at_call = [(c, len(keys) + order.index((_spec(call, place), call.type))) for c, call in calls]
-        return of_operator(made, at_key + at_call)
+        return AggregateLowering(self.builder, self.lower, self._grouped, self._in_one_stage).lower(node, needed)
 
     def _grouped(self, op: Operator, keys: tuple[int, ...], spread: list[int]) -> Operator:
         """`op`, with all rows of a group in one bucket, which the columns `spread` or all `keys` determine."""
@@ -551,14 +513,6 @@ class Lowering:
         wanted = list(columns)
         stream = self.lower(tree, frozenset(c.id for c, _ in wanted))
         return emit_exactly(self.builder, stream, [cast(stream.values[c.id], f.type) for c, f in wanted])
-
-
-def _spec(call: AggregateCall, place: Callable[[Scalar], int]) -> AggregateSpec:
-    argument, condition = (None if part is None else place(part) for part in (call.argument, call.filter))
-    order = tuple(SortKey(place(item.value), item.descending, item.nulls_first) for item in call.order)
-    return AggregateSpec(
-        call.function, argument, condition, call.distinct, tuple(map(place, call.extra)), order, call.constant
-    )
 
 
 def _number(value: int) -> Scalar:

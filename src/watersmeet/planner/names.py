@@ -15,6 +15,7 @@ from watersmeet.circuit.operators import (
     AsofJoin,
     ChangeLog,
     Constant,
+    GroupJoin,
     InputColumn,
     Join,
     LateRowFilter,
@@ -120,9 +121,17 @@ class Names:
         if isinstance(op, PairJoin | MultiJoin):
             sides = [self.columns(i) for i in op.inputs]
             return tuple(sides[o.input][o.column] for o in op.output)
+        if isinstance(op, GroupJoin):
+            return (*(below[k] for k in op.keys), *self.calls(op))
         if isinstance(op, Records):  # in a tombstone, copied columns may be NULL
             return (*below[: len(op.schema) - len(op.adds)], *op.adds)
         return (*(below[i] for i in op.passed if i is not None), *_made(op, below))
+
+    def calls(self, op: GroupJoin) -> list[str]:
+        """The texts of its calls."""
+        sides = [self.columns(i) for i in op.inputs]
+        shown = of_columns([sides[c.input][c.column] for c in op.arguments])
+        return [call_text(c, shown) for c in op.calls]
 
     def _derive_keys(self, op: Operator) -> Sequence[str]:
         relation = self.relation(op)
@@ -130,7 +139,7 @@ class Names:
             if isinstance(relation, MaterializedView):  # in a multiset only the whole row identifies a row
                 return self.columns(op.id)
             return [f"{relation.shown}.{k}" for k in relation.primary_key or (ROW_ID,)]
-        if isinstance(op, Aggregate):
+        if isinstance(op, Aggregate | GroupJoin):
             return self.columns(op.id)[: len(op.keys)]
         if isinstance(op, Upsert):
             return [self.columns(op.id)[k] for k in op.keys]

@@ -30,6 +30,7 @@ from watersmeet.circuit.operators import (
     Cut,
     DynamicFilter,
     Exchange,
+    GroupJoin,
     Join,
     LateRowFilter,
     Map,
@@ -279,7 +280,15 @@ class PhysicalPrinter:
             return "StreamTopN", fields
         return "StreamGroupTopN", (*fields, ("group_key", listed([below[k] for k in op.keys])))
 
-    def _equalities(self, op: PairJoin) -> list[str]:
+    def _group_join(self, op: GroupJoin) -> tuple[str, Fields]:
+        return "StreamGroupJoin", (
+            ("type", JOIN_TYPES[op.join_kind]),
+            ("predicate", " AND ".join(self._equalities(op))),
+            ("group_key", self._below(op, op.keys)),
+            ("aggs", listed(self._names.calls(op))),
+        )
+
+    def _equalities(self, op: PairJoin | GroupJoin) -> list[str]:
         left, right = (self._names.columns(i) for i in op.inputs)
         pairs = zip(op.left_keys, op.right_keys, op.null_safe, strict=True)
         return [f"{left[a]} {'IS NOT DISTINCT FROM' if safe else '='} {right[b]}" for a, b, safe in pairs]
@@ -408,6 +417,7 @@ _SHOWN: Final[dict[type[Operator], Callable[[PhysicalPrinter, Any], tuple[str, F
     Cut: lambda _, op: ("StreamCut", (("keeps", op.keeps),)),
     DynamicFilter: PhysicalPrinter._dynamic_filter,
     Exchange: lambda p, op: ("StreamExchange", (("dist", distribution_text(op, p._names)),)),
+    GroupJoin: PhysicalPrinter._group_join,
     Join: PhysicalPrinter._join,
     LateRowFilter: PhysicalPrinter._late_rows,
     Records: lambda p, op: ("StreamRecords", () if op.keys is None else (("key", p._below(op, op.keys)),)),

@@ -10,6 +10,7 @@ from watersmeet.circuit.operators import (
     Aggregate,
     Changes,
     DynamicFilter,
+    GroupJoin,
     Join,
     Map,
     MultiJoin,
@@ -127,6 +128,9 @@ def _use(op: Operator, side: int, names: Names) -> str:
         kind = op.join_kind if isinstance(op, Join) else f"{op.kind.removeprefix('arrival')} {op.join_kind}"
         keys = [names.columns(op.inputs[side])[k] for k in (op.left_keys, op.right_keys)[side]]
         return _short(f"{kind} join on {_listed(keys)}" if keys else f"{kind} join with every row")
+    if isinstance(op, GroupJoin):
+        keys = [names.columns(op.inputs[side])[k] for k in (op.left_keys, op.right_keys)[side]]
+        return _short(f"{op.join_kind} join and group by {_listed(keys)}")
     if isinstance(op, DynamicFilter):
         column = _listed([names.columns(op.inputs[0])[op.column]])
         return _short(f"bound of {column}" if side else f"dynamic filter on {column}")

@@ -26,14 +26,24 @@ from typing import Final
 from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, MaterializedView, Query, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, SplitKeys, StopViews
-from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN, Versions
+from watersmeet.circuit.operators import (
+    Arrange,
+    AsofJoin,
+    GroupJoin,
+    Join,
+    MultiJoin,
+    Operator,
+    TemporalJoin,
+    TopN,
+    Versions,
+)
 from watersmeet.errors import Error, error
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.epochstatus import state_bytes
 from watersmeet.runtime.taskcontract import Intent, Receipt
 from watersmeet.store.manifests import Commit, Progress
 
-_JOINS: Final = (AsofJoin, Join, MultiJoin, TemporalJoin)
+_JOINS: Final = (AsofJoin, GroupJoin, Join, MultiJoin, TemporalJoin)
 #: The number that means no limit.
 _ANY: Final = 1 << 63
 
@@ -181,7 +191,7 @@ def _own_joins(db: Database, circuit: Circuit, catalog: Catalog) -> dict[str, Ow
                 continue
             joins = tuple(_between(circuit, sink_id, ends))
             kept = () if view.max_buffered_bytes is None else tuple(sides(o, circuit) for o in joins)
-            making = tuple(o for o in joins if not isinstance(o, AsofJoin))
+            making = tuple(o for o in joins if not isinstance(o, (AsofJoin, GroupJoin)))
             found[view.id] = OwnJoins(view, sink_id, ends, making, kept, view.most_join_rows)
         db.joins.clear()
         db.joins[key] = found

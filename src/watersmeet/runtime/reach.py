@@ -23,6 +23,7 @@ from watersmeet.circuit.operators import (
     Cut,
     DynamicFilter,
     Exchange,
+    GroupJoin,
     Join,
     LateRowFilter,
     Map,
@@ -46,8 +47,8 @@ from watersmeet.values.watermarks import NOW
 
 #: The operators whose output depends only on the present rows of their inputs.
 _TIMELESS: Final = (
-    Aggregate, Arrange, AsofJoin, Constant, DynamicFilter, Exchange, Join, Map, MultiJoin, Scan, Sink, TopN, Union,
-    Unnest, Window,
+    Aggregate, Arrange, AsofJoin, Constant, DynamicFilter, Exchange, GroupJoin, Join, Map, MultiJoin, Scan, Sink, TopN,
+    Union, Unnest, Window,
 )  # fmt: skip
 
 
