@@ -678,3 +678,17 @@ def test_order_prefixes_never_fall(kind):
     assert (np.diff(prefixes[order].astype(np.int64)) >= 0).all()
     assert prefixes.max() < 2**32
     assert len(np.unique(prefixes)) > 30
+
+
+def test_few_texts_are_grouped_like_many():
+    rng = np.random.default_rng(5)
+    for different in (1, 3, 200):
+        texts = pa.array(["", None, *(f"text {i}" for i in range(different))])
+        key = texts.take(pa.array(rng.integers(0, len(texts), 1 << 14)))
+        found = groups_module.group_rows([key], len(key))
+        expected = groups_module.group([key], hashing.hash_columns([key]))
+        assert (found.hashes == expected.hashes).all()
+        assert found.keys == expected.keys
+        assert (found.of_row == expected.of_row).all()
+        assert (found.lengths == expected.lengths).all()
+        assert (np.diff(found.order)[np.diff(found.of_ordered) == 0] > 0).all()

@@ -31,13 +31,13 @@ from watersmeet.formats.jsonscan import unquoted
 from watersmeet.kernel.accumulators import Accumulators, Feed, Feeder, Part, accumulators_of, add, result, true_rows
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import pieces
-from watersmeet.kernel.arrays.hashing import EMPTY_HASH, extremes, hash_columns, order_keys, order_prefixes
+from watersmeet.kernel.arrays.hashing import EMPTY_HASH, extremes, order_keys, order_prefixes
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.metrics import Counters, too_large
 from watersmeet.kernel.runs.cleaning import Retention
 from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta, Sliced, canonical_rows, consolidate, slices_of
-from watersmeet.kernel.runs.groups import Groups, Ints, Touched, group, key_form, rank, touched
+from watersmeet.kernel.runs.groups import Groups, Ints, Touched, group_rows, key_form, rank, touched
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import Trace, append_latest, latest_rows
@@ -486,7 +486,7 @@ def _changed(op: Aggregate, delta: Delta, state: State, ctx: StepContext) -> Del
         return _nothing(op)
     plan = accumulators_of(op.calls, ctx.schemas[0])
     keys = [key_form(delta.columns.column(i)) for i in op.keys]
-    groups = group(keys, hash_columns(keys, delta.num_rows))
+    groups = group_rows(keys, delta.num_rows)
     if not groups.count:  # the single group exists even without rows
         nothing = np.zeros(0, np.int64)
         groups = Groups(nothing, np.zeros(1, np.int64), np.array([EMPTY_HASH]), ())

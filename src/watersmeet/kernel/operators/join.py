@@ -362,6 +362,11 @@ class _Rows:
     def starts(self) -> col.Positions:
         return np.cumsum(self.counts) - self.counts
 
+    @cached_property
+    def single(self) -> bool:
+        """Whether each key has one row."""
+        return len(self.order) == len(self.counts)
+
     def column(self, index: int) -> pa.Array:
         arrays = [run.gather([index], rows)[0] for run, rows in self.pieces]
         return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
@@ -396,11 +401,16 @@ class _Matches:
             sizes *= rows.counts
         for key, number in pieces(np.zeros(len(sizes), np.int64), sizes, limit):
             found = np.empty((len(self.inputs), len(key)), np.int64)
+            several = [side for side, rows in enumerate(self.inputs) if not rows.single]
             rest = number
-            for side in reversed(range(len(self.inputs))):
-                rows = self.inputs[side]
-                rest, digit = np.divmod(rest, rows.counts[key]) if side else (rest, rest)
-                found[side] = rows.order[rows.starts[key] + digit]
+            for side, rows in reversed(list(enumerate(self.inputs))):
+                place = rows.starts[key]
+                if side in several[1:]:
+                    rest, digit = np.divmod(rest, rows.counts[key])
+                    place += digit
+                elif side in several:
+                    place += rest
+                found[side] = rows.order[place]
             yield found
 
     def diffs(self, rows: np.ndarray) -> Diffs:

@@ -123,6 +123,44 @@ class Groups:
         return self.hashes[groups], [col.gather(k, groups) for k in self.keys]
 
 
+#: Texts of at least this many rows are hashed once each, if few of the first rows differ.
+_MANY_ROWS: Final = 1 << 14
+
+_FIRST_ROWS: Final = 1 << 10
+_FEW_VALUES: Final = _FIRST_ROWS // 4
+_MOST_VALUES: Final = 1 << 16
+
+
+def group_rows(keys: Sequence[pa.Array], count: int) -> Groups:
+    """Groups `count` rows by `keys`, which are in `key_form`."""
+    if count >= _MANY_ROWS and len(keys) == 1 and col.is_bytes(keys[0].type):
+        found = _group_few(keys[0])
+        if found is not None:
+            return found
+    return group(keys, hash_columns(keys, count))
+
+
+def _group_few(key: pa.Array) -> Groups | None:
+    """The groups of rows by a column with few different values; None if it has many."""
+    if len(key.slice(0, _FIRST_ROWS).unique()) > _FEW_VALUES:
+        return None
+    encoded = key.dictionary_encode(null_encoding="encode")
+    values = encoded.dictionary
+    if len(values) > _MOST_VALUES:
+        return None
+    hashes = hash_columns([values], len(values))
+    by_hash = np.argsort(hashes)
+    hashes = hashes[by_hash]
+    if bool((hashes[1:] == hashes[:-1]).any()):
+        return None
+    ranks = np.empty(len(values), np.uint16)
+    ranks[by_hash] = np.arange(len(values))
+    of_row = ranks[encoded.indices.to_numpy()]
+    order = np.argsort(of_row, kind="stable")  # a radix sort, because the numbers have 16 bits
+    lengths = np.bincount(of_row, minlength=len(values))
+    return Groups(order, np.cumsum(lengths) - lengths, hashes, (col.gather(values, by_hash),))
+
+
 def group(keys: Sequence[pa.Array], hashes: Hashes) -> Groups:
     """Groups rows by `keys`, which are in `key_form`; `hashes` are their key hashes."""
     order = positions_by_hash(hashes)
