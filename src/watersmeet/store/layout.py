@@ -155,7 +155,7 @@ class Layout:
                 "DATABASE_FORMAT",
                 f"the database at {self.root} has format {self.format}, older than format {DATABASE_FORMAT_VERSION} "
                 "of this release",
-                hint="Open it once for writing, which upgrades it.",
+                hint="Open it once for writing, which upgrades it; the release that wrote it can't open it afterwards.",
             )
         self.id = found
         if isinstance(self.root, ObjectPath):
