@@ -92,6 +92,7 @@ CASES = {
         "INSERT INTO r VALUES ({n}, 1); INSERT INTO l(i, k) VALUES ({n}, 1)",
     ),
     "dynamicfilter": _tables("SELECT i FROM l WHERE i >= (SELECT max(j) FROM r)"),
+    "groupjoin": _tables("SELECT l.k, sum(r.j) AS s FROM l JOIN r ON l.k = r.k GROUP BY l.k"),
     "join": _tables("SELECT l.i, r.j FROM l JOIN r ON l.k = r.k"),
     "laterowfilter": Case(
         "timeplus",
