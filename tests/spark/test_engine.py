@@ -690,6 +690,19 @@ def test_leaves_no_process_and_no_output_even_when_not_closed(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_driver_that_is_killed_while_a_task_stands_leaves_no_process(tmp_path):
+    before = """
+import os, signal
+from watersmeet.runtime.spark.standing import StandingTasks
+StandingTasks._receive = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+"""
+    child = run(BODY.format(before=before, after=""), str(tmp_path / "db"))
+    out, err = child.communicate(timeout=PATIENCE_S)
+    assert (child.returncode, out) == (-signal.SIGKILL, ""), err
+    waiting.until(lambda: not processes_of(child.pid), PATIENCE_S)
+
+
+@pytest.mark.slow
 def test_ctrl_c_is_for_the_driver_alone(tmp_path):
     # The line that the test waits for is printed inside the try: a signal may come while print still returns.
     after = """
