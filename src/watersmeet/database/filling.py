@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -68,6 +69,8 @@ def fill_rate(text: str) -> int | None:
 
 #: The option with the order in which the history of inputs is read.
 FILL_ORDER: Final = "backfill_order"
+#: The tokens of an option's value are separated by spaces, also around the dot of a qualified name.
+_DOT: Final = re.compile(" ?[.] ?")
 
 
 def fill_order(session: Session, text: str, depends_on: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -89,7 +92,7 @@ def fill_order(session: Session, text: str, depends_on: Iterable[str]) -> tuple[
     inputs = session.catalog.upstream(depends_on)
     pairs: list[tuple[str, str]] = []
     for pair in listed.rstrip(")").split(","):
-        ids = [_input_id(session, name.replace(" ", ""), inputs) for name in pair.split("->")]
+        ids = [_input_id(session, _DOT.sub(".", name.strip()), inputs) for name in pair.split("->")]
         pairs += pairwise(ids)
     found = in_order({i for pair in pairs for i in pair}, pairs)
     if any(found.index(earlier) >= found.index(later) for earlier, later in pairs):
@@ -321,11 +324,13 @@ class BackgroundFills(Service):
         return {r.id for r in known if is_job(r) and not r.staged and (r.background or r.fill_rate is not None)}
 
     def wait(self, session: Session) -> None:
-        """Waits until all views are filled. Raises QUERY_CANCELED, and the error of a fill that has ended without its
-        view.
+        """Waits until all views are filled. Raises QUERY_CANCELED, CONNECTION_CLOSED if the database is closed, and the
+        error of a fill that has ended without its view.
         """
         while self.jobs() and (worker := self._worker) is not None:
             session.cancellation.check()
+            if self.is_closing:
+                raise error("CONNECTION_CLOSED", "the database is being closed")
             worker.join(_WAIT_S)
         if self.failures:
             raise again(self.failures.pop(0))

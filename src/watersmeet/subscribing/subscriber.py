@@ -520,7 +520,7 @@ def refusal(relation: Relation) -> Error | None:
     if relation.is_stored and relation.is_there:
         return None
     if relation.is_stored and not relation.ready:
-        return error("FEATURE_NOT_SUPPORTED", f"{relation.title} is being filled", hint="FLUSH waits for it.")
+        return error("FEATURE_NOT_SUPPORTED", f"{relation.title} is being filled", hint="SHOW JOBS shows its progress.")
     if relation.is_stored:
         return error(
             "FEATURE_NOT_SUPPORTED",

@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 import textwrap
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -182,6 +183,30 @@ def test_views_that_wait_are_filled_together(connection):
     assert [connection.execute(f"SELECT count(*) FROM {v}").fetchone()[0] for v in "abc"] == [3, 101, 100]
     filled = [c.frontier.backfill for c in epochs_since(connection.opened.log, 0)]
     assert {len(b.purpose.views) for b in filled if b is not None} <= {1, 2}
+
+
+def test_a_view_that_is_being_filled_has_no_subscription(connection):
+    """It would remain without its view if the fill is canceled."""
+    connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
+    connection.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+    with pytest.raises(Error) as caught:
+        connection.execute("CREATE SUBSCRIPTION s FROM v WITH (retention = '1D')")
+    assert (caught.value.condition, caught.value.hint) == (
+        "UNDEFINED_RELATION",
+        "It is being filled. SHOW JOBS shows its progress.",
+    )
+
+
+def test_wait_ends_when_the_database_is_closed(connection):
+    connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
+    connection.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+    with ThreadPoolExecutor(1) as other:
+        waits = other.submit(connection.cursor().execute, "WAIT")
+        time.sleep(0.1)
+        connection.close()
+        with pytest.raises(Error) as caught:
+            waits.result(60)
+    assert caught.value.condition == "CONNECTION_CLOSED"
 
 
 def test_parallelism_changes_while_views_wait_for_a_fill_in_the_background(connection):
@@ -407,6 +432,13 @@ def test_the_history_of_inputs_is_read_in_the_order_of_the_option(connection, or
         made.result(60)
     connection.execute("FLUSH")
     assert connection.execute(f"(TABLE v EXCEPT ALL {ALL}) UNION ALL ({ALL} EXCEPT ALL TABLE v)").fetchall() == []
+
+
+def test_an_order_names_an_input_with_a_space(connection):
+    connection.execute('CREATE TABLE "a b" (k int); INSERT INTO "a b" VALUES (7); FLUSH')
+    order = 'backfill_order = FIXED(public."a b" -> public . t)'
+    connection.execute(f'CREATE MATERIALIZED VIEW v WITH ({order}) AS SELECT n FROM t JOIN "a b" AS a ON t.k = a.k')
+    assert connection.execute("SELECT n FROM v").fetchall() == [(1,)]
 
 
 @pytest.mark.parametrize(

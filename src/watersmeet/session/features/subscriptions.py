@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from watersmeet.algebra.timewindows import timeout_us
-from watersmeet.catalog import NamedSubscription, Relation
+from watersmeet.catalog import NamedSubscription, Relation, is_job
 from watersmeet.database.definitions import add, may_create, new_relation
-from watersmeet.database.sessions.context import Session, error_at, located
+from watersmeet.database.reading import readable
+from watersmeet.database.sessions.context import Session, error_at, located, undefined_relation
 from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import near_relations, relation_written
@@ -343,6 +344,8 @@ def create_subscription(session: Session, statement: CreateSubscription) -> Resu
         )
     retention_us = _length_us(statement, statement.options["retention"], statement.options_span)
     source = session.relation(statement.source, statement)
+    if is_job(source) and not source.staged:
+        raise undefined_relation(readable(session.catalog), statement.source, statement)
     if source.ready and (refused := refusal(replace(source, staged=False))) is not None:
         refused.sql, refused.span = statement.text, statement.source.span
         raise refused
