@@ -83,6 +83,8 @@ CREATE VIEW paired AS SELECT s.id, d.name FROM s JOIN dim AS d ON s.k = d.k
 class Arrivals(Run):
     """A history with further tables, which only new views read."""
 
+    dialect = "risingwave"
+
     def __init__(self, path, seed, buckets):
         super().__init__(path, seed, buckets)
         self.run(TABLES)
@@ -175,17 +177,36 @@ STREAMS = {
     "unique": "SELECT id, k FROM dedup(l, k, 8s)",
     "substreams": "SELECT k, x - lag(x) AS d FROM l PARTITION BY k",
 }
+#: Queries whose windows and keys end when their stream is idle.
+IDLE_STREAMS = {
+    "idle windows": "SELECT k, window_start, count() AS n FROM tumble(q, 5s) GROUP BY k, window_start "
+    "EMIT AFTER WINDOW CLOSE WITH DELAY 1s AND TIMEOUT 5s",
+    "idle sliding windows": "SELECT window_start, sum(x) AS t FROM hop(q, 4s, 12s) GROUP BY window_start "
+    "EMIT AFTER WINDOW CLOSE AND TIMEOUT 4s",
+    "idle sessions": "SELECT k, window_start, window_end, count() AS n FROM session(q, 4s) "
+    "GROUP BY k, window_start, window_end EMIT AFTER WINDOW CLOSE AND TIMEOUT 7s",
+    "idle substreams": "SELECT k, window_start, count() AS n FROM tumble(q, 5s) PARTITION BY k GROUP BY window_start "
+    "EMIT TIMEOUT 5s",
+    "idle keys": "SELECT k, count() AS n FROM q GROUP BY k EMIT AFTER KEY EXPIRE IDENTIFIED BY _tp_time "
+    "WITH MAXSPAN 12s AND TIMEOUT 7s",
+    "idle joined windows": "SELECT a.k, window_start, count() AS n FROM tumble(q, 5s) AS a JOIN table(l) AS b "
+    "ON a.k = b.k GROUP BY a.k, window_start EMIT AFTER WINDOW CLOSE AND TIMEOUT 5s",
+}
 
 
 class Streams:
     """A history of streams of Timeplus, with the steps of `Run`."""
 
+    dialect = "timeplus"
+
     def __init__(self, path, seed, buckets):
         path.mkdir()
-        self.seed, self.steps = seed, 0
-        self.connection = watersmeet.connect(path / "db", runtime="inprocess", dialect="timeplus", parallelism=buckets)
+        self.path, self.seed, self.steps = path, seed, 0
+        self.connection = watersmeet.connect(
+            path / "db", runtime="inprocess", dialect=self.dialect, parallelism=buckets
+        )
         self.connection.opened.clock.set(BEGIN_US)
-        for name in "la":
+        for name in "laq":
             self.run(f"CREATE STREAM {name} (id int, k int, x int)")
         self.run("CREATE STREAM v (id int, y int) PRIMARY KEY id SETTINGS mode = 'versioned_kv'")
         self.run(
@@ -199,10 +220,10 @@ class Streams:
         self.steps += 1
         random_ = random.Random(f"{self.seed} {self.steps}")
         self.connection.opened.clock.set(BEGIN_US + self.steps * 3 * SECOND_US)
-        for name in "lav":
+        for name in self.written(rows, random_):
             values = []
             for number in range(rows):
-                at = max(0, self.steps * 3 - random_.choice([0, 0, 1, 2, 5]))
+                at = max(0, self.steps * (1 if name == "q" else 3) - random_.choice([0, 0, 1, 2, 5]))
                 at = f"'2026-01-01 00:{at // 60:02}:{at % 60:02}'"
                 k, x = random_.randrange(7), random_.randrange(50)
                 values.append(f"({k}, {x}, {at})" if name == "v" else f"({self.steps * 100 + number}, {k}, {x}, {at})")
@@ -210,8 +231,20 @@ class Streams:
             self.run(f"INSERT INTO {name} ({columns}) VALUES {', '.join(values)}")
         self.run("FLUSH")
 
+    def written(self, rows, random_):
+        return "lav"
+
     def content(self, name):
         return sorted(map(str, self.run(f"SELECT * FROM table({name})")))
+
+
+class IdleStreams(Streams):
+    """Streams of which few have rows in a short step. Times of q pass slowly, so that its rows are late once its clock
+    has risen.
+    """
+
+    def written(self, rows, random_):
+        return "lavq" if rows > 5 else random_.choice(["", "", "", "la", "q"])
 
 
 TOPICS = {
@@ -293,10 +326,14 @@ def test_history_of_a_log_is_the_content_at_its_beginning(tmp_path, monkeypatch,
         assert found == [True] * 4
 
 
-@pytest.mark.parametrize("name", mostly_slow(sorted(STREAMS), 1))
-def test_streams(tmp_path, monkeypatch, name):
-    script = f"CREATE MATERIALIZED VIEW v0 AS {STREAMS[name]} SETTINGS seek_to = 'earliest'"
-    compared(tmp_path, monkeypatch, name, [name], 1, made=Streams, scripts=[script], others=("live",))
+@pytest.mark.parametrize(
+    "case", mostly_slow([(n, b) for b in (1, 2) for s in (STREAMS, IDLE_STREAMS) for n in sorted(s)], 2), ids=str
+)
+def test_streams(tmp_path, monkeypatch, case):
+    name, buckets = case
+    script = f"CREATE MATERIALIZED VIEW v0 AS {(STREAMS | IDLE_STREAMS)[name]} SETTINGS seek_to = 'earliest'"
+    made = IdleStreams if name in IDLE_STREAMS else Streams
+    compared(tmp_path, monkeypatch, str(case), [name], buckets, made=made, scripts=[script], others=("live",))
 
 
 #: Queries whose second view shares operators with the first one, each with the roles of these in the first round.
@@ -358,20 +395,37 @@ def test_each_kind(tmp_path, monkeypatch, case):
     compared(tmp_path, monkeypatch, f"{name} {buckets}", [name], buckets)
 
 
-KILLED = ["change log of groups", "look-up", "left on arrival", "only new final", "look-ups of a view", "versions"]
+KILLED = [
+    "change log of groups",
+    "look-up",
+    "left on arrival",
+    "only new final",
+    "look-ups of a view",
+    "versions",
+    "idle windows",
+    "idle sessions",
+]
 
 
 @pytest.mark.parametrize("name", mostly_slow(KILLED, 1))
 def test_processes_that_end_at_any_moment(tmp_path, monkeypatch, name):
-    """A copy of the files, as the next process finds them, continues with the fill. It is made after each epoch."""
+    """A copy of the files, as the next process finds them, continues with the fill. It is made after each epoch; with
+    idle streams after each fifth step, because the time without rows begins with the process.
+    """
+    made, others, tail, lives = Arrivals, ("by_key", "matched", "of_e"), "", 1
+    if name in IDLE_STREAMS:
+        made, others, tail, lives = IdleStreams, ("live",), " SETTINGS seek_to = 'earliest'", 5
+        monkeypatch.setattr(workers, "LEAST_PIECE_ROWS", 20)
     monkeypatch.setattr(workers, "PIECE_ROWS", 5 if name in SMALL else 30 if name in SHARED else 60)
-    beside, alone = (Arrivals(tmp_path / way, name, 1) for way in ("beside", "alone"))
+    beside, alone = (made(tmp_path / way, name, 1) for way in ("beside", "alone"))
     begin = InProcessEngine.__init__
 
     def begun(engine, db):
         begin(engine, db)
-        db.clock.set(BEGIN_US + beside.steps * 3 * SECOND_US)
-        in_turns(engine)
+        is_beside = db.layout.root.parent.name == "beside"
+        db.clock.set(BEGIN_US + (beside if is_beside else alone).steps * 3 * SECOND_US)
+        if is_beside:
+            in_turns(engine)
 
     def end(run):
         engine = run.connection.opened.engine
@@ -380,42 +434,51 @@ def test_processes_that_end_at_any_moment(tmp_path, monkeypatch, name):
         step_ended(engine)
         run.connection.close()
 
+    def connected(path):
+        return watersmeet.connect(path, runtime="inprocess", dialect=made.dialect)
+
     for run in (beside, alone):
         for _ in range(5):
             run.step(60)
-    script = f"CREATE MATERIALIZED VIEW v AS {QUERIES[name]}"
+    script = f"CREATE MATERIALIZED VIEW filled AS {(QUERIES | IDLE_STREAMS)[name]}{tail}"
     if name in SHARED:
         for run in (beside, alone):
             run.run(f"CREATE MATERIALIZED VIEW first AS {SHARED[name][0].format(0)}")
     with monkeypatch.context() as patched:
         patched.setattr(InProcessEngine, "__init__", begun)
         in_turns(beside.connection.opened.engine)
-        beside.run(f"SET background_ddl = true; {script}")
+        beside.run("SET background_ddl = true")
+        beside.run(script)
         until_begun(beside)
-        ended, steps = [], 0
-        while not any(r.name == "v" and r.ready for r in beside.connection.opened.catalog.relations.values()):
+        ended, steps, path = [], 0, beside.path / "db"
+        while not any(r.name == "filled" and r.ready for r in beside.connection.opened.catalog.relations.values()):
             step_beside(beside, 5)
             steps += 1
-            copied = tmp_path / "beside" / f"db{steps}"
+            if steps % lives:
+                continue
+            copied = beside.path / f"db{steps}"
             with beside.connection.opened.engine._lock:
-                shutil.copytree(beside.path / ("db" if steps == 1 else f"db{steps - 1}"), copied)
+                shutil.copytree(path, copied)
                 found = beside.connection.opened.log.last_epoch().frontier.backfill
             ended += [] if found is None else [found.round]
             end(beside)
-            beside.connection = watersmeet.connect(copied, runtime="inprocess", dialect="risingwave")
-    with monkeypatch.context() as patched:
-        patched.setattr(backfill, "can_run_beside", lambda *_: False)
-        alone.run(script)
-    with beside.connection, alone.connection:
-        for _ in range(steps):
+            beside.connection, path = connected(copied), copied
+        with monkeypatch.context() as waits:
+            waits.setattr(backfill, "can_run_beside", lambda *_: False)
+            alone.run(script)
+        for step in range(1, steps + 1):
             alone.step(5)
+            if not step % lives:
+                alone.connection.close()
+                alone.connection = connected(alone.path / "db")
+    with beside.connection, alone.connection:
         assert len(ended) > 1
         assert ended[-1] > 0 or name not in SHARED, "live epochs are replayed on clones after a restart"
-        for _ in range(2):
+        for _ in range(3):
+            for view in ("filled", *others):
+                assert beside.content(view) == alone.content(view), view
             for run in (beside, alone):
                 run.step(5)
-            for view in ("v", "by_key", "matched", "of_e"):
-                assert beside.content(view) == alone.content(view), view
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(24), 2))

@@ -146,7 +146,9 @@ class Live(Mode):
     idle, overrides: the idle inputs and overrides that move the sources' watermarks in addition to their rows (see
     `runtime.eventtimes`). clocks: by relation and name of an additional watermark, the time whose greatest value is
     this watermark. without: the operators of views that are being filled beside live ones, which don't run. later: the
-    idle inputs that only these views read; their watermarks move when the epoch is replayed.
+    idle inputs that only these views read; their watermarks move when the epoch is replayed. silent: the clocks that
+    only these views have and that may rise because their relation is idle (`values.watermarks.Idle`), each with the
+    time of its relation's last rows.
     """
 
     kind: ClassVar[str] = "live"
@@ -155,6 +157,7 @@ class Live(Mode):
     clocks: Mapping[str, Mapping[str, ClockInput]] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     later: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    silent: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def _waiting(self) -> frozenset[str]:
@@ -212,8 +215,8 @@ class AsOf:
 
     time_us: the time of epochs. own: the names of the watermarks that only the fill moves, because no live view reads
     their relations. before, after: the other watermarks before and after the moment. is_live: whether a live epoch is
-    replayed, and epoch is its number; otherwise the input is history, which is_end says is complete. clocks, idle: as
-    in `Live`, for the relations in `own`.
+    replayed, and epoch is its number; otherwise the input is history, which is_end says is complete. clocks, idle,
+    overrides: as in `Live`, for the watermarks in `own`.
     """
 
     time_us: int
@@ -225,6 +228,7 @@ class AsOf:
     clocks: Mapping[str, Mapping[str, ClockInput]] = field(default_factory=dict)
     epoch: int = 0
     idle: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    overrides: Mapping[str, int] = field(default_factory=dict)
 
     def mixed(self, newest: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
         """Watermarks: `own` ones from the newest epoch, and `others`."""

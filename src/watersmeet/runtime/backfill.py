@@ -23,7 +23,7 @@ from watersmeet.circuit.epochs import AsOf, ClockInput, Fill, StoredContent
 from watersmeet.connectors.base.sources import Source
 from watersmeet.errors import error
 from watersmeet.runtime.engine import Database
-from watersmeet.runtime.eventtimes import clocks
+from watersmeet.runtime.eventtimes import clocks, rising
 from watersmeet.runtime.inputs import blob_slice, commit_slices, connected, progress_before, replayable
 from watersmeet.runtime.reach import (
     can_run_beside,
@@ -337,17 +337,23 @@ def next_piece(
     return Piece(tuple(slices), rest if goes_on else None, bool(relations), lost, taken)
 
 
-def next_replay(db: Database, circuit: Circuit, fill: Fill, backfill: Backfill) -> tuple[Piece, AsOf | None]:
-    """The next live epoch that a round replays, and the moment as of which it ran; None if no epoch is left. fill: all
-    that runs in it (`reach_beside` with `later`).
+def next_replay(
+    db: Database, circuit: Circuit, fill: Fill, backfill: Backfill
+) -> tuple[Piece, AsOf | None, Mapping[str, int]]:
+    """(the next live epoch that a round replays, the moment as of which it ran, `Backfill.risen` after it); without a
+    moment if no epoch is left. fill: all that runs in it (`reach_beside` with `later`). All epochs must be committed if
+    clocks rise while their relations are idle.
     """
     found = list(islice(_left_to_replay(db, circuit, fill, backfill), 2))
     more = len(found) > 1
     rest = replace(backfill, relations=backfill.relations if more else (), started=True)
     if not found:
-        return Piece((), None if backfill.waits else rest, more=False), None
+        return Piece((), None if backfill.waits else rest, more=False), None, backfill.risen
     commit, slices = found[0]
-    rest = replace(rest, cursor=commit.number, read=backfill.read + 1)
+    silent = commit.progress.silent
+    rises = rising(circuit, fill.runs, silent, backfill.risen, db.log.progress())
+    risen = {**backfill.risen, **{clock: silent[clock] for clock in rises}}
+    rest = replace(rest, cursor=commit.number, read=backfill.read + 1, risen=risen)
     piece = Piece(slices, rest if more or not backfill.waits else None, more, rows=sum(s.rows for s in slices))
     moved = _own_clocks(circuit, fill)
     own = _own_watermarks(circuit, fill, moved)
@@ -360,8 +366,9 @@ def next_replay(db: Database, circuit: Circuit, fill: Fill, backfill: Backfill) 
         clocks=moved,
         epoch=commit.epoch or 0,
         idle={i: others for i, others in commit.progress.idle.items() if i in own},
+        overrides=rises,
     )
-    return piece, moment
+    return piece, moment, risen
 
 
 def _left_to_replay(

@@ -227,6 +227,7 @@ def _progress(
         {i: n for i, n in left_out.items() if n and i in known},
         {side: keys for side, keys in split.items() if side in circuit.by_id},
         dict(intent.live.later),
+        dict(intent.live.silent),
     )
 
 
@@ -337,8 +338,8 @@ def _numbers(
     seen = [{i: c.seen.watermark_us} for r in receipts for i, c in r.sources.items() if c.seen.watermark_us is not None]
     seen += [c.clocks for r in receipts for c in r.sources.values()]
     numbers = raised(risen(before, *seen), intent.live.idle, intent.live.overrides)
-    if (as_of := intent.mode.as_of) is not None and as_of.idle:
-        moved = raised(as_of.mixed(numbers, as_of.after), as_of.idle, {})
+    if (as_of := intent.mode.as_of) is not None and (as_of.idle or as_of.overrides):
+        moved = raised(as_of.mixed(numbers, as_of.after), as_of.idle, as_of.overrides)
         numbers |= {i: moved[i] for i in as_of.own if i in moved}
     own = {name for columns in clocks(circuit).values() for name in columns}
     return {i: n for i, n in numbers.items() if i in known or i in own}

@@ -42,7 +42,7 @@ from watersmeet.runtime.backfill import (
 )
 from watersmeet.runtime.engine import Database
 from watersmeet.runtime.epochstatus import replay_epochs, replayed_rows
-from watersmeet.runtime.eventtimes import Idleness, clocked, clocks, event_times, is_due, late_outputs, raised
+from watersmeet.runtime.eventtimes import Idleness, clocked, clocks, event_times, late_outputs, own_filters
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.limits import most_rows, most_used
 from watersmeet.runtime.plans import (
@@ -55,12 +55,7 @@ from watersmeet.runtime.plans import (
     load_circuit,
     save_circuit,
 )
-from watersmeet.runtime.reach import (
-    looked_up_first,
-    only_read_by,
-    reach,
-    reach_beside,
-)
+from watersmeet.runtime.reach import later_rounds, looked_up_first, new_operators, only_read_by, reach
 from watersmeet.runtime.recomputing import plan_recompute
 from watersmeet.runtime.splitting import Splitting
 from watersmeet.runtime.taskcontract import Intent, divide
@@ -209,7 +204,14 @@ class Coordinator:
     @property
     def must_drain(self) -> bool:
         """Whether no epoch may be planned before all planned ones are committed."""
-        return not self.is_drained and (self.wants_to_save or self._has_stopped() or self._begins_round)
+        must = self.wants_to_save or self._has_stopped() or self._begins_round or self._replays_clocks
+        return must and not self.is_drained
+
+    @property
+    def _replays_clocks(self) -> bool:
+        """Whether the next replayed epoch depends on the rows that wait after the epoch before it."""
+        replays = self.backfill is not None and self.backfill.replays
+        return replays and self.circuit is not None and bool(self.circuit.idle_filters)
 
     @property
     def _begins_round(self) -> bool:
@@ -366,7 +368,8 @@ class Coordinator:
             return None
         if self.backfill is not None and not self.is_views_turn(now_us):
             intent = self._plan_backfill(self.circuit, self.backfill)
-            self._is_views_turn = not 0 < self._replayed < self._pieces.replays
+            if intent is not None:
+                self._is_views_turn = not 0 < self._replayed < self._pieces.replays
             return intent
         intent = self._plan_live(self.circuit, now_us, fresh=fresh, sources=sources)
         if intent is None and self.backfill is not None and not self.is_views_turn(now_us):
@@ -386,10 +389,10 @@ class Coordinator:
             self.budget.buckets = circuit.buckets
             batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh, sources=sources)
         slices = batch.slices if batch else ()
-        self._overrides |= self._idleness.rise(
-            circuit, slices, self._db.log.progress(), self._db.clock.now_us(), drained=self.is_drained
-        )
-        tick = bool(self._overrides) or (not slices and self._tick_is_due(circuit, at_once=fresh))
+        new, progress = new_operators(circuit, self.backfill), self._db.log.progress()
+        rises = self._idleness.rise(circuit, new, slices, progress, self._db.clock.now_us(), drained=self.is_drained)
+        self._overrides |= rises
+        tick = bool(self._overrides) or (not slices and self._tick_is_due(circuit, new, at_once=fresh))
         if batch is None and not self._prune and not tick:
             return None
         if batch is not None:
@@ -427,9 +430,9 @@ class Coordinator:
             not filling and self.circuit is not None and any(s.relation_id in self._failed for s in self.circuit.sinks)
         )
 
-    def _tick_is_due(self, circuit: Circuit, *, at_once: bool) -> bool:
+    def _tick_is_due(self, circuit: Circuit, new: frozenset[str], *, at_once: bool) -> bool:
         """Whether an epoch without data is due because time has passed: after a clock tick, or with `at_once` after any
-        time.
+        time. new: the operators that live epochs don't run.
         """
         now_us = self._db.clock.now_us()
         if now_us < self._time_us + (1 if at_once else self._db.clock.tick_us):
@@ -439,11 +442,8 @@ class Coordinator:
         last = self._db.log.last_epoch()
         if last is None:
             return False
-        numbers = last.progress.watermarks
-        idle = self._idleness.idle(circuit, self._db.catalog().relations, now_us)
-        known = {i: others for i, others in idle.items() if i not in last.progress.idle}
-        rises = circuit.is_timed and raised(numbers, known, {}) != numbers
-        return rises or is_due(circuit, last.progress, now_us)
+        known, sources = self._db.catalog().relations, self.inputs.sources
+        return self._idleness.is_tick_due(circuit, new, known, sources, last.progress, now_us)
 
     def override_watermark(self, relation_id: str, time_us: int) -> None:
         """Declare that no later row of the relation is earlier than `time_us`; the next epoch records this without a
@@ -516,7 +516,7 @@ class Coordinator:
             few = self._pieces.unlimited_rows
             backfill = next_round(self._db, circuit, backfill, self.inputs.frontier, few, limited=limited)
         if backfill.replays:
-            return self._plan_replay(circuit, backfill)
+            return self._plan_replay(circuit, backfill) if self.is_drained or not self._replays_clocks else None
         budget = self.budget if backfill.waits else self._pieces
         timed = event_times(circuit, self._db.catalog())
         drops = frozenset(i for i, time in timed.items() if time.drops)
@@ -541,11 +541,10 @@ class Coordinator:
 
     def _plan_replay(self, circuit: Circuit, backfill: Backfill) -> Intent:
         """The next epoch of a fill that replays live ones."""
-        purpose = backfill.purpose
-        assert isinstance(purpose, Filling)
-        fill = reach_beside(circuit, purpose, later=True)
-        piece, moment = next_replay(self._db, circuit, fill, backfill)
+        fill = later_rounds(circuit, backfill)
+        piece, moment, risen = next_replay(self._db, circuit, fill, backfill)
         self._replayed += 1
+        self._idleness.has_risen(risen)
         if piece.after is None and clocked(circuit):
             self._prune = True
         mode = replace(fill, first=False, moment=moment)
@@ -598,33 +597,26 @@ class Coordinator:
         self, mode: Live, circuit: Circuit, known: Mapping[str, Relation], slices: tuple[Slice, ...], *, has_work: bool
     ) -> Live:
         """The complete mode of a live epoch. has_work: whether a task will run; without one, watermarks don't move."""
-        fill = self._being_filled(circuit)
-        without = () if fill is None else tuple(sorted(fill.having("new")))
+        new = new_operators(circuit, self.backfill)
+        without = tuple(sorted(new))
         mode = replace(mode, clocks=clocks(circuit, without), without=without)
         if not has_work:
             return mode
         self._idleness.note(slices, self._time_us)
         overrides, self._overrides = self._overrides, {}
-        if fill is None or self.backfill is None:
-            return replace(mode, idle=self._idleness.idle(circuit, known, self._time_us), overrides=overrides)
-        views, own = self.backfill.purpose.views, only_read_by(circuit, fill)
-        idle, later = self._idleness.beside(circuit, views, own, known, self._time_us)
-        return replace(mode, idle=idle, later=later, overrides=overrides)
-
-    def _being_filled(self, circuit: Circuit) -> Fill | None:
-        """The later rounds of a fill, if there is one."""
         if self.backfill is None:
-            return None
-        purpose = self.backfill.purpose
-        assert isinstance(purpose, Filling)
-        return reach_beside(circuit, purpose, later=True)
+            return replace(mode, idle=self._idleness.idle(circuit, known, self._time_us), overrides=overrides)
+        views, own = self.backfill.purpose.views, only_read_by(circuit, later_rounds(circuit, self.backfill))
+        idle, later = self._idleness.beside(circuit, views, own, known, self._time_us)
+        filters = own_filters(circuit, new, known, self.inputs.sources)
+        silent = self._idleness.note_silent(filters, slices, self._db.clock.now_us())
+        return replace(mode, idle=idle, later=later, overrides=overrides, silent=silent)
 
     def _scan(self) -> None:
         if self.circuit is not None:
             known = self._db.catalog().relations
             # No live epoch reads a source that only views in the fill read.
-            fill = self._being_filled(self.circuit) if self.fills_beside else None
-            new = frozenset() if fill is None else fill.having("new")
+            new = new_operators(self.circuit, self.backfill) if self.fills_beside else frozenset()
             scanned = {s.relation_id: known[s.relation_id] for s in self.circuit.scans if s.relation_id in known}
             live = {s.relation_id for s in self.circuit.scans if s.id not in new}
             self.inputs.set_scanned(

@@ -9,7 +9,9 @@ watermark, because it would make every later row late; such rows are kept and co
 An idle input (`watermark_idle_timeout`) doesn't hold back the inputs that share a view with it. The clock decides which
 inputs are idle, and the intent names them; their watermarks follow the others, in all buckets of the epoch and in its
 commit. Watermarks never decrease: later rows of an idle input are late if they are below its watermark. The clock of a
-view's windows may rise while its relation is idle (`Idle`), as an override in the intent of an epoch without data.
+view's windows may rise while its relation is idle (`Idle`), as an override in the intent of an epoch without data. It
+depends on rows that wait. So live epochs only note for views that are being filled which clocks may rise, and the
+replay decides.
 
 Each epoch reports for every time filter the earliest time that still waits for its bound. So a tick, an epoch without
 data, is planned only when time changes the rows of a view.
@@ -17,7 +19,7 @@ data, is planned only when time changes the rows of a view.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +27,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Catalog, EventTime, LateRows, PausedQuery, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import ClockInput
+from watersmeet.circuit.epochs import ClockInput, Rebuild
 from watersmeet.circuit.operators import LateRowFilter, TimeFilter
 from watersmeet.circuit.sessions import SessionWindow
 from watersmeet.kernel.arrays.columns import microseconds
@@ -169,46 +171,79 @@ class Idleness:
 
     def __init__(self) -> None:
         self._last_us: dict[str, int] = {}
-        self._risen: dict[str, str] = {}
-        """The relations of clocks that have risen since their last rows (`Idle`)."""
+        self._risen: dict[str, int] = {}
+        """For each clock that has risen (`Idle`), the time of the last rows before it rose."""
+        self._noted: dict[str, int] = {}
+        """The result of `note_silent` if the last epoch had no rows."""
 
     def note(self, slices: Iterable[Slice], now_us: int) -> None:
         """Records that the slices are read at `now_us`."""
-        read = {piece.relation for piece in slices}
-        self._last_us |= dict.fromkeys(read, now_us)
-        self._risen = {clock: i for clock, i in self._risen.items() if i not in read}
+        self._last_us |= dict.fromkeys((piece.relation for piece in slices), now_us)
+
+    def note_silent(self, filters: Iterable[LateRowFilter], slices: Sequence[Slice], now_us: int) -> dict[str, int]:
+        """As `_silent`; records that the epoch that reads the slices notes the result."""
+        silent = self._silent(filters, slices, now_us)
+        self._noted = {} if slices else silent  # the next epoch may find that rows of this one wait
+        return silent
+
+    def is_tick_due(
+        self,
+        circuit: Circuit,
+        new: Container[str],
+        known: Mapping[str, Relation],
+        sources: Container[str],
+        progress: Progress,
+        now_us: int,
+    ) -> bool:
+        """Whether an epoch at `now_us` without data would change a row, move a watermark, or be the first one after all
+        rows to note that a clock may rise. new: the operators that live epochs don't run. sources: as in
+        `own_filters`. progress: that of the newest epoch.
+        """
+        numbers = progress.watermarks
+        idle = {i: others for i, others in self.idle(circuit, known, now_us).items() if i not in progress.idle}
+        rises = circuit.is_timed and raised(numbers, idle, {}) != numbers
+        silent = self._silent(own_filters(circuit, new, known, sources), (), now_us)
+        return rises or not silent.items() <= self._noted.items() or _is_due(circuit, new, progress, now_us)
+
+    def has_risen(self, risen: Mapping[str, int]) -> None:
+        """Records that the replay of epochs has let clocks rise. risen: see `Backfill`."""
+        self._risen |= risen
+
+    def _silent(self, filters: Iterable[LateRowFilter], slices: Iterable[Slice], now_us: int) -> dict[str, int]:
+        """The clocks that may rise at `now_us` because their relation is idle, each with the time of its last rows.
+        slices: the input of the epoch.
+        """
+        reading = {piece.relation for piece in slices}
+        return {
+            o.clock: last_us
+            for o in filters
+            if (last_us := self._last_us.setdefault(o.relation_id, now_us)) + (o.idle.after_us if o.idle else 0)
+            <= now_us
+            and o.relation_id not in reading
+        }
 
     def rise(
-        self, circuit: Circuit, slices: Iterable[Slice], progress: Progress, now_us: int, *, drained: bool
+        self,
+        circuit: Circuit,
+        new: Container[str],
+        slices: Iterable[Slice],
+        progress: Progress,
+        now_us: int,
+        *,
+        drained: bool,
     ) -> dict[str, int]:
         """The new numbers of the clocks that rise at `now_us`, because their relation is idle and rows wait for them.
 
-        slices: the input of the epoch. progress: that of the newest committed epoch; drained: whether no later one is
-        planned.
+        new: the operators that live epochs don't run. slices: the input of the epoch. progress: that of the newest
+        committed epoch; drained: whether no later one is planned.
         """
         if not circuit.idle_filters:
             return {}
-        reading = {piece.relation for piece in slices}
-        waited = {
-            t.source
-            for o in circuit.operators
-            if isinstance(o, TimeFilter) and o.id in progress.waiting
-            for t in o.bound
-        }
-        found = {}
-        for op in circuit.idle_filters:
-            last_us = self._last_us.setdefault(op.relation_id, now_us)
-            if (
-                op.idle is not None
-                and (drained or last_us <= progress.time_us)
-                and op.clock in progress.watermarks
-                and now_us - last_us >= op.idle.after_us
-                and op.relation_id not in reading
-                and op.clock in waited - self._risen.keys()
-            ):
-                found[op.clock] = progress.watermarks[op.clock] + op.idle.rises_us
-                self._risen[op.clock] = op.relation_id
-        return found
+        found = self._silent([o for o in circuit.idle_filters if o.id not in new], slices, now_us)
+        silent = {clock: last_us for clock, last_us in found.items() if drained or last_us <= progress.time_us}
+        rises = rising(circuit, lambda i: i not in new, silent, self._risen, progress)
+        self._risen |= {clock: silent[clock] for clock in rises}
+        return rises
 
     def idle(self, circuit: Circuit, known: Mapping[str, Relation], now_us: int) -> dict[str, tuple[str, ...]]:
         """The idle inputs at `now_us`, and the inputs that each would hold back."""
@@ -243,6 +278,25 @@ class Idleness:
         return live, {i: others for i, others in found.items() if i in own}
 
 
+def rising(
+    circuit: Circuit, runs: Callable[[str], bool], silent: Numbers, risen: Numbers, progress: Progress
+) -> dict[str, int]:
+    """The new numbers of clocks that rise because their relation is idle and rows wait for them.
+
+    runs: whether the epoch runs an operator. silent: the clocks that may rise, each with the time of its relation's
+    last rows. risen: those that have risen, with that time. progress: that of the epoch before.
+    """
+    filters = (o for o in circuit.operators if isinstance(o, TimeFilter) and o.id in progress.waiting and runs(o.id))
+    waited = {t.source for o in filters for t in o.bound}
+    return {
+        o.clock: progress.watermarks[o.clock] + o.idle.rises_us
+        for o in circuit.idle_filters
+        if o.idle is not None
+        and o.clock in waited & silent.keys() & progress.watermarks.keys()
+        and risen.get(o.clock) != silent[o.clock]
+    }
+
+
 def inputs_of_views(circuit: Circuit) -> dict[str, set[str]]:
     """For each view, the relations that it reads, directly or through other views."""
     scanned = {s.id: s.relation_id for s in circuit.scans}
@@ -257,6 +311,24 @@ def raised(numbers: Numbers, idle: Idle, overrides: Numbers) -> dict[str, int]:
         if len(known) == len(others):
             found[relation_id] = max(min(known), found.get(relation_id, min(known)))
     return found
+
+
+def own_filters(
+    circuit: Circuit, new: Container[str], known: Mapping[str, Relation], sources: Container[str]
+) -> list[LateRowFilter]:
+    """The filters among the operators `new` whose clock may rise and is not that of other operators. sources: those
+    that live epochs read; no other source is idle.
+    """
+    filters = [o for o in circuit.operators if isinstance(o, LateRowFilter)] if circuit.idle_filters else []
+    others = {o.clock for o in filters if o.id not in new}
+    return [
+        o
+        for o in filters
+        if o.idle
+        and o.id in new
+        and o.clock not in others
+        and (o.relation_id in sources or not known[o.relation_id].connector)
+    ]
 
 
 Waiting = Mapping[str, int]
@@ -274,33 +346,31 @@ def clocked(circuit: Circuit) -> list[TimeFilter | SessionWindow]:
     ]
 
 
-def is_due(circuit: Circuit, progress: Progress, now_us: int) -> bool:
-    """Whether an epoch at `now_us` without new input would change a row. progress: that of the newest epoch."""
-    if not progress.waiting:
-        return False
-    numbers = promised(progress.watermarks, now_us, complete=True)
-    for op in clocked(circuit):
-        bound_us = value(op.bound, numbers)
-        least_us = progress.waiting.get(op.id)
-        if (
-            bound_us is not None
-            and least_us is not None
-            and (least_us < bound_us or (least_us == bound_us and op.comparison in ("<=", ">")))
-        ):
-            return True
-    return False
+def _is_due(circuit: Circuit, new: Container[str], progress: Progress, now_us: int) -> bool:
+    """Whether an epoch at `now_us` without new input would change a row. progress: that of the newest epoch. new: the
+    operators that live epochs don't run; the replay of the newest epoch processes their rows that were due then.
+    """
+
+    def passed(op: TimeFilter | SessionWindow, time_us: int) -> bool:
+        bound_us = value(op.bound, promised(progress.watermarks, time_us, complete=True))
+        least_us = progress.waiting[op.id]
+        return bound_us is not None and (least_us < bound_us or (least_us == bound_us and op.comparison in ("<=", ">")))
+
+    waited = [o for o in clocked(circuit) if o.id in progress.waiting] if progress.waiting else []
+    return any(passed(o, now_us) and (o.id not in new or not passed(o, progress.time_us)) for o in waited)
 
 
 def waiting(circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], before: Waiting) -> dict[str, int]:
     """For each operator, the least time of a waiting row after an epoch."""
-    found: dict[str, int] = {}
-    # A live epoch with work runs all buckets of a timed circuit; other epochs only see some of the rows.
-    known = (
-        {}
-        if not intent.mode.reads_history and intent.has_work
-        else {i: n for i, n in before.items() if i in circuit.by_id}
-    )
-    for waiting in (*(r.waiting for r in receipts), known):
-        for operator_id, least_us in waiting.items():
-            found[operator_id] = min(least_us, found.get(operator_id, least_us))
+    mode = intent.mode
+
+    def has_run(operator_id: str) -> bool:
+        return intent.has_work and mode.runs(operator_id) and mode.state_id(operator_id) == operator_id
+
+    # An epoch with work runs all buckets of a timed circuit. A rebuild may be given up.
+    found = {i: n for i, n in before.items() if i in circuit.by_id and (isinstance(mode, Rebuild) or not has_run(i))}
+    for receipt in receipts:
+        for operator_id, least_us in receipt.waiting.items():
+            if has_run(operator_id):
+                found[operator_id] = min(least_us, found.get(operator_id, least_us))
     return found

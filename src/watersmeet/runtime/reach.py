@@ -25,7 +25,6 @@ from watersmeet.circuit.operators import (
     Exchange,
     GroupJoin,
     Join,
-    LateRowFilter,
     Map,
     MultiJoin,
     Operator,
@@ -42,7 +41,7 @@ from watersmeet.circuit.operators import (
 )
 from watersmeet.circuit.sessions import SessionWindow
 from watersmeet.kernel.operators import STATEFUL
-from watersmeet.store.manifests import Filling
+from watersmeet.store.manifests import Backfill, Filling
 from watersmeet.values.watermarks import NOW
 
 #: The operators whose output depends only on the present rows of their inputs.
@@ -57,8 +56,6 @@ def can_run_beside(circuit: Circuit, history: Fill, whole: Fill) -> bool:
     its first round, and in later ones.
     """
     new = [circuit.by_id[i] for i in whole.having("new")]
-    if any(isinstance(o, LateRowFilter) and o.idle is not None for o in new):
-        return False  # a clock that rises while its relation is idle would have to know which rows wait
     # New state below the beginning of a query would lack the history that no operator reads.
     return not any(o.kind in STATEFUL and o.id not in history.roles for o in new)
 
@@ -191,6 +188,17 @@ def reach_beside(circuit: Circuit, purpose: Filling, *, later: bool) -> Fill:
         return replace(whole, roles=roles, beside=True)
     clones = tuple(i for i, role in roles.items() if role == "cloned" and circuit.by_id[i].kind in STATEFUL)
     return replace(history, beside=True, clones=clones)
+
+
+def later_rounds(circuit: Circuit, backfill: Backfill) -> Fill:
+    """The epochs of the later rounds of a fill beside live views."""
+    assert isinstance(backfill.purpose, Filling)
+    return reach_beside(circuit, backfill.purpose, later=True)
+
+
+def new_operators(circuit: Circuit, backfill: Backfill | None) -> frozenset[str]:
+    """The operators that live epochs don't run, because only views have them that are being filled."""
+    return frozenset() if backfill is None else later_rounds(circuit, backfill).having("new")
 
 
 def looked_up_first(

@@ -157,7 +157,7 @@ def _numbers(job: Job, *seen: Numbers) -> dict[str, int]:
     """The sources' watermarks including the epoch. seen: those of its rows."""
     live, as_of = job.intent.live, job.intent.mode.as_of
     numbers = raised(risen(job.watermarks, *seen), live.idle, live.overrides)
-    return numbers if as_of is None else raised(as_of.mixed(numbers, as_of.after), as_of.idle, {})
+    return numbers if as_of is None else raised(as_of.mixed(numbers, as_of.after), as_of.idle, as_of.overrides)
 
 
 def _late_rows(intent: Intent, late: Mapping[str, Sequence[Delta]], output: TaskOutput) -> dict[str, RelationChange]:

@@ -74,7 +74,8 @@ class Backfill:
     its `transaction` and `head`. waits: whether live views wait for the end of the round. rows: those of the round.
     read: the rows of the round that were read so far. hurries: whether the round ignores limits of rows per second,
     because rows arrive as fast as such a limit allows to read them. In a round that replays, `relations` are only empty
-    or not, `cursor` is the last commit that was replayed, and `rows` and `read` are numbers of epochs.
+    or not, `cursor` is the last commit that was replayed, and `rows` and `read` are numbers of epochs. risen: the
+    clocks that have risen in replayed epochs because their relation was idle, each with the time in `Progress.silent`.
     """
 
     purpose: Purpose
@@ -90,6 +91,7 @@ class Backfill:
     rows: int = 0
     read: int = 0
     hurries: bool = False
+    risen: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_read(self) -> bool:
@@ -124,8 +126,8 @@ class Progress:
     `runtime.eventtimes`. waiting: see `runtime.eventtimes.waiting`. taken: for each source, the slices of new input
     that the epoch read, which show a source what it emitted. held, failed: see `runtime.limits`. late: the number of
     late rows of each relation since its creation. left_out: the number of late rows that each view dropped since its
-    creation. split: for each spread side, the hashes of the split keys, see `circuit.circuit`. idle: see `Live.later`
-    in `circuit.epochs`.
+    creation. split: for each spread side, the hashes of the split keys, see `circuit.circuit`. idle, silent: see
+    `later` and `silent` of `Live` in `circuit.epochs`.
     """
 
     time_us: int = 0
@@ -138,6 +140,7 @@ class Progress:
     left_out: dict[str, int] = field(default_factory=dict)
     split: dict[str, tuple[int, ...]] = field(default_factory=dict)
     idle: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    silent: dict[str, int] = field(default_factory=dict)
 
     @property
     def stopped(self) -> dict[str, dict[str, Any]]:
