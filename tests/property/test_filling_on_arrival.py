@@ -326,6 +326,29 @@ def test_history_of_a_log_is_the_content_at_its_beginning(tmp_path, monkeypatch,
         assert found == [True] * 4
 
 
+@pytest.mark.parametrize("buckets", mostly_slow([1, 2], 1))
+def test_stored_history_of_a_log_is_output_in_pieces(tmp_path, monkeypatch, buckets):
+    monkeypatch.setattr(workers, "PIECE_ROWS", 20)
+    run = Arrivals(tmp_path, "log", buckets)
+    with run.connection:
+        run.run("CREATE VIEW grouped AS SELECT id, k, count(*) AS n FROM new GROUP BY id, k")
+        for _ in range(4):
+            run.step(60)
+        log = run.connection.opened.log
+        before = log.head()
+        run.run(
+            "CREATE MATERIALIZED VIEW logged AS WITH c AS CHANGELOG FROM grouped "
+            "SELECT id, k, n, changelog_op AS op FROM c"
+        )
+        logged = next(r.id for r in run.connection.opened.catalog.relations.values() if r.name == "logged")
+        changes = [log.read(number).relations.get(logged) for number in range(before + 1, log.head() + 1)]
+        sizes = [change.inserted_rows for change in changes if change is not None]
+        content = run.run("SELECT id, k, n FROM grouped")
+        assert run.content("logged") == sorted(str((*row, 1)) for row in content)
+        assert sum(sizes) == len(content)
+        assert max(sizes) < len(content) / 2
+
+
 @pytest.mark.parametrize(
     "case", mostly_slow([(n, b) for b in (1, 2) for s in (STREAMS, IDLE_STREAMS) for n in sorted(s)], 2), ids=str
 )

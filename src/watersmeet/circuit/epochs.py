@@ -94,9 +94,9 @@ class Mode:
         """Whether the operator may have no state yet."""
         return False
 
-    def waits(self, operator_id: str) -> bool:  # noqa: ARG002
-        """Whether the operator processes all history at once, in its last piece."""
-        return False
+    def completes(self, operator_id: str) -> bool:  # noqa: ARG002
+        """Whether the operator has no history left to read after the last piece of a history."""
+        return True
 
     def state_id(self, operator_id: str) -> str:
         """The id under which the operator's state is stored."""
@@ -243,7 +243,9 @@ class Fill(Mode):
     not run, the relation whose content its readers read. part, until, parts: replayed arrangements output the rows in
     the ranges of hashes from number `part` up to, not including, `until`, out of `parts`. beside: whether epochs of
     live views run between those of the fill. moment: see `Mode.as_of`. clones: the operators of which the first epoch
-    makes clones. waiting: see `Mode.waits`.
+    makes clones. waiting: the operators that store all their history before they process any. phase, levels: the
+    present phase, and for each operator the one in which it reads history, see `Filling.phases`; `waiting` ones process
+    it in the next phase. Without levels, they do so in the last piece.
     """
 
     kind: ClassVar[str] = "fill"
@@ -258,6 +260,8 @@ class Fill(Mode):
     until: int = 0
     clones: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+    phase: int = 0
+    levels: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_filling(self) -> bool:
@@ -286,8 +290,12 @@ class Fill(Mode):
         role = self.roles.get(operator_id)
         return role == "new" or (role == "copied" and self.first)
 
-    def waits(self, operator_id: str) -> bool:
-        return operator_id in self.waiting
+    def outputs(self, operator_id: str) -> bool:
+        """Whether this is the phase in which a waiting operator processes its history."""
+        return operator_id in self.levels and self.phase == self.levels[operator_id] + 1
+
+    def completes(self, operator_id: str) -> bool:
+        return self.phase >= self.levels.get(operator_id, 0)
 
     def state_id(self, operator_id: str) -> str:
         role = self.roles.get(operator_id)

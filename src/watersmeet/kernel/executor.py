@@ -30,14 +30,15 @@ from watersmeet.kernel.context import StepContext, check_output, mark_failing, n
 from watersmeet.kernel.evaluation.expressions import EVALUATOR, MapOf
 from watersmeet.kernel.metrics import Counters, DroppedRows, Failure, OperatorMetrics, Orphan, Stopwatch, Worker
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
-from watersmeet.kernel.operators.arrange import replay
-from watersmeet.kernel.operators.rowwise import keeps_all
+from watersmeet.kernel.operators.arrange import ranges, replay
+from watersmeet.kernel.operators.rowwise import history_keys, keeps_all
 from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, consolidate, slices_of, without_cancelling
 from watersmeet.kernel.runs.frames import Frame, Spool, consolidated, count_rows, netted, receive, send, spooled, whole
 from watersmeet.kernel.runs.matching import Arranged, TooManyRowsError
 from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
 from watersmeet.values.types import Schema, arrow_schema
+from watersmeet.values.watermarks import NOW
 
 #: The maximum number of slices of a bucket's input that are processed at once: two million rows, the largest epoch.
 _MANY_SLICES: Final = 2
@@ -221,7 +222,7 @@ class _Stage:
             _hand_out(circuit, self._bucket, self._sources, ctx, self._outputs, result.frames)
             changed.update(i for i, deltas in self._sources.items() if any(d.num_rows for d in deltas))
         always = self._replayed | circuit.timed
-        if isinstance(ctx.mode, Fill) and ctx.complete:
+        if isinstance(ctx.mode, Fill) and (ctx.complete or ctx.mode.phase):
             always = always.union(ctx.mode.waiting)
         for op in operators:
             if isinstance(op, Map) and op.id in changed and op.inputs[0] not in self._asked:
@@ -330,10 +331,11 @@ class _Stage:
         if op.id in self._mapped:
             return self._mapped.pop(op.id)
         if isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in self._replayed:
-            return replay(op, self._scoped, (mode.part, mode.until), mode.parts, circuit.buckets)
-        if mode.waits(op.id):
-            given = [self._history(op, number, changes) for number, changes in enumerate(given)]
-            if not ctx.complete:
+            which = (mode.parts, mode.parts) if mode.phase else (mode.part, mode.until)
+            return replay(op, self._scoped, which, mode.parts, circuit.buckets)
+        if isinstance(mode, Fill) and op.id in mode.waiting:
+            given = [self._history(op, mode, number, changes) for number, changes in enumerate(given)]
+            if not (mode.outputs(op.id) if mode.levels else ctx.complete):
                 return no_changes(op)
         step = StepContext(
             self._bucket,
@@ -343,7 +345,7 @@ class _Stage:
             tally.counters,
             tuple(circuit.by_id[i].append_only for i in op.inputs),
             mode.epoch_of(op.id, ctx.epoch),
-            ctx.watermarks,
+            ctx.watermarks if mode.completes(op.id) else {NOW: ctx.watermarks[NOW]},
             ctx.before,
             filling=mode.is_filling,
             most_rows=limit.made,
@@ -351,17 +353,25 @@ class _Stage:
         )
         return _stepped(op, given, self._scoped, step)
 
-    def _history(self, op: Operator, number: int, changes: Delta | Sliced) -> Delta:
-        """All history of an input of an operator once it is complete; until then it is stored."""
+    def _history(self, op: Operator, mode: Fill, number: int, changes: Delta | Sliced) -> Delta:
+        """The history of an input of an operator that the epoch processes: all of it once it is complete, or a part in
+        the phase in which the operator outputs it. Until then it is stored.
+        """
         trace = self._scoped.trace(op.id, f"history{number}")
         schema = self._circuit.by_id[op.inputs[number]].schema
         delta = _held(changes, schema, self._ctx.slicing)
-        if not self._ctx.complete and delta.num_rows:
-            trace.append(arrange(delta, tuple(range(len(schema)))))
-        elif self._ctx.complete and trace.runs:
-            delta = consolidate(Delta.concat([*(run.delta() for run in trace.runs), delta]))
+        keys = history_keys(op, number, len(schema))
+        found = list(trace.runs)
+        if mode.outputs(op.id):
+            which = (mode.part, mode.until) if keys else (0, mode.parts if mode.until == mode.parts else 0)
+            found = [part for run in found for part in ranges(run, which, mode.parts, self._circuit.buckets)]
+        elif mode.levels or not self._ctx.complete:
+            if delta.num_rows:
+                trace.append(arrange(delta, keys or tuple(range(len(schema)))))
+            return delta
+        if not mode.levels or mode.until == mode.parts:
             trace.replace(())
-        return delta
+        return consolidate(Delta.concat([*(run.delta() for run in found), delta])) if found else delta
 
     def _show(self, op: Sink, changes: Delta | Sliced) -> None:
         """Publishes the changes of a relation."""

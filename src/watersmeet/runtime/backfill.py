@@ -30,6 +30,7 @@ from watersmeet.runtime.reach import (
     looked_up_first,
     must_replay,
     only_read_by,
+    phase_levels,
     reach,
     reach_beside,
     read_by,
@@ -126,7 +127,9 @@ def beside(
     if not (large and can_run_beside(circuit, history, whole)):
         return None
     part_rows = max(1, min(LEAST_COSTLY_ROWS, few_rows, rows, *(rate for rate in limits if rate)))
-    purpose = Filling(views, parts=-(-rows // part_rows), part_rows=part_rows, cloned=True)
+    waits = waiting(circuit, history)
+    phases = 1 + max(level for i, level in phase_levels(circuit, waits).items() if i in waits) if waits else 0
+    purpose = Filling(views, parts=-(-rows // part_rows), part_rows=part_rows, cloned=True, phases=phases)
     if must_replay(circuit, history, whole, read, progress.late):
         if not (relations or rows):
             return None
@@ -195,6 +198,21 @@ def _last_read(db: Database, frontier: Frontier, head: int) -> int:
     transaction and `head` may be gone.
     """
     return frontier.transaction if db.log.newest_transaction(head) > frontier.transaction else head
+
+
+def next_phase(circuit: Circuit, backfill: Backfill, stored_rows: Callable[[Collection[str]], int]) -> Backfill | None:
+    """The next phase of round 0, or None after the last one. stored_rows: the number of rows in the state of
+    operators. All epochs must be committed.
+    """
+    purpose = backfill.purpose
+    assert isinstance(purpose, Filling)
+    if backfill.round or purpose.phase == purpose.phases:
+        return None
+    waits = waiting(circuit, reach_beside(circuit, purpose, later=False))
+    levels = phase_levels(circuit, waits)
+    rows = stored_rows([i for i in waits if levels[i] == purpose.phase])
+    parts = max(1, -(-rows // purpose.part_rows))
+    return replace(backfill, purpose=replace(purpose, phase=purpose.phase + 1, part=0, parts=parts))
 
 
 def next_round(
@@ -388,9 +406,12 @@ def fill_of(
         fill = reach_beside(circuit, purpose, later=backfill.round > 0)
     else:
         fill = reach(circuit, purpose.views, purpose.stored, db.log.progress().late)
+    waits = waiting(circuit, fill) if not backfill.round else ()
     return replace(
         fill,
-        waiting=waiting(circuit, fill) if not backfill.round else (),
+        waiting=waits,
+        phase=purpose.phase,
+        levels=phase_levels(circuit, waits) if waits and purpose.phases else {},
         first=not backfill.started,
         part=purpose.part,
         until=piece.until or purpose.part,
@@ -428,9 +449,12 @@ def progress_of(backfill: Backfill) -> float:
     if backfill.round:
         return 1.0  # only changes that were committed meanwhile are left
     part = min(1.0, backfill.read / max(1, backfill.rows))
-    if isinstance(purpose, Filling) and purpose.parts:
-        part = (purpose.part / purpose.parts + part) / 2
-    return round(part, 3)
+    if not isinstance(purpose, Filling):
+        return round(part, 3)
+    if purpose.parts:
+        ranges = purpose.part / purpose.parts
+        part = ranges if purpose.phase else (ranges + part) / 2
+    return round((purpose.phase + part) / (purpose.phases + 1), 3)
 
 
 def lease_at(db: Database, backfill: Backfill) -> int:

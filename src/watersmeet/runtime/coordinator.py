@@ -35,13 +35,14 @@ from watersmeet.runtime.backfill import (
     fill_of,
     fill_rate,
     lease_at,
+    next_phase,
     next_piece,
     next_replay,
     next_round,
     present_contents,
 )
 from watersmeet.runtime.engine import Database
-from watersmeet.runtime.epochstatus import replay_epochs, replayed_rows
+from watersmeet.runtime.epochstatus import replay_epochs, replayed_rows, stored_rows
 from watersmeet.runtime.eventtimes import Idleness, clocked, clocks, event_times, late_outputs, own_filters
 from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.limits import most_rows, most_used
@@ -215,7 +216,7 @@ class Coordinator:
 
     @property
     def _begins_round(self) -> bool:
-        """Whether a fill beside live views has read all that was committed when its round began."""
+        """Whether a fill beside live views has read all that was committed when its round or phase began."""
         return self.backfill is not None and not self.backfill.waits and self.backfill.is_read
 
     def install(self, circuit: Circuit) -> None:
@@ -512,9 +513,9 @@ class Coordinator:
         if self._begins_round:
             if not self.is_drained:
                 return None  # only then stored content reflects the tables
-            limited = self._rate is not None
-            few = self._pieces.unlimited_rows
-            backfill = next_round(self._db, circuit, backfill, self.inputs.frontier, few, limited=limited)
+            few, limited = self._pieces.unlimited_rows, self._rate is not None
+            following = next_phase(circuit, backfill, partial(stored_rows, self._db))
+            backfill = following or next_round(self._db, circuit, backfill, self.inputs.frontier, few, limited=limited)
         if backfill.replays:
             return self._plan_replay(circuit, backfill) if self.is_drained or not self._replays_clocks else None
         budget = self.budget if backfill.waits else self._pieces

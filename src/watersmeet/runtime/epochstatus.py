@@ -235,6 +235,12 @@ def replayed_rows(db: Database, fill: Fill) -> int:
     return _replayed(db, fill).rows
 
 
+def stored_rows(db: Database, operators: Container[str]) -> int:
+    """The number of rows in the state of some operators."""
+    last = db.log.last_epoch()
+    return 0 if last is None else sum(size.rows for i, size in state_sizes(db, last).items() if i in operators)
+
+
 def _replayed(db: Database, fill: Fill) -> Size:
     replayed, last = fill.having("replayed"), db.log.last_epoch()
     if not replayed or last is None:

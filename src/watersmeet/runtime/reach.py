@@ -82,6 +82,16 @@ def _depends_on_pieces(op: Operator, circuit: Circuit, fill: Fill) -> bool:
     return not isinstance(op, ChangeLog) or any(circuit.by_id[i].kind in STATEFUL for i in below)
 
 
+def phase_levels(circuit: Circuit, waits: Collection[str]) -> dict[str, int]:
+    """For each operator, the phase in which it reads the history of a fill: the greatest number of operators among
+    `waits` upstream of it, on one path.
+    """
+    found: dict[str, int] = {}
+    for op in circuit.operators:
+        found[op.id] = max((found[i] + (i in waits) for i in op.inputs), default=0)
+    return found
+
+
 def must_replay(
     circuit: Circuit, history: Fill, whole: Fill, relations: Iterable[Relation], late: Mapping[str, int]
 ) -> bool:

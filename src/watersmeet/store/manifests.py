@@ -36,7 +36,10 @@ class Filling(Purpose):
     live views run meanwhile; otherwise their epochs wait. late: for each relation, the number of rows dropped as late
     before the fill. replays: whether later rounds replay live epochs one by one, because the result depends on the
     moment at which rows arrive. time_us, watermarks: then those of the epoch at which the fill began. cloned: whether
-    the fill has clones of shared operators' states; false in a fill that an earlier version began.
+    the fill has clones of shared operators' states; false in a fill that an earlier version began. phases, phase: the
+    number of further phases of round 0, and the present one. Phase 0 reads the content. In phase n, operators storing
+    all their history first (`Fill.waiting`) process it if n - 1 others precede them; `part` then counts ranges of
+    hashes of their rows.
     """
 
     kind: ClassVar[str] = "filling"
@@ -50,6 +53,8 @@ class Filling(Purpose):
     watermarks: dict[str, int] = field(default_factory=dict)
     part_rows: int = 0
     cloned: bool = False
+    phases: int = 0
+    phase: int = 0
 
 
 @dataclass(frozen=True)

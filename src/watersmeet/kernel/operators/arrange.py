@@ -118,13 +118,13 @@ def replay(op: Arrange | Versions, state: State, which: tuple[int, int], parts: 
     runs = state.trace(op.id, ROWS).runs
     if which[0] >= parts:
         return Arranged(arrange(none, op.keys), none, lambda: runs, exact=is_exact(op))
-    before = tuple(piece for r in runs for piece in _ranges(r, (0, which[0]), parts, buckets))
-    pieces = [piece for r in runs for piece in _ranges(r, which, parts, buckets)]
+    before = tuple(piece for r in runs for piece in ranges(r, (0, which[0]), parts, buckets))
+    pieces = [piece for r in runs for piece in ranges(r, which, parts, buckets)]
     change = merge_runs(pieces, whole=True) if pieces else arrange(none, op.keys)
     return Arranged(change, none, lambda: before, exact=is_exact(op))
 
 
-def _ranges(run: Run, which: tuple[int, int], parts: int, buckets: int) -> list[Run]:
+def ranges(run: Run, which: tuple[int, int], parts: int, buckets: int) -> list[Run]:
     """For each bucket, the rows in the ranges of hashes number [which[0], which[1]) of its `parts` ranges. Empty ranges
     are omitted.
 

@@ -27,7 +27,7 @@ from watersmeet.circuit.base import (
     Changes,
     Records,
 )
-from watersmeet.circuit.operators import Arrivals, Constant, Cut, Map, Repeat, Sort, Union, Unnest
+from watersmeet.circuit.operators import Arrivals, Constant, Cut, Map, Operator, Repeat, Sort, Union, Unnest
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import Positions, pieces
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, positions_by_hash
@@ -230,6 +230,19 @@ def changes(op: Changes, inputs: Sequence[Delta], state: State, ctx: StepContext
         at = np.maximum(at, _side(cause, arrays, went, matches, times))
     made = [pa.array(went), timestamps(at, pa.timestamp("us"))]
     return Delta(col.positional([*arrays, *made]), np.abs(delta.diff))
+
+
+def history_keys(op: Operator, number: int, width: int) -> tuple[int, ...]:
+    """The columns of input `number` of an operator that makes changes to rows (`Fill.waiting`), so that it may process
+    inserted rows with different values in different epochs; empty if it may not. width: that of the input.
+    """
+    if not isinstance(op, Changes) or not op.causes:
+        return tuple(range(width))
+    first = op.causes[0]
+    if any((c.match, c.partners) != (first.match, first.partners) for c in op.causes):
+        return ()
+    match = first.match[: first.partners or None]
+    return match if not number else tuple(range(len(match)))
 
 
 def _changes_of(
