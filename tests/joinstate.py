@@ -28,7 +28,7 @@ def join_state(session: Session, name: str) -> dict[str, int]:
     if not isinstance(relation, MaterializedView):
         raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
     operators = session.database.plans.producers[relation.id]
-    joins = [o for o in operators if o.kind in ("asof", "arrivalasof", "join", "multijoin", "temporal")]
+    joins = [o for o in operators if o.kind in ("asof", "arrivalasof", "groupjoin", "join", "multijoin", "temporal")]
     if joins and joins[-1].kind == "multijoin":
         raise error(
             "FEATURE_NOT_SUPPORTED", f'the last join of materialized view "{name}" has {len(joins[-1].inputs)} inputs'

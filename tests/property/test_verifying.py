@@ -66,6 +66,10 @@ PROVEN: dict[str, tuple[str, set[str]]] = {
         "SELECT g, count(*) AS c, sum(n) AS n, min(s) AS s, max(f) AS f, avg(k) AS a FROM t GROUP BY g",
         {"aggregate"},
     ),
+    "grouped_pairs": (
+        "SELECT t.g, count(*) AS c, sum(t.n) AS n, sum(u.w) AS w FROM t LEFT JOIN u ON t.g = u.g GROUP BY t.g",
+        {"groupjoin"},
+    ),
     "distinct_rows": (
         "SELECT DISTINCT g, s FROM t",
         {"aggregate"},
