@@ -67,7 +67,8 @@ def _delivered(sink: Sink, catalog: Catalog, producers: Producers) -> Iterator[A
     """
     query = catalog.relations.get(sink.delivers)
     if query is None or not query.owner:
-        yield Arrow(sink.delivers, sink.id)
+        if sink.delivers:  # not yet in a transaction whose CREATE SINK failed
+            yield Arrow(sink.delivers, sink.id)
         return
     if query.id in producers:
         yield from (

@@ -121,3 +121,11 @@ def test_what_views_write_and_what_works_for_them():
         assert dot.count("into") == 1
         assert "query" in dot
         running.close()
+
+
+def test_a_transaction_whose_sink_failed_is_drawn():
+    with watersmeet.connect(runtime="inprocess") as connection:
+        connection.execute("CREATE TABLE t (k int PRIMARY KEY); BEGIN")
+        with pytest.raises(watersmeet.Error, match="nix"):
+            connection.execute("CREATE SINK s INTO t FROM nix")
+        assert connection.topology().startswith("<svg")
