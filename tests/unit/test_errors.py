@@ -95,6 +95,12 @@ def test_errors_survive_pickling():
         ("password /* of '97 */ = $x$ge$$heim$x$, a = 1", "password /* of '97 */ = $x$********$x$, a = 1"),
         ("FROM postgres_query('host', 'geheim')", "FROM postgres_query('****', '******')"),
         ("ALTER SECRET s AS 'geheim'", "ALTER SECRET s AS '******'"),
+        ("WITH (properties.sasl.pasword = 'geheim')", "WITH (properties.sasl.pasword = '******')"),
+        ("WITH (passwort='geheim', past='x')", "WITH (passwort='******', past='x')"),
+        (
+            "VALIDATE SECRET a.\"s\" AS secure_compare(headers->>'x', 'geheim')",
+            "VALIDATE SECRET a.\"s\" AS secure_compare(headers->>'x', '******')",
+        ),
         ("CREATE TABLE t (password varchar, token text)", "CREATE TABLE t (password varchar, token text)"),
     ],
 )

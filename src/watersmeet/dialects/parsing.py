@@ -5,9 +5,8 @@ dialect: x`. `without_secrets` hides passwords in displayed texts, as ClickHouse
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Final
 
 from sqlglot.errors import TokenError
@@ -233,7 +232,7 @@ _SIGNS: Final = ("(", ")", ",", ".", "=")
 
 def without_secrets(text: str, dialect: str) -> str:
     """The text of a CREATE statement with `'[HIDDEN]'` instead of the values of its secret options (`PASSWORD 'x'`,
-    `password = 'x'`), and of all texts after VALIDATE AS except names of headers.
+    `password = 'x'`), and of those of the condition after VALIDATE.
     """
     words = words_of(tokenize(text, language_named(dialect)))
     depth, i, inside = 0, 0, [w.text.upper() for w in words[1:3]] == _COLLECTION
@@ -244,9 +243,8 @@ def without_secrets(text: str, dialect: str) -> str:
         inside = inside or (
             depth == 0 and word.upper() in _OPTIONS and (word.upper() not in _CLAUSES or following[:1] == ["("])
         )
-        if depth == 0 and [w.upper() for w in (word, *following[:1])] == ["VALIDATE", "AS"]:
-            texts = (w for sign, w in pairwise(words[i:]) if w.token_type.name == "STRING" and sign.text != "->>")
-            found += [(w.start, w.end + 1) for w in texts]
+        if depth == 0 and word.upper() == "VALIDATE" and following[:1] and following[0].upper() in ("AS", "SECRET"):
+            found += _compared_texts(words[i:], all_texts=following[0].upper() == "AS")
             break
         value = i + 2 if following[:1] == ["="] else i + 1
         if (
@@ -270,6 +268,18 @@ def without_secrets(text: str, dialect: str) -> str:
     for start, end in reversed(found):
         text = text[:start] + HIDDEN + text[end:]
     return text
+
+
+def _compared_texts(words: Sequence[Token], *, all_texts: bool) -> Iterator[tuple[int, int]]:
+    """The spans of texts that may be secrets in `VALIDATE [SECRET name] AS secure_compare(…, …)`, where names of
+    headers are none. all_texts: False if the secret has a name, so that only a text that is compared is one, too.
+    """
+    depth = 0
+    for before, word, after in zip(words, words[1:], words[2:], strict=False):
+        depth += (word.text == "(") - (word.text == ")")
+        is_compared = depth == 1 and before.text in ("(", ",") and after.text in (",", ")")
+        if word.token_type.name == "STRING" and before.text != "->>" and (all_texts or is_compared):
+            yield word.start, word.end + 1
 
 
 def _dotted(words: list[str], last: int) -> str:

@@ -17,7 +17,9 @@ _NAMES: Final = (
 _HEADER: Final = "headers."
 #: The option whose value consists of client properties.
 _PROPERTIES: Final = "properties"
-_ENDINGS: Final = "|".join(re.escape(name) for name in sorted(_NAMES, key=len, reverse=True))
+#: Misspelled endings, which statements and messages must not show either.
+_MISSPELLED: Final = r"pas+w\w{0,6}|p\w?s+w\w{0,4}d"
+_ENDINGS: Final = "|".join([*(re.escape(name) for name in sorted(_NAMES, key=len, reverse=True)), _MISSPELLED])
 #: The secret parameters of URLs, including keys and signatures.
 _PARAMETER: Final = rf"[?&;](?:[\w.-]*(?:{_ENDINGS}|signature)|sig|key|apikey)="
 #: A URL with a secret.
@@ -61,7 +63,9 @@ _WORD_ENDS: Final = re.compile(r"[\s,;()]")
 _SECRETS: Final = tuple(_secrets(quoted) for quoted in _QUOTED)
 #: Statements and functions of RisingWave and ClickHouse whose secrets have no names.
 _NAMELESS: Final = re.compile(
-    r"\b(?:CREATE\s+(?:OR\s+REPLACE\s+)?|ALTER\s+)SECRET\b|\bVALIDATE\s+AS\b|\b(?:postgres_query|mysql_query|file_scan)\s*\("
+    r"\b(?:CREATE\s+(?:OR\s+REPLACE\s+)?|ALTER\s+)SECRET\b"
+    r'|\bVALIDATE\s+(?:SECRET\s+(?:"[^"]*"|[\w.])+\s+)?AS\b'
+    r"|\b(?:postgres_query|mysql_query|file_scan)\s*\("
     r"|\b(?:postgresql|mysql|mongodb|redis|s3|gcs|iceberg|deltalake|remote|remotesecure)\s*\((?=\s*')",
     re.IGNORECASE,
 )

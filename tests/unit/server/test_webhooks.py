@@ -218,6 +218,9 @@ def test_it_is_a_table_in_every_other_way(serve, tmp_path):
     assert SIGNED in run("SHOW CREATE TABLE t").fetchone()[1]
     shown = run("SHOW CREATE TABLE u").fetchone()[1]
     assert "->>'x-hub-signature'" in shown and "[HIDDEN]" in shown and KEY not in shown
+    compared = "VALIDATE SECRET s AS secure_compare(headers->>'x', '{}')"
+    run(f"CREATE TABLE x (data jsonb) WITH (connector = 'webhook') {compared.format(KEY)}")
+    assert compared.format("[HIDDEN]") in run("SHOW CREATE TABLE x").fetchone()[1]
     body = b'{"a": 1}'
     assert post(served.url, "t", body, SERVICES["github"][1](body))[0] == 200
     run("INSERT INTO t VALUES ('{\"a\": 2}'); FLUSH")
@@ -242,7 +245,7 @@ def test_it_is_a_table_in_every_other_way(serve, tmp_path):
     with pytest.raises(Error) as refused:
         run(f"CREATE TABLE w (d jsonb) WITH (connector = 'webhook') {SERVICES['github_sha1'][0]}")
     assert KEY not in str(refused.value)
-    run("DROP MATERIALIZED VIEW v; DROP TABLE t; DROP TABLE u; DROP SECRET s")
+    run("DROP MATERIALIZED VIEW v; DROP TABLE t; DROP TABLE u; DROP TABLE x; DROP SECRET s")
     assert post(served.url, "t", body, SERVICES["github"][1](body))[0] == 404
 
 
