@@ -124,7 +124,7 @@ class Layout:
     and folders; otherwise DATABASE_FORMAT if there is no database at `root`. permissions: those of a new database; an
     existing one follows its directory. serves: whether to call `serve_secrets`. older: whether a database of an older
     format may be read, as a fork reads a main database that an earlier release writes. Before any change, raises
-    DATABASE_FORMAT for another format and for a directory with other content.
+    DATABASE_FORMAT for another format and for a directory with other content, UNDEFINED_OBJECT for a missing fork.
     """
 
     def __init__(
@@ -147,6 +147,7 @@ class Layout:
         if found is None:
             if not create:
                 raise error("DATABASE_FORMAT", f"there is no Watersmeet database at {self.root}")
+            self._refuse_missing_fork()
             found = self._create(permissions)
         elif create:
             self._make_directories()
@@ -374,6 +375,19 @@ class Layout:
         if isinstance(self.root, ObjectPath):
             return databasefiles.is_empty(self.root)
         return not (self.root.exists() and files.list_names(self.root))
+
+    def _refuse_missing_fork(self) -> None:
+        """Raises UNDEFINED_OBJECT at a path that only a fork of an existing database may have."""
+        folder = self.root.parent
+        if folder.name != "forks":
+            return
+        with contextlib.suppress(FileNotFoundError):
+            storage.read_file(folder.parent / "FORMAT")
+            raise error(
+                "UNDEFINED_OBJECT",
+                f'fork "{self.root.name}" of the database at {folder.parent} does not exist',
+                hint="Run CREATE FORK in that database; SHOW FORKS lists its forks.",
+            )
 
     def _create(self, permissions: FilePermissions) -> str:
         if isinstance(self.root, Path):

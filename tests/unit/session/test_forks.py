@@ -352,6 +352,15 @@ def test_a_fork_in_use_is_neither_dropped_nor_promoted(tmp_path, folder):
         assert 'fork "f" does not exist, skipping' in str(notice)
 
 
+def test_a_fork_that_does_not_exist_is_not_created_as_a_database(main, place):
+    with pytest.raises(Error, match='fork "f" of the database at .*db does not exist') as missing:
+        connect(f"{place}/forks/f")
+    assert missing.value.condition == "UNDEFINED_OBJECT"
+    main.execute("CREATE FORK f")
+    with connect(f"{place}/forks/f") as fork:
+        assert contents(fork) == contents(main)
+
+
 def test_a_later_fork_with_the_same_name_shares_other_files(main):
     for number in range(3):
         main.execute(f"INSERT INTO a VALUES ({number}, 1); INSERT INTO b VALUES ({number}, 1); FLUSH; CREATE FORK f")
