@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
+from sqlglot import exp
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
@@ -18,14 +19,12 @@ from watersmeet.dialects.statements.ddl import Reader
 from watersmeet.dialects.statements.dml import read_copy
 from watersmeet.dialects.statements.explaining import read_explain
 from watersmeet.dialects.tree.definitions import Create, CreateProcessor, CreateSchema, CreateTopic
-from watersmeet.dialects.tree.queries import query_of
+from watersmeet.dialects.tree.queries import QUERIES, query_of
 from watersmeet.dialects.tree.statements import Accepted, Refused, Select, SetVariable, Statement, Unit
 from watersmeet.dialects.tree.tokens import Cursor, Parameters, not_supported, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.values.types import Schema
 
-#: The first tokens of queries.
-QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 _DML: Final = ("INSERT", "UPDATE", "DELETE")
 
 _LACKING: Final = (
@@ -324,6 +323,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, own_quer
         if own is not None:
             return own
         query = query_of(cursor)
+        if word == "TABLE" and not isinstance(query, exp.Query):
+            raise cursor.error()
         return dml.dml_of(query, base) or Select(**base, query=query)
     reader = language.readers.get(word)
     if word in (*_DML, "MERGE"):

@@ -9,6 +9,7 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import SHOWN_CREATED
+from watersmeet.dialects.tree.queries import QUERIES
 from watersmeet.dialects.tree.statements import Explain, ExplainFormat, Name, Refused, Select, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of, syntax_error
 from watersmeet.values.types import JSONB, VARCHAR, Field, Schema
@@ -55,7 +56,7 @@ def read_explain(cursor: Cursor, base: dict[str, Any]) -> Statement:
     elif cursor.take("VERBOSE"):
         wanted["verbose"] = True
     analyze = wanted.pop("analyze", False)
-    is_query = cursor.at("SELECT") or cursor.at("WITH") or cursor.at("VALUES") or cursor.at("(")
+    is_query = any(map(cursor.at, QUERIES))
     if "seconds" in wanted and (is_query or not analyze):
         raise syntax_error(
             cursor.text, cursor.tokens[first], detail="DURATION_SECS is for EXPLAIN ANALYZE of something that runs."
@@ -95,7 +96,7 @@ def _read_analyzed(cursor: Cursor, base: dict[str, Any], wanted: dict[str, Any])
 
 
 def _is_query_in_parentheses(cursor: Cursor) -> bool:
-    return cursor.at("(", "SELECT") or cursor.at("(", "(") or cursor.at("(", "WITH") or cursor.at("(", "VALUES")
+    return any(cursor.at("(", word) for word in QUERIES)
 
 
 def _flag(cursor: Cursor) -> bool:

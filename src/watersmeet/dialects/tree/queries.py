@@ -56,6 +56,9 @@ def check_characters(sql: str) -> None:
         raise not_in_repertoire(sql, sql, Span(place, place + 1))
 
 
+#: The first tokens of queries. Not all dialects have `TABLE t`.
+QUERIES: Final = ("SELECT", "WITH", "VALUES", "TABLE", "(")
+
 _AFTER_A_LIST: Final = frozenset({"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "ON", ")", ","})
 _BEFORE_A_LIST: Final = frozenset({"SELECT", "DISTINCT", "FROM", "GROUP BY", "ORDER BY", "VALUES", "("})
 

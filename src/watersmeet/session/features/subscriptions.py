@@ -21,6 +21,7 @@ from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.schemas import near_relations, relation_written
 from watersmeet.dialects.tree.definitions import Create
+from watersmeet.dialects.tree.queries import QUERIES
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
 from watersmeet.errors import Span, did_you_mean, error
@@ -63,9 +64,6 @@ def read_beginning(cursor: Cursor) -> Beginning:
 _TRUE: Final = ("true", "on", "1", "t", "yes")
 _FALSE: Final = ("false", "off", "0", "f", "no")
 _OPTIONS: Final = ("snapshot", "progress", "envelope", "key")
-
-#: The first tokens of queries.
-QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 
 
 @dataclass(frozen=True, kw_only=True)
