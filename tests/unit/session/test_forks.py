@@ -353,7 +353,7 @@ def test_a_fork_in_use_is_neither_dropped_nor_promoted(tmp_path, folder):
 
 
 def test_a_fork_that_does_not_exist_is_not_created_as_a_database(main, place):
-    with pytest.raises(Error, match='fork "f" of the database at .*db does not exist') as missing:
+    with pytest.raises(Error, match=r'fork "f" of the database at .*db does not exist') as missing:
         connect(f"{place}/forks/f")
     assert missing.value.condition == "UNDEFINED_OBJECT"
     main.execute("CREATE FORK f")
