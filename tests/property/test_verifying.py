@@ -377,15 +377,17 @@ def test_verify_says_what_it_can_not_prove(tmp_path: Path) -> None:
         before = connection._session.database.log.head()
         connection.execute("INSERT INTO e VALUES (2, '2024-01-01'); FLUSH")
         assert outcomes(connection)["v"][2] == outcomes(connection, before)["v"][2] == "proven"
-        for text, condition in (
-            ("VERIFY VIEW e", "CATALOG_TYPE_MISMATCH"),
-            ("VERIFY VIEW nothing", "UNDEFINED_RELATION"),
-            ("VERIFY VIEW v AT COMMIT 1000", "INVALID_PARAMETER"),
-            ("ALTER SYSTEM SET verify_rate = 'often'", "INVALID_PARAMETER"),
+        for text, condition, place in (
+            ("VERIFY VIEW e", "CATALOG_TYPE_MISMATCH", "e"),
+            ("VERIFY VIEW nothing", "UNDEFINED_RELATION", "nothing"),
+            ("VERIFY VIEW v AT COMMIT 1000", "INVALID_PARAMETER", "1000"),
+            ("VERIFY AT COMMIT 1", "HISTORY_GONE", "1"),
+            ("ALTER SYSTEM SET verify_rate = 'often'", "INVALID_PARAMETER", "verify_rate = 'often'"),
         ):
             with pytest.raises(watersmeet.Error) as refused:
                 connection.execute(text)
             assert refused.value.condition == condition
+            assert text[refused.value.span.start : refused.value.span.end] == place
 
 
 LATE = "CREATE TABLE {} (k int, ts timestamp, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) APPEND ONLY"

@@ -25,12 +25,12 @@ from watersmeet.database.filling import producers_of
 from watersmeet.database.opened import OpenDatabase, Service
 from watersmeet.database.reading import conformed, readable
 from watersmeet.database.rebuild import tree_of
-from watersmeet.database.sessions.context import Session
+from watersmeet.database.sessions.context import Session, located
 from watersmeet.database.sessions.result import Result, typed_result
 from watersmeet.dialects.readers import reads
 from watersmeet.dialects.tree.statements import Name, Statement
-from watersmeet.dialects.tree.tokens import Cursor
-from watersmeet.errors import Error, error
+from watersmeet.dialects.tree.tokens import Cursor, span_of
+from watersmeet.errors import Error, Span, error
 from watersmeet.kernel.evaluation.isolated import Budget, quoted, run_isolated
 from watersmeet.session.handlers import handles
 from watersmeet.store.checkpoints import Moment, PastContent, check_there, commit_at, pin_past
@@ -56,13 +56,17 @@ _VIEW: Final = "_watersmeet_verified"
 
 @dataclass(frozen=True, kw_only=True)
 class Verify(Statement):
-    """`VERIFY [VIEW view] [AT COMMIT commit]`: all materialized views without a name, the newest commit by default."""
+    """`VERIFY [VIEW view] [AT COMMIT commit]`: all materialized views without a name, the newest commit by default.
+
+    place: the span of the commit, else that of the whole statement.
+    """
 
     takes: ClassVar[str | None] = None
     tells: ClassVar[bool] = True
 
     view: Name | None
     commit: int | None
+    place: Span
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,16 +82,17 @@ class ShowVerifications(Statement):
 @reads("VERIFY")
 def read_verify(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor stands after VERIFY."""
-    view = None
+    view, place = None, span_of(cursor.tokens)
     if cursor.take("VIEW") or cursor.take("MATERIALIZED", "VIEW"):
         view = cursor.relation_name()
     commit = None
     if cursor.take("AT"):
         cursor.expect("COMMIT")
         commit = cursor.integer()
+        place = span_of([cursor.tokens[cursor.index - 1]])
     if not cursor.done:
         raise cursor.error(hint="Write VERIFY [VIEW name] [AT COMMIT number].")
-    return Verify(**base, view=view, commit=commit)
+    return Verify(**base, view=view, commit=commit, place=place)
 
 
 @reads("SHOW VERIFICATIONS")
@@ -152,7 +157,8 @@ def verify(session: Session, statement: Verify) -> Result:
         views = [found]
     for view in views:
         session.require("SELECT", view, statement.text)
-    made = [verified(session, view, statement.commit) for view in views]
+    with located(statement, statement.place):
+        made = [verified(session, view, statement.commit) for view in views]
     for view, one in zip(views, made, strict=True):
         _keep(session.database, view, one)
     return typed_result("VERIFY", _SHORT, [_row(one)[: len(_SHORT)] for one in made])
