@@ -390,10 +390,11 @@ class Coordinator:
             self.budget.buckets = circuit.buckets
             batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh, sources=sources)
         slices = batch.slices if batch else ()
-        new, progress = new_operators(circuit, self.backfill), self._db.log.progress()
-        rises = self._idleness.rise(circuit, new, slices, progress, self._db.clock.now_us(), drained=self.is_drained)
-        self._overrides |= rises
-        tick = bool(self._overrides) or (not slices and self._tick_is_due(circuit, new, at_once=fresh))
+        if circuit.idle_filters:
+            new, progress = new_operators(circuit, self.backfill), self._db.log.progress()
+            time_us = self._db.clock.now_us()
+            self._overrides |= self._idleness.rise(circuit, new, slices, progress, time_us, drained=self.is_drained)
+        tick = bool(self._overrides) or (not slices and self._tick_is_due(circuit, at_once=fresh))
         if batch is None and not self._prune and not tick:
             return None
         if batch is not None:
@@ -431,9 +432,9 @@ class Coordinator:
             not filling and self.circuit is not None and any(s.relation_id in self._failed for s in self.circuit.sinks)
         )
 
-    def _tick_is_due(self, circuit: Circuit, new: frozenset[str], *, at_once: bool) -> bool:
+    def _tick_is_due(self, circuit: Circuit, *, at_once: bool) -> bool:
         """Whether an epoch without data is due because time has passed: after a clock tick, or with `at_once` after any
-        time. new: the operators that live epochs don't run.
+        time.
         """
         now_us = self._db.clock.now_us()
         if now_us < self._time_us + (1 if at_once else self._db.clock.tick_us):
@@ -443,6 +444,7 @@ class Coordinator:
         last = self._db.log.last_epoch()
         if last is None:
             return False
+        new = new_operators(circuit, self.backfill)
         known, sources = self._db.catalog().relations, self.inputs.sources
         return self._idleness.is_tick_due(circuit, new, known, sources, last.progress, now_us)
 
@@ -598,16 +600,17 @@ class Coordinator:
         self, mode: Live, circuit: Circuit, known: Mapping[str, Relation], slices: tuple[Slice, ...], *, has_work: bool
     ) -> Live:
         """The complete mode of a live epoch. has_work: whether a task will run; without one, watermarks don't move."""
-        new = new_operators(circuit, self.backfill)
+        fill = None if self.backfill is None else later_rounds(circuit, self.backfill)
+        new = frozenset() if fill is None else fill.having("new")
         without = tuple(sorted(new))
         mode = replace(mode, clocks=clocks(circuit, without), without=without)
         if not has_work:
             return mode
         self._idleness.note(slices, self._time_us)
         overrides, self._overrides = self._overrides, {}
-        if self.backfill is None:
+        if fill is None or self.backfill is None:
             return replace(mode, idle=self._idleness.idle(circuit, known, self._time_us), overrides=overrides)
-        views, own = self.backfill.purpose.views, only_read_by(circuit, later_rounds(circuit, self.backfill))
+        views, own = self.backfill.purpose.views, only_read_by(circuit, fill)
         idle, later = self._idleness.beside(circuit, views, own, known, self._time_us)
         filters = own_filters(circuit, new, known, self.inputs.sources)
         silent = self._idleness.note_silent(filters, slices, self._db.clock.now_us())

@@ -237,8 +237,6 @@ class Idleness:
         new: the operators that live epochs don't run. slices: the input of the epoch. progress: that of the newest
         committed epoch; drained: whether no later one is planned.
         """
-        if not circuit.idle_filters:
-            return {}
         found = self._silent([o for o in circuit.idle_filters if o.id not in new], slices, now_us)
         silent = {clock: last_us for clock, last_us in found.items() if drained or last_us <= progress.time_us}
         rises = rising(circuit, lambda i: i not in new, silent, self._risen, progress)
@@ -350,14 +348,23 @@ def _is_due(circuit: Circuit, new: Container[str], progress: Progress, now_us: i
     """Whether an epoch at `now_us` without new input would change a row. progress: that of the newest epoch. new: the
     operators that live epochs don't run; the replay of the newest epoch processes their rows that were due then.
     """
-
-    def passed(op: TimeFilter | SessionWindow, time_us: int) -> bool:
-        bound_us = value(op.bound, promised(progress.watermarks, time_us, complete=True))
-        least_us = progress.waiting[op.id]
-        return bound_us is not None and (least_us < bound_us or (least_us == bound_us and op.comparison in ("<=", ">")))
-
     waited = [o for o in clocked(circuit) if o.id in progress.waiting] if progress.waiting else []
-    return any(passed(o, now_us) and (o.id not in new or not passed(o, progress.time_us)) for o in waited)
+    if not waited:
+        return False
+
+    def passed(time_us: int) -> set[str]:
+        numbers = promised(progress.watermarks, time_us, complete=True)
+        found = set()
+        for op in waited:
+            bound_us, least_us = value(op.bound, numbers), progress.waiting[op.id]
+            if bound_us is not None and (
+                least_us < bound_us or (least_us == bound_us and op.comparison in ("<=", ">"))
+            ):
+                found.add(op.id)
+        return found
+
+    due = passed(now_us)
+    return any(i not in new for i in due) or bool(due - passed(progress.time_us))
 
 
 def waiting(circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], before: Waiting) -> dict[str, int]:
