@@ -98,8 +98,8 @@ def _source_cells(source: SourceStatus, rates: dict[str, float]) -> dict[str, Te
 
 
 def _view_cells(view: ViewStatus, rates: dict[str, float], backfill: Backfill | None) -> dict[str, Text]:
-    reads = backfill is not None and view.id in backfill.purpose.views
-    filling = f" (filling, {progress_of(backfill):.0%})" if backfill is not None and reads else " (filling)"
+    fill = backfill if backfill is not None and view.id in backfill.purpose.views else None
+    filling = " (filling)" if fill is None else f" (filling, {progress_of(fill):.0%})"
     name = view.name + (" (stopped)" if view.error else "" if view.ready else filling)
     return {
         "": Text(name),

@@ -489,10 +489,10 @@ class Failures:
         if isinstance(op, Map):
             read = [index_of(name) for name in columns_of(op.exprs[column])]
         elif isinstance(op, GroupJoin):
-            call = op.calls[column - len(op.keys)] if column >= len(op.keys) else None
-            if call is not None:
-                places = () if call.argument is None else (op.arguments[call.argument],)
-                return [(op.inputs[c.input], c.column) for c in places]
+            if column >= len(op.keys):
+                argument = op.calls[column - len(op.keys)].argument
+                place = None if argument is None else op.arguments[argument]
+                return [] if place is None else [(op.inputs[place.input], place.column)]
             read = [op.keys[column]]
         elif isinstance(op, Aggregate):
             call = op.calls[column - len(op.keys)] if column >= len(op.keys) else None

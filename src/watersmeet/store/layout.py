@@ -378,14 +378,13 @@ class Layout:
 
     def _refuse_missing_fork(self) -> None:
         """Raises UNDEFINED_OBJECT at a path that only a fork of an existing database may have."""
-        folder = self.root.parent
-        if folder.name != "forks":
+        if self.root.parent.name != "forks":
             return
         with contextlib.suppress(FileNotFoundError):
-            storage.read_file(folder.parent / "FORMAT")
+            storage.read_file(self.main / "FORMAT")
             raise error(
                 "UNDEFINED_OBJECT",
-                f'fork "{self.root.name}" of the database at {folder.parent} does not exist',
+                f'fork "{self.root.name}" of the database at {self.main} does not exist',
                 hint="Run CREATE FORK in that database; SHOW FORKS lists its forks.",
             )
 

@@ -56,17 +56,14 @@ _VIEW: Final = "_watersmeet_verified"
 
 @dataclass(frozen=True, kw_only=True)
 class Verify(Statement):
-    """`VERIFY [VIEW view] [AT COMMIT commit]`: all materialized views without a name, the newest commit by default.
-
-    place: the span of the commit, else that of the whole statement.
-    """
+    """`VERIFY [VIEW view] [AT COMMIT commit]`: all materialized views without a name, the newest commit by default."""
 
     takes: ClassVar[str | None] = None
     tells: ClassVar[bool] = True
 
     view: Name | None
     commit: int | None
-    place: Span
+    commit_span: Span | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,17 +79,17 @@ class ShowVerifications(Statement):
 @reads("VERIFY")
 def read_verify(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor stands after VERIFY."""
-    view, place = None, span_of(cursor.tokens)
+    view = None
     if cursor.take("VIEW") or cursor.take("MATERIALIZED", "VIEW"):
         view = cursor.relation_name()
-    commit = None
+    commit = span = None
     if cursor.take("AT"):
         cursor.expect("COMMIT")
         commit = cursor.integer()
-        place = span_of([cursor.tokens[cursor.index - 1]])
+        span = span_of([cursor.tokens[cursor.index - 1]])
     if not cursor.done:
         raise cursor.error(hint="Write VERIFY [VIEW name] [AT COMMIT number].")
-    return Verify(**base, view=view, commit=commit, place=place)
+    return Verify(**base, view=view, commit=commit, commit_span=span)
 
 
 @reads("SHOW VERIFICATIONS")
@@ -157,7 +154,7 @@ def verify(session: Session, statement: Verify) -> Result:
         views = [found]
     for view in views:
         session.require("SELECT", view, statement.text)
-    with located(statement, statement.place):
+    with located(statement, statement.commit_span or statement.span):
         made = [verified(session, view, statement.commit) for view in views]
     for view, one in zip(views, made, strict=True):
         _keep(session.database, view, one)
