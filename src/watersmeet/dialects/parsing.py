@@ -271,8 +271,8 @@ def without_secrets(text: str, dialect: str) -> str:
 
 
 def _compared_texts(words: Sequence[Token], *, all_texts: bool) -> Iterator[tuple[int, int]]:
-    """The spans of texts that may be secrets in `VALIDATE [SECRET name] AS secure_compare(…, …)`, where names of
-    headers are none. all_texts: False if the secret has a name, so that only a text that is compared is one, too.
+    """The spans of texts that may be secrets in `VALIDATE [SECRET name] AS secure_compare(…, …)`: not the names of
+    headers. all_texts: False if the condition names its secret; then only a text that it compares may be another one.
     """
     depth = 0
     for before, word, after in zip(words, words[1:], words[2:], strict=False):

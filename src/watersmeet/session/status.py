@@ -36,7 +36,9 @@ SINK_TYPES: Final = {form: name for name, form in SINK_FORMS.items()}
 
 
 class FillState(NamedTuple):
-    """The state of a view's fill. number: that of its job. limit: what slows it down. progress: from 0 to 1."""
+    """The state of a view's fill. number: that of its job. limit: why it is not as fast as possible. progress: from 0
+    to 1.
+    """
 
     number: int | None = None
     limit: str | None = None
@@ -62,7 +64,7 @@ def fill_states(session: Session, status: Status) -> tuple[dict[str, FillState],
 
 
 def _held_up(session: Session, view: MaterializedView, backfill: Backfill | None) -> str | None:
-    """Why the fill of a view, in words, is not as fast as possible."""
+    """As `FillState.limit`, in words."""
     if view.fill_rate == 0:
         return "paused: backfill_rate_limit is 0"
     if backfill is not None and view.id not in backfill.purpose.views:

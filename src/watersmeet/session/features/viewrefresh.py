@@ -312,7 +312,7 @@ def hidden_twin(session: Session, view: MaterializedView, made: Mapping[str, str
 
 
 def twins_of(catalog: Catalog, view: MaterializedView) -> list[MaterializedView]:
-    """The hidden views that are being filled in place of a view."""
+    """The hidden views that are being filled to replace a view."""
     found = [r for r in catalog.relations.values() if type(r) is MaterializedView and r.hidden and r.staged]
     return [r for r in found if (r.name, r.schema) == (f"?{view.name}", view.schema)]
 
