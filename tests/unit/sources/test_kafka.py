@@ -438,7 +438,9 @@ def test_options_that_make_no_sense_are_refused(options, said):
     assert refusal(NOBODY, "t", **options).message == said
 
 
-@pytest.mark.parametrize("problem", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT])
+@pytest.mark.parametrize(
+    "problem", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError._NOENT]
+)
 def test_a_new_topic_is_readable_once_its_partitions_have_leaders(broker, topic, problem):
     asked = cluster.Cluster({"bootstrap.servers": broker.bootstrap})
     offsets, elections = asked._brokers.offsets, [KafkaError(problem, "No leaders found")] * 2

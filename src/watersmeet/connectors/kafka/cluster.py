@@ -39,8 +39,14 @@ _PATIENCE_S: Final = 0.05
 _TIMEOUT_S: Final = 5.0
 _ELECTION_S: Final = 30.0
 
-#: The brokers' errors, and the client's, for a partition that has no leader yet.
-_ELECTING: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "_NOENT")
+#: The brokers' errors, and the client's, for a partition that has no leader yet, or a leader that not all of them know.
+_ELECTING: Final = (
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "UNKNOWN_LEADER_EPOCH",
+    "FENCED_LEADER_EPOCH",
+    "_NOENT",
+)
 
 
 @dataclass(frozen=True)

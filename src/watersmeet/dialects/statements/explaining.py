@@ -56,7 +56,7 @@ def read_explain(cursor: Cursor, base: dict[str, Any]) -> Statement:
     elif cursor.take("VERBOSE"):
         wanted["verbose"] = True
     analyze = wanted.pop("analyze", False)
-    is_query = any(map(cursor.at, QUERIES))
+    is_query = any(map(cursor.at, QUERIES)) and not (analyze and cursor.at("TABLE"))  # a kind of relation there
     if "seconds" in wanted and (is_query or not analyze):
         raise syntax_error(
             cursor.text, cursor.tokens[first], detail="DURATION_SECS is for EXPLAIN ANALYZE of something that runs."
