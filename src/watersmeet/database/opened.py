@@ -209,6 +209,7 @@ class OpenDatabase:
                 check_environment()
             root = _directory(path, opened)
             self.layout = Layout(root, durable=path is not None, create=not read_only, permissions=permissions)
+            opened.enter_context(self.layout.explaining())
             opened.callback(self.layout.close)
             with storage.Concurrently(self.layout.root) as requests:
                 if not read_only:
@@ -243,6 +244,7 @@ class OpenDatabase:
                 opened.callback(self.sizes.close)
                 if not read_only:
                     self._start(parallelism, spark, opened, rebuild=rebuild)
+            self.layout.require_fork()
             self._opened = opened.pop_all()
 
     @property

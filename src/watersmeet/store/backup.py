@@ -296,7 +296,10 @@ def reserve_fork(layout: Layout, fork: Fork) -> None:
     if (found := read_fork(layout, name)) is not None:
         if _exists(layout, found):
             raise error("DUPLICATE_OBJECT", f'fork "{name}" already exists', hint="DROP FORK deletes it.")
-        remove_fork(layout, name)
+    elif storage.exists(root_of(layout, name) / _FORMAT):
+        hint = "Move it, or choose another name."
+        raise error("DUPLICATE_OBJECT", f"there is another database at {root_of(layout, name)}", hint=hint)
+    remove_fork(layout, name)  # a process that opened a fork while it was dropped may also have left files
     record_fork(layout, fork, first=True)
 
 

@@ -159,7 +159,8 @@ class CommitLog:
             self._same_head.head = before
 
     def head(self, *, anew: bool = False) -> int:
-        """The number of the newest commit; 0 if there is none. A reader lists a small folder for it.
+        """The number of the newest commit; 0 if there is none. A reader lists a small folder for it, and raises
+        UNDEFINED_OBJECT if the database is a fork that was dropped.
 
         anew: search even inside `same_head`, which then uses the result.
         """
@@ -167,7 +168,8 @@ class CommitLog:
             return self._head
         if self._same_head.head and not anew:
             return self._same_head.head
-        found = self._newest()
+        with self._layout.explaining():
+            found = self._newest()
         if self._same_head.head is not None:
             self._same_head.head = found
         return found

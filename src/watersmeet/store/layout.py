@@ -150,7 +150,8 @@ class Layout:
             self._refuse_missing_fork()
             found = self._create(permissions)
         elif create:
-            self._make_directories()
+            with self.explaining():
+                self._make_directories()
         elif self.format != DATABASE_FORMAT_VERSION and not older:
             raise error(
                 "DATABASE_FORMAT",
@@ -380,13 +381,26 @@ class Layout:
         """Raises UNDEFINED_OBJECT at a path that only a fork of an existing database may have."""
         if self.root.parent.name != "forks":
             return
-        with contextlib.suppress(FileNotFoundError):
-            storage.read_file(self.main / "FORMAT")
+        if storage.exists(self.main / "FORMAT"):
             raise error(
                 "UNDEFINED_OBJECT",
                 f'fork "{self.root.name}" of the database at {self.main} does not exist',
                 hint="Run CREATE FORK in that database; SHOW FORKS lists its forks.",
             )
+
+    @contextlib.contextmanager
+    def explaining(self) -> Iterator[None]:
+        """A context in which errors of a fork that was dropped meanwhile become UNDEFINED_OBJECT."""
+        try:
+            yield
+        except Exception:
+            self.require_fork()
+            raise
+
+    def require_fork(self) -> None:
+        """Raises UNDEFINED_OBJECT if this fork was dropped after it had been found."""
+        if self._is_fork and not storage.exists(self._format):
+            self._refuse_missing_fork()
 
     def _create(self, permissions: FilePermissions) -> str:
         if isinstance(self.root, Path):

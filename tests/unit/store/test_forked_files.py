@@ -16,6 +16,7 @@ import watersmeet
 from watersmeet.errors import Error
 from watersmeet.objectstores import storage
 from watersmeet.store import backup
+from watersmeet.store import layout as layouts
 from watersmeet.store.backup import create_fork, drop_fork, forks_of, remove_unfinished
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
@@ -223,6 +224,120 @@ def test_a_kill_at_every_request_of_an_object_store(tmp_path, monkeypatch, verb)
             run(at)
         there.append(is_whole(root, before))
     assert there == sorted(there, reverse=verb == "drop")
+
+
+class DroppingOs:
+    """A stand-in for `os` that calls `drop` once, before its call `at`."""
+
+    def __init__(self, at, drop):
+        self.calls = 0
+        self._at, self._drop = at, drop
+
+    def __getattr__(self, name):
+        real = getattr(os, name)
+        if name not in ("listdir", "stat", "open", "link", "replace", "unlink", "mkdir"):
+            return real
+
+        def call(*args, **kwargs):
+            self.calls += 1
+            if self.calls == self._at:
+                self._drop()
+            return real(*args, **kwargs)
+
+        return call
+
+
+def opens(root, **options):
+    """Whether a fork can be opened. It fails only as if it never existed."""
+    try:
+        connect(root, **options).close()
+    except Error as refused:
+        assert refused.condition == "UNDEFINED_OBJECT", refused
+        return False
+    return True
+
+
+@pytest.mark.parametrize("options", [{}, {"read_only": True}], ids=["writer", "reader"])
+def test_a_fork_is_dropped_at_every_step_of_opening_it(tmp_path, monkeypatch, options):
+    with connect(tmp_path / "db") as main:
+        for _ in main.execute_script(SETUP):
+            pass
+        layout, dropped = main.opened.layout, []
+
+        def drop():
+            try:
+                drop_fork(layout, "f")
+            except Error as refused:
+                assert refused.condition == "DATABASE_IN_USE"
+            else:
+                dropped.append(True)
+
+        def run(at):
+            dropped.clear()
+            if not forks_of(layout):
+                main.execute("CREATE FORK f")
+            dropping = DroppingOs(at, drop)
+            with monkeypatch.context() as patched:
+                patched.setattr(files, "os", dropping)
+                patched.setattr(layouts, "os", dropping)
+                assert opens(f"{tmp_path}/db/forks/f", **options) is not bool(dropped)
+            return dropping.calls
+
+        for at in some(range(1, run(None) + 1)):
+            run(at)
+
+
+def test_a_reader_of_a_fork_learns_that_it_was_dropped(tmp_path):
+    with connect(tmp_path / "db") as main:
+        for _ in main.execute_script(SETUP):
+            pass
+        main.execute("CREATE FORK f")
+        with connect(f"{tmp_path}/db/forks/f", read_only=True) as reader:
+            assert rows(reader) == rows(main)
+            main.execute("DROP FORK f")
+            with pytest.raises(Error) as refused:
+                rows(reader)
+        assert refused.value.condition == "UNDEFINED_OBJECT"
+
+
+def test_another_database_in_the_folder_of_forks_is_not_deleted(tmp_path):
+    with connect(tmp_path / "db") as main, connect(tmp_path / "other"):
+        shutil.copytree(tmp_path / "other", tmp_path / "db" / "forks" / "f")
+        before = sorted(os.listdir(tmp_path / "db" / "forks" / "f"))
+        with pytest.raises(Error) as refused:
+            main.execute("CREATE FORK f")
+        assert refused.value.condition == "DUPLICATE_OBJECT"
+        assert sorted(os.listdir(tmp_path / "db" / "forks" / "f")) == before
+
+
+def test_a_fork_is_dropped_at_every_request_of_opening_it(tmp_path, monkeypatch):
+    store = use(monkeypatch, MemoryStore(), tmp_path / "cache")
+    with connect("s3://memory/db") as main:
+        for _ in main.execute_script(SETUP):
+            pass
+        left, opened = [0], []
+
+        def dropping(kind, name):
+            del kind, name
+            left[0] -= 1
+            if left[0] == 0:
+                drop_fork(main.opened.layout, "f")
+
+        def run(requests):
+            if not forks_of(main.opened.layout):
+                main.execute("CREATE FORK f")
+            left[0] = requests
+            store.before = dropping
+            try:
+                opened.append(opens("s3://memory/db/forks/f"))
+            finally:
+                store.before = lambda kind, name: None
+            return requests - left[0]
+
+        for at in some(range(1, run(10_000) + 1)):
+            run(at)
+        assert opened[0] and not opened[1]
+        assert opened[1:] == sorted(opened[1:]), "it opens only if it is dropped after the last check"
 
 
 def test_a_writer_that_was_overtaken_creates_no_fork(tmp_path):
