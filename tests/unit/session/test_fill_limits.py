@@ -197,6 +197,18 @@ def test_a_view_that_is_being_filled_has_no_subscription(connection):
     )
 
 
+def test_a_sink_from_a_view_that_is_being_filled_is_refused_at_its_name(connection):
+    connection.execute("CREATE TABLE target (n int PRIMARY KEY, s bigint)")
+    connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
+    connection.execute(f"CREATE MATERIALIZED VIEW filled AS {SUMS}")
+    for options in ("", " WITH (on_conflict = 's')"):
+        with pytest.raises(Error) as caught:
+            connection.execute(f"CREATE SINK s INTO target FROM filled{options}")
+        assert caught.value.condition == "UNDEFINED_RELATION"
+        assert caught.value.hint == "It is being filled. SHOW JOBS shows its progress."
+        assert caught.value.sql[caught.value.span.start : caught.value.span.end] == "filled"
+
+
 def test_wait_ends_when_the_database_is_closed(connection):
     connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
     connection.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")

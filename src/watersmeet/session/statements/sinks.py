@@ -251,15 +251,15 @@ def _delivered(session: Session, statement: CreateSink, sink: Sink) -> tuple[Rel
     """The relation whose changes the sink delivers, and the sink's dependencies. The result of a query is maintained by
     a hidden view.
     """
-    view = query_view(session, statement)
-    if "on_conflict" in statement.options:
-        view = _first_of_key(session, statement, view)
-    elif statement.source is not None:
+    if statement.source is not None and "on_conflict" not in statement.options:
         relation = session.relation(statement.source, statement)
         # The changes of a table of the session precede the epoch that finds keys which its rows share.
         watched = not relation.is_fed_by_circuit and _may_conflict(session, statement, relation)
         if relation.is_stored and not watched:
             return relation, (relation.id,)
+    view = query_view(session, statement)
+    if "on_conflict" in statement.options:
+        view = _first_of_key(session, statement, view)
     bound = bind_view(session, view)
     hidden = _hidden(statement, sink, bound.relation)
     make(session, replace(bound, relation=hidden))
@@ -315,10 +315,12 @@ def _query(session: Session, text: str) -> exp.Expression:
 
 
 def _query_text(session: Session, statement: CreateSink) -> str:
-    """The query with the content that a sink delivers."""
+    """The query with the content that a sink delivers. Raises UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH."""
     if statement.source is None:
         return statement.query_text
     relation = session.relation(statement.source, statement)
+    if not relation.ready:
+        raise undefined_relation(readable(session.catalog), statement.source, statement)
     if not relation.is_stored and not isinstance(relation, (Source, View)):
         raise error_at(
             statement, statement.source.span, "CATALOG_TYPE_MISMATCH", f"{relation.title} can't be delivered by a sink"
