@@ -15,12 +15,12 @@ from watersmeet.database.sessions.variables import (
     APPLICATION,
     ISOLATION,
     LIMITS,
+    QUANTITIES,
     Variables,
     amount,
+    as_shown,
     check_limit,
     find,
-    shown,
-    unit,
 )
 from watersmeet.database.transaction import ISOLATIONS, set_modes
 from watersmeet.dialects.variables import Variable
@@ -68,9 +68,9 @@ _SETTINGS: Final = (
     Setting("transaction_read_only", "off", (*_TRUE, *_FALSE)),
     Setting("transaction_deferrable", "off", _FALSE),
     Setting("default_transaction_deferrable", "off", _FALSE),
-    *(Setting(name, "0") for name in LIMITS),
-    Setting("lock_timeout", "0", ("0",)),
-    Setting("transaction_timeout", "0", ("0",)),
+    *(Setting(name, "0", None) for name in LIMITS),
+    Setting("lock_timeout", "0"),
+    Setting("transaction_timeout", "0"),
     Setting("tcp_keepalives_idle", "0", None),
     Setting("client_connection_check_interval", "0", None),
     Setting("row_security", "off", (*_TRUE, *_FALSE)),
@@ -171,7 +171,7 @@ class Settings(Variables):
         return self._custom(name) or _named(name)
 
     def limit(self, name: str) -> int:
-        """The value of one of `LIMITS`; 0 for no limit."""
+        """The value of one of `QUANTITIES` in its unit; 0 for no limit."""
         return amount(name, self.get(name))
 
     def reported(self) -> dict[str, str]:
@@ -181,10 +181,12 @@ class Settings(Variables):
 
     def listed(self) -> list[tuple[str, str, str | None]]:
         """Name, value and unit of all settings, of the variables that are settings in PostgreSQL, and of those of the
-        client's own. The value of a limit is a number, as in `pg_settings`.
+        client's own. The value of a duration or size is a number, as in `pg_settings`.
         """
         names = [*(s.name for s in _SETTINGS), *_SESSION, *(n for n in self._values if "." in n)]
-        return [(n, str(self.limit(n)), unit(n)) if n in LIMITS else (n, self.get(n), None) for n in names]
+        return [
+            (n, str(self.limit(n)), QUANTITIES[n].unit) if n in QUANTITIES else (n, self.get(n), None) for n in names
+        ]
 
 
 @lru_cache(512)
@@ -202,8 +204,10 @@ def _checked(setting: Setting, value: str) -> str:
     lowered = re.sub(r"\s*,\s*", ", ", value.lower().strip())
     if setting.fixed:
         raise error("INVALID_PARAMETER", f'parameter "{setting.name}" cannot be changed')
-    if setting.name in LIMITS:
-        return shown(setting.name, amount(setting.name, value))
+    if setting.name in QUANTITIES:
+        value = lowered = as_shown(setting.name, value)
+    if lowered == setting.default.lower():
+        return setting.default
     if setting.choices is None:
         return value
     choices = setting.choices or (setting.default.lower(),)

@@ -188,6 +188,22 @@ def test_times_that_are_none(client):
         client.execute("SET statement_timeout = -1")
 
 
+def test_durations_and_sizes_that_change_nothing_are_checked(client):
+    shown = {"lock_timeout": ("'0 s'", "0", "ms"), "transaction_timeout": ("0", "0", "ms"),
+             "client_connection_check_interval": ("'2s'", "2s", "ms"), "tcp_keepalives_idle": ("90", "90s", "s"),
+             "work_mem": ("8192", "8MB", "kB"), "maintenance_work_mem": ("'1GB'", "1GB", "kB")}  # fmt: skip
+    for name, (value, text, unit) in shown.items():
+        client.execute(f"SET {name} = {value}")
+        assert client.execute(f"SHOW {name}").fetchone() == (text,)
+        assert client.execute("SELECT unit FROM pg_settings WHERE name = %s", (name,)).fetchone() == (unit,)
+        for wrong in ("'x'", "-1", "'5 apples'"):
+            with pytest.raises(psycopg.errors.InvalidParameterValue):
+                client.execute(f"SET {name} = {wrong}")
+        assert client.execute(f"SHOW {name}").fetchone() == (text,)
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        client.execute("SET lock_timeout = '5s'")
+
+
 def test_long_values_of_settings_that_clients_are_told(client):
     client.execute(f"SET application_name = '{'é' * 100_000}'")
     assert client.info.parameter_status("application_name") == "é" * 31

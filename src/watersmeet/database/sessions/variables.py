@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import zoneinfo
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, lru_cache
 from typing import Final
@@ -16,6 +17,7 @@ from watersmeet.algebra.scalars import ORACLE
 from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
 from watersmeet.catalog import MOST_JOIN_ROWS, RECOMPUTINGS
+from watersmeet.connectors.base.sources import rate_limit
 from watersmeet.dialects.registry import Language, language_named, registered
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.variables import Variable
@@ -38,6 +40,9 @@ _NAME_BYTES: Final = 63
 _MOST_BYTES: Final = 16_384
 _TRUE: Final = ("true", "t", "on", "yes", "1")
 _FALSE: Final = ("false", "f", "off", "no", "0")
+
+#: The variables with a number of rows per second.
+_RATES: Final = ("backfill_rate_limit", "sink_rate_limit", "source_rate_limit")
 
 #: Variables of all dialects.
 _SHARED: Final = (
@@ -263,6 +268,10 @@ def _checked(variable: Variable, value: str) -> str:
         return value.encode("utf-8", "replace")[:_NAME_BYTES].decode("utf-8", "ignore")
     if len(value.encode("utf-8", "replace")) > _MOST_BYTES:
         raise error("INVALID_PARAMETER", f"the value of {variable.name} is longer than {_MOST_BYTES} bytes")
+    if variable.name in QUANTITIES:
+        return as_shown(variable.name, value)
+    if variable.name in _RATES:
+        rate_limit({variable.name: value}, variable.name)
     lowered = value.lower()
     if variable.name == DIALECT:
         return language_named(lowered).name
@@ -300,67 +309,88 @@ def _checked(variable: Variable, value: str) -> str:
 STATEMENT_TIMEOUT: Final = "statement_timeout"
 RESULT_SIZE: Final = "max_result_size"
 
-#: The settings that are durations, and those that are sizes. 0 means no limit.
-DURATIONS: Final = (STATEMENT_TIMEOUT, "idle_in_transaction_session_timeout", "idle_session_timeout")
+#: The settings that limit statements and sessions. 0 means no limit.
+LIMITS: Final = (
+    STATEMENT_TIMEOUT,
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    RESULT_SIZE,
+)
 
-SIZES: Final = (RESULT_SIZE,)
-LIMITS: Final = (*DURATIONS, *SIZES)
+_INT32: Final = (1 << 31) - 1
 
-#: The factors of units to milliseconds and to bytes, smallest first.
-_MILLISECONDS: Final = {"us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-_BYTES: Final = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
-_MOST_MILLISECONDS: Final = (1 << 31) - 1
-_MOST_SIZE: Final = (1 << 63) - 1
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A duration or size, from 0 to `most`. units: their factors, smallest first. unit: that of a plain number."""
+
+    units: dict[str, float]
+    unit: str
+    most: int = _INT32
+
+    def read(self, name: str, value: str) -> int:
+        """The number of units of a setting called `name`. Raises INVALID_PARAMETER.
+
+        PostgreSQL, "Parameter Names and Values".
+        """
+        factors = {known.lower(): factor for known, factor in self.units.items()}
+        found = _AMOUNT.fullmatch(value)
+        if found is None or (found[2] and found[2].lower() not in factors):
+            *known, last = (f'"{written}"' for written in self.units)
+            raise error(
+                "INVALID_PARAMETER",
+                f'invalid value for parameter "{name}": "{value}"',
+                hint=f"Valid units for this parameter are {', '.join(known)}, and {last}.",
+            )
+        factor = Decimal(str(factors[(found[2] or self.unit).lower()])) / Decimal(str(self.units[self.unit]))
+        number = round(Decimal(found[1]) * factor)
+        if not 0 <= number <= self.most:
+            raise error(
+                "INVALID_PARAMETER",
+                f'{number} {self.unit} is outside the valid range for parameter "{name}" '
+                f"(0 {self.unit} .. {self.most} {self.unit})",
+            )
+        return number
+
+    def text(self, number: int) -> str:
+        """A number in the largest unit that needs no fraction."""
+        basic = number * int(self.units[self.unit])
+        return next((f"{basic // int(f)}{u}" for u, f in reversed(self.units.items()) if basic and basic % f == 0), "0")
+
+
 _AMOUNT: Final = re.compile(r"\s*([+-]?[0-9]{1,18}(?:\.[0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-z]*)\s*")
+_TIMES: Final[dict[str, float]] = {"us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_BYTES: Final[dict[str, float]] = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_SIZE: Final = Quantity(_BYTES, "B", (1 << 63) - 1)
 
-
-def unit(name: str) -> str:
-    """The unit of the numbers of `amount`."""
-    return "B" if name in SIZES else "ms"
+#: The settings that are durations and sizes.
+QUANTITIES: Final = {
+    **dict.fromkeys(LIMITS, Quantity(_TIMES, "ms")),
+    RESULT_SIZE: _SIZE,
+    "lock_timeout": Quantity(_TIMES, "ms"),
+    "transaction_timeout": Quantity(_TIMES, "ms"),
+    "client_connection_check_interval": Quantity(_TIMES, "ms"),
+    "tcp_keepalives_idle": Quantity(_TIMES, "s"),
+    "work_mem": Quantity(_BYTES, "kB"),
+    "maintenance_work_mem": Quantity(_BYTES, "kB"),
+}
 
 
 @lru_cache
 def amount(name: str, value: str) -> int:
-    """The value of a limit in milliseconds or bytes, which are also the units of a plain number. Raises
-    INVALID_PARAMETER.
-
-    PostgreSQL, "Parameter Names and Values".
-    """
-    if name in SIZES:
-        return size(name, value)
-    return _amount(name, value, _MILLISECONDS, _MOST_MILLISECONDS, unit(name))
+    """The value of one of `QUANTITIES` in its unit. Raises INVALID_PARAMETER."""
+    return QUANTITIES[name].read(name, value)
 
 
 @lru_cache
 def size(name: str, value: str) -> int:
     """The bytes of a size such as `16MB`. Raises INVALID_PARAMETER."""
-    return _amount(name, value, _BYTES, _MOST_SIZE, "B")
+    return _SIZE.read(name, value)
 
 
-def _amount(name: str, value: str, units: Mapping[str, float], most: int, one: str) -> int:
-    factors = {known.lower(): factor for known, factor in units.items()}
-    found = _AMOUNT.fullmatch(value)
-    if found is None or (found[2] and found[2].lower() not in factors):
-        known = ", ".join(f'"{written}"' for written in list(units)[:-1])
-        raise error(
-            "INVALID_PARAMETER",
-            f'invalid value for parameter "{name}": "{value}"',
-            hint=f'Valid units for this parameter are {known}, and "{list(units)[-1]}".',
-        )
-    number = round(Decimal(found[1]) * Decimal(str(factors[found[2].lower()] if found[2] else 1)))
-    if not 0 <= number <= most:
-        raise error(
-            "INVALID_PARAMETER",
-            f'{number} {one} is outside the valid range for parameter "{name}" (0 {one} .. {most} {one})',
-        )
-    return number
-
-
-def shown(name: str, number: int) -> str:
-    """A limit in the largest unit that needs no fraction."""
-    units = _BYTES if name in SIZES else _MILLISECONDS
-    return next((f"{number // int(f)}{u}" for u, f in reversed(units.items()) if number and number % f == 0), "0")
+def as_shown(name: str, value: str) -> str:
+    """The value of one of `QUANTITIES` in the largest unit that needs no fraction. Raises INVALID_PARAMETER."""
+    return QUANTITIES[name].text(amount(name, value))
 
 
 def check_limit(name: str, value: str, most: str | None) -> None:
@@ -378,7 +408,7 @@ def check_limit(name: str, value: str, most: str | None) -> None:
 def check_setting(name: str, value: str) -> str:
     """The value of a setting for new connections of a role. Raises UNDEFINED_OBJECT, INVALID_PARAMETER."""
     if name in LIMITS:
-        return shown(name, amount(name, value))
+        return as_shown(name, value)
     variables = Variables(DEFAULT_DIALECT)
     found = variables.set(name, value)
     return variables.get(found.name)
