@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from watersmeet.catalog import Catalog, MaterializedView, Relation
+from watersmeet.catalog.views import is_job
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.circuit.operators import Cut, Operator, Scan, TemporalJoin
 from watersmeet.errors import Error, error
@@ -338,13 +339,26 @@ class RunningCircuit:
             self._change_catalog(self._catalog.with_relation(replace(relation, ready=True)))
 
     def _rebuild(self, buckets: int) -> None:
-        """Compile all plans and compute all state again. After an interruption the next start repeats it."""
-        unfinished = {r.id for r in self._catalog.relations.values() if not r.ready}
+        """Compile all plans and compute all state again. After an interruption the next start repeats it.
+
+        Views that are filled in the background are filled again from the beginning.
+        """
+        lacking = [r for r in self._catalog.relations.values() if not r.ready]
+        unfinished = [r for r in lacking if not (is_job(r) and _goes_on(r))]
         if unfinished:
-            self._remove(unfinished)
-        producers = rebuild.plans_made_anew(self._catalog)
-        if producers:
-            self.engine.rebuild(planner.assemble(producers.values(), buckets))
+            self._remove({r.id for r in unfinished})
+        for relation in lacking:
+            if relation in unfinished:
+                _logger.warning("%s is removed: the statement that creates it has not ended", relation.title)
+            else:
+                _logger.warning("%s is filled again from the beginning", relation.title)
+        producers = rebuild.plans_made_anew(self._catalog, self._database.log.head())
+        complete = [operators for i, operators in producers.items() if self._catalog.relations[i].ready]
+        if complete:
+            self.engine.rebuild(planner.assemble(complete, buckets))
+        elif self.engine.circuit is not None:  # no view has content
+            self.engine.install(planner.assemble((), self._plans.buckets), ())
+            self.engine.rescale(planner.assemble((), buckets), {})
         self._plans.replace_all(producers, buckets)
         store_parallelism(self._database.layout, buckets)
 

@@ -115,12 +115,15 @@ def _place(node: Reopened) -> tuple[str, str, str, bool]:
     return scan_of(node).relation_id, node.start, node.shards, node.strict
 
 
-def plans_made_anew(catalog: Catalog) -> dict[str, Sequence[Operator]]:
-    """The operators of all relations that the circuit feeds, by relation id in order of creation."""
+def plans_made_anew(catalog: Catalog, moment: int = 0) -> dict[str, Sequence[Operator]]:
+    """The operators of all relations that the circuit feeds, by relation id in order of creation. moment: the newest
+    commit, for views that are not filled yet.
+    """
     producers: dict[str, Sequence[Operator]] = {}
     for relation in catalog.relations.values():
         if relation.has_plan:
-            producers[relation.id] = plan_made_anew(relation, producers, catalog)
+            begins = 0 if relation.ready else moment
+            producers[relation.id] = plan_made_anew(relation, producers, catalog, moment=begins)
     return producers
 
 

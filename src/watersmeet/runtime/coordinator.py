@@ -298,12 +298,11 @@ class Coordinator:
 
     def rebuild(self, circuit: Circuit) -> None:
         """Rebuild all state for `circuit`, possibly with another number of buckets, without changing content. No key
-        may be split.
+        may be split, and no view may be being filled.
         """
         assert self.is_drained
         assert not self._splitting.split
-        if self.backfill is not None:
-            raise error("TRANSACTION_STATE", "a view is being filled", hint="Wait until it is ready, or drop it.")
+        assert self.backfill is None
         if self._stored is None:
             raise error("INTERNAL_ERROR", "there is no state to rebuild")
         circuit = circuit.without(self._failed)

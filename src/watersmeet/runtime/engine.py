@@ -144,8 +144,8 @@ class Engine(Protocol):
         ...
 
     def rebuild(self, circuit: Circuit) -> None:
-        """Rebuild all state from the inputs for `circuit`, which has the same sinks and possibly another number of
-        buckets.
+        """Rebuild all state from the inputs for `circuit`, which has the sinks that are not being filled, and possibly
+        another number of buckets. A fill ends without its views.
         """
         ...
 

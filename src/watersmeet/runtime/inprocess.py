@@ -123,6 +123,7 @@ class InProcessEngine:
 
     def rebuild(self, circuit: Circuit) -> None:
         with self._lock:
+            self._ready().give_up_filling()
             coordinator = self._gathered()
             coordinator.rebuild(circuit)
             self._drain()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -410,6 +411,53 @@ def test_a_fill_whose_process_is_killed_goes_on_where_it_was(tmp_path):
         connection.execute("INSERT INTO t VALUES (10000, 7); DELETE FROM t WHERE k < 10; FLUSH")
         connection.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT")
         assert connection.execute(f"(TABLE v EXCEPT {SUMS}) UNION ALL ({SUMS} EXCEPT TABLE v)").fetchall() == []
+
+
+@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize("parallelism", [None, 3])
+def test_a_rebuild_keeps_the_views_that_are_filled_in_the_background(tmp_path, caplog, live, parallelism):
+    path = tmp_path / "db"
+    # joined on arrival: each row has the names of its moment
+    pairs = "SELECT t.k, name FROM t JOIN names FOR SYSTEM_TIME AS OF PROCTIME() ON t.n = names.n"
+    with watersmeet.connect(path, runtime="inprocess", dialect="risingwave", parallelism=2) as connection:
+        connection.execute(
+            "CREATE TABLE t (k int, n int) APPEND ONLY; CREATE TABLE names (n int PRIMARY KEY, name varchar);"
+            "INSERT INTO names VALUES (0, 'a'), (1, 'b'); INSERT INTO t SELECT g, g % 3 FROM generate_series(1, 9) AS g"
+        )
+        if live:
+            connection.execute("CREATE MATERIALIZED VIEW live AS SELECT n, count(*) AS c FROM t GROUP BY n; FLUSH")
+        connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
+        connection.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+        until(lambda: connection.opened.engine._coordinator.backfill)
+        connection.execute(f"SET backfill_rate_limit = default; CREATE MATERIALIZED VIEW w AS {pairs}")
+    options = {"runtime": "inprocess", "dialect": "risingwave", "parallelism": parallelism, "rebuild": True}
+    with watersmeet.connect(path, **options) as connection:
+        assert [r.message for r in caplog.records if "filled" in r.message] == [
+            'materialized view "v" is filled again from the beginning',
+            'materialized view "w" is filled again from the beginning',
+        ]
+        assert jobs(connection)["v"]["detail"] == "paused: backfill_rate_limit is 0"
+        connection.execute("UPDATE names SET name = 'c' WHERE n = 0; INSERT INTO t VALUES (10, 0); FLUSH")
+        connection.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT")
+        assert connection.execute("SELECT n, s FROM v ORDER BY n").fetchall() == [(0, 28), (1, 12), (2, 15)]
+        assert [name for (_, name) in connection.execute("SELECT * FROM w ORDER BY k").fetchall()].count("b") == 3
+        if live:
+            assert connection.execute("SELECT c FROM live ORDER BY n").fetchall() == [(4,), (3,), (3,)]
+
+
+def test_a_rebuild_names_the_views_whose_statement_had_not_ended(connection, tmp_path, caplog):
+    connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
+    connection.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+    connection.execute("SET background_ddl = false; SET backfill_rate_limit = default")
+    with ThreadPoolExecutor(1) as other:
+        made = other.submit(connection.cursor().execute, f"CREATE MATERIALIZED VIEW w AS {SUMS}")
+        until(lambda: made.done() or "w" in jobs(connection))
+        shutil.copytree(tmp_path / "db", tmp_path / "copy")  # as if the process was killed
+        connection.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT TO DEFAULT; WAIT")
+        made.result(60)
+    with watersmeet.connect(tmp_path / "copy", runtime="inprocess", dialect="risingwave", rebuild=True) as copy:
+        assert sorted(jobs(copy)) == ["live", "v"]
+    assert 'materialized view "w" is removed: the statement that creates it has not ended' in caplog.messages
 
 
 DIMENSIONS = """

@@ -117,6 +117,15 @@ def test_rebuild(tmp_path, before, after):
         assert rows(connection, "SHOW PARAMETERS LIKE 'para%'") == [("parallelism", str(after))]
 
 
+def test_rebuild_after_all_views_were_dropped(tmp_path):
+    with connect(tmp_path / "db", parallelism=2) as connection:
+        connection.execute("CREATE TABLE x (a int); CREATE MATERIALIZED VIEW v AS SELECT sum(a) FROM x; FLUSH")
+        connection.execute("DROP MATERIALIZED VIEW v")
+    with connect(tmp_path / "db", parallelism=3, rebuild=True) as connection:
+        connection.execute("INSERT INTO x VALUES (1), (2); CREATE MATERIALIZED VIEW v AS SELECT sum(a) FROM x; FLUSH")
+        assert rows(connection, "SELECT * FROM v") == [(3,)]
+
+
 def test_rebuild_of_nothing(tmp_path):
     connect(tmp_path / "db", parallelism=2, rebuild=True).close()
     connect(tmp_path / "db", parallelism=4, rebuild=True).close()

@@ -214,6 +214,7 @@ class SparkEngine:
 
     def rebuild(self, circuit: Circuit) -> None:
         with self._planning_held(), self._changed:
+            self._drained().give_up_filling()
             coordinator = self._gathered()
             coordinator.rebuild(circuit)
             self._work_off(coordinator)
