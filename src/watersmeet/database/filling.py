@@ -324,11 +324,20 @@ class BackgroundFills(Service):
         return {r.id for r in known if is_job(r) and not r.staged and (r.background or r.fill_rate is not None)}
 
     def wait(self, session: Session) -> None:
-        """Waits until all views are filled. Raises QUERY_CANCELED, CONNECTION_CLOSED if the database is closed, and the
-        error of a fill that has ended without its view.
+        """Waits until all views are filled, and names those that are paused. Raises QUERY_CANCELED, CONNECTION_CLOSED
+        if the database is closed, and the error of a fill that has ended without its view.
         """
-        while self.jobs() and (worker := self._worker) is not None:
+        told: set[str] = set()
+        while (jobs := self.jobs()) and (worker := self._worker) is not None:
             session.cancellation.check()
+            known = session.database.catalog.relations
+            paused = {i: known[i] for i in sorted(jobs) if i in known and _is_paused(known[i])}
+            for view_id in paused.keys() - told:
+                session.teller(
+                    f"waits for {paused[view_id].title}, whose fill is paused: "
+                    f"ALTER MATERIALIZED VIEW {paused[view_id].shown} SET BACKFILL_RATE_LIMIT = DEFAULT resumes it"
+                )
+            told = {*paused}
             if self.is_closing:
                 raise error("CONNECTION_CLOSED", "the database is being closed")
             worker.join(_WAIT_S)
@@ -339,6 +348,10 @@ class BackgroundFills(Service):
         self.is_closing = True
         if self._worker is not None:
             self._worker.join()
+
+
+def _is_paused(view: Relation) -> bool:
+    return isinstance(view, MaterializedView) and view.fill_rate == 0
 
 
 def _check_canceled(session: Session, ids: frozenset[str]) -> None:

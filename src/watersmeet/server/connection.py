@@ -249,7 +249,9 @@ class Connection:
         self._backend = backend
         process, secret = self._host.enter(self, self._login)
         backend.process = process
-        backend.session.receive(partial(asyncio.get_running_loop().call_soon_threadsafe, self._push), process)
+        later = asyncio.get_running_loop().call_soon_threadsafe
+        backend.session.receive(partial(later, self._push), process)
+        backend.session.teller = lambda text: later(self._wire.push, messages.notices([text]))
         self._wire.tell(messages.AUTHENTICATION_OK)
         self._report()
         self._wire.tell(messages.backend_key(process, secret))
@@ -371,7 +373,7 @@ class Connection:
 
     async def _give(self, result: Result) -> None:
         """Sends the result of a statement of a simple query."""
-        self._notices(result)
+        self._wire.tell(messages.notices(result.notices))
         if not result.command:
             self._wire.tell(messages.EMPTY_QUERY)
             return
@@ -398,7 +400,7 @@ class Connection:
         formats = [form.code] * len(columns)
         if result.receives is not None:
             received = await self._receive(result.receives, formats)
-            self._notices(received)
+            self._wire.tell(messages.notices(received.notices))
             done = complete_tag(received)
         elif result.running is not None:
             self._wire.tell(messages.copy_response(b"H", formats))
@@ -540,7 +542,7 @@ class Connection:
             portal.result = Result("")
             return
         result = await self._run(backend.guarded, backend.execute_portal, portal)
-        self._notices(result)
+        self._wire.tell(messages.notices(result.notices))
         self._report()
         if isinstance(result, CopyResult):
             await self._copy(result)
@@ -656,10 +658,6 @@ class Connection:
             with contextlib.suppress(Error, asyncio.CancelledError):
                 await work
             raise
-
-    def _notices(self, result: Result) -> None:
-        for text in result.notices:
-            self._wire.tell(messages.notice_response(text))
 
     def _report(self) -> None:
         for name, value in self._client.changed_settings().items():

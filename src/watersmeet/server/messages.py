@@ -310,9 +310,9 @@ def notifications(waiting: deque[tuple[int, str, str]]) -> bytes:
     return bytes(found)
 
 
-def notice_response(text: str) -> bytes:
-    """NoticeResponse."""
-    return _notice(b"N", {"S": "NOTICE", "V": "NOTICE", "C": "00000", "M": text})
+def notices(texts: Iterable[str]) -> bytes:
+    """A NoticeResponse for each text."""
+    return b"".join(_notice(b"N", {"S": "NOTICE", "V": "NOTICE", "C": "00000", "M": text}) for text in texts)
 
 
 def _notice(kind: bytes, fields: Mapping[str, str | None]) -> bytes:

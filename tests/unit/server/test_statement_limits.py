@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
 import psycopg
@@ -245,3 +246,18 @@ def test_sizes_that_are_none_are_refused():
         with pytest.raises(Error) as refused:
             limits.check()
         assert refused.value.condition == "INVALID_PARAMETER"
+
+
+def test_wait_tells_at_once_which_view_is_paused(served):
+    with served.connect(autocommit=True) as client, served.connect(autocommit=True) as other:
+        client.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
+        client.execute("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM t")
+        told = []
+        client.add_notice_handler(lambda diag: told.append(diag.message_primary))
+        with ThreadPoolExecutor(1) as thread:
+            waits = thread.submit(client.execute, "WAIT")
+            until(lambda: waits.done() or told)
+            other.execute("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT = DEFAULT")
+            waits.result(60)
+        assert [text.partition(":")[0] for text in told] == ['waits for materialized view "v", whose fill is paused']
+        assert other.execute("SELECT n FROM v").fetchone() == (3000,)

@@ -210,6 +210,23 @@ def test_a_sink_from_a_view_that_is_being_filled_is_refused_at_its_name(connecti
         assert caught.value.sql[caught.value.span.start : caught.value.span.end] == "filled"
 
 
+def test_wait_tells_which_view_is_paused(connection, caplog):
+    connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
+    connection.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")
+    connection.execute("SET backfill_rate_limit = default")
+    connection.execute("CREATE MATERIALIZED VIEW w AS SELECT k FROM t")
+    told = (
+        'waits for materialized view "v", whose fill is paused: '
+        "ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT = DEFAULT resumes it"
+    )
+    with ThreadPoolExecutor(1) as other:
+        waits = other.submit(connection.cursor().execute, "WAIT")
+        until(lambda: waits.done() or caplog.messages)
+        connection.execute(told.partition(": ")[2].removesuffix(" resumes it"))
+        waits.result(60)
+    assert [m for m in caplog.messages if m.startswith("waits")] == [told]
+
+
 def test_wait_ends_when_the_database_is_closed(connection):
     connection.execute("SET background_ddl = true; SET backfill_rate_limit = 0")
     connection.execute(f"CREATE MATERIALIZED VIEW v AS {SUMS}")

@@ -6,6 +6,7 @@ relations is checked where their names are looked up: `Session.require`.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import weakref
@@ -62,6 +63,8 @@ from watersmeet.dialects.tree.tokens import Parameters
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import ENVIRONMENT, is_local
 from watersmeet.system.secretvalues import revealed
+
+_LOG: Final = logging.getLogger(__name__)
 
 #: The options that are a file or a URL.
 _PLACES: Final = ("location", "schema.location", "warehouse.path")
@@ -215,7 +218,8 @@ class Session:
     reader: parses texts. handlers: the handlers of statements that only this connection has. joint: collects the views
     of consecutive statements. temporaries: its temporary relations. inbox: None if it can't receive
     notifications. beside: relations of the running statement that have no stored rows, with their rows, by id.
-    inlined: replaces calls in a query, with its text, that only this kind of connection has.
+    inlined: replaces calls in a query, with its text, that only this kind of connection has. teller: shows a notice
+    while its statement runs, in any thread.
     """
 
     database: OpenDatabase
@@ -248,6 +252,7 @@ class Session:
     inbox: Inbox | None = None
     beside: dict[str, tuple[Relation, pa.Table]] = field(default_factory=dict)
     inlined: Callable[[exp.Expression, str], exp.Expression] = lambda tree, _: tree
+    teller: Callable[[str], object] = _LOG.warning
     _rights: tuple[Mapping[str, Role], Actor, Rights] | None = None
     _thread: threading.local = field(default_factory=threading.local)
 
