@@ -357,7 +357,7 @@ def order_prefixes(array: pa.Array) -> Hashes:
 
 def order_words(array: pa.Array) -> Hashes:
     """Numbers in [0, 2^64) that never decrease with increasing values; different values may have equal numbers. Stable
-    for ever; no value is NULL.
+    for ever. Undefined where NULL.
 
     Different integers, times and floats have different numbers; those of texts depend on their first 8 bytes.
     """

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from watersmeet.circuit.operators import BACKWARD, EXACT, FORWARD, ArrivalAsofJoin, AsofComparison, AsofJoin
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import cut
-from watersmeet.kernel.arrays.hashing import order_keys
+from watersmeet.kernel.arrays.hashing import order_keys, order_words
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins import Found, Production, Residual, only_grow
 from watersmeet.kernel.runs.delta import Delta, Diffs, Sliced, canonical_rows, stretches
@@ -35,6 +35,9 @@ from watersmeet.kernel.runs.state import State
 NONE: Final = np.int64(-1)
 
 _MOST: Final = 1 << 62
+
+#: All values of a run are read if it has at most this many rows for each changed key.
+_FEW_ROWS: Final = 8
 
 
 class Candidates:
@@ -296,24 +299,26 @@ def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContex
     if not any(a.num_rows for a in inputs):
         return Delta.none(op.schema)
     left, right = near_changes(inputs, (False, True))
-    rows = left.num_rows + 2 * sum(int(probe.matches(left.old).sum()) for probe in right.probes)
+    revised = _Revised(op, left, right)
+    rows = left.num_rows + 2 * revised.touched_rows
     null_keys = left.net_null_keys if op.join_kind == "left" and left.null_keys.num_rows else None
     types = [f.type.arrow for f in op.schema]
-    found = partial(_found, op, left, right, ctx)
+    found = partial(_found, op, left, right, revised, ctx)
     grows = only_grow([*left.changes, *(left.old if right.probes else ())], null_keys)
     production = Production(rows, found, (null_keys, None), op.output, types, retracts_first=grows)
     return production.made(ctx.slicing, left, right)
 
 
-def _found(op: AsofJoin, left: Arranged, right: Arranged, ctx: StepContext, limit: int) -> Iterator[Found]:
+def _found(
+    op: AsofJoin, left: Arranged, right: Arranged, revised: _Revised, ctx: StepContext, limit: int
+) -> Iterator[Found]:
     """The matches of the join, about `limit` rows at a time. If left rows are only inserted, all retractions precede
     the first insertion.
     """
     paired = _Paired(op, None if op.residual is None else Residual(op, ctx))
-    revised = _Revised(op, left, right, limit)
-    for run, rows, candidates, nearest, _ in revised:
+    for run, rows, candidates, nearest, _ in revised.read(limit):
         yield from paired.all(run, rows, candidates, nearest, -run.diff[rows])
-    for run, rows, _, _, (candidates, nearest) in revised:
+    for run, rows, _, _, (candidates, nearest) in revised.read(limit):
         yield from paired.all(run, rows, candidates, nearest, run.diff[rows])
     depth = op.depth if isinstance(op, ArrivalAsofJoin) else None
     for probe in left.probes:
@@ -335,34 +340,36 @@ _Revision = tuple[Run, col.Positions, Candidates, col.Positions, tuple[Candidate
 
 
 class _Revised:
-    """The earlier left rows whose nearest row changes. Can be read again: they are then kept, if they are few, or found
-    again.
+    """The earlier left rows whose nearest row changes."""
 
-    limit: the maximum number of rows that are kept, and approximately that of a piece.
-    """
-
-    def __init__(self, op: AsofJoin, left: Arranged, right: Arranged, limit: int) -> None:
-        self._op, self._left, self._right, self._limit = op, left, right, limit
+    def __init__(self, op: AsofJoin, left: Arranged, right: Arranged) -> None:
+        self._op, self._left, self._right = op, left, right
+        self._touched = [(probe, self._touched_by(probe)) for probe in right.probes]
         self._kept: list[_Revision] | None = None
 
-    def __iter__(self) -> Iterator[_Revision]:
+    @property
+    def touched_rows(self) -> int:
+        """At least the number of these rows."""
+        return sum(len(rows) for _, touched in self._touched for _, _, rows in touched)
+
+    def read(self, limit: int) -> Iterator[_Revision]:
+        """The rows. If they are more than `limit`, they are found again each time. limit: also the size of a piece."""
         if self._kept is not None:
             yield from self._kept
             return
         kept: list[_Revision] = []
         count = 0
-        for found in self._find():
+        for found in self._find(limit):
             count += len(found[1])
-            if count <= self._limit:
+            if count <= limit:
                 kept.append(found)
             yield found
-        if count <= self._limit:
+        if count <= limit:
             self._kept = kept
 
-    def _find(self) -> Iterator[_Revision]:
+    def _find(self, limit: int) -> Iterator[_Revision]:
         op = self._op
-        for probe in self._right.probes:
-            touched = self._touched(probe)
+        for probe, touched in self._touched:
             marked = np.zeros(probe.num_groups, np.bool_)
             for _, groups, _ in touched:
                 marked[groups] = True
@@ -374,34 +381,48 @@ class _Revised:
                 for runs in (self._right.old, self._right.new)
             )
             for run, groups, rows in touched:
-                for at in cut(np.arange(len(rows)), self._limit):
+                for at in cut(np.arange(len(rows)), limit):
                     values = run.gather([op.left_value], rows[at])[0]
                     was, is_now = (c.nearest(groups[at], values, op.comparison) for c in (before, now))
                     moved = np.flatnonzero(before.differ(was, now, is_now))
                     if len(moved):
                         yield run, rows[at][moved], before, was[moved], (now, is_now[moved])
 
-    def _touched(self, probe: Probe) -> list[tuple[Run, col.Positions, col.Positions]]:
+    def _touched_by(self, probe: Probe) -> list[tuple[Run, col.Positions, col.Positions]]:
         """(run, groups, rows) of the left rows whose nearest row may change: right rows of their key are retracted, or
         an inserted one may be a partner.
         """
-        op, run, every = self._op, probe.run, np.arange(probe.num_groups)
+        op, run = self._op, probe.run
         retracts = np.zeros(probe.num_groups, np.bool_)
         if run.has_negative:
             retracts = np.minimum.reduceat(run.diff, probe.starts) < 0
             run = run.slice(0, run.num_rows)
             run.weights = None
-        inserted = Candidates(probe, [run], op.right_value, None)
+        near = [(old, *self._within_reach(probe, old)) for old in self._left.old]
+        near = [found for found in near if found[1].num_rows]
+        some = probe.shared_with([reached for _, reached, _ in near])
+        inserted = Candidates(probe, [run], op.right_value, None, some=some)
         touched = []
-        for old in self._left.old:
-            found = [(every[:0], every[:0])]
-            for groups, rows in probe.rows_of(every, old, self._limit):
-                values = old.gather([op.left_value], rows)[0]
+        for old, reached, places in near:
+            for groups, rows in probe.rows_of(some, reached):
+                values = reached.gather([op.left_value], rows)[0]
                 kept = np.flatnonzero(retracts[groups] | (inserted.nearest(groups, values, op.comparison) != NONE))
-                found.append((groups[kept], rows[kept]))
-            groups, rows = (np.concatenate(part) for part in zip(*found, strict=True))
-            touched.append((old, groups, rows))
+                touched.append((old, groups[kept], rows[kept] if places is None else places[rows[kept]]))
         return touched
+
+    def _within_reach(self, probe: Probe, old: Run) -> tuple[Run, col.Positions | None]:
+        """(a run with at least those rows of `old` for which some changed right row is a partner, the rows in `old`;
+        None if they are all of `old`).
+
+        In a run with few rows for each changed key, reading all values is cheaper than looking up the keys.
+        """
+        op = self._op
+        if (op.comparison in BACKWARD and op.comparison in FORWARD) or old.num_rows > _FEW_ROWS * probe.num_groups:
+            return old, None
+        values, bounds = order_words(old.arrays[op.left_value]), order_words(probe.run.arrays[op.right_value])
+        # NULLs have any number: at worst, more rows are found.
+        rows = np.flatnonzero(values >= bounds.min() if op.comparison in BACKWARD else values <= bounds.max())
+        return (old, None) if len(rows) == old.num_rows else (old.lazily(rows), rows)
 
 
 class _Paired:

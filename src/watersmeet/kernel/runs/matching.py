@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.columns import expanded, pieces
+from watersmeet.kernel.arrays.columns import distinct, expanded, pieces
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.metrics import RowsByKey, busiest
 from watersmeet.kernel.runs.cold import near
@@ -114,6 +114,19 @@ class Probe:
         found: col.Mask = high > low
         if marked is not None:
             found[found] = marked[np.searchsorted(other.starts, low[found])]
+        return found
+
+    def shared_with(self, others: Sequence[Run]) -> col.Positions:
+        """Ascending groups, including all whose key occurs in one of the pure runs `others`: those with an equal hash
+        if they are few, otherwise all.
+        """
+        if 2 * sum(other.num_rows for other in others) > self.num_groups:
+            return np.arange(self.num_groups)
+        hashes = distinct(np.concatenate([self.hashes[:0], *(other.hash for other in others)]))
+        places = np.searchsorted(self.hashes, hashes)
+        inside = places < self.num_groups
+        places, hashes = places[inside], hashes[inside]
+        found: col.Positions = places[self.hashes[places] == hashes]
         return found
 
     def pairs(
