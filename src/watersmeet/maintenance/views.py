@@ -120,6 +120,7 @@ def make(session: Session, bound: Bound) -> None:
     if session.joint is not None and (bound.fills or begins(bound.tree)):
         raise FilledAloneError
     check_running(session, bound.relation.depends_on, live=True)
+    session.database.engine.expect()  # while the view is compiled
     bound, own = with_own_sources(session, bound)
     try:
         _make(session, bound)

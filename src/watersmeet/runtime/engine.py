@@ -118,6 +118,10 @@ class Engine(Protocol):
         """Fill the views whose fill has begun. check: as in `install`."""
         ...
 
+    def expect(self) -> None:
+        """An epoch will soon be due. Returns at once."""
+        ...
+
     def notify(self) -> None:
         """A transaction was committed, or a source has new rows. Returns at once."""
         ...

@@ -79,6 +79,9 @@ class InProcessEngine:
         with self._entered():
             self._drain(check)
 
+    def expect(self) -> None:
+        pass
+
     def notify(self) -> None:
         pass
 

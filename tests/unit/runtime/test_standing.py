@@ -284,6 +284,38 @@ def test_it_leaves_after_a_while(spark, task, given, monkeypatch):
     assert answer(task, b"b") == ("receipt", b"two")
 
 
+def test_tasks_that_have_left_start_before_the_next_work(spark, task, staged, given, tmp_path):
+    given[b"a"] = [b"one"]
+    answer(task, b"a")
+    task.begin()  # one stands already
+    assert (task._size, spark.begun) == (1, 1)
+    task.hang_up()
+    assert task._job.exception(10) is None
+    task.begin()
+    task.begin()
+    assert task._size == 2
+    answer(task, b"a")
+    staged_receipts(task, tmp_path)
+    assert spark.begun == 2
+
+
+def test_no_task_starts_in_a_slot_that_another_engine_uses(spark, task, given, monkeypatch):
+    given[b"a"] = [b"one"]
+    monkeypatch.setattr(standing, "_IDLE_S", 600.0)
+    other = StandingTasks(spark, spark.tasks)
+    answer(task, b"a")
+    answer(other, b"a")
+    other.hang_up()
+    assert other._job.exception(10) is None
+    other.begin()
+    assert spark.begun == 2
+    monkeypatch.setattr(standing, "_IDLE_S", 0.0)
+    other.begin()
+    answer(other, b"a")
+    assert spark.begun == 3
+    other.close()
+
+
 def test_nothing_stays_on_a_cluster_or_in_the_only_slot(spark, task):
     assert task.slots == 1
     spark.defaultParallelism = 1

@@ -39,7 +39,13 @@ _LOADED: Final = (
     "watersmeet.runtime.memory",
 )
 #: What tasks of the engine need besides.
-_OF_ENGINE: Final = ("pyarrow.parquet", "watersmeet.connectors.registry", "watersmeet.runtime.spark.worker")
+_OF_ENGINE: Final = (
+    "pyarrow.pandas_compat",
+    "pyarrow.parquet",
+    "watersmeet.connectors.files.connectors",
+    "watersmeet.connectors.registry",
+    "watersmeet.runtime.spark.worker",
+)
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] == _TASKS:

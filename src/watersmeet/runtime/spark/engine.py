@@ -175,6 +175,11 @@ class SparkEngine:
                 self._unread = _Unread(cause, filling=True)  # no caller waits for this error any more
             raise
 
+    def expect(self) -> None:
+        runner = self._runner
+        if runner is not None:
+            runner.expect()
+
     def notify(self) -> None:
         self._woken.set()
 
@@ -510,6 +515,7 @@ class SparkEngine:
         """Hand a planned epoch to the query, which waits for the epoch's file."""
         if intent is not None:
             self._planned.append(intent)
+            self.expect()  # while Spark begins a micro-batch
             path = self._db.layout.intent(intent.epoch)
             files.replace_file(path, intent.to_text().encode(), durable=False)
             if self._notifier is not None:

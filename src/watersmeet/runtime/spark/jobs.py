@@ -402,6 +402,11 @@ class EpochRunner:
             warm_up = self._single_task().collect
             threading.Thread(target=_try, args=(warm_up,), name="watersmeet-warm-up", daemon=True).start()
 
+    def expect(self) -> None:
+        """Let the tasks of the next epoch start. From any thread."""
+        if self._folder is not None:
+            self._standing.begin()
+
     def _runs_here(self, circuit: Circuit, intent: Intent) -> bool:
         """Whether an epoch runs in the driver: it is small, and Spark's first worker on this machine still starts."""
         can_run = self._folder is not None and not self.workers.are_small and type(intent.mode) in (Live, Fill)

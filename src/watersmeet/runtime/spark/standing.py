@@ -45,8 +45,8 @@ _IDLE_S: Final = 0.1
 
 
 class StandingTasks:
-    """The driver's side of standing tasks. For one thread at a time, except `hang_up` and `close`; other engines
-    call `_leave_room`.
+    """The driver's side of standing tasks. For one thread at a time, except `begin`, `hang_up` and `close`; other
+    engines call `_leave_room`.
 
     Law: work is always repeated until its answer arrives, as Spark does with tasks. Superseded attempts have no effect.
     """
@@ -78,6 +78,8 @@ class StandingTasks:
         """The number of tasks of that job."""
         self._called = 0
         """The number of their calls. A task that Spark repeats calls again."""
+        self._have_stood = False
+        """Whether a task of any job has called."""
         self._most = 0
         """The maximum number of them that may stay."""
         self._is_incomplete = False
@@ -90,8 +92,10 @@ class StandingTasks:
     @property
     def slots(self) -> int:
         """The number of tasks that can stand now."""
-        if not self._can_call or not (self._is_there or self.ask_others_for_room()):
-            return 0
+        return self._spare if self._can_call and (self._is_there or self.ask_others_for_room()) else 0
+
+    @property
+    def _spare(self) -> int:
         spare = spare_slots(self._spark)
         return min(spare, 1) if self._was_asked else spare
 
@@ -99,7 +103,7 @@ class StandingTasks:
     def are_starting(self) -> bool:
         """Whether the first tasks were started, and none of them has called yet."""
         self._accept_all()
-        return self._is_there and self._called == 0
+        return self._is_there and not self._have_stood
 
     def run(self, works: Sequence[Work], tasks: int = 1) -> list[list[Sent]]:
         """The frames that each work returns. tasks: the number of tasks that run at a time.
@@ -116,7 +120,8 @@ class StandingTasks:
             while len(answers) < len(works):
                 if not self._is_there:
                     self._check(began=began)
-                    self._begin(tasks)
+                    with self._lock:
+                        self._begin(tasks)
                     began = True
                 self._hand_out(works, waiting)
                 self._hear(waiting, answers)
@@ -132,12 +137,16 @@ class StandingTasks:
         return [answers[i] for i in range(len(works))]
 
     def begin(self) -> None:
-        """Start as many tasks as can stand, so that the first epoch need not wait for them. They start as soon as those
-        of another engine leave their slots.
+        """Start as many tasks as can stand, unless tasks stand, so that the next epoch need not wait for them. The
+        first ones start as soon as those of another engine leave their slots.
         """
-        self.ask_others_for_room()
-        if self._can_call and (slots := spare_slots(self._spark)):
-            self._begin(slots)
+        if not self._can_call or self._is_there:
+            return
+        has_room = self.ask_others_for_room() or self._job is None
+        slots = self._spare if has_room else 0
+        with self._lock:
+            if slots and not (self._is_there or self._is_running or self._is_closed):
+                self._begin(slots)
 
     def hang_up(self) -> None:
         """Let the tasks end after their current work, and those that still start at once."""
@@ -282,6 +291,7 @@ class StandingTasks:
         process: int = line.recv()
         with self._lock:
             self._called += 1
+            self._have_stood = True
             if listener is self._listener and len(self._lines) < self._most:
                 self._lines[line] = process
                 return
@@ -296,16 +306,19 @@ class StandingTasks:
             os.unlink(self._path)
 
     def _begin(self, tasks: int) -> None:
-        with self._lock:
-            self._refuse()  # calls of the last job
-            if self._is_closed:
-                raise EOFError
-            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._listener.bind(self._path)
-            self._listener.listen()
-            self._listener.settimeout(_POLL_S)
-            self._called = 0
-            self._most = tasks
+        """Start a job, after the end of the last one. Needs the lock."""
+        self._refuse()  # calls of the last job
+        if self._is_closed:
+            raise EOFError
+        ended, self._lines = self._lines, {}
+        for line in ended:
+            _shut(line)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(self._path)
+        self._listener.listen()
+        self._listener.settimeout(_POLL_S)
+        self._called = 0
+        self._most = tasks
         self._job = job = Future[None]()
         self._size = tasks
         self._is_incomplete = False
