@@ -155,15 +155,22 @@ def add(part: Part, old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
     if part.kind == "true":
         return [_plus(old[0], fed.sums(fed.weights * col.words(fed.values)))]
     if part.kind == "sum":
-        return _add_limbs(exact_sum.limbs_of(fed.values), old, fed)
+        values = exact_sum.narrow(fed.values, fed.weights)
+        if values is None:
+            return _add_limbs(exact_sum.limbs_of(fed.values), old, fed)
+        sums = fed.sums(values * fed.weights)
+        return _carried(old, sums[np.newaxis, :] if len(old) == 1 else exact_sum.split_words(sums))
     if part.kind == "squares" and not pa.types.is_floating(fed.values.type):
         return _add_limbs(exact_sum.wide_squares(fed.values), old, fed)
     return _add_floats(old, fed) if part.kind == "float" else _add_float_squares(old, fed)
 
 
 def _add_limbs(limbs: exact_sum.Limbs, old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
+    return _carried(old, np.stack([fed.sums(limb * fed.weights) for limb in limbs]))
+
+
+def _carried(old: Sequence[pa.Array], change: exact_sum.Limbs) -> list[pa.Array]:
     before = np.stack([a.to_numpy() for a in old])
-    change = np.stack([fed.sums(limb * fed.weights) for limb in limbs])
     return [pa.array(limb) for limb in exact_sum.carried(before + change)]
 
 
@@ -319,8 +326,8 @@ def result(
         return exact_sum.to_integer(limbs, kind, valid)
     if not pa.types.is_decimal(kind):
         raise error("INTERNAL_ERROR", f"{call.function} of {argument} does not give {kind}")
-    if divisor is None and kind.scale == scale:
-        small = exact_sum.small_decimal(limbs, kind, valid)
+    if divisor is None and kind.scale >= scale:
+        small = exact_sum.small_decimal(limbs, kind, valid, kind.scale - scale)
         if small is not None:
             return small, none
     magnitude, negative = exact_sum.scaled(limbs, kind.scale - scale, *([] if divisor is None else [divisor]))

@@ -154,6 +154,37 @@ def test_wide_integers_and_their_overflow():
     assert (found.to_pylist(), errors.tolist()) == ([None, None, 10], [True, True, False])
 
 
+WORDS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-(10**10), 10**10), st.sampled_from([-(2**63), 2**32]))
+
+
+@examples(200)
+@given(st.lists(WORDS, min_size=1, max_size=5), st.integers(0, 20), st.integers(19, 38))
+def test_decimals_of_one_word_are_those_of_the_general_arithmetic(values, power, precision):
+    limbs, valid = exact_sum.limbs_of(pa.array(values, pa.int64())), np.arange(len(values)) != 2
+    kind = pa.decimal128(precision, 0)
+    found = exact_sum.small_decimal(limbs, kind, valid, power)
+    decimals, errors = exact_sum.to_decimal(*exact_sum.scaled(limbs, power), kind, valid)
+    greatest = max(abs(v) for v, there in zip(values, valid, strict=True) if there)
+    if greatest < 10**8 and power <= 10 and precision > 18:
+        assert found is not None
+    if found is not None:
+        found.validate(full=True)
+        assert (found.to_pylist(), errors.any()) == (decimals.to_pylist(), False)
+
+
+@examples(100)
+@given(st.lists(st.tuples(WORDS, st.integers(-3, 3)), min_size=1, max_size=5))
+def test_narrow_values_have_sums_of_63_bits(pairs):
+    values, weights = (np.array([p[i] for p in pairs], np.int64) for i in range(2))
+    found = exact_sum.narrow(pa.array(values), weights)
+    total = sum(abs(v * w) for v, w in pairs)
+    if found is not None:
+        assert found.tolist() == values.tolist()
+        assert total < 2**62
+    else:
+        assert max(abs(v) for v, _ in pairs) * max(abs(w) for _, w in pairs) * len(pairs) >= 2**62
+
+
 def test_struct_of_subnormals():
     tiny = struct.unpack("<d", struct.pack("<q", 3))[0]
     assert sums([(0, tiny, 7)], 1) == [tiny * 7]

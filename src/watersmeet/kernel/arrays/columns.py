@@ -290,6 +290,10 @@ def pieces(low: Positions, counts: Positions, limit: int) -> Iterator[tuple[Posi
     """
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
+    if total == len(counts) <= limit and (counts == 1).all():
+        if total:
+            yield np.arange(total), low.copy()
+        return
     for start in range(0, total, limit):
         stop = min(total, start + limit)
         # Rows with a pair in [start, stop); the first and the last may be cut.

@@ -32,7 +32,7 @@ Words = npt.NDArray[np.uint64]
 
 _BITS: Final = np.int64(32)
 _STEP: Final = 9
-_DIGITS_OF_64_BITS: Final = 19
+_WORD: Final = 1 << 63
 
 
 def limb_count(kind: pa.DataType) -> int:
@@ -49,8 +49,24 @@ def limbs_of(array: pa.Array) -> Limbs:
     if count == 4:
         low, high = words[:, 0], np.ascontiguousarray(words[:, 1]).view(np.int64)
         return np.stack([(low & _ULOW).view(np.int64), (low >> _U32).view(np.int64), high & _LOW, high >> _BITS])
-    values = np.ascontiguousarray(words[:, 0]).view(np.int64) if words.ndim == 2 else words.astype(np.int64)
+    values = _one_word(words)
     return values[np.newaxis, :] if count == 1 else split_words(values)
+
+
+def narrow(array: pa.Array, weights: Ints | None = None) -> Ints | None:
+    """The values of an integer or decimal128 array in one word each, undefined where NULL; None if a sum of some of
+    them might not fit into 63 bits. weights: the factor of each value; None if all are 1.
+    """
+    if limb_count(array.type) > 2 or len(array) == 0:
+        return None
+    values = _one_word(col.words(array))
+    greatest = max(int(values.max()), -int(values.min()))
+    weight = 1 if weights is None else max(int(weights.max()), -int(weights.min()))
+    return values if greatest * weight * len(values) < 1 << 62 else None
+
+
+def _one_word(words: npt.NDArray[np.generic]) -> Ints:
+    return np.ascontiguousarray(words[:, 0]).view(np.int64) if words.ndim == 2 else words.astype(np.int64)
 
 
 def split_words(values: npt.NDArray[np.int64]) -> Limbs:
@@ -111,15 +127,28 @@ def to_decimal(magnitude: Words, negative: col.Mask, kind: pa.DataType, valid: c
     return _array(kind, kept, np.ascontiguousarray(data)), valid & large
 
 
-def small_decimal(limbs: Limbs, kind: pa.DataType, valid: col.Mask) -> pa.Array | None:
-    """A decimal128 array of unscaled values, NULL where not `valid`. None unless all fit into 64 bits and the type."""
+def small_decimal(limbs: Limbs, kind: pa.DataType, valid: col.Mask, power: int) -> pa.Array | None:
+    """A decimal128 array of the values * 10^power, NULL where not `valid`. None if one of them is too large, or needs
+    the general arithmetic of `scaled`.
+    """
     normal = carried(limbs)
-    if kind.precision < _DIGITS_OF_64_BITS or len(normal) > 2:
-        return None
-    if len(normal) == 2 and not (normal[1] == normal[1].astype(np.int32)).all():
+    if len(normal) > 2 or (len(normal) == 2 and not (normal[1] == normal[1].astype(np.int32)).all()):
         return None
     values = np.where(valid, normal[0] if len(normal) == 1 else normal[0] | normal[1] << _BITS, 0)
-    return _array(kind, valid, np.stack([values, values >> np.int64(63)], axis=1))
+    greatest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
+    if greatest * 10**power >= 10**kind.precision:
+        return None
+    step = power if greatest * 10**power < _WORD else max(0, power - _STEP)
+    if greatest * 10**step >= _WORD or power - step > _STEP:
+        return None
+    values *= 10**step
+    if step == power:
+        return _array(kind, valid, np.stack([values, values >> np.int64(63)], axis=1))
+    factor = 10 ** (power - step)
+    below, above = (values & _LOW).view(np.uint64) * np.uint64(factor), (values >> _BITS) * np.int64(factor)
+    low = below + (above << _BITS).view(np.uint64)
+    high = (above >> _BITS) + (low < below)
+    return _array(kind, valid, np.stack([low.view(np.int64), high], axis=1))
 
 
 def to_integer(limbs: Limbs, kind: pa.DataType, valid: col.Mask) -> tuple[pa.Array, col.Mask]:

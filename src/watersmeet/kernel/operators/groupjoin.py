@@ -113,43 +113,36 @@ class _Rows:
         """The values of a column."""
         return self.run.arrays[position] if self.rows is None else self.run.gather([position], self.rows)[0]
 
-    def add(self, totals: Ints, values: Ints | None) -> None:
-        """Adds the sums of `values` (None: 1 for each row) times the diffs to the totals of the keys."""
-        if values is None:
-            values = self.weights
-        elif self.weights is not None:
-            values = values * self.weights
-        if values is None:
-            totals[self.owners] += self.ends - self.starts
-        elif len(values):
-            running = np.cumsum(values)  # if it wraps around, its differences do so, too
-            totals[self.owners] += running[self.ends - 1] - running[self.starts] + values[self.starts]
+    @cached_property
+    def counts(self) -> Ints:
+        """The sum of the diffs of each key's rows."""
+        return self.ends - self.starts if self.weights is None else self._totals(self.weights)
 
-    def sums(self, part: Part, array: pa.Array, count: int) -> list[Ints]:
-        """For each of `count` keys, the columns of an accumulator over `array`."""
-        found = [np.zeros(count, np.int64) for _ in part.types]
+    def sums(self, part: Part, array: pa.Array) -> list[Ints]:
+        """For each key, the columns of an accumulator over `array`."""
         valid = col.validity(array)
         if part.kind == "count":
-            self.add(found[0], None if valid is None else valid.astype(np.int64))
-            return found
+            return [self.counts if valid is None else self._weighted(valid.astype(np.int64))]
         if part.kind == "squares":
             terms = exact_sum.wide_squares(array)
-        elif part.kind == "true" or self._fits(array):
+        elif part.kind == "true":
             terms = col.words(array).astype(np.int64)[np.newaxis, :]
         else:
-            terms = exact_sum.limbs_of(array)
-        for total, term in zip(found, terms, strict=False):
-            self.add(total, term if valid is None else np.where(valid, term, 0))
-        return list(exact_sum.split_words(found[0])) if len(terms) < len(found) else found
+            values = exact_sum.narrow(array, self.weights)
+            terms = exact_sum.limbs_of(array) if values is None else values[np.newaxis, :]
+        found = [self._weighted(term if valid is None else np.where(valid, term, 0)) for term in terms]
+        return list(exact_sum.split_words(found[0])) if len(found) < len(part.types) else found
 
-    def _fits(self, array: pa.Array) -> bool:
-        """Whether the values are integers whose sums have at most 63 bits."""
-        if not pa.types.is_integer(array.type) or len(array) == 0:
-            return False
-        values = col.words(array)
-        greatest = max(int(values.max()), -int(values.min()))
-        weight = 1 if self.weights is None else max(int(self.weights.max()), -int(self.weights.min()))
-        return greatest * weight * len(values) < 1 << 62
+    def _weighted(self, values: Ints) -> Ints:
+        """The sum of the values of each key's rows times their diffs."""
+        return self._totals(values if self.weights is None else values * self.weights)
+
+    def _totals(self, values: Ints) -> Ints:
+        """The sum of the values of each key's rows."""
+        running = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(values, out=running[1:])  # if it wraps around, its differences do so, too
+        totals: Ints = running[self.ends] - running[self.starts]
+        return totals
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,10 +203,9 @@ class _Side:
         """Adds the sums of some rows to `totals`."""
         if not len(rows.owners):
             return
-        rows.add(totals[0], None)
-        columns = (c for part, at in self.parts for c in rows.sums(part, rows.column(at), len(totals[0])))
-        for i, column in enumerate(columns, 1):
-            totals[i] += column
+        columns = (c for part, at in self.parts for c in rows.sums(part, rows.column(at)))
+        for total, column in zip(totals, (rows.counts, *columns), strict=True):
+            total[rows.owners] += column
 
     def _normal(self, sums: _Sums) -> _Sums:
         """The sums with limbs in normal form."""

@@ -25,8 +25,8 @@ d_i its change and N_i = R_i + d_i. Then the result changes by
 
 (the rule of delta joins). A key of which an input loses its only row is left out of the terms with that input's content
 after the change. Each term starts from the keys of its change; keys missing in some other input are dropped
-first, so that nothing is gathered for them. The results of a key are numbered: combination number t, as a mixed-radix
-number, selects one row of each input. So a result of any size is made in pieces.
+first, so that nothing is gathered for them. The inputs that have several rows of a key are combined one by one, in
+pieces, so a result of any size needs little memory.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from watersmeet.kernel.joins import (
 )
 from watersmeet.kernel.operators import asof
 from watersmeet.kernel.operators.arrange import unkept
-from watersmeet.kernel.runs.delta import Delta, Diffs, Sliced, without_cancelling
+from watersmeet.kernel.runs.delta import Delta, Diffs, Sliced, ones, without_cancelling
 from watersmeet.kernel.runs.matching import Amplification, Arranged, Probe, near_changes, pairs
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import State
@@ -288,7 +288,7 @@ def _found(op: MultiJoin, terms: Iterable[_Term], ctx: StepContext, limit: int) 
         for matches in _matched(term):
             for rows in matches.combinations(limit):
                 kept = _kept(op, matches, rows, ctx)
-                if kept.size:
+                if len(kept[0]):
                     yield Delta(pa.concat_tables(_gathered(matches, kept, op.output)), matches.diffs(kept))
 
 
@@ -351,11 +351,11 @@ def _term(changed: int, probe: Probe, others: dict[int, list[Run]], alive: col.M
 class _Rows:
     """The rows of one input for some keys: key k has the rows [starts[k], starts[k] + counts[k]).
 
-    order: the index of each row in the concatenated rows of all `pieces` (run, rows).
+    order: the place of each row in the concatenated rows of all `pieces` (run, rows); None if they are in this order.
     """
 
     pieces: list[tuple[Run, col.Positions]]
-    order: col.Positions
+    order: col.Positions | None
     counts: col.Positions
 
     @cached_property
@@ -365,18 +365,24 @@ class _Rows:
     @cached_property
     def single(self) -> bool:
         """Whether each key has one row."""
-        return len(self.order) == len(self.counts)
+        return sum(len(rows) for _, rows in self.pieces) == len(self.counts)
 
     def column(self, index: int) -> pa.Array:
         arrays = [run.gather([index], rows)[0] for run, rows in self.pieces]
-        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        whole = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        return whole if self.order is None else col.gather(whole, self.order)
 
     @cached_property
     def diff(self) -> Diffs | None:
         """The diffs; None if all are 1."""
         if all(run.all_ones for run, _ in self.pieces):
             return None
-        return np.concatenate([run.diff[rows] for run, rows in self.pieces])
+        whole = np.concatenate([run.diff[rows] for run, rows in self.pieces])
+        return whole if self.order is None else whole[self.order]
+
+
+#: For each input, the number of its row in each combination.
+_Combinations = list[col.Positions]
 
 
 class _Matches:
@@ -387,38 +393,34 @@ class _Matches:
         self._columns: dict[tuple[int, int], pa.Array] = {}
 
     def column(self, side: int, index: int) -> pa.Array:
-        """A column of an input, for the row numbers `at`."""
+        """A column of an input."""
         if (side, index) not in self._columns:
             self._columns[side, index] = self.inputs[side].column(index)
         return self._columns[side, index]
 
-    def combinations(self, limit: int) -> Iterator[np.ndarray]:
-        """All combinations of rows with equal keys, at most `limit` at a time, as a matrix whose row i is for input
-        i.
-        """
-        sizes = self.inputs[0].counts.copy()
-        for rows in self.inputs[1:]:
-            sizes *= rows.counts
-        for key, number in pieces(np.zeros(len(sizes), np.int64), sizes, limit):
-            found = np.empty((len(self.inputs), len(key)), np.int64)
-            several = [side for side, rows in enumerate(self.inputs) if not rows.single]
-            rest = number
-            for side, rows in reversed(list(enumerate(self.inputs))):
-                place = rows.starts[key]
-                if side in several[1:]:
-                    rest, digit = np.divmod(rest, rows.counts[key])
-                    place += digit
-                elif side in several:
-                    place += rest
-                found[side] = rows.order[place]
-            yield found
+    def combinations(self, limit: int) -> Iterator[_Combinations]:
+        """All combinations of rows with equal keys, at most `limit` at a time."""
+        several = [side for side, rows in enumerate(self.inputs) if not rows.single]
+        return self._combined(np.arange(len(self.inputs[0].counts)), {}, several, limit)
 
-    def diffs(self, rows: np.ndarray) -> Diffs:
+    def _combined(
+        self, keys: col.Positions, found: dict[int, col.Positions], rest: Sequence[int], limit: int
+    ) -> Iterator[_Combinations]:
+        """Combines the rows `found` of some inputs, given with their keys, with those of the inputs `rest`."""
+        if not rest:
+            yield [found.get(side, keys) for side in range(len(self.inputs))]
+            return
+        rows = self.inputs[rest[0]]
+        for index, place in pieces(rows.starts[keys], rows.counts[keys], limit):
+            repeated = {side: at[index] for side, at in found.items()}
+            yield from self._combined(keys[index], {**repeated, rest[0]: place}, rest[1:], limit)
+
+    def diffs(self, rows: _Combinations) -> Diffs:
         """The products of the diffs of combinations."""
-        found = np.ones(rows.shape[1], np.int64)
+        found = ones(len(rows[0]))
         for side, at in zip(self.inputs, rows, strict=True):
             if side.diff is not None:
-                found *= side.diff[at]
+                found = found * side.diff[at]
         return found
 
 
@@ -444,31 +446,33 @@ def _rows(keys: col.Positions, found: list[tuple[Run, col.Positions, col.Positio
         for index, rows in pieces(low[keys], (high - low)[keys], PIECE_ROWS):
             parts.append((run, rows))
             owners.append(index)
-    owner = owners[0] if len(owners) == 1 else np.concatenate(owners)
-    order = np.arange(len(owner)) if len(owners) == 1 else np.argsort(owner, kind="stable")
-    return _Rows(parts, order, np.bincount(owner, minlength=len(keys)))
+    if len(parts) == 1:
+        return _Rows(parts, None, sum((high - low)[keys] for _, low, high in found))
+    owner = np.concatenate(owners)
+    return _Rows(parts, np.argsort(owner, kind="stable"), np.bincount(owner, minlength=len(keys)))
 
 
-def _kept(op: MultiJoin, matches: _Matches, rows: np.ndarray, ctx: StepContext) -> np.ndarray:
+def _kept(op: MultiJoin, matches: _Matches, rows: _Combinations, ctx: StepContext) -> _Combinations:
     """The combinations for which the residual is true; errors count as false."""
-    if op.residual is None or not rows.shape[1]:
+    if op.residual is None:
         return rows
     tokens = sorted({m.group() for m in _TOKEN.finditer(op.residual)})
     read = [InputColumn.of(token) for token in tokens]
     arrays = [col.gather(matches.column(c.input, c.column), rows[c.input]) for c in read]
     schema = tuple(ctx.schemas[c.input][c.column] for c in read)
     mask = ctx.evaluator.mask(
-        pa.Table.from_arrays(arrays, names=tokens), schema, op.residual, ctx.counters, rows.shape[1]
+        pa.Table.from_arrays(arrays, names=tokens), schema, op.residual, ctx.counters, len(rows[0])
     )
-    return rows[:, mask]
+    return [at[mask] for at in rows]
 
 
-def _gathered(matches: _Matches, rows: np.ndarray, output: Sequence[InputColumn]) -> list[pa.Table]:
+def _gathered(matches: _Matches, rows: _Combinations, output: Sequence[InputColumn]) -> list[pa.Table]:
     """The output columns of combinations; several tables where the strings of one would exceed 2 GiB."""
     try:
         return [col.positional([col.gather(matches.column(c.input, c.column), rows[c.input]) for c in output])]
     except pa.ArrowInvalid:
-        middle = rows.shape[1] // 2
+        middle = len(rows[0]) // 2
         if not middle:
             raise
-        return [t for part in (rows[:, :middle], rows[:, middle:]) for t in _gathered(matches, part, output)]
+        halves = [at[:middle] for at in rows], [at[middle:] for at in rows]
+        return [t for part in halves for t in _gathered(matches, part, output)]

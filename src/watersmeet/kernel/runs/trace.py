@@ -443,32 +443,33 @@ def find(run: Run, hashes: Hashes) -> Matches:
 def _looked_up(run: Run, hashes: Hashes) -> Matches:
     """As `find`, by a table of the run's hashes instead of a search for each: a third of the time if few are found.
 
-    The table has the first hash of each range of hashes, of which there are about two for each hash of the run.
+    The table has the last hash of each range of hashes, of which there are about two for each hash of the run.
     """
     starts, lengths = run.stretches
     whole = len(starts) == run.num_rows
     known = run.hash if whole else run.hash[starts]
     least, span = known[0], int(known[-1]) - int(known[0])
     shift = np.uint64(max(0, span.bit_length() - (2 * len(known)).bit_length()))
-    table = np.full((span >> int(shift)) + 1, len(known))
-    table[((known - least) >> shift).view(np.int64)[::-1]] = np.arange(len(known))[::-1]
+    table = np.full((span >> int(shift)) + 1, -1, np.int32)
+    table[((known - least) >> shift).view(np.int64)] = np.arange(len(known), dtype=np.int32)
     begin, end = np.searchsorted(hashes, least), np.searchsorted(hashes, known[-1], side="right")
     low, high = np.zeros(len(hashes), np.int64), np.zeros(len(hashes), np.int64)
     wanted = hashes[begin:end]
     places = table[((wanted - least) >> shift).view(np.int64)]
-    rows = np.flatnonzero(places < len(known))
+    rows = np.flatnonzero(places >= 0)
     places, wanted = places[rows], wanted[rows]
     rows += begin
     for _ in range(_MOST_STEPS):
         found = known[places]
         hit = np.flatnonzero(found == wanted)
-        at = places[hit]
-        low[rows[hit]] = at if whole else starts[at]
-        high[rows[hit]] = (at if whole else starts[at]) + (1 if whole else lengths[at])
-        behind = np.flatnonzero(found < wanted)
-        rows, places, wanted = rows[behind], places[behind] + 1, wanted[behind]
-        if not len(rows):
+        at, group = places[hit], rows[hit]
+        first = at if whole else starts[at]
+        low[group] = first
+        high[group] = first + (1 if whole else lengths[at])
+        behind = np.flatnonzero(found > wanted)
+        if not len(behind):
             return Matches(run, low, high)
+        rows, places, wanted = rows[behind], places[behind] - 1, wanted[behind]  # not below 0: that is the least hash
     low[rows] = np.searchsorted(run.hash, wanted)
     high[rows] = np.searchsorted(run.hash, wanted, side="right")
     return Matches(run, low, high)
