@@ -34,7 +34,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -285,11 +284,11 @@ def _one(op: MultiJoin, found: list[Delta]) -> Delta:
 def _found(op: MultiJoin, terms: Iterable[_Term], ctx: StepContext, limit: int) -> Iterator[Delta]:
     """The matches of the join, at most `limit` rows at a time."""
     for term in terms:
-        for matches in _matched(term):
-            for rows in matches.combinations(limit):
-                kept = _kept(op, matches, rows, ctx)
-                if len(kept[0]):
-                    yield Delta(pa.concat_tables(_gathered(matches, kept, op.output)), matches.diffs(kept))
+        for rows in term.combinations(limit):
+            kept = _kept(op, rows, ctx)
+            diff = _diffs(kept)
+            if len(diff):
+                yield Delta(pa.concat_tables(_gathered(kept, op.output)), diff)
 
 
 def _row_bytes(op: MultiJoin, inputs: Sequence[Arranged]) -> float:
@@ -299,6 +298,10 @@ def _row_bytes(op: MultiJoin, inputs: Sequence[Arranged]) -> float:
         runs = inputs[c.input].changes or inputs[c.input].old
         total += sum(r.column_bytes(c.column) for r in runs) / max(1, sum(r.num_rows for r in runs))
     return total
+
+
+#: For each input, a run and the row of it in each combination.
+_Combinations = dict[int, tuple[Run, col.Positions]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,6 +326,34 @@ class _Term:
             found[self.keys] *= counts[self.keys]
         return found
 
+    def combinations(self, limit: int) -> Iterator[_Combinations]:
+        """All combinations of rows with equal keys, at most `limit` at a time."""
+        probe, keys = self.probe, self.keys
+        for index, rows in pieces(probe.starts[keys], probe.lengths[keys], limit):
+            yield from self._combined(keys[index], {self.changed: (probe.run, rows)}, list(self.counts), limit)
+
+    def _combined(
+        self, keys: col.Positions, found: _Combinations, rest: Sequence[int], limit: int
+    ) -> Iterator[_Combinations]:
+        """Combines the rows `found` of some inputs, given with their keys, with those of the inputs `rest`."""
+        if not rest:
+            yield found
+            return
+        for run in self.others[rest[0]]:
+            low, high = self.probe.ranges(run)
+            for index, rows in pieces(low[keys], (high - low)[keys], limit):
+                repeated = {i: (some, at[index]) for i, (some, at) in found.items()}
+                yield from self._combined(keys[index], {**repeated, rest[0]: (run, rows)}, rest[1:], limit)
+
+
+def _diffs(rows: _Combinations) -> Diffs:
+    """The products of the diffs of combinations."""
+    found = ones(next(len(at) for _, at in rows.values()))
+    for run, at in rows.values():
+        if not run.all_ones:
+            found = found * run.diff[at]
+    return found
+
 
 def _terms(inputs: Sequence[Arranged]) -> Iterator[_Term]:
     for changed, arranged in enumerate(inputs):
@@ -344,135 +375,36 @@ def _term(changed: int, probe: Probe, others: dict[int, list[Run]], alive: col.M
         alive &= counts[j] > 0
         if not alive.any():
             break
-    return _Term(changed, probe, others, np.flatnonzero(alive), counts)
+    keys = np.flatnonzero(alive)
+    return _Term(changed, probe, {j: probe.few(runs) for j, runs in others.items()} if len(keys) else {}, keys, counts)
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """The rows of one input for some keys: key k has the rows [starts[k], starts[k] + counts[k]).
-
-    order: the place of each row in the concatenated rows of all `pieces` (run, rows); None if they are in this order.
-    """
-
-    pieces: list[tuple[Run, col.Positions]]
-    order: col.Positions | None
-    counts: col.Positions
-
-    @cached_property
-    def starts(self) -> col.Positions:
-        return np.cumsum(self.counts) - self.counts
-
-    @cached_property
-    def single(self) -> bool:
-        """Whether each key has one row."""
-        return sum(len(rows) for _, rows in self.pieces) == len(self.counts)
-
-    def column(self, index: int) -> pa.Array:
-        arrays = [run.gather([index], rows)[0] for run, rows in self.pieces]
-        whole = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-        return whole if self.order is None else col.gather(whole, self.order)
-
-    @cached_property
-    def diff(self) -> Diffs | None:
-        """The diffs; None if all are 1."""
-        if all(run.all_ones for run, _ in self.pieces):
-            return None
-        whole = np.concatenate([run.diff[rows] for run, rows in self.pieces])
-        return whole if self.order is None else whole[self.order]
-
-
-#: For each input, the number of its row in each combination.
-_Combinations = list[col.Positions]
-
-
-class _Matches:
-    """Some keys that all inputs have, and each input's rows for them."""
-
-    def __init__(self, inputs: list[_Rows]) -> None:
-        self.inputs = inputs
-        self._columns: dict[tuple[int, int], pa.Array] = {}
-
-    def column(self, side: int, index: int) -> pa.Array:
-        """A column of an input."""
-        if (side, index) not in self._columns:
-            self._columns[side, index] = self.inputs[side].column(index)
-        return self._columns[side, index]
-
-    def combinations(self, limit: int) -> Iterator[_Combinations]:
-        """All combinations of rows with equal keys, at most `limit` at a time."""
-        several = [side for side, rows in enumerate(self.inputs) if not rows.single]
-        return self._combined(np.arange(len(self.inputs[0].counts)), {}, several, limit)
-
-    def _combined(
-        self, keys: col.Positions, found: dict[int, col.Positions], rest: Sequence[int], limit: int
-    ) -> Iterator[_Combinations]:
-        """Combines the rows `found` of some inputs, given with their keys, with those of the inputs `rest`."""
-        if not rest:
-            yield [found.get(side, keys) for side in range(len(self.inputs))]
-            return
-        rows = self.inputs[rest[0]]
-        for index, place in pieces(rows.starts[keys], rows.counts[keys], limit):
-            repeated = {side: at[index] for side, at in found.items()}
-            yield from self._combined(keys[index], {**repeated, rest[0]: place}, rest[1:], limit)
-
-    def diffs(self, rows: _Combinations) -> Diffs:
-        """The products of the diffs of combinations."""
-        found = ones(len(rows[0]))
-        for side, at in zip(self.inputs, rows, strict=True):
-            if side.diff is not None:
-                found = found * side.diff[at]
-        return found
-
-
-def _matched(term: _Term) -> Iterator[_Matches]:
-    """The keys of the change that all other inputs also have, some at a time."""
-    probe, keys = term.probe, term.keys
-    weights = np.cumsum(probe.lengths[keys] + sum(counts[keys] for counts in term.counts.values()))
-    begin = 0
-    while begin < len(keys):
-        before = weights[begin - 1] if begin else 0
-        end = max(begin + 1, int(np.searchsorted(weights, before + PIECE_ROWS, side="right")))
-        part = keys[begin:end]
-        sides = {j: _rows(part, [(run, *probe.ranges(run)) for run in runs]) for j, runs in term.others.items()}
-        sides[term.changed] = _rows(part, [(probe.run, probe.starts, probe.starts + probe.lengths)])
-        yield _Matches([sides[j] for j in range(len(sides))])
-        begin = end
-
-
-def _rows(keys: col.Positions, found: list[tuple[Run, col.Positions, col.Positions]]) -> _Rows:
-    """The rows of an input for some keys. found: for each run, where the rows of all keys begin and end."""
-    parts, owners = [], []
-    for run, low, high in found:
-        for index, rows in pieces(low[keys], (high - low)[keys], PIECE_ROWS):
-            parts.append((run, rows))
-            owners.append(index)
-    if len(parts) == 1:
-        return _Rows(parts, None, sum((high - low)[keys] for _, low, high in found))
-    owner = np.concatenate(owners)
-    return _Rows(parts, np.argsort(owner, kind="stable"), np.bincount(owner, minlength=len(keys)))
-
-
-def _kept(op: MultiJoin, matches: _Matches, rows: _Combinations, ctx: StepContext) -> _Combinations:
+def _kept(op: MultiJoin, rows: _Combinations, ctx: StepContext) -> _Combinations:
     """The combinations for which the residual is true; errors count as false."""
     if op.residual is None:
         return rows
     tokens = sorted({m.group() for m in _TOKEN.finditer(op.residual)})
     read = [InputColumn.of(token) for token in tokens]
-    arrays = [col.gather(matches.column(c.input, c.column), rows[c.input]) for c in read]
+    table = pa.Table.from_arrays([_column(rows, c) for c in read], names=tokens)
     schema = tuple(ctx.schemas[c.input][c.column] for c in read)
-    mask = ctx.evaluator.mask(
-        pa.Table.from_arrays(arrays, names=tokens), schema, op.residual, ctx.counters, len(rows[0])
-    )
-    return [at[mask] for at in rows]
+    mask = ctx.evaluator.mask(table, schema, op.residual, ctx.counters, table.num_rows)
+    return {i: (run, at[mask]) for i, (run, at) in rows.items()}
 
 
-def _gathered(matches: _Matches, rows: _Combinations, output: Sequence[InputColumn]) -> list[pa.Table]:
+def _column(rows: _Combinations, column: InputColumn) -> pa.Array:
+    run, at = rows[column.input]
+    return run.gather([column.column], at)[0]
+
+
+def _gathered(rows: _Combinations, output: Sequence[InputColumn]) -> list[pa.Table]:
     """The output columns of combinations; several tables where the strings of one would exceed 2 GiB."""
     try:
-        return [col.positional([col.gather(matches.column(c.input, c.column), rows[c.input]) for c in output])]
+        return [col.positional([_column(rows, c) for c in output])]
     except pa.ArrowInvalid:
-        middle = len(rows[0]) // 2
+        middle = next(len(at) for _, at in rows.values()) // 2
         if not middle:
             raise
-        halves = [at[:middle] for at in rows], [at[middle:] for at in rows]
-        return [t for part in halves for t in _gathered(matches, part, output)]
+        halves = [
+            {i: (run, at[part]) for i, (run, at) in rows.items()} for part in (slice(middle), slice(middle, None))
+        ]
+        return [table for half in halves for table in _gathered(half, output)]

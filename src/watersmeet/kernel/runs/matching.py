@@ -23,9 +23,15 @@ from watersmeet.kernel.arrays.columns import distinct, expanded, pieces
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.metrics import RowsByKey, busiest
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta, Diffs, canonical_rows, consolidate
+from watersmeet.kernel.runs.delta import Delta, Diffs, are_ones, canonical_rows, consolidate
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.trace import PIECE_ROWS, find
+
+#: Up to this many entries of several runs are united in one run, …
+_FEW_ENTRIES: Final = 1 << 14
+
+#: … otherwise those of all runs but so many.
+_LARGE_RUNS: Final = 3
 
 _Value = TypeVar("_Value", bound=np.generic)
 
@@ -229,6 +235,32 @@ class Probe:
                 view = run.lazily(expanded(firsts[some], counts[some])[1])
                 self._found[id(view)] = (view, ends - counts, ends)
                 found.append(view)
+        return found
+
+    def few(self, others: Sequence[Run]) -> list[Run]:
+        """Runs with the same entries for the keys of this probe as the pure runs `others`: one if these are few
+        entries, otherwise the largest runs, and one with the entries of all others.
+        """
+        entries = [int((high - low).sum()) for low, high in map(self.ranges, others)]
+        met = [run for run, count in zip(others, entries, strict=True) if count]
+        large = [] if sum(entries) <= _FEW_ENTRIES else sorted(met, key=lambda run: run.num_rows)[-_LARGE_RUNS:]
+        small = [run for run in met if run not in large]
+        return met if len(small) < 2 else [*large, self._united(small)]
+
+    def _united(self, others: Sequence[Run]) -> Run:
+        """The entries that have a key of this probe in one run, by key, those of older runs first."""
+        counts = [high - low for low, high in map(self.ranges, others)]
+        places = [expanded(self.ranges(run)[0], count)[1] for run, count in zip(others, counts, strict=True)]
+        owners = np.concatenate([np.repeat(np.arange(self.num_groups), count) for count in counts])
+        order = np.argsort(owners, kind="stable")
+        columns = zip(*(col.gather_all(r.arrays, rows) for r, rows in zip(others, places, strict=True)), strict=True)
+        arrays = [col.gather(pa.concat_arrays(list(column)), order) for column in columns]
+        diff = np.concatenate([run.diff[rows] for run, rows in zip(others, places, strict=True)])[order]
+        weights = None if are_ones(diff) else diff
+        found = Run(self.hashes[owners[order]], col.positional(arrays), weights, others[0].keys, pure=True)
+        total = np.sum(counts, axis=0)
+        ends = np.cumsum(total)
+        self._found[id(found)] = (found, ends - total, ends)
         return found
 
     def content(
