@@ -264,6 +264,18 @@ def test_distances_are_exact(kind, value, below, above, nearer):
     assert nearer_above(*(pa.array([v], kind.arrow) for v in (value, below, above))).tolist() == [nearer]
 
 
+@pytest.mark.parametrize("extreme", [-(1 << 63), (1 << 63) - 1])
+@pytest.mark.parametrize("comparison", COMPARISONS)
+def test_values_at_the_ends_of_their_type(extreme, comparison):
+    """No value lies beyond them."""
+    schema = schema_of(INTEGER, BIGINT, INTEGER, VARCHAR)
+    values = [-(1 << 63), -1, (1 << 63) - 1]
+    left, right = delta_of(schema, [(1, v, 0, "l") for v in values]), delta_of(schema, [(1, extreme, 0, "r")])
+    out = rows_of(step(make("inner", schema, comparison), [left, right], Stored().load(), schema))
+    meets = {"<": int.__lt__, "<=": int.__le__, ">": int.__gt__, ">=": int.__ge__}[comparison]
+    assert sorted(r[1] for r in out) == [v for v in values if meets(v, extreme)]
+
+
 def test_the_nearer_one_of_both_sides():
     schema = schema_of(INTEGER, BIGINT, INTEGER, VARCHAR)
     left = delta_of(schema, [(1, v, 0, "l") for v in (0, 10, 14, 15, 16, 20, 99)])

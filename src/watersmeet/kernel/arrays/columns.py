@@ -300,7 +300,7 @@ def pieces(low: Positions, counts: Positions, limit: int) -> Iterator[tuple[Posi
         first = int(np.searchsorted(ends, start, side="right")) if start else 0
         last = int(np.searchsorted(ends, stop, side="left")) + 1 if stop < total else len(ends)
         begins = ends[first:last] - counts[first:last]
-        part = np.minimum(ends[first:last], stop) - np.maximum(begins, start)
+        part = counts if total <= limit else np.minimum(ends[first:last], stop) - np.maximum(begins, start)
         index = np.repeat(np.arange(last - first), part)
         values = np.arange(start, stop)
         values += (low[first:last] - begins)[index]

@@ -307,8 +307,13 @@ def _mixed_words(overlapping: Hashes, at: col.Positions, left: col.Positions, sa
 Ints = npt.NDArray[np.int64]
 
 
+def has_common_order(kind: pa.DataType) -> bool:
+    """Whether `order_keys` of different arrays of the type compare like their values."""
+    return not (col.is_interval(kind) or pa.types.is_decimal(kind) or col.is_bytes(kind))
+
+
 def order_keys(array: pa.Array) -> Ints:
-    """Integers that compare like the values, within this array only. Undefined where NULL.
+    """Integers that compare like the values, in general within this array only. Undefined where NULL.
 
     Equal integers mean equal values: floats are in one form (NaN is the greatest), intervals in `key_form`. Not for
     arrays and structs.

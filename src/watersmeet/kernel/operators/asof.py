@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
@@ -22,11 +23,11 @@ import pyarrow.compute as pc
 
 from watersmeet.circuit.operators import BACKWARD, EXACT, FORWARD, ArrivalAsofJoin, AsofComparison, AsofJoin
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.arrays.columns import cut
-from watersmeet.kernel.arrays.hashing import order_keys, order_words
+from watersmeet.kernel.arrays.columns import cut, distinct
+from watersmeet.kernel.arrays.hashing import has_common_order, order_keys, order_words
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins import Found, Production, Residual, only_grow
-from watersmeet.kernel.runs.delta import Delta, Diffs, Sliced, canonical_rows, stretches
+from watersmeet.kernel.runs.delta import Delta, Diffs, Sliced, canonical_rows, stretches, taken
 from watersmeet.kernel.runs.matching import Arranged, Probe, near_changes
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.state import State
@@ -37,7 +38,7 @@ NONE: Final = np.int64(-1)
 _MOST: Final = 1 << 62
 
 #: All values of a run are read if it has at most this many rows for each changed key.
-_FEW_ROWS: Final = 8
+_FEW_ROWS: Final = 32
 
 
 class Candidates:
@@ -47,8 +48,10 @@ class Candidates:
     Candidates have a positive sum of diffs over `runs` and a non-NULL value. Of rows equal in `ties` (positions of
     columns; NULLs last) the first in canonical order counts, so the choice never depends on the order of arrival; with
     None, any of them counts. depth: only the `depth` rows of a key with the greatest values count; None for all. Group
-    g is the g-th key of the probe. some: only these groups are read; None for all. Rows stay in their runs until they
-    are chosen.
+    g is the g-th key of the probe. some: only these groups are read; None for all.
+
+    Rows stay in their runs until they are chosen. Until then a row is known by its number: all rows of the groups are
+    numbered, run by run.
     """
 
     def __init__(
@@ -65,41 +68,52 @@ class Candidates:
         #: Whether candidates are rows of the given runs: true if no run retracts a row of another.
         self.plain = not any(run.has_negative for run in self._runs)
         some = np.arange(probe.num_groups) if some is None else some
-        self.groups, self._of_run, self._rows = self._in_runs(probe, some) if self.plain else self._summed(probe, some)
-        if not len(self._rows):
-            self.values = pa.nulls(0)
+        # Of each row the group and the row in its run, and the first number of each run.
+        found = self._in_runs(probe, some) if self.plain else self._summed(probe, some)
+        self._groups, self._rows, self._starts = found
+        numbers = np.arange(len(self._rows))
+        if not len(numbers):
             return
-        self.values = self._column(value, np.arange(len(self._rows)))
-        valid = col.validity(self.values)
+        (self._values,) = self._columns([value], numbers)
+        keys, valid = order_keys(self._values), col.validity(self._values)
+        self._scale = _Scale(keys, probe.num_groups)
+        places = self._scale.places(self._groups, keys)
         if valid is not None:
-            self._narrow(np.flatnonzero(valid))
-        self._narrow(self._first(ties, depth))
+            numbers = np.flatnonzero(valid)
+            places = places[valid]
+        numbers, places = self._first(numbers, places, ties, depth)
+        # A last entry stands for no candidate.
+        self._ordered, self._places = np.append(numbers, NONE), np.append(places, NONE)
 
     def nearest(self, groups: col.Positions, values: pa.Array, comparison: AsofComparison) -> col.Positions:
-        """For each (group, value) the nearest candidate among those with `value comparison candidate`, or NONE.
+        """For each (group, value) the number of the nearest candidate among those with `value comparison candidate`, or
+        NONE.
 
         values: these have the candidates' type. A NULL has no partner. Of two equally near candidates the smaller
         counts.
         """
-        if not len(self._rows) or not len(values):
+        if not len(self._rows):
             return np.full(len(values), NONE)
-        places, wanted = _placed(self.groups, order_keys(pa.concat_arrays([self.values, values])), groups)
-        equal, found = comparison in EXACT, []
+        scale, places, keys = self._scaled(values)
+        wanted, valid = scale.places(groups, keys), col.validity(values)
+        firsts, equal, sides = groups * scale.width, comparison in EXACT, []
         if comparison in BACKWARD:
-            found.append(np.searchsorted(places, wanted, side="right" if equal else "left") - 1)
+            sides.append(np.searchsorted(places[:-1], wanted, side="right" if equal else "left") - 1)
         if comparison in FORWARD:
-            found.append(np.searchsorted(places, wanted, side="left" if equal else "right"))
-        sides = [self._among(groups, values, places) for places in found]
+            sides.append(np.searchsorted(places[:-1], wanted, side="left" if equal else "right"))
+        for number, at in enumerate(sides):
+            inside = (places[at] - firsts).view(np.uint64) < scale.width
+            sides[number] = np.where(inside if valid is None else inside & valid, self._ordered[at], NONE)
         return sides[0] if len(sides) == 1 else self._nearer(values, *sides)
 
-    def _among(self, groups: col.Positions, values: pa.Array, places: col.Positions) -> col.Positions:
-        """The candidates at `places`; NONE where there is none in the group, and for NULLs."""
-        inside = (places >= 0) & (places < len(self._rows))
-        inside &= self.groups[np.where(inside, places, 0)] == groups
-        valid = col.validity(values)
-        if valid is not None:
-            inside &= valid
-        return np.where(inside, places, NONE)
+    def _scaled(self, values: pa.Array) -> tuple[_Scale, col.Positions, col.Positions]:
+        """(a scale, the places of the candidates in it, the order keys of `values`)."""
+        if has_common_order(values.type):
+            return self._scale, self._places, order_keys(values)
+        keys = order_keys(pa.concat_arrays([self._values, values]))
+        own, groups = keys[self._ordered[:-1]], self._groups[self._ordered[:-1]]
+        scale = _Scale(own, int(self._groups.max(initial=0)) + 1)
+        return scale, np.append(scale.places(groups, own), NONE), keys[len(self._values) :]
 
     def _nearer(self, values: pa.Array, before: col.Positions, after: col.Positions) -> col.Positions:
         """The nearer of two candidates, of which one is not above the value and one not below it; or the only
@@ -108,119 +122,111 @@ class Candidates:
         found = np.where(before == NONE, after, before)
         both = np.flatnonzero((before != NONE) & (after != NONE) & (before != after))
         if len(both):
-            low, high = (col.gather(self.values, side[both]) for side in (before, after))
+            low, high = (col.gather(self._values, side[both]) for side in (before, after))
             above = both[nearer_above(col.gather(values, both), low, high)]
             found[above] = after[above]
         return found
 
     def chosen(self, found: col.Positions) -> tuple[Run | None, col.Positions]:
         """The candidates `found` as a run (None without candidates), and the row of each in it, or NONE."""
-        met = found != NONE
-        marked = np.zeros(len(self._rows), np.bool_)
-        marked[found[met]] = True
+        marked = np.zeros(len(self._rows) + 1, np.bool_)
+        marked[found] = True
+        marked[NONE] = False
         used = np.flatnonzero(marked)
         if not len(used):
             return None, np.full(len(found), NONE)
-        used = used[np.argsort(self._of_run[used], kind="stable")]
-        arrays = [self._column(i, used) for i in range(len(self._runs[0].arrays))]
-        place = np.full(len(self._rows), NONE)
-        place[used] = np.arange(len(used))
-        run = Run(np.zeros(len(used), np.uint64), col.positional(arrays), None, (), pure=True)
-        return run, np.where(met, place[np.where(met, found, 0)], NONE)
+        arrays = self._columns(range(len(self._runs[0].arrays)), used)
+        place = np.cumsum(marked) - 1
+        place[NONE] = NONE
+        return Run(np.zeros(len(used), np.uint64), col.positional(arrays), None, (), pure=True), place[found]
 
     def differ(self, mine: col.Positions, other: Candidates, theirs: col.Positions) -> col.Mask:
-        """The mask of the found candidates that differ from those found in `other`, whose runs begin with the runs of
-        this one.
+        """The mask of the found candidates that differ from those found in `other`, which has the same groups, and
+        whose runs begin with the runs of this one.
         """
+        if self.plain and other.plain:
+            numbers_differ: col.Mask = mine != theirs
+            return numbers_differ
         differs: col.Mask = (mine == NONE) != (theirs == NONE)
         both = np.flatnonzero((mine != NONE) & (theirs != NONE))
         if not len(both):
             return differs
-        one, two = mine[both], theirs[both]
-        if self.plain and other.plain:
-            differs[both] = (self._of_run[one] != other._of_run[two]) | (self._rows[one] != other._rows[two])
-            return differs
-        mine_there, theirs_there = (
+        one, two = (
             [col.gather(a, at) for a in run.arrays]
-            for run, at in (self.chosen(one), other.chosen(two))
+            for run, at in (self.chosen(mine[both]), other.chosen(theirs[both]))
             if run is not None
         )
-        differs[both] = ~col.rows_equal(mine_there, theirs_there, len(both))
+        differs[both] = ~col.rows_equal(one, two, len(both))
         return differs
 
     def _in_runs(self, probe: Probe, some: col.Positions) -> tuple[col.Positions, col.Positions, col.Positions]:
-        """For all rows with a key of the groups `some`: their groups, numbers of runs, and rows in the runs."""
+        """(the group of each row with a key of the groups `some`, the row in its run, the first number of each run)."""
         none = np.zeros(0, np.int64)
-        pieces = [(none, none, none)]
-        for number, run in enumerate(self._runs):
-            pieces += [
-                (groups, np.full(len(rows), number), rows) for groups, rows in probe.rows_of(some, run) if len(rows)
-            ]
-        groups, numbers, rows = (np.concatenate(part) for part in zip(*pieces[1:] or pieces, strict=True))
-        return groups, numbers, rows
+        found = [[(none, none), *probe.rows_of(some, run)] for run in self._runs]
+        starts = np.cumsum([0, *(sum(len(rows) for _, rows in pieces) for pieces in found)])
+        pairs = [(none, none), *chain.from_iterable(found)]
+        groups, rows = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        return groups, rows, starts
 
     def _summed(self, probe: Probe, some: col.Positions) -> tuple[col.Positions, col.Positions, col.Positions]:
         """The same, in one run without retracted rows, which replaces all runs."""
         found = probe.content(self._runs, some)
         if found is None:
+            self._runs = self._runs[:1]
             none = np.zeros(0, np.int64)
-            return none, none, none
+            return none, none, np.zeros(2, np.int64)
         groups, arrays, diff = found
         self._runs = [make_run(np.zeros(len(diff), np.uint64), arrays, diff, ())]
         rows = np.flatnonzero(diff > 0)
-        return groups[rows], np.zeros(len(rows), np.int64), rows
+        return groups[rows], rows, np.array([0, len(rows)])
 
-    def _narrow(self, kept: col.Positions) -> None:
-        """Keeps only the rows `kept`, in that order."""
-        self.groups, self._of_run, self._rows = self.groups[kept], self._of_run[kept], self._rows[kept]
-        self.values = col.gather(self.values, kept)
-
-    def _column(self, position: int, some: col.Positions) -> pa.Array:
-        """The values of column `position` in the rows `some`, which are ordered by run."""
-        starts = np.searchsorted(self._of_run[some], np.arange(len(self._runs) + 1))
+    def _columns(self, positions: Sequence[int], some: col.Positions) -> list[pa.Array]:
+        """The columns at `positions` of the rows with the ascending numbers `some`."""
+        starts = np.searchsorted(some, self._starts)
         found = [
-            run.gather([position], self._rows[some[start:stop]])[0]
-            for run, start, stop in zip(self._runs, starts, starts[1:], strict=False)
+            run.gather(positions, self._rows[some[start:stop]])
+            for run, (start, stop) in zip(self._runs, pairwise(starts), strict=True)
             if start < stop
         ]
-        return found[0] if len(found) == 1 else pa.concat_arrays(found)
+        return found[0] if len(found) == 1 else [pa.concat_arrays(parts) for parts in zip(*found, strict=True)]
 
     def _counts(self) -> Diffs:
-        """The diff of each candidate."""
-        found = np.empty(len(self._rows), np.int64)
-        for number, run in enumerate(self._runs):
-            mine = np.flatnonzero(self._of_run == number)
-            found[mine] = run.diff[self._rows[mine]]
-        return found
+        """The diff of each row."""
+        parts = zip(self._runs, pairwise(self._starts), strict=True)
+        return np.concatenate([run.diff[self._rows[start:stop]] for run, (start, stop) in parts])
 
-    def _first(self, ties: Sequence[int] | None, depth: int | None) -> col.Positions:
-        """The first row of each group and value within the depth, ordered by group and value."""
-        places, _ = _placed(self.groups, order_keys(self.values))
-        rows = np.argsort(places, kind="stable")
-        places = places[rows]
-        leads = np.ones(len(rows), np.bool_)
+    def _first(
+        self, numbers: col.Positions, places: col.Positions, ties: Sequence[int] | None, depth: int | None
+    ) -> tuple[col.Positions, col.Positions]:
+        """Of the rows with these numbers and places, the first one of each group and value within the depth, ordered
+        by group and value: (their numbers, their places).
+        """
+        order = np.argsort(places, kind="stable")
+        numbers, places = numbers[order], places[order]
+        leads = np.ones(len(numbers), np.bool_)
         np.not_equal(places[1:], places[:-1], out=leads[1:])
-        total = None if depth is None else np.cumsum(self._counts()[rows])
+        total = None if depth is None else np.cumsum(self._counts()[numbers])
+        if leads.all() and total is None:
+            return numbers, places
         if ties is not None and not leads.all():
-            self._lead(rows, leads, ties)
-        if total is None or not len(rows):
-            return rows[leads]
-        groups = self.groups[rows]
-        ends = np.append(np.flatnonzero(leads)[1:], len(rows)) - 1
-        lasts = np.searchsorted(groups, groups[leads], side="right") - 1
-        newest: col.Mask = total[lasts] - total[ends] < depth
-        return rows[leads][newest]
+            self._lead(numbers, leads, ties)
+        firsts = np.flatnonzero(leads)
+        if total is not None:
+            groups = self._groups[numbers]
+            ends = np.append(firsts[1:], len(numbers)) - 1
+            lasts = np.searchsorted(groups, groups[firsts], side="right") - 1
+            firsts = firsts[total[lasts] - total[ends] < depth]
+        return numbers[firsts], places[firsts]
 
-    def _lead(self, rows: col.Positions, leads: col.Mask, ties: Sequence[int]) -> None:
+    def _lead(self, numbers: col.Positions, leads: col.Mask, ties: Sequence[int]) -> None:
         """Moves the first row by `ties` of each stretch of equal groups and values to its beginning, as in `leads`."""
         tied = ~leads
         tied[:-1] |= ~leads[1:]
         places = np.flatnonzero(tied)
-        places = places[np.argsort(self._of_run[rows[places]], kind="stable")]
-        some, stretch = rows[places], np.cumsum(leads)[places]
+        places = places[np.argsort(numbers[places])]
+        some, stretch = numbers[places], np.cumsum(leads)[places]
         words: list[col.Positions | col.Mask] = []
-        for position in reversed(ties):
-            array = self._column(position, some)
+        for array in reversed(self._columns(ties, some)):
             if col.is_list(array.type) or pa.types.is_struct(array.type):
                 continue
             valid = col.validity(array)
@@ -235,35 +241,41 @@ class Candidates:
         alike = order[np.logical_and.reduce([word[order] == word[firsts] for word in words])]
         best = some[order[starts]]
         if len(alike) > len(starts):
-            alike.sort()  # back to the order of runs
-            arrays = [self._column(i, some[alike]) for i in range(len(self._runs[0].arrays))]
+            alike.sort()  # back to the order of numbers
+            arrays = self._columns(range(len(self._runs[0].arrays)), some[alike])
             kept, _ = canonical_rows(
                 arrays, np.ones(len(alike), np.int64), stretch[alike].astype(np.uint64), whole_row=False
             )
             begins, _ = stretches(stretch[alike][kept].astype(np.uint64))
             best = some[alike[kept[begins]]]
-        rows[leads & tied] = best
+        numbers[leads & tied] = best
 
 
-def _placed(
-    groups: col.Positions, keys: col.Positions, others: col.Positions | None = None
-) -> tuple[col.Positions, col.Positions]:
-    """Numbers that order pairs (group, value), and further pairs, whose groups are `others`.
+class _Scale:
+    """Places: numbers that order pairs (group, value). Each group has a range of `width` places.
 
-    keys: the order keys of the values, followed by those of the further values.
+    Values are given by their order keys. The scale is made for some of them; other values have a place between those of
+    the next ones, or equal to that of no value. count: the number of groups.
     """
-    count = len(groups)
-    others = groups[:0] if others is None else others
-    if not len(keys):
-        return groups, others
-    low, width = int(keys.min()), int(keys.max()) - int(keys.min()) + 1
-    most = max(int(groups.max(initial=0)), int(others.max(initial=0))) + 1
-    if most <= _MOST // width:
-        ranks = keys - low
-    else:
-        ranks = np.unique(keys, return_inverse=True)[1].astype(np.int64)
-        width = int(ranks.max()) + 1
-    return groups * width + ranks[:count], others * width + ranks[count:]
+
+    def __init__(self, keys: col.Positions, count: int) -> None:
+        self._levels: col.Positions | None = None
+        least, greatest = (int(keys.min()), int(keys.max())) if len(keys) else (0, 0)
+        limits = np.iinfo(np.int64)
+        if least == limits.min or greatest == limits.max or count > _MOST // (greatest - least + 3):
+            self._levels = distinct(keys)
+            least, greatest = 1, 2 * len(self._levels) - 1
+        self._below, self._above = least - 1, greatest + 1
+        self.width = greatest - least + 3
+
+    def places(self, groups: col.Positions, keys: col.Positions) -> col.Positions:
+        """The place of each pair."""
+        if self._levels is not None:
+            keys = np.searchsorted(self._levels, keys) + np.searchsorted(self._levels, keys, side="right")
+        found = np.clip(keys, self._below, self._above)
+        found -= self._below
+        found += groups * self.width
+        return found
 
 
 def nearer_above(values: pa.Array, below: pa.Array, above: pa.Array) -> col.Mask:
@@ -319,7 +331,7 @@ def _found(
     for run, rows, candidates, nearest, _ in revised.read(limit):
         yield from paired.all(run, rows, candidates, nearest, -run.diff[rows])
     for run, rows, _, _, (candidates, nearest) in revised.read(limit):
-        yield from paired.all(run, rows, candidates, nearest, run.diff[rows])
+        yield from paired.all(run, rows, candidates, nearest, taken(run.diff, rows))
     depth = op.depth if isinstance(op, ArrivalAsofJoin) else None
     for probe in left.probes:
         now = Candidates(probe, right.new, op.right_value, op.ties, depth)
@@ -327,12 +339,12 @@ def _found(
         nearest = now.nearest(groups, probe.run.arrays[op.left_value], op.comparison)
         alone = [np.zeros(0, np.int64)]
         for rows in cut(np.arange(probe.run.num_rows), limit):
-            found, without = paired.partners(probe.run, rows, now, nearest[rows], probe.run.diff[rows])
+            found, without = paired.partners(probe.run, rows, now, nearest[rows], taken(probe.run.diff, rows))
             yield found
             alone.append(rows[without])
         # They follow all rows that have a partner, so that the order does not depend on the slices.
         for rows in cut(np.concatenate(alone), limit):
-            yield from paired.alone(probe.run, rows, probe.run.diff[rows])
+            yield from paired.alone(probe.run, rows, taken(probe.run.diff, rows))
 
 
 #: Left rows and what was nearest to them: (run, rows, candidates, which of these), and the last two now.
@@ -444,7 +456,7 @@ class _Paired:
             some = np.flatnonzero(met)
             met[some] = self._residual.mask((left, rows[some], right, chosen[some]))
         paired = np.flatnonzero(met)
-        return (left, rows[paired], right, chosen[paired], diff[paired]), np.flatnonzero(~met)
+        return (left, rows[paired], right, chosen[paired], taken(diff, paired)), np.flatnonzero(~met)
 
     def all(
         self, left: Run, rows: col.Positions, candidates: Candidates, nearest: col.Positions, diff: Diffs
@@ -452,7 +464,7 @@ class _Paired:
         """Rows of `left` with their nearest `candidates`, or without partner."""
         found, without = self.partners(left, rows, candidates, nearest, diff)
         yield found
-        yield from self.alone(left, rows[without], diff[without])
+        yield from self.alone(left, rows[without], taken(diff, without))
 
     def alone(self, left: Run, rows: col.Positions, diff: Diffs) -> Iterator[Found]:
         """Rows of `left` without a partner, if such rows are output."""

@@ -27,7 +27,7 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import distinct, pieces
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta, Diffs, settle, stretches
+from watersmeet.kernel.runs.delta import Delta, Diffs, ones, settle, stretches
 from watersmeet.kernel.runs.groups import Groups, Ints
 from watersmeet.kernel.runs.run import Merging, Run, make_run
 
@@ -287,7 +287,7 @@ def merge_runs(
     order = np.argsort(hashes, kind="stable")  # timsort merges, because each run is sorted
     arrays = [pa.concat_arrays([r.arrays[i] for r in runs]) for i in range(len(runs[0].arrays))]
     if all(r.all_ones for r in runs):
-        diff = np.ones(len(order), np.int64)
+        diff = ones(len(order))
     else:
         diff = np.concatenate([r.diff for r in runs])[order]
         if any(r.has_negative for r in runs):
