@@ -10,7 +10,7 @@ results never depend on the order or grouping of the input.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -22,12 +22,13 @@ from watersmeet.circuit.operators import COLLECTED, DEVIATIONS, AggregateSpec
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays import exact_sum
-from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.kernel.arrays.hashing import extremes, hash_columns
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta, canonical_rows
+from watersmeet.kernel.runs.delta import Delta, canonical_rows, ones
 from watersmeet.kernel.runs.groups import Groups, group, key_form
-from watersmeet.kernel.runs.run import make_run
+from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.state import State
+from watersmeet.kernel.runs.trace import MergeRuns
 from watersmeet.values.types import Schema
 
 Ints = npt.NDArray[np.int64]
@@ -210,6 +211,37 @@ def _add_digits(change: exact_sum.Digits, old: Sequence[pa.Array], fed: Fed, bin
     before = exact_sum.stored(old[0], old[1])
     lists = [after.lists() for _, after in exact_sum.tables(fed.num_groups, [before, change], bins)]
     return [pa.concat_arrays(list(pieces)) for pieces in zip(*lists, strict=True)]
+
+
+def summing(plan: Accumulators, num_keys: int) -> MergeRuns:
+    """The merge of runs with the accumulators of parts of the input: keys, then the columns of `plan`. The result has
+    one row for each key. Extremes are those of inserted rows only.
+    """
+
+    def merged(runs: Sequence[Run], /, *, whole: bool = False, above: Sequence[Run] = ()) -> Run:  # noqa: ARG001
+        arrays = [pa.concat_arrays([r.arrays[i] for r in runs]) for i in range(len(runs[0].arrays))]
+        groups = group(arrays[:num_keys], np.concatenate([r.hash for r in runs]))
+        fed = Fed(groups.of_ordered, groups.starts, None, np.zeros(0, np.int64), groups.count)
+        sums = [_summed(part, arrays[num_keys:][part.columns], groups, fed) for part in plan.parts]
+        columns = [*groups.keys, *(a for some in sums for a in some)]
+        return make_run(groups.hashes, columns, ones(groups.count), runs[0].keys)
+
+    return merged
+
+
+def _summed(part: Part, arrays: Sequence[pa.Array], groups: Groups, fed: Fed) -> list[pa.Array]:
+    """The sums of an accumulator's columns for each group."""
+    if part.kind in ("min", "max"):
+        return [extremes(groups.of_row, arrays[0], groups.count, largest=part.kind == "max")]
+    bins = {"float": exact_sum.BINS, "squares": exact_sum.SQUARE_BINS}.get(part.kind, 0)
+    digits = arrays[-len(_DIGITS) :] if part.types[-1] == _DIGITS[-1] else []
+    limbs = [fed.sums(a.to_numpy()[groups.order]) for a in arrays[: len(arrays) - len(digits)]]
+    if not digits:
+        return [pa.array(limb) for limb in (exact_sum.carried(np.stack(limbs)) if len(limbs) > 1 else limbs)]
+    found = exact_sum.stored(digits[0], digits[1])
+    found = replace(found, rows=groups.of_row[found.rows])
+    lists = [table.lists() for (table,) in exact_sum.tables(groups.count, [found], bins)]
+    return [*map(pa.array, limbs), *(pa.concat_arrays(list(pieces)) for pieces in zip(*lists, strict=True))]
 
 
 @dataclass(eq=False)

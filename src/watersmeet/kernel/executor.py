@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from watersmeet.circuit.circuit import Circuit, Roles
 from watersmeet.circuit.epochs import Fill, Live, Mode, Recompute
 from watersmeet.circuit.operators import (
+    Aggregate,
     Arrange,
     AsofJoin,
     Exchange,
@@ -30,6 +31,7 @@ from watersmeet.kernel.context import StepContext, check_output, mark_failing, n
 from watersmeet.kernel.evaluation.expressions import EVALUATOR, MapOf
 from watersmeet.kernel.metrics import Counters, DroppedRows, Failure, OperatorMetrics, Orphan, Stopwatch, Worker
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
+from watersmeet.kernel.operators.aggregate import gather, gathered
 from watersmeet.kernel.operators.arrange import ranges, replay
 from watersmeet.kernel.operators.rowwise import history_keys, keeps_all
 from watersmeet.kernel.runs.delta import Delta, Sliced, Slicing, consolidate, slices_of, without_cancelling
@@ -333,7 +335,7 @@ class _Stage:
         if isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in self._replayed:
             which = (mode.parts, mode.parts) if mode.phase else (mode.part, mode.until)
             return replay(op, self._scoped, which, mode.parts, circuit.buckets)
-        if isinstance(mode, Fill) and op.id in mode.waiting:
+        if isinstance(mode, Fill) and op.id in mode.waiting and not isinstance(op, Aggregate):
             given = [self._history(op, mode, number, changes) for number, changes in enumerate(given)]
             if not (mode.outputs(op.id) if mode.levels else ctx.complete):
                 return no_changes(op)
@@ -351,6 +353,10 @@ class _Stage:
             most_rows=limit.made,
             slicing=ctx.slicing,
         )
+        if isinstance(mode, Fill) and op.id in mode.waiting and isinstance(op, Aggregate):
+            if mode.outputs(op.id):
+                return gathered(op, self._scoped, (mode.part, mode.until), mode.parts, circuit.buckets, step)
+            return gather(op, given, self._scoped, step)
         return _stepped(op, given, self._scoped, step)
 
     def _history(self, op: Operator, mode: Fill, number: int, changes: Delta | Sliced) -> Delta:

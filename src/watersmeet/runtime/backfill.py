@@ -127,10 +127,11 @@ def beside(
     if not (large and can_run_beside(circuit, history, whole)):
         return None
     part_rows = max(1, min(LEAST_COSTLY_ROWS, few_rows, rows, *(rate for rate in limits if rate)))
-    waits = waiting(circuit, history)
+    replays = must_replay(circuit, history, whole, read, progress.late)
+    waits = waiting(circuit, history, gathers=not replays)
     phases = 1 + max(level for i, level in phase_levels(circuit, waits).items() if i in waits) if waits else 0
     purpose = Filling(views, parts=-(-rows // part_rows), part_rows=part_rows, cloned=True, phases=phases)
-    if must_replay(circuit, history, whole, read, progress.late):
+    if replays:
         if not (relations or rows):
             return None
         if not live:
@@ -208,7 +209,7 @@ def next_phase(circuit: Circuit, backfill: Backfill, stored_rows: Callable[[Coll
     assert isinstance(purpose, Filling)
     if backfill.round or purpose.phase == purpose.phases:
         return None
-    waits = waiting(circuit, reach_beside(circuit, purpose, later=False))
+    waits = waiting(circuit, reach_beside(circuit, purpose, later=False), gathers=not purpose.replays)
     levels = phase_levels(circuit, waits)
     rows = stored_rows([i for i in waits if levels[i] == purpose.phase])
     parts = max(1, -(-rows // purpose.part_rows))
@@ -406,7 +407,8 @@ def fill_of(
         fill = reach_beside(circuit, purpose, later=backfill.round > 0)
     else:
         fill = reach(circuit, purpose.views, purpose.stored, db.log.progress().late)
-    waits = waiting(circuit, fill) if not backfill.round else ()
+    gathers = purpose.phases > 0 and not purpose.replays
+    waits = waiting(circuit, fill, gathers=gathers) if not backfill.round else ()
     return replace(
         fill,
         waiting=waits,

@@ -12,6 +12,7 @@ from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill, Role, StoredContent
 from watersmeet.circuit.operators import (
+    ADDITIVE,
     Aggregate,
     Arrange,
     ArrivalAsofJoin,
@@ -50,6 +51,8 @@ _TIMELESS: Final = (
     Union, Unnest, Window,
 )  # fmt: skip
 
+_ENDS: Final = ("min", "max")
+
 
 def can_run_beside(circuit: Circuit, history: Fill, whole: Fill) -> bool:
     """Whether live views can run between the pieces of a fill. history, whole: the operators that run in
@@ -67,11 +70,25 @@ def follows_clock(operator: Operator) -> bool:
     return kept_for or closes or f'"source":"{NOW}"' in operator.text
 
 
-def waiting(circuit: Circuit, fill: Fill) -> tuple[str, ...]:
+def waiting(circuit: Circuit, fill: Fill, *, gathers: bool) -> tuple[str, ...]:
     """The operators of a fill that output changes as rows. They process history at once: read in pieces, it would have
-    more changes.
+    more changes. gathers: also aggregates that can output each group once, after all history; otherwise each piece
+    would output its groups again.
     """
-    return tuple(i for i in fill.roles if _depends_on_pieces(circuit.by_id[i], circuit, fill))
+    tests = (_depends_on_pieces, _can_gather) if gathers else (_depends_on_pieces,)
+    return tuple(i for i in fill.roles if any(test(circuit.by_id[i], circuit, fill) for test in tests))
+
+
+def _can_gather(op: Operator, circuit: Circuit, fill: Fill) -> bool:
+    """Whether the groups of an aggregate are sums over the pieces of its history, and its input does not change after
+    they have been read.
+    """
+    if not isinstance(op, Aggregate) or not op.keys or op.append_only:
+        return False
+    if not (circuit.upstream({op.id}, fill.content.keys()) & fill.roles.keys()).isdisjoint(circuit.timed):
+        return False
+    inserts = circuit.by_id[op.inputs[0]].append_only
+    return all((c.function in ADDITIVE and not c.distinct) or (c.function in _ENDS and inserts) for c in op.calls)
 
 
 def _depends_on_pieces(op: Operator, circuit: Circuit, fill: Fill) -> bool:

@@ -118,7 +118,7 @@ _MUCH_LONGER: Final = 5
 LEAST_REPLAYS: Final = 4
 
 #: The state that each bucket of a stage merges in such a piece, for which live views wait as well.
-PIECE_MERGE_BYTES: Final = 16 << 20
+PIECE_MERGE_BYTES: Final = 8 << 20
 
 #: The part of the joins' limits that the next epoch may use.
 _JOINABLE: Final = 0.5

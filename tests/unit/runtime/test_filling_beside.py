@@ -186,9 +186,9 @@ def test_a_limit_is_of_rows_per_second(tmp_path, monkeypatch):
     kit.limit(view.id, 0)
     kit.change(b=[(2, 2, 1)])
     assert [ran(9 * second) for _ in range(2)] == [("live", 1), None]
-    assert progress_of(coordinator.backfill) == 0.5
+    assert progress_of(coordinator.backfill) == 0.25  # half of the rows are read, and no group is output
     kit.limit(view.id, None)
-    assert [ran(9 * second) for _ in range(3)] == [("fill", 30), ("fill", 2), None]
+    assert [ran(9 * second) for _ in range(4)] == [("fill", 30), ("fill", 0), ("fill", 2), None]
     kit.mark_ready()
     kit.check()
 

@@ -28,19 +28,30 @@ import pyarrow.compute as pc
 
 from watersmeet.circuit.operators import Aggregate, AggregateSpec, SortKey
 from watersmeet.formats.jsonscan import unquoted
-from watersmeet.kernel.accumulators import Accumulators, Feed, Feeder, Part, accumulators_of, add, result, true_rows
+from watersmeet.kernel.accumulators import (
+    Accumulators,
+    Feed,
+    Feeder,
+    Part,
+    accumulators_of,
+    add,
+    result,
+    summing,
+    true_rows,
+)
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import pieces
 from watersmeet.kernel.arrays.hashing import EMPTY_HASH, extremes, order_keys, order_prefixes
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.metrics import Counters, too_large
+from watersmeet.kernel.operators.arrange import ranges
 from watersmeet.kernel.runs.cleaning import Retention
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta, Sliced, canonical_rows, consolidate, slices_of
+from watersmeet.kernel.runs.delta import Delta, Sliced, canonical_rows, consolidate, ones, slices_of
 from watersmeet.kernel.runs.groups import Groups, Ints, Touched, group_rows, key_form, rank, touched
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.state import State
-from watersmeet.kernel.runs.trace import Trace, append_latest, latest_rows
+from watersmeet.kernel.runs.trace import LARGE_FAN_IN, Trace, append_latest, latest_rows
 from watersmeet.values import watermarks
 from watersmeet.values.types import Schema
 
@@ -309,6 +320,9 @@ COLLECTED: Final[dict[str, Callable[[_Members, AggregateSpec], pa.Array]]] = {
 #: The number of entries of a run that are read first, and the factor by which it grows if they are not enough.
 FIRST_ROWS: Final = 16
 
+#: The trace with the accumulators of parts of a history.
+_GATHERED: Final = "gathered"
+
 _FURTHER: Final = 8
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _PIECE_ROWS: Final = 1 << 20
@@ -504,6 +518,44 @@ def _changed(op: Aggregate, delta: Delta, state: State, ctx: StepContext) -> Del
         old, new = (Side(columns, columns[0].to_numpy() > 0) for columns in (before, after))
     _remember(trace, groups, plan, before, after, known, always=only_row)
     return changed_results(op.calls, plan, op.schema, ctx.schemas[0], ctx.counters, groups.keys, (old, new), collected)
+
+
+def gather(op: Aggregate, inputs: Sequence[Delta | Sliced], state: State, ctx: StepContext) -> Delta:
+    """Store the accumulators of a part of the history, without reading those of earlier parts. Nothing is output before
+    `gathered`. The calls add up: see `reach.waiting`.
+    """
+    plan = accumulators_of(op.calls, ctx.schemas[0])
+    for delta in slices_of(inputs[0]):
+        if not delta.num_rows:
+            continue
+        keys = [key_form(delta.columns.column(i)) for i in op.keys]
+        groups = group_rows(keys, delta.num_rows)
+        feeder = Feeder(delta, keys, groups, state, op.id)
+        before = _before(plan, None, len(keys), groups.count)
+        columns = [*groups.keys, *_after(plan, before, feeder, append_only=True)]
+        run = make_run(groups.hashes, columns, ones(groups.count), tuple(range(len(keys))))
+        state.trace(op.id, _GATHERED).append(run, summing(plan, len(keys)), replacing=True, fan_in=LARGE_FAN_IN)
+    return _nothing(op)
+
+
+def gathered(op: Aggregate, state: State, which: tuple[int, int], parts: int, buckets: int, ctx: StepContext) -> Delta:
+    """The groups in the ranges of hashes number [which[0], which[1]) of each of the `buckets`, from what `gather` has
+    stored: their results, and from now on their rows in the trace `groups`. Nothing stays stored after the last range.
+    """
+    trace = state.trace(op.id, _GATHERED)
+    pieces = [piece for run in trace.runs for piece in ranges(run, which, parts, buckets)]
+    if which[1] == parts:
+        trace.replace(())
+    if not pieces:
+        return _nothing(op)
+    plan, num_keys = accumulators_of(op.calls, ctx.schemas[0]), len(op.keys)
+    run = summing(plan, num_keys)(pieces, whole=True)
+    nothing, none = np.zeros(0, np.int64), np.zeros(run.num_rows, np.bool_)
+    groups = Groups(nothing, np.zeros(run.num_rows, np.int64), run.hash, tuple(run.key_arrays))
+    before, after = _before(plan, None, num_keys, run.num_rows), list(run.arrays[num_keys:])
+    _remember(state.trace(op.id, "groups"), groups, plan, before, after, none, always=False)
+    sides = Side(before, none), Side(after, after[0].to_numpy() > 0)
+    return changed_results(op.calls, plan, op.schema, ctx.schemas[0], ctx.counters, groups.keys, sides, {})
 
 
 def _nothing(op: Aggregate) -> Delta:

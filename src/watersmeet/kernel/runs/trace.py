@@ -59,8 +59,10 @@ MERGE_BYTES: Final = 256 << 20
 LEAST_BYTES: Final = 1 << 20
 
 #: … and this multiple of the epoch's changes. A row is merged once a level, and fewer levels are above an epoch's
-#: changes.
+#: changes, or half as many where `LARGE_FAN_IN` runs become one.
 _LEVELS: Final = 8
+
+_LARGE_LEVELS: Final = 2
 
 _SAMPLES: Final = 4096
 
@@ -95,9 +97,9 @@ class MergeBudget:
         """The minimum size of a piece, except for the last piece of a merge."""
         return self._least_bytes
 
-    def allowed_bytes(self, brought_bytes: int) -> int:
-        """The bytes that a trace may merge after a change of `brought_bytes`."""
-        return max(self._left_bytes, _LEVELS * brought_bytes, self._least_bytes)
+    def allowed_bytes(self, brought_bytes: int, levels: int = _LEVELS) -> int:
+        """The bytes that a trace may merge after a change of `brought_bytes`. levels: the multiple of the change."""
+        return max(self._left_bytes, levels * brought_bytes, self._least_bytes)
 
     def spend(self, merged_bytes: int) -> None:
         """Subtracts merged bytes from the budget."""
@@ -105,18 +107,26 @@ class MergeBudget:
 
 
 def settled(
-    runs: Iterable[Run], merge: MergeRuns, budget: MergeBudget, keep: Keep | None = None, *, replacing: bool = False
+    runs: Iterable[Run],
+    merge: MergeRuns,
+    budget: MergeBudget,
+    keep: Keep | None = None,
+    *,
+    replacing: bool = False,
+    fan_in: int = FAN_IN,
 ) -> list[Run]:
     """The given runs (oldest first, the newest just added) after merging them as far as the budget allows.
 
     The smallest merges are first. keep: stores each merged piece before the next one; by default, all stay in memory.
-    replacing: newer rows replace older ones without a negative diff, so that merging always removes rows.
+    replacing: newer rows replace older ones without a negative diff, so that merging always removes rows. fan_in: the
+    number of runs of comparable size that become one. If it is large, an epoch merges more only if there are more runs.
     """
     runs = list(runs)
-    left_bytes = budget.allowed_bytes(runs[-1].size_bytes)
+    levels = _LEVELS if fan_in < LARGE_FAN_IN else max(1, _count(runs) // fan_in)
+    left_bytes = budget.allowed_bytes(runs[-1].size_bytes, levels)
     while True:
         end = _end_of_merges(runs)
-        tail = mergeable(runs[end:], replacing=replacing)
+        tail = mergeable(runs[end:], replacing=replacing, fan_in=fan_in)
         if tail and _fits(runs[-tail:]):
             runs = begun(runs, tail)
             continue
@@ -130,12 +140,18 @@ def settled(
             return runs
         else:
             most_bytes = left_bytes
+        newer = len(runs) - end
         merged_bytes = _advance(runs, start, end, merge, min(size, most_bytes), budget, keep)
         left_bytes -= merged_bytes
         budget.spend(merged_bytes)
+        stop = len(runs) - newer
+        if stop and not runs[stop - 1].merging:  # it has ended, maybe after newer runs were added
+            found = mergeable(runs[_end_of_merges(runs[:stop]) : stop], replacing=replacing, fan_in=fan_in)
+            if found and _fits(runs[stop - found : stop]):
+                runs = begun(runs, found, stop)
 
 
-def mergeable(runs: Sequence[Run], *, replacing: bool = False) -> int:
+def mergeable(runs: Sequence[Run], *, replacing: bool = False, fan_in: int = FAN_IN) -> int:
     """The number of newest runs to merge now; 0 if none. Chunks of one result count as one."""
     tail = members = size = newest = 0
     paying = paid = 0
@@ -160,7 +176,7 @@ def mergeable(runs: Sequence[Run], *, replacing: bool = False) -> int:
         if pays:
             paying, paid = tail, members
         position = start
-    if paid >= FAN_IN:
+    if paid >= fan_in:
         return paying
     return tail if members >= LARGE_FAN_IN else 0
 
@@ -173,15 +189,18 @@ def level(rows: int) -> int:
     return found
 
 
-def begun(runs: Sequence[Run], tail: int) -> list[Run]:
-    """The runs after a merge of the newest `tail` runs has begun; it has not taken any rows yet."""
+def begun(runs: Sequence[Run], count: int, stop: int | None = None) -> list[Run]:
+    """The runs after a merge of the `count` runs before index `stop` has begun; by default, of the newest ones. It has
+    not taken any rows yet.
+    """
     number = 1 + max((r.merging.number for r in runs if r.merging), default=0)
-    found = list(runs[:-tail])
-    for run in runs[-tail:]:
+    stop = len(runs) if stop is None else stop
+    found = list(runs[: stop - count])
+    for run in runs[stop - count : stop]:
         part = run.part(0, run.num_rows)
-        part.merging = Merging(number, made=False, whole=tail == len(runs))
+        part.merging = Merging(number, made=False, whole=count == stop)
         found.append(part)
-    return found
+    return [*found, *runs[stop:]]
 
 
 def _end_of_merges(runs: Sequence[Run]) -> int:
@@ -196,7 +215,12 @@ def _start_of_merge(runs: Sequence[Run], end: int) -> int:
 
 
 def _is_crowded(runs: Sequence[Run]) -> bool:
-    return sum(not r.continues for r in runs) > MOST_RUNS
+    return _count(runs) > MOST_RUNS
+
+
+def _count(runs: Sequence[Run]) -> int:
+    """The number of runs; chunks of one result count as one."""
+    return sum(not r.continues for r in runs)
 
 
 def _fits(runs: Sequence[Run]) -> bool:
@@ -393,11 +417,13 @@ class Trace:
         """The number of bytes of the values in all runs."""
         return sum(r.size_bytes for r in self._runs)
 
-    def append(self, run: Run, merge: MergeRuns = merge_runs, *, replacing: bool = False) -> None:
-        """Adds changes, and merges due runs by `merge` as far as the budget allows. replacing: as in `settled`."""
+    def append(self, run: Run, merge: MergeRuns = merge_runs, *, replacing: bool = False, fan_in: int = FAN_IN) -> None:
+        """Adds changes, and merges due runs by `merge` as far as the budget allows. replacing, fan_in: as in
+        `settled`.
+        """
         if run.num_rows:
             runs = [*self._runs, run]
-            self._runs = tuple(settled(runs, merge, self._budget, self._keep, replacing=replacing))
+            self._runs = tuple(settled(runs, merge, self._budget, self._keep, replacing=replacing, fan_in=fan_in))
 
     def merge_all(self, merge: MergeRuns) -> None:
         """Starts a merge of all runs, unless they are being merged."""
