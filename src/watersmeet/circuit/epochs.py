@@ -243,9 +243,9 @@ class Fill(Mode):
     not run, the relation whose content its readers read. part, until, parts: replayed arrangements output the rows in
     the ranges of hashes from number `part` up to, not including, `until`, out of `parts`. beside: whether epochs of
     live views run between those of the fill. moment: see `Mode.as_of`. clones: the operators of which the first epoch
-    makes clones. waiting: the operators that store all their history before they process any. phase, levels: the
-    present phase, and for each operator the one in which it reads history, see `Filling.phases`; `waiting` ones process
-    it in the next phase. Without levels, they do so in the last piece.
+    makes clones. waiting: the operators that store all their history, or for an aggregate sums of it, before
+    they process any. phase, levels: the present phase, and for each operator the one in which it reads history, see
+    `Filling.phases`; `waiting` ones process it in the next phase. Without levels, they do so in the last piece.
     """
 
     kind: ClassVar[str] = "fill"

@@ -103,7 +103,7 @@ _TOO_LONG: Final = 3
 
 #: The time that a piece of history may take between live epochs, the rows of a history that is read alone, and those of
 #: the first piece.
-PIECE_S: Final = 0.1
+PIECE_S: Final = 0.06
 PIECE_ROWS: Final = 100_000
 FIRST_PIECE_ROWS: Final = 20_000
 
@@ -112,7 +112,7 @@ LEAST_PIECE_ROWS: Final = 10_000
 
 #: … unless one takes much longer than it may: then its rows are costly.
 LEAST_COSTLY_ROWS: Final = 2_000
-_MUCH_LONGER: Final = 5
+_MUCH_LONGER: Final = 8
 
 #: The least number of live epochs that a fill replays before the next one runs, so that it catches up.
 LEAST_REPLAYS: Final = 4

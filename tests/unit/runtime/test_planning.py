@@ -182,7 +182,7 @@ def test_a_piece_of_history_takes_a_short_time():
     pieces.ran(0.01)
     assert pieces.rows == 40_000
     pieces.ran(0.08)
-    assert pieces.rows == 50_000
+    assert pieces.rows == 30_000
     for _ in range(9):
         pieces.ran(0.3)
     assert pieces.rows == 10_000
@@ -191,10 +191,10 @@ def test_a_piece_of_history_takes_a_short_time():
     assert pieces.rows == 2_000
     pieces.ran(0.3)
     assert pieces.rows == 2_000
-    pieces.ran(0.05)
+    pieces.ran(0.03)
     assert pieces.rows == 4_000
     for _ in range(9):
-        pieces.ran(0.05)
+        pieces.ran(0.03)
     assert pieces.rows == FIRST_ROWS
 
 

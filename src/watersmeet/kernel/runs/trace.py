@@ -59,10 +59,8 @@ MERGE_BYTES: Final = 256 << 20
 LEAST_BYTES: Final = 1 << 20
 
 #: … and this multiple of the epoch's changes. A row is merged once a level, and fewer levels are above an epoch's
-#: changes, or half as many where `LARGE_FAN_IN` runs become one.
+#: changes.
 _LEVELS: Final = 8
-
-_LARGE_LEVELS: Final = 2
 
 _SAMPLES: Final = 4096
 
@@ -145,7 +143,7 @@ def settled(
         left_bytes -= merged_bytes
         budget.spend(merged_bytes)
         stop = len(runs) - newer
-        if stop and not runs[stop - 1].merging:  # it has ended, maybe after newer runs were added
+        if stop and not runs[stop - 1].merging:  # the merge has ended, maybe after newer runs were added
             found = mergeable(runs[_end_of_merges(runs[:stop]) : stop], replacing=replacing, fan_in=fan_in)
             if found and _fits(runs[stop - found : stop]):
                 runs = begun(runs, found, stop)
