@@ -349,6 +349,45 @@ def test_stored_history_of_a_log_is_output_in_pieces(tmp_path, monkeypatch, buck
         assert max(sizes) < len(content) / 2
 
 
+JOINS = {
+    "pairs by a column": "SELECT TABLE a.c, a.x, b.x AS y FROM a JOIN b ON a.c = b.c",
+    "left join": "SELECT TABLE a.c, a.x, b.x AS y FROM a LEFT JOIN b ON a._key = b._key",
+    "outer join": "SELECT TABLE a.x, b.x AS y FROM a OUTER JOIN b ON a._key = b._key",
+}
+
+
+@pytest.mark.parametrize("case", mostly_slow([(n, b) for b in (1, 2) for n in sorted(JOINS)], 2), ids=str)
+def test_stored_history_of_records_of_joins_is_output_in_pieces(tmp_path, monkeypatch, case):
+    """Each record has the time that it has if all of them are output in one epoch."""
+    query, buckets = case
+    monkeypatch.setattr(workers, "PIECE_ROWS", 20)
+    random_ = random.Random(str(case))
+    run = Topics(tmp_path / "topics", str(case), buckets)
+    with run.connection:
+        for _ in range(4):
+            run.step(8)
+            for name in "ab":
+                keys = random_.sample(range(80), 40)
+                rows = [f"('k{k}', 'c{random_.randrange(20)}', {random_.randrange(50)})" for k in keys]
+                run.run(f"INSERT INTO {name} (_key, c, x) VALUES {', '.join(rows)}")
+        run.run("FLUSH")
+        sizes = []
+        for view, is_beside in (("v0", True), ("v1", False)):
+            with monkeypatch.context() as patched:
+                if not is_beside:
+                    patched.setattr(backfill, "can_run_beside", lambda *given: False)
+                log = run.connection.opened.log
+                before = log.head()
+                run.run(f"INSERT INTO {view} {JOINS[query]}; FLUSH")
+                changes = [c for n in range(before + 1, log.head() + 1) for c in log.read(n).relations.values()]
+                sizes.append([c.inserted_rows for c in changes if c.inserted_rows])
+        shown = [sorted(map(str, run.run(f"SELECT *, _meta.timestamp AS at FROM {v}"))) for v in ("v0", "v1")]
+        assert shown[0] == shown[1]
+        assert len(sizes[1]) == 1
+        assert len(sizes[0]) > 2
+        assert max(sizes[0]) < len(shown[0]) / 2
+
+
 @pytest.mark.parametrize(
     "case", mostly_slow([(n, b) for b in (1, 2) for s in (STREAMS, IDLE_STREAMS) for n in sorted(s)], 2), ids=str
 )

@@ -239,9 +239,7 @@ def history_keys(op: Operator, number: int, width: int) -> tuple[int, ...]:
     if not isinstance(op, Changes) or not op.causes:
         return tuple(range(width))
     first = op.causes[0]
-    if any((c.match, c.partners) != (first.match, first.partners) for c in op.causes):
-        return ()
-    match = first.match[: first.partners or None]
+    match = first.match[: first.partners or None]  # the first columns of all causes: those of the bucket
     return match if not number else tuple(range(len(match)))
 
 
