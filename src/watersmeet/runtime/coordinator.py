@@ -389,9 +389,10 @@ class Coordinator:
             self.budget.buckets = circuit.buckets
             batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh, sources=sources)
         slices = batch.slices if batch else ()
+        time_us = self._db.clock.now_us()
+        self._idleness.watch(circuit, time_us)
         if circuit.idle_filters:
             new, progress = new_operators(circuit, self.backfill), self._db.log.progress()
-            time_us = self._db.clock.now_us()
             self._overrides |= self._idleness.rise(circuit, new, slices, progress, time_us, drained=self.is_drained)
         tick = bool(self._overrides) or (not slices and self._tick_is_due(circuit, at_once=fresh))
         if batch is None and not self._prune and not tick:
@@ -605,11 +606,13 @@ class Coordinator:
         mode = replace(mode, clocks=clocks(circuit, without), without=without)
         if not has_work:
             return mode
-        self._idleness.note(slices, self._time_us)
+        self._idleness.note((piece.relation for piece in slices), self._time_us)
         overrides, self._overrides = self._overrides, {}
         if fill is None or self.backfill is None:
             return replace(mode, idle=self._idleness.idle(circuit, known, self._time_us), overrides=overrides)
         views, own = self.backfill.purpose.views, only_read_by(circuit, fill)
+        # No source that only new views read is idle: its rows wait until the views are complete.
+        self._idleness.note((i for i, r in known.items() if i in own and r.connector), self._time_us)
         idle, later = self._idleness.beside(circuit, views, own, known, self._time_us)
         filters = own_filters(circuit, new, known, self.inputs.sources)
         silent = self._idleness.note_silent(filters, slices, self._db.clock.now_us())

@@ -167,7 +167,7 @@ Idle = Mapping[str, tuple[str, ...]]
 
 
 class Idleness:
-    """The last time at which each input had rows; for an input without rows, the time at which it was first checked."""
+    """The last time at which each input had rows; for an input without rows, the time since which it is watched."""
 
     def __init__(self) -> None:
         self._last_us: dict[str, int] = {}
@@ -176,9 +176,14 @@ class Idleness:
         self._noted: dict[str, int] = {}
         """The result of `note_silent` if the last epoch had no rows."""
 
-    def note(self, slices: Iterable[Slice], now_us: int) -> None:
-        """Records that the slices are read at `now_us`."""
-        self._last_us |= dict.fromkeys((piece.relation for piece in slices), now_us)
+    def watch(self, circuit: Circuit, now_us: int) -> None:
+        """Begins to watch the inputs of a circuit, unless they are watched."""
+        for relation_id in (*(s.relation_id for s in circuit.scans), *(o.relation_id for o in circuit.idle_filters)):
+            self._last_us.setdefault(relation_id, now_us)
+
+    def note(self, relations: Iterable[str], now_us: int) -> None:
+        """Records that relations have rows at `now_us`."""
+        self._last_us |= dict.fromkeys(relations, now_us)
 
     def note_silent(self, filters: Iterable[LateRowFilter], slices: Sequence[Slice], now_us: int) -> dict[str, int]:
         """As `_silent`; records that the epoch that reads the slices notes the result."""
@@ -217,8 +222,7 @@ class Idleness:
         return {
             o.clock: last_us
             for o in filters
-            if (last_us := self._last_us.setdefault(o.relation_id, now_us)) + (o.idle.after_us if o.idle else 0)
-            <= now_us
+            if (last_us := self._last_us.get(o.relation_id, now_us)) + (o.idle.after_us if o.idle else 0) <= now_us
             and o.relation_id not in reading
         }
 
@@ -251,9 +255,7 @@ class Idleness:
             if (r := known.get(i)) is not None and r.event_time is not None
         }
         silent = {
-            i
-            for i, t in timed.items()
-            if t.idle_us is not None and now_us - self._last_us.setdefault(i, now_us) >= t.idle_us
+            i for i, t in timed.items() if t.idle_us is not None and now_us - self._last_us.get(i, now_us) >= t.idle_us
         }
         found: dict[str, set[str]] = {}
         for inputs in inputs_of_views(circuit).values() if silent else ():
@@ -264,13 +266,7 @@ class Idleness:
     def beside(
         self, circuit: Circuit, views: Container[str], own: Container[str], known: Mapping[str, Relation], now_us: int
     ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-        """As `idle`, for live views, and for the relations `own`, which only `views` read that are being filled.
-
-        No source among these is idle: its rows wait until the views are complete.
-        """
-        for i, relation in known.items():
-            if i in own and relation.connector:
-                self._last_us[i] = now_us
+        """As `idle`, for live views, and for the relations `own`, which only `views` read that are being filled."""
         found = self.idle(circuit, known, now_us)
         live = self.idle(circuit.without(views), known, now_us) if found else {}
         return live, {i: others for i, others in found.items() if i in own}

@@ -8,9 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.catalog import EventTime
-from watersmeet.runtime.eventtimes import observe, promised, risen
+from watersmeet.catalog import EventTime, Table
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import Scan, Sink, Union
+from watersmeet.runtime.eventtimes import Idleness, observe, promised, risen
 from watersmeet.runtime.taskcontract import Observed
+from watersmeet.values.types import TIMESTAMP, Field
 from watersmeet.values.watermarks import NOW
 
 DAY = 86_400_000_000
@@ -79,3 +82,22 @@ def test_numbers_only_rise_and_history_promises_nothing():
     assert risen({"a": 5, "b": 1}, {"a": 3, "c": 7}, {"c": 8}) == {"a": 5, "b": 1, "c": 8}
     assert promised({"a": 5}, 9, complete=True) == {"a": 5, NOW: 9}
     assert promised({"a": 5}, 9, complete=False) == {NOW: 9}
+
+
+def test_asking_which_inputs_are_idle_changes_nothing():
+    """An input without rows is idle after it has been watched for its timeout, however often that was asked before."""
+    fields, known = (Field("ts", TIMESTAMP),), {}
+    for name, idle_us in (("a", None), ("b", 20)):
+        known[name] = Table(name, name, fields, event_time=EventTime("ts", 0, idle_us=idle_us))
+    scans = [Scan((), fields, append_only=True, relation_id=i, names=("ts",)) for i in known]
+    union = Union(tuple(s.id for s in scans), fields, append_only=True)
+    sink = Sink((union.id,), fields, append_only=True, relation_id="v")
+    circuit = Circuit(1, (*scans, union, sink), dict.fromkeys((*(s.id for s in scans), union.id, sink.id), 0))
+    idleness = Idleness()
+    for now_us in (0, 50):
+        assert idleness.idle(circuit, known, now_us) == {}
+    idleness.watch(circuit, 50)
+    assert idleness.idle(circuit, known, 69) == {}
+    assert idleness.idle(circuit, known, 70) == {"b": ("a",)}
+    idleness.note(["b"], 71)
+    assert idleness.idle(circuit, known, 90) == {}
