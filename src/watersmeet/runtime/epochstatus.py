@@ -26,7 +26,7 @@ from watersmeet.runtime.stages import held_bytes, stored_state
 from watersmeet.runtime.status import HotKeyStatus, OperatorStatus, SourceStatus, Status, ViewStatus
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.compaction import RelationSizes
-from watersmeet.store.manifests import Backfill, Filling, OperatorCounts, RelationTotals
+from watersmeet.store.manifests import Backfill, Filling, OperatorCounts, RelationTotals, fill_of
 from watersmeet.system import secretvalues
 
 #: The number of keys shown for an arrangement.
@@ -111,7 +111,6 @@ def _views(
     """The running views, then the stopped ones, which have no operators."""
     progress, metrics = commit.progress, commit.metrics
     backfill = None if commit.frontier is None else commit.frontier.backfill
-    filling = () if backfill is None else backfill.purpose.views
     inputs = inputs_of_views(circuit)
     found = {}
     for sink in circuit.sinks:
@@ -119,7 +118,8 @@ def _views(
         if view_id in known:
             view = _sums(_view(view_id, commit, known), map(operators.__getitem__, circuit.below_sinks[view_id]))
             watermark, name = _held_back(inputs[view_id], progress.watermarks, metrics.idle, known)
-            found[view_id] = replace(view, ready=view_id not in filling, watermark=watermark, held_back_by=name)
+            ready = fill_of(view_id, backfill) is None
+            found[view_id] = replace(view, ready=ready, watermark=watermark, held_back_by=name)
     for view_id, failure in progress.failed.items():
         if view_id in known:
             is_paused = view_id not in progress.stopped
@@ -307,8 +307,7 @@ def _jobs(log: CommitLog, catalog: Catalog) -> list[tuple[MaterializedView, Back
     """The views that are being filled, each with the progress of its fill if that has begun."""
     last = log.last_epoch()
     backfill = None if last is None or last.frontier is None else last.frontier.backfill
-    running = () if backfill is None else backfill.purpose.views
-    return [(v, backfill if v.id in running else None) for v in catalog.shown if is_job(v)]
+    return [(v, fill_of(v.id, backfill)) for v in catalog.shown if is_job(v)]
 
 
 def _ddl_progress(log: CommitLog, sizes: RelationSizes, catalog: Catalog) -> list[tuple[Any, ...]]:  # noqa: ARG001

@@ -110,6 +110,11 @@ class Backfill:
         return self.round > 0 and isinstance(self.purpose, Filling) and self.purpose.replays
 
 
+def fill_of(view_id: str, backfill: Backfill | None) -> Backfill | None:
+    """The backfill if it fills a view, else None."""
+    return backfill if backfill is not None and view_id in backfill.purpose.views else None
+
+
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """The input that an epoch's results reflect.
