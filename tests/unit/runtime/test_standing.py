@@ -23,7 +23,8 @@ from watersmeet.runtime.workers import Workers
 class Spark:
     """Runs tasks in threads, as many at a time as it has slots; a task again when it fails, at most so often.
 
-    begun: the number of jobs. others: the number of jobs of others. tried: the number of attempts.
+    begun: the number of jobs. others: the number of jobs of others. tried: the number of attempts. starts: how many
+    tasks may still start.
     """
 
     master = "local[2]"
@@ -37,6 +38,7 @@ class Spark:
         self.others = 0
         self.tried = 0
         self.slots = threading.Semaphore(self.defaultParallelism)
+        self.starts = threading.Semaphore(1000)
 
     def setLocalProperty(self, name, value):
         assert name == worker.LINE
@@ -58,6 +60,7 @@ class Spark:
         return SimpleNamespace(collect=collect)
 
     def attempt(self, path):
+        assert self.starts.acquire(timeout=60)
         with self.slots:
             for left in range(self.attempts, 0, -1):
                 self.tried += 1
@@ -204,9 +207,9 @@ def test_closing_does_not_wait_for_the_first_tasks_to_start(spark, task):
 
 @pytest.fixture
 def starting(spark, task, given, monkeypatch):
-    """Two tasks of one job: one has called, the other one starts with the slot that the test releases."""
+    """Two tasks of one job: one has called, the other one starts when the test lets it."""
     monkeypatch.setattr(standing, "spare_slots", lambda spark: 2)
-    spark.slots.acquire()
+    spark.starts = threading.Semaphore(1)
     task.begin()
     waiting.until(lambda: not task.are_starting)
     return task
@@ -219,17 +222,19 @@ def test_closing_waits_for_no_task_that_still_starts_while_another_one_is_idle(s
         starting.close()
     assert not waited
     assert not starting._job.done()
-    spark.slots.release()
+    spark.starts.release()
     assert starting._job.exception(10) is None  # it ends at once
 
 
 def test_a_task_that_starts_after_its_engine_has_left_the_slots_ends_at_once(spark, starting):
     other = StandingTasks(spark, spark.tasks)
     waiting.until(other.ask_others_for_room)
-    assert spark.slots.acquire(timeout=10)
+    for _ in range(spark.defaultParallelism):
+        assert spark.slots.acquire(timeout=10)
     assert not starting._job.done()
-    spark.slots.release()
-    spark.slots.release()
+    for _ in range(spark.defaultParallelism):
+        spark.slots.release()
+    spark.starts.release()
     assert starting._job.exception(10) is None
     other.close()
 
@@ -250,7 +255,7 @@ def test_a_task_that_starts_while_another_one_works_leaves_its_slot_if_another_e
         answered = pool.submit(answer, starting, b"a")
         assert entered.wait(10)
         assert not other.ask_others_for_room()
-        spark.slots.release()
+        spark.starts.release()
         waiting.until(lambda: starting._called == 2)
         assert spark.slots.acquire(timeout=10)
         leave.set()
