@@ -32,6 +32,7 @@ _SIZES = {
     (aggregate, "_FURTHER"): 2,
     (aggregate, "_PIECE_ROWS"): 3,
     (frames, "FRAME_BYTES"): 300,
+    (groups, "_MANY_GROUPS"): 1,
     (groups, "_PIECE_ROWS"): 3,
     (hashing, "_PIECE_ROWS"): 3,
     (hashing, "_PIECE_WORDS"): 2,

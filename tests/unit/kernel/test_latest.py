@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.kernel.runs import groups as groups_module
 from watersmeet.kernel.runs import trace as merge
-from watersmeet.kernel.runs.groups import group
+from watersmeet.kernel.runs.groups import Groups, group
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.trace import Trace, append_latest, latest_rows
 
@@ -44,3 +45,16 @@ def test_rows_written_again_do_not_pile_up(monkeypatch, most):
         append_latest(trace, run_of(keys, np.full(600, epoch, np.int64), gone))
         expected.update({int(k): None if g else epoch for k, g in zip(keys, gone, strict=True)})
     assert content(trace, np.arange(3000, dtype=np.int64)) == expected
+
+
+@pytest.mark.parametrize("many", [1, 1 << 20])
+def test_groups_are_found_by_their_hashes_however_many(monkeypatch, many):
+    monkeypatch.setattr(groups_module, "_MANY_GROUPS", many)
+    rng = np.random.default_rng(3)
+    for size in (0, 1, 7, 300):
+        hashes = np.sort(rng.integers(0, 60, size).astype(np.uint64))
+        wanted = np.unique(rng.integers(0, 70, 40).astype(np.uint64))
+        found = Groups(np.zeros(0, np.int64), np.zeros(len(wanted), np.int64), wanted, ())
+        pairs = [pair for group, rows in found.find(hashes) for pair in zip(group.tolist(), rows.tolist(), strict=True)]
+        expected = [(g, row) for g, h in enumerate(wanted) for row in np.flatnonzero(hashes == h).tolist()]
+        assert pairs == expected

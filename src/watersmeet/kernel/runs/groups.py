@@ -33,6 +33,9 @@ Ints = npt.NDArray[np.int64]
 _PIECE_ROWS: Final = 1 << 20
 _MOST_PACKED: Final = 1 << 62
 
+#: From this many groups on, the ends of stretches are only searched where a hash occurs more than once.
+_MANY_GROUPS: Final = 1 << 10
+
 #: Hashes are sorted before a search unless falls among them are rarer than this.
 _FEW_FALLS: Final = 64
 
@@ -86,8 +89,18 @@ class Groups:
         compare the keys.
         """
         low = np.searchsorted(hashes, self.hashes)
-        high = np.searchsorted(hashes, self.hashes, side="right")
-        yield from pieces(low, high - low, _PIECE_ROWS)
+        if self.count < _MANY_GROUPS or not len(hashes):
+            high = np.searchsorted(hashes, self.hashes, side="right")
+            yield from pieces(low, high - low, _PIECE_ROWS)
+            return
+        low[low == len(hashes)] = 0  # its hash is another one
+        found = np.flatnonzero(hashes[low] == self.hashes)
+        low, wanted = low[found], self.hashes[found]
+        high = low + 1
+        more = np.flatnonzero(hashes[np.minimum(high, len(hashes) - 1)] == wanted)
+        high[more] = np.searchsorted(hashes, wanted[more], side="right")
+        for index, rows in pieces(low, high - low, _PIECE_ROWS):
+            yield found[index], rows
 
     def each(self, hashes: Hashes) -> Iterator[tuple[Ints, Ints]]:
         """Each pair (group, index in `hashes`) with equal hashes, in pieces. `hashes` are in any order; it is fastest
