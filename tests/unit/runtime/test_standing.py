@@ -304,6 +304,19 @@ def test_tasks_that_have_left_start_before_the_next_work(spark, task, staged, gi
     assert spark.begun == 2
 
 
+def test_only_the_epoch_reports_that_its_tasks_cannot_start(spark, monkeypatch):
+    def fails(_):
+        raise ConnectionRefusedError("Java has ended")
+
+    monkeypatch.setattr(standing, "spare_slots", fails)
+    runner = jobs.EpochRunner(spark, None)
+    runner.expect()
+    with pytest.raises(ConnectionRefusedError):
+        runner._standing.begin()
+    assert spark.begun == 0
+    runner.close()
+
+
 def test_no_task_starts_in_a_slot_that_another_engine_uses(spark, task, given, monkeypatch):
     given[b"a"] = [b"one"]
     monkeypatch.setattr(standing, "_IDLE_S", 600.0)

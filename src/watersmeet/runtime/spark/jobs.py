@@ -403,9 +403,9 @@ class EpochRunner:
             threading.Thread(target=_try, args=(warm_up,), name="watersmeet-warm-up", daemon=True).start()
 
     def expect(self) -> None:
-        """Let the tasks of the next epoch start. From any thread."""
+        """Let the tasks of the next epoch start. From any thread. If this fails, the epoch reports the error."""
         if self._folder is not None:
-            self._standing.begin()
+            _try(self._standing.begin)
 
     def _runs_here(self, circuit: Circuit, intent: Intent) -> bool:
         """Whether an epoch runs in the driver: it is small, and Spark's first worker on this machine still starts."""
