@@ -665,6 +665,6 @@ def changed_results(
     columns = [col.gather(k, np.concatenate([retracted, inserted])) for k in keys]
     for i, (values, _) in enumerate(news):
         column = col.gather(values, inserted)
-        columns.append(column if olds is None else pa.concat_arrays([col.gather(olds[i], retracted), column]))
+        columns.append(column if olds is None else pa.chunked_array([col.gather(olds[i], retracted), column]))
     diff = np.concatenate([np.full(len(retracted), -1, np.int64), np.ones(len(inserted), np.int64)])
     return Delta(col.positional(columns), diff, net=True)

@@ -211,13 +211,10 @@ class _Side:
         """The sums with limbs in normal form."""
         found, at = sums[:1], 1
         for part, _ in self.parts:
-            found += _carried(part, sums[at : at + len(part.types)])
+            columns = sums[at : at + len(part.types)]
+            found += list(exact_sum.carried(np.stack(columns))) if part.kind in ("sum", "squares") else columns
             at += len(part.types)
         return found
-
-
-def _carried(part: Part, columns: Sequence[Ints]) -> list[Ints]:
-    return list(exact_sum.carried(np.stack(columns)) if part.kind in ("sum", "squares") else columns)
 
 
 def _joined(op: GroupJoin, plan: Accumulators, left: _Sums, right: _Sums) -> Side:
@@ -234,5 +231,5 @@ def _joined(op: GroupJoin, plan: Accumulators, left: _Sums, right: _Sums) -> Sid
         number = op.arguments[part.feed.argument].input
         columns = sides[number][places[number] : places[number] + len(part.types)]
         places[number] += len(part.types)
-        found += _carried(part, [c * (left[0] if number else times) for c in columns])
+        found += [c * (left[0] if number else times) for c in columns]  # limbs need no normal form to be read
     return Side([col.fixed(c, pa.int64()) for c in found], found[0] > 0)
