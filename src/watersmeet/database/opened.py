@@ -372,7 +372,7 @@ class OpenDatabase:
 
     def _flush(self, *, ended: bool) -> None:
         self.log.check()
-        self.circuit.ensure_installed()
+        self.circuit.ensure_installed(self.ddl)
         for service in self._services:
             service.before_epochs()
         self.engine.flush()

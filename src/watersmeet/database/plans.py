@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -372,10 +373,14 @@ class RunningCircuit:
         self.engine.install(self._plans.circuit, ())
         self._stale = False
 
-    def ensure_installed(self) -> None:
-        """Try `reinstall` again if it failed."""
+    def ensure_installed(self, ddl: AbstractContextManager[object]) -> None:
+        """Try `reinstall` again if it failed. ddl: the lock of statements. Without it, the circuit from before a new
+        view could be installed after the one with the view, which the next start would then fill twice.
+        """
         if self._stale:
-            self.reinstall()
+            with ddl:
+                if self._stale:
+                    self.reinstall()
 
     def rescale(self, buckets: int) -> None:
         """Change the number of state buckets from the next epoch on by one commit, without computing results.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from unittest.mock import Mock
+
 import pytest
 
 import watersmeet
@@ -148,6 +151,38 @@ def test_a_materialized_view_that_fails_leaves_nothing(connection, run, fails, t
     run("INSERT INTO t VALUES (1, 1); INSERT INTO u VALUES (1, 2); FLUSH")
     assert run("SELECT * FROM v") == [(1, 2)]
     assert run("SELECT * FROM first") == [(1,)]
+
+
+def test_a_flush_retries_a_circuit_only_between_statements(connection, run, fails, tables, monkeypatch):
+    """Otherwise it could install the circuit of before a statement after the one with its view, which would be filled
+    a second time.
+    """
+    database = connection._session.database
+    broken = watersmeet.errors.error("VIEW_FAILED", "no")
+    monkeypatch.setattr(database.engine, "install", Mock(side_effect=broken))
+    assert fails(VIEW).condition == "VIEW_FAILED"
+    monkeypatch.undo()
+    asked = threading.Event()
+
+    class Lock:
+        def __enter__(self):
+            asked.set()
+            ddl.__enter__()
+
+        def __exit__(self, *raised):
+            ddl.__exit__(*raised)
+
+    installed = Mock(side_effect=database.engine.install)
+    monkeypatch.setattr(database.engine, "install", installed)
+    ddl = database.ddl
+    monkeypatch.setattr(database, "ddl", Lock())
+    other = threading.Thread(target=database.flush)
+    with ddl:  # a statement
+        other.start()
+        assert asked.wait(60)
+        assert not installed.called
+    other.join(60)
+    assert installed.call_count == 1
 
 
 def test_drop_and_create_again_starts_empty(run, tables):
