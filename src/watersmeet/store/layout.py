@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -149,10 +150,10 @@ class Layout:
                 raise error("DATABASE_FORMAT", f"there is no Watersmeet database at {self.root}")
             self._refuse_missing_fork()
             found = self._create(permissions)
-        elif create:
+        elif create or self.format == DATABASE_FORMAT_VERSION:
             with self.explaining():
-                self._make_directories()
-        elif self.format != DATABASE_FORMAT_VERSION and not older:
+                self._make_directories()  # a copy may lack empty ones
+        elif not older:
             raise error(
                 "DATABASE_FORMAT",
                 f"the database at {self.root} has format {self.format}, older than format {DATABASE_FORMAT_VERSION} "
@@ -417,8 +418,18 @@ class Layout:
         if isinstance(self.root, ObjectPath):
             return
         missing = {*DIRECTORIES} - {*os.listdir(self.root)}
-        for name in sorted(missing):
-            storage.make_directory(self.root / name)
+        try:
+            for name in sorted(missing):
+                storage.make_directory(self.root / name)
+        except OSError as cause:
+            if cause.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            raise error(
+                "DATABASE_DAMAGED",
+                f"the database at {self.root} lacks {', '.join(sorted(missing))}",
+                detail=str(cause),
+                hint="Make these folders, which a copy without empty ones lacks.",
+            ) from cause
         if self.durable and missing:
             storage.sync_directory(self.root)
 

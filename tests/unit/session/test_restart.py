@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 import watersmeet
+from watersmeet.objectstores import storage
 from watersmeet.store import readers
 from watersmeet.store.layout import Layout
 
@@ -320,3 +322,27 @@ def test_an_overlay_outlives_the_commits_below_its_base(tmp_path, monkeypatch):
             connection.execute(f"INSERT INTO u VALUES ({number}); FLUSH; SELECT * FROM t; SELECT * FROM u")
         connection.execute("DELETE FROM t WHERE a = 1; FLUSH")
         assert rows(connection, "SELECT a FROM t") == []
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_copy_without_empty_folders(tmp_path, read_only):
+    """Object stores and archives have no empty folders."""
+    with connect(tmp_path) as connection:
+        connection.execute(SETUP + "FLUSH")
+    empty = [folder for folder in tmp_path.iterdir() if folder.is_dir() and not any(folder.iterdir())]
+    assert tmp_path / "low-water" in empty
+    for folder in empty:
+        folder.rmdir()
+    with connect(tmp_path, read_only=read_only) as connection:
+        assert rows(connection, "SELECT * FROM report") == [("x", 3, 3.0), ("y", 1, None)]
+
+
+def test_a_reader_that_may_not_make_folders(tmp_path, monkeypatch):
+    with connect(tmp_path) as connection:
+        connection.execute(SETUP)
+    (tmp_path / "low-water").rmdir()
+    monkeypatch.setattr(storage, "make_directory", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(watersmeet.Error) as found:
+        connect(tmp_path, read_only=True)
+    assert found.value.condition == "DATABASE_DAMAGED"
+    assert found.value.message == f"the database at {tmp_path} lacks low-water"
