@@ -51,7 +51,7 @@ def test_it_runs_scripts_serves_and_ends_cleanly(tmp_path, number):
                 other.execute("INSERT INTO t VALUES (4)")
             for process in (reader, writer):
                 process.send_signal(number)
-            assert [reader.wait(30), writer.wait(30)] == [0, 0]
+            assert [reader.wait(120), writer.wait(120)] == [0, 0]
             with pytest.raises(psycopg.OperationalError, match="administrator"):
                 client.execute("SELECT 1")
     finally:
@@ -60,7 +60,7 @@ def test_it_runs_scripts_serves_and_ends_cleanly(tmp_path, number):
             process.stderr.close()
     writer, _ = started("--path", path, "--runtime", "inprocess")
     writer.terminate()
-    assert writer.wait(30) == 0
+    assert writer.wait(120) == 0
     writer.stderr.close()
 
 
@@ -84,7 +84,7 @@ def test_workers_share_a_port_and_requests_to_cancel(tmp_path):
                 client.execute("SELECT count(*) FROM t a, t b, t c WHERE a.a * b.a * c.a % 7 = 3")
             canceler.join()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     finally:
         for client in clients:
             client.close()
