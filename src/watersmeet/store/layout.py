@@ -325,9 +325,7 @@ class Layout:
 
     def dead_directories(self) -> list[Path]:
         """The existing directories of dead letters; none in an object store."""
-        if self.directory is None:
-            return []
-        return [path for path in (self.directory / "dead").iterdir() if path.is_dir()]
+        return [] if self.directory is None else [p for p in (self.directory / "dead").iterdir() if p.is_dir()]
 
     def _read_format(self) -> str | None:
         """The id of the existing database; None if one can be created."""
@@ -417,19 +415,15 @@ class Layout:
     def _make_directories(self) -> None:
         if isinstance(self.root, ObjectPath):
             return
-        missing = {*DIRECTORIES} - {*os.listdir(self.root)}
+        missing = sorted({*DIRECTORIES} - {*os.listdir(self.root)})
         try:
-            for name in sorted(missing):
+            for name in missing:
                 storage.make_directory(self.root / name)
         except OSError as cause:
             if cause.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
-            raise error(
-                "DATABASE_DAMAGED",
-                f"the database at {self.root} lacks {', '.join(sorted(missing))}",
-                detail=str(cause),
-                hint="Make these folders, which a copy without empty ones lacks.",
-            ) from cause
+            lacks = f"the database at {self.root} lacks the folders {', '.join(missing)}"
+            raise error("DATABASE_DAMAGED", lacks, detail=str(cause)) from cause
         if self.durable and missing:
             storage.sync_directory(self.root)
 

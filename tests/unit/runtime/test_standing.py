@@ -399,13 +399,22 @@ def test_each_stage_receives_the_frames_of_the_one_before(task, staged, tmp_path
     )
 
 
-def test_buckets_return_to_the_process_that_has_their_state(spark, task, staged, tmp_path):
+def test_buckets_return_to_the_process_that_has_their_state(spark, task, staged, tmp_path, monkeypatch):
+    pair, run_bucket = threading.Barrier(2), worker.run_bucket
+
+    def run_beside_another(job, stage, frames):
+        pair.wait(60)  # neither process takes work while the other one is busy
+        return run_bucket(job, stage, frames)
+
+    monkeypatch.setattr(worker, "run_bucket", run_beside_another)
+    staged_receipts(task, tmp_path)
+    before = {bucket: process for process, stage, bucket in staged if stage == 1}
+    assert sorted(before.values()) == [1, 1, 2, 2]
     for _ in range(20):
         staged_receipts(task, tmp_path)
     assert spark.begun == 1
     ran = Counter((bucket, process) for process, stage, bucket in staged if stage)
-    most = sum(max(ran[bucket, process] for process in (1, 2)) for bucket in range(4))
-    assert most > 120  # of 160; by chance 80
+    assert ran == {(bucket, process): 42 for bucket, process in before.items()}
 
 
 def test_an_error_ends_the_epoch_after_its_stage(task, staged, tmp_path):

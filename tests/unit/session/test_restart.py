@@ -345,4 +345,4 @@ def test_a_reader_that_may_not_make_folders(tmp_path, monkeypatch):
     with pytest.raises(watersmeet.Error) as found:
         connect(tmp_path, read_only=True)
     assert found.value.condition == "DATABASE_DAMAGED"
-    assert found.value.message == f"the database at {tmp_path} lacks low-water"
+    assert found.value.message == f"the database at {tmp_path} lacks the folders low-water"
