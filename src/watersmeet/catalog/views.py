@@ -128,6 +128,16 @@ class MaterializedView(Relation):
     delivered_as: str = field(default="", kw_only=True)
 
     @property
+    def is_paused(self) -> bool:
+        """Whether its fill is paused."""
+        return self.fill_rate == 0
+
+    @property
+    def fills_later(self) -> bool:
+        """Whether its fill goes on after a restart without the statement that creates it, once the database is open."""
+        return self.background or self.fill_rate is not None
+
+    @property
     def is_fed_by_circuit(self) -> bool:
         """Always True."""
         return True

@@ -17,7 +17,7 @@ from watersmeet.runtime.backfill import progress_of
 from watersmeet.runtime.status import SourceStatus, Status, ViewStatus
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.status import database_status
-from watersmeet.store.manifests import Backfill, fill_of
+from watersmeet.store.manifests import Backfill, backfill_of
 from watersmeet.values import DEFAULT_DIALECT
 
 #: The columns of the table, and the order in which a narrow terminal omits them.
@@ -98,7 +98,7 @@ def _source_cells(source: SourceStatus, rates: dict[str, float]) -> dict[str, Te
 
 
 def _view_cells(view: ViewStatus, rates: dict[str, float], backfill: Backfill | None) -> dict[str, Text]:
-    fill = fill_of(view.id, backfill)
+    fill = backfill_of(view.id, backfill)
     filling = " (filling)" if fill is None else f" (filling, {progress_of(fill):.0%})"
     name = view.name + (" (stopped)" if view.error else "" if view.ready else filling)
     return {

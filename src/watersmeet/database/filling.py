@@ -321,7 +321,7 @@ class BackgroundFills(Service):
     def jobs(self) -> set[str]:
         """The views that it fills."""
         known = self._session.database.catalog.relations.values()
-        return {r.id for r in known if is_job(r) and not r.staged and (r.background or r.fill_rate is not None)}
+        return {r.id for r in known if is_job(r) and not r.staged and r.fills_later}
 
     def wait(self, session: Session) -> None:
         """Waits until all views are filled, and names those that are paused. Raises QUERY_CANCELED, CONNECTION_CLOSED
@@ -331,7 +331,7 @@ class BackgroundFills(Service):
         while (jobs := self.jobs()) and (worker := self._worker) is not None:
             session.cancellation.check()
             known = session.database.catalog.relations
-            paused = {i: known[i] for i in sorted(jobs) if i in known and _is_paused(known[i])}
+            paused = {r.id: r for r in known.values() if r.id in jobs and is_job(r) and r.is_paused}
             for view_id in paused.keys() - told:
                 session.teller(
                     f"waits for {paused[view_id].title}, whose fill is paused: "
@@ -348,10 +348,6 @@ class BackgroundFills(Service):
         self.is_closing = True
         if self._worker is not None:
             self._worker.join()
-
-
-def _is_paused(view: Relation) -> bool:
-    return isinstance(view, MaterializedView) and view.fill_rate == 0
 
 
 def _check_canceled(session: Session, ids: frozenset[str]) -> None:

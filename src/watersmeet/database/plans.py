@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -276,11 +275,6 @@ def column_names(circuit: Circuit, catalog: Catalog, leaves: Mapping[str, Relati
     return names.Names(circuit.by_id, catalog, leaves).columns(operator_id)
 
 
-def _goes_on(relation: Relation) -> bool:
-    """Whether a relation that is not ready is filled after its database is open."""
-    return isinstance(relation, MaterializedView) and (relation.background or relation.fill_rate is not None)
-
-
 class RunningCircuit:
     """The circuit of all plans on the engine. Only DDL changes it, which runs one statement at a time."""
 
@@ -321,7 +315,7 @@ class RunningCircuit:
         if not self._plans.producers and self.engine.circuit is None:
             return
         lacking = [r for r in self._catalog.relations.values() if not r.ready]
-        unfinished = {r.id: r for r in lacking if not _goes_on(r)}
+        unfinished = {r.id: r for r in lacking if not (isinstance(r, MaterializedView) and r.fills_later)}
         try:
             self.engine.install(self._plans.circuit, tuple(unfinished))
         except Error:
@@ -345,7 +339,7 @@ class RunningCircuit:
         Views that are filled in the background are filled again from the beginning.
         """
         lacking = [r for r in self._catalog.relations.values() if not r.ready]
-        unfinished = [r for r in lacking if not (is_job(r) and _goes_on(r))]
+        unfinished = [r for r in lacking if not (is_job(r) and r.fills_later)]
         if unfinished:
             self._remove({r.id for r in unfinished})
         for relation in lacking:
@@ -373,7 +367,7 @@ class RunningCircuit:
         self.engine.install(self._plans.circuit, ())
         self._stale = False
 
-    def ensure_installed(self, ddl: AbstractContextManager[object]) -> None:
+    def ensure_installed(self, ddl: contextlib.AbstractContextManager[object]) -> None:
         """Try `reinstall` again if it failed. ddl: the lock of statements. Without it, the circuit from before a new
         view could be installed after the one with the view, which the next start would then fill twice.
         """

@@ -9,7 +9,7 @@ results never depend on the order or grouping of the input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, Literal
@@ -209,8 +209,12 @@ def _add_float_squares(old: Sequence[pa.Array], fed: Fed) -> list[pa.Array]:
 
 def _add_digits(change: exact_sum.Digits, old: Sequence[pa.Array], fed: Fed, bins: int) -> list[pa.Array]:
     before = exact_sum.stored(old[0], old[1])
-    lists = [after.lists() for _, after in exact_sum.tables(fed.num_groups, [before, change], bins)]
-    return [pa.concat_arrays(list(pieces)) for pieces in zip(*lists, strict=True)]
+    return _digit_columns(after for _, after in exact_sum.tables(fed.num_groups, [before, change], bins))
+
+
+def _digit_columns(tables: Iterable[exact_sum.Table]) -> list[pa.Array]:
+    """The columns of digits of successive groups."""
+    return [pa.concat_arrays(list(lists)) for lists in zip(*(table.lists() for table in tables), strict=True)]
 
 
 def summing(plan: Accumulators, num_keys: int) -> MergeRuns:
@@ -240,8 +244,7 @@ def _summed(part: Part, arrays: Sequence[pa.Array], groups: Groups, fed: Fed) ->
         return [pa.array(limb) for limb in (exact_sum.carried(np.stack(limbs)) if len(limbs) > 1 else limbs)]
     found = exact_sum.stored(digits[0], digits[1])
     found = replace(found, rows=groups.of_row[found.rows])
-    lists = [table.lists() for (table,) in exact_sum.tables(groups.count, [found], bins)]
-    return [*map(pa.array, limbs), *(pa.concat_arrays(list(pieces)) for pieces in zip(*lists, strict=True))]
+    return [*map(pa.array, limbs), *_digit_columns(table for (table,) in exact_sum.tables(groups.count, [found], bins))]
 
 
 @dataclass(eq=False)

@@ -209,7 +209,7 @@ def next_phase(circuit: Circuit, backfill: Backfill, stored_rows: Callable[[Coll
     assert isinstance(purpose, Filling)
     if backfill.round or purpose.phase == purpose.phases:
         return None
-    waits = waiting(circuit, reach_beside(circuit, purpose, later=False), gathers=not purpose.replays)
+    waits = waiting(circuit, reach_beside(circuit, purpose, later=False), gathers=purpose.gathers)
     levels = phase_levels(circuit, waits)
     rows = stored_rows([i for i in waits if levels[i] == purpose.phase])
     parts = max(1, -(-rows // purpose.part_rows))
@@ -407,8 +407,7 @@ def fill_of(
         fill = reach_beside(circuit, purpose, later=backfill.round > 0)
     else:
         fill = reach(circuit, purpose.views, purpose.stored, db.log.progress().late)
-    gathers = purpose.phases > 0 and not purpose.replays
-    waits = waiting(circuit, fill, gathers=gathers) if not backfill.round else ()
+    waits = waiting(circuit, fill, gathers=purpose.gathers) if not backfill.round else ()
     return replace(
         fill,
         waiting=waits,

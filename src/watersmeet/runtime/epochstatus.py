@@ -26,7 +26,7 @@ from watersmeet.runtime.stages import held_bytes, stored_state
 from watersmeet.runtime.status import HotKeyStatus, OperatorStatus, SourceStatus, Status, ViewStatus
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.compaction import RelationSizes
-from watersmeet.store.manifests import Backfill, Filling, OperatorCounts, RelationTotals, fill_of
+from watersmeet.store.manifests import Backfill, Filling, OperatorCounts, RelationTotals, backfill_of
 from watersmeet.system import secretvalues
 
 #: The number of keys shown for an arrangement.
@@ -118,7 +118,7 @@ def _views(
         if view_id in known:
             view = _sums(_view(view_id, commit, known), map(operators.__getitem__, circuit.below_sinks[view_id]))
             watermark, name = _held_back(inputs[view_id], progress.watermarks, metrics.idle, known)
-            ready = fill_of(view_id, backfill) is None
+            ready = backfill_of(view_id, backfill) is None
             found[view_id] = replace(view, ready=ready, watermark=watermark, held_back_by=name)
     for view_id, failure in progress.failed.items():
         if view_id in known:
@@ -307,7 +307,7 @@ def _jobs(log: CommitLog, catalog: Catalog) -> list[tuple[MaterializedView, Back
     """The views that are being filled, each with the progress of its fill if that has begun."""
     last = log.last_epoch()
     backfill = None if last is None or last.frontier is None else last.frontier.backfill
-    return [(v, fill_of(v.id, backfill)) for v in catalog.shown if is_job(v)]
+    return [(v, backfill_of(v.id, backfill)) for v in catalog.shown if is_job(v)]
 
 
 def _ddl_progress(log: CommitLog, sizes: RelationSizes, catalog: Catalog) -> list[tuple[Any, ...]]:  # noqa: ARG001

@@ -28,7 +28,7 @@ from watersmeet.sinkwriters.writers import SinkWriters
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.compaction import RelationSize
 from watersmeet.store.layout import has_writer
-from watersmeet.store.manifests import Backfill, FailedPart, RelationTotals, fill_of
+from watersmeet.store.manifests import Backfill, FailedPart, RelationTotals, backfill_of
 from watersmeet.store.positions import StatusFile
 
 SINK_FORMS: Final[dict[str, RowForm]] = {"append-only": "plain", "upsert": "upsert", "debezium": "debezium"}
@@ -53,7 +53,7 @@ def fill_states(session: Session, status: Status) -> tuple[dict[str, FillState],
     found, waiting = {}, []
     begun, backfill = {v.id for v in status.views}, status.backfill
     for view in filter(is_job, session.catalog.shown):
-        fill = fill_of(view.id, backfill)
+        fill = backfill_of(view.id, backfill)
         progress = 0.0 if fill is None else progress_of(fill)
         found[view.id] = FillState(int(job_id(view)), _held_up(session, view, backfill), progress)
         if view.id not in begun:
@@ -63,9 +63,9 @@ def fill_states(session: Session, status: Status) -> tuple[dict[str, FillState],
 
 def _held_up(session: Session, view: MaterializedView, backfill: Backfill | None) -> str | None:
     """As `FillState.limit`, in words."""
-    if view.fill_rate == 0:
+    if view.is_paused:
         return "paused: backfill_rate_limit is 0"
-    if backfill is not None and fill_of(view.id, backfill) is None:
+    if backfill is not None and backfill_of(view.id, backfill) is None:
         others = [r.shown for i in backfill.purpose.views if (r := session.catalog.relations.get(i)) is not None]
         return f"waits for the fill of {', '.join(others)}"
     return None if view.fill_rate is None else f"at most {view.fill_rate} rows a second"

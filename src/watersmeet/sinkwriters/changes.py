@@ -14,7 +14,7 @@ from watersmeet.binder.context.emissions import Request
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.kernel.arrays.columns import positional
 from watersmeet.kernel.runs.delta import Delta, consolidate, without_cancelling
-from watersmeet.store.manifests import Commit, fill_of
+from watersmeet.store.manifests import Commit, backfill_of
 from watersmeet.store.positions import Emitted
 from watersmeet.store.readers import ACTIVE, Reader
 
@@ -257,4 +257,4 @@ class Changes:
 def _goes_on(commit: Commit, relation_id: str) -> bool:
     """Whether the relation still has history to read after the commit. Transactions in between don't matter."""
     backfill = None if commit.frontier is None else commit.frontier.backfill
-    return commit.kind == "transaction" or fill_of(relation_id, backfill) is not None
+    return commit.kind == "transaction" or backfill_of(relation_id, backfill) is not None

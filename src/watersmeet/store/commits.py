@@ -159,7 +159,7 @@ class CommitLog:
             self._same_head.head = before
 
     def head(self, *, anew: bool = False) -> int:
-        """The number of the newest commit; 0 if there is none. A reader lists a small folder for it, and raises
+        """The number of the newest commit, 0 without commits. A reader lists a small folder for it, and raises
         UNDEFINED_OBJECT if the database is a fork that was dropped.
 
         anew: search even inside `same_head`, which then uses the result.

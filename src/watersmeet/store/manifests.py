@@ -56,6 +56,11 @@ class Filling(Purpose):
     phases: int = 0
     phase: int = 0
 
+    @property
+    def gathers(self) -> bool:
+        """Whether aggregates store sums of all history before they output groups."""
+        return self.phases > 0 and not self.replays
+
 
 @dataclass(frozen=True)
 class Rebuilding(Purpose):
@@ -110,7 +115,7 @@ class Backfill:
         return self.round > 0 and isinstance(self.purpose, Filling) and self.purpose.replays
 
 
-def fill_of(view_id: str, backfill: Backfill | None) -> Backfill | None:
+def backfill_of(view_id: str, backfill: Backfill | None) -> Backfill | None:
     """The backfill if it fills a view, else None."""
     return backfill if backfill is not None and view_id in backfill.purpose.views else None
 

@@ -539,8 +539,8 @@ def gather(op: Aggregate, inputs: Sequence[Delta | Sliced], state: State, ctx: S
 
 
 def gathered(op: Aggregate, state: State, which: tuple[int, int], parts: int, buckets: int, ctx: StepContext) -> Delta:
-    """The groups in the ranges of hashes number [which[0], which[1]) of each of the `buckets`, from what `gather` has
-    stored: their results, and from now on their rows in the trace `groups`. Nothing stays stored after the last range.
+    """Output groups that `gather` has stored, and move them to the trace `groups`. Each of the `buckets` has `parts`
+    ranges of hashes; the groups are those of the ranges from number which[0] up to, not including, which[1].
     """
     trace = state.trace(op.id, _GATHERED)
     pieces = [piece for run in trace.runs for piece in ranges(run, which, parts, buckets)]

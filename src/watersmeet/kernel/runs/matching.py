@@ -27,10 +27,10 @@ from watersmeet.kernel.runs.delta import Delta, Diffs, are_ones, canonical_rows,
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.trace import PIECE_ROWS, find
 
-#: Up to this many entries of several runs are united in one run, …
+#: Up to this many entries of several runs are united in one run.
 _FEW_ENTRIES: Final = 1 << 14
 
-#: … otherwise those of all runs but so many.
+#: If there are more entries, this number of runs, the largest ones, stay apart.
 _LARGE_RUNS: Final = 3
 
 _Value = TypeVar("_Value", bound=np.generic)
@@ -249,18 +249,16 @@ class Probe:
 
     def _united(self, others: Sequence[Run]) -> Run:
         """The entries that have a key of this probe in one run, by key, those of older runs first."""
-        counts = [high - low for low, high in map(self.ranges, others)]
-        places = [expanded(self.ranges(run)[0], count)[1] for run, count in zip(others, counts, strict=True)]
-        owners = np.concatenate([np.repeat(np.arange(self.num_groups), count) for count in counts])
-        order = np.argsort(owners, kind="stable")
-        columns = zip(*(col.gather_all(r.arrays, rows) for r, rows in zip(others, places, strict=True)), strict=True)
-        arrays = [col.gather(pa.concat_arrays(list(column)), order) for column in columns]
-        diff = np.concatenate([run.diff[rows] for run, rows in zip(others, places, strict=True)])[order]
-        weights = None if are_ones(diff) else diff
-        found = Run(self.hashes[owners[order]], col.positional(arrays), weights, others[0].keys, pure=True)
-        total = np.sum(counts, axis=0)
-        ends = np.cumsum(total)
-        self._found[id(found)] = (found, ends - total, ends)
+        collected = self._collected(others, np.arange(self.num_groups))
+        assert collected is not None
+        groups, arrays, diff = collected
+        order = np.argsort(groups, kind="stable")
+        weights = None if are_ones(diff) else diff[order]
+        columns = col.positional(col.gather_all(arrays, order))
+        found = Run(self.hashes[groups[order]], columns, weights, others[0].keys, pure=True)
+        counts = np.bincount(groups, minlength=self.num_groups)
+        ends = np.cumsum(counts)
+        self._found[id(found)] = (found, ends - counts, ends)
         return found
 
     def content(
@@ -271,8 +269,20 @@ class Probe:
 
         The rows are consolidated and ordered by group, then in canonical order.
         """
+        collected = self._collected(others, np.arange(self.num_groups) if some is None else some)
+        if collected is None:
+            return None
+        groups, arrays, diffs = collected
+        rows, diff = canonical_rows(arrays, diffs, groups.astype(np.uint64), whole_row=False)
+        return groups[rows], col.gather_all(arrays, rows), diff
+
+    def _collected(
+        self, others: Iterable[Run], some: col.Positions
+    ) -> tuple[col.Positions, list[pa.Array], Diffs] | None:
+        """(groups, columns, diffs) of all entries of `others` that have a key of the groups `some`, run by run; None if
+        there are none.
+        """
         groups, tables, diffs = [], [], []
-        some = np.arange(self.num_groups) if some is None else some
         for other in others:
             for group, rows in self.rows_of(some, other):
                 groups.append(group)
@@ -280,10 +290,8 @@ class Probe:
                 diffs.append(other.diff[rows])
         if not groups:
             return None
-        arrays = [pa.concat_arrays([t[i] for t in tables]) for i in range(len(tables[0]))]
-        found = np.concatenate(groups)
-        rows, diff = canonical_rows(arrays, np.concatenate(diffs), found.astype(np.uint64), whole_row=False)
-        return found[rows], col.gather_all(arrays, rows), diff
+        arrays = [pa.concat_arrays(list(parts)) for parts in zip(*tables, strict=True)]
+        return np.concatenate(groups), arrays, np.concatenate(diffs)
 
     def _expanded(
         self, hit: col.Positions, low: col.Positions, high: col.Positions, limit: int

@@ -123,11 +123,8 @@ def settled(
     levels = _LEVELS if fan_in < LARGE_FAN_IN else max(1, _count(runs) // fan_in)
     left_bytes = budget.allowed_bytes(runs[-1].size_bytes, levels)
     while True:
+        runs = _begun_if_due(runs, len(runs), replacing=replacing, fan_in=fan_in)
         end = _end_of_merges(runs)
-        tail = mergeable(runs[end:], replacing=replacing, fan_in=fan_in)
-        if tail and _fits(runs[-tail:]):
-            runs = begun(runs, tail)
-            continue
         if not end:
             return runs
         start = _start_of_merge(runs, end)
@@ -144,9 +141,13 @@ def settled(
         budget.spend(merged_bytes)
         stop = len(runs) - newer
         if stop and not runs[stop - 1].merging:  # the merge has ended, maybe after newer runs were added
-            found = mergeable(runs[_end_of_merges(runs[:stop]) : stop], replacing=replacing, fan_in=fan_in)
-            if found and _fits(runs[stop - found : stop]):
-                runs = begun(runs, found, stop)
+            runs = _begun_if_due(runs, stop, replacing=replacing, fan_in=fan_in)
+
+
+def _begun_if_due(runs: list[Run], stop: int, *, replacing: bool, fan_in: int) -> list[Run]:
+    """The runs after a merge of the last ones before index `stop` has begun, if it is due and they fit."""
+    count = mergeable(runs[_end_of_merges(runs[:stop]) : stop], replacing=replacing, fan_in=fan_in)
+    return begun(runs, count, stop) if count and _fits(runs[stop - count : stop]) else runs
 
 
 def mergeable(runs: Sequence[Run], *, replacing: bool = False, fan_in: int = FAN_IN) -> int:
@@ -416,9 +417,7 @@ class Trace:
         return sum(r.size_bytes for r in self._runs)
 
     def append(self, run: Run, merge: MergeRuns = merge_runs, *, replacing: bool = False, fan_in: int = FAN_IN) -> None:
-        """Adds changes, and merges due runs by `merge` as far as the budget allows. replacing, fan_in: as in
-        `settled`.
-        """
+        """Adds changes, and merges due runs by `merge` within the budget. replacing, fan_in: as in `settled`."""
         if run.num_rows:
             runs = [*self._runs, run]
             self._runs = tuple(settled(runs, merge, self._budget, self._keep, replacing=replacing, fan_in=fan_in))
