@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import Counter
@@ -464,18 +465,18 @@ def test_tasks_end_if_spark_has_another_job(spark, task, given, monkeypatch):
 
 
 def test_work_of_a_process_that_dies_is_repeated(spark, task, staged, tmp_path, monkeypatch):
-    run_bucket, died = worker.run_bucket, []
+    pair, run_bucket, deaths = threading.Barrier(2), worker.run_bucket, ["killed"]
 
     def dies_once(job, stage, frames):
-        if not died:
-            died.append(stage)
-            raise OSError("killed")
+        with contextlib.suppress(IndexError):
+            raise OSError(deaths.pop())
+        pair.wait(60)  # the stage does not end before Spark has repeated the task
         return run_bucket(job, stage, frames)
 
     monkeypatch.setattr(worker, "run_bucket", dies_once)
     assert len(staged_receipts(task, tmp_path)) == 10
-    assert died == [1]
     assert (spark.begun, spark.tried) == (1, 3)
+    assert not deaths
 
 
 def test_frames_that_wait_in_files_reach_their_stage(task, staged, tmp_path, monkeypatch):
