@@ -30,7 +30,7 @@ from watersmeet.session.connections import connect
 from watersmeet.session.connections.connection import Connection
 from watersmeet.store.layout import Layout, has_writer, writer_port
 from watersmeet.store.retention import state_files
-from watersmeet.system.process import spark_module
+from watersmeet.system.process import exclude_from_collections, spark_module
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ async def _serve(
     started(server.port)
     say(f"listening on {endpoint.host}:{server.port}")
     _say_console(endpoint, server.http_port, say)
-    warming = asyncio.create_task(asyncio.to_thread(server.host.warm))
+    warming = asyncio.create_task(asyncio.to_thread(_warm, server))
     failure: Error | None = None
     try:
         while not interrupts.event.is_set() and failure is None:
@@ -191,6 +191,12 @@ async def _serve(
             await warming
         await server.stop()
     return failure
+
+
+def _warm(server: service.Server) -> None:
+    """Loads what the first statements need."""
+    server.host.warm()
+    exclude_from_collections()
 
 
 def _failure(connection: Connection, pump: Pump, fence: Fence | None) -> Error | None:

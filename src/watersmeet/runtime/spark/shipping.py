@@ -5,7 +5,6 @@ each.
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib.util
 import os
 import sys
@@ -22,7 +21,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from watersmeet.system.process import make_folder
+from watersmeet.system.process import exclude_from_collections, make_folder
 
 PACKAGE: Final = Path(__file__).parents[2]
 ZIP_NAME: Final = "watersmeet_package.zip"
@@ -80,8 +79,7 @@ def spare_repeated_work() -> None:
             _versions[finder] = _version(found)
     zipimport.zipimporter.invalidate_caches = _read_if_changed  # type: ignore[method-assign, assignment]
     importlib.invalidate_caches()
-    gc.collect()
-    gc.freeze()
+    exclude_from_collections()
 
 
 #: A zip that did not change for so long has not changed since its finder has read it: PySpark makes all finders read at
