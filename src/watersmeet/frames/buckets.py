@@ -100,7 +100,7 @@ class Cutter:
             self._see(columns[self._side.time], limit_us)
         delta = Delta(col.positional(columns), np.ones(len(columns[0]), np.int64) if diff is None else diff)
         for frame in send(self._exchange, delta, self._buckets, 0):
-            yield Piece(frame.bucket, ROWS[self._index], memoryview(frame.body).tobytes())
+            yield Piece(frame.bucket, ROWS[self._index], frame.to_bytes())
 
     def complete(self, arrays: Sequence[pa.Array]) -> list[pa.Array]:
         """The side's columns, with the start of the window."""

@@ -562,7 +562,7 @@ def initial_pieces(circuit: Circuit, frames: Iterable[Frame]) -> dict[int, tuple
     """The pieces of `initial_frames` by bucket."""
     found: dict[int, list[Piece]] = {}
     for frame in frames:
-        body = memoryview(frame.body).tobytes()
+        body = frame.to_bytes()
         found.setdefault(frame.bucket, []).append(Piece(frame.bucket, circuit.order[frame.channel], body))
     return {bucket: tuple(pieces) for bucket, pieces in found.items()}
 
@@ -610,7 +610,7 @@ class Stage:
             yield from _rows(result, figures)
             return
         for frame in result.frames:
-            yield Piece(frame.bucket, circuit.order[frame.channel], memoryview(frame.body).tobytes())
+            yield Piece(frame.bucket, circuit.order[frame.channel], frame.to_bytes())
         yield Piece(bucket, _FIGURES, json.dumps(figures).encode())
         yield from (p for p in pieces if p.channel <= _CLOCKS)
 
@@ -641,7 +641,7 @@ def _sent(shape: QueryShape, frames: Sequence[Frame], ids: Sequence[int]) -> Ite
     for frame in frames:
         by_channel.setdefault(frame.channel, []).append(frame)
     for channel, found in by_channel.items():
-        bodies_of = [memoryview(f.body).tobytes() for f in found]
+        bodies_of = [f.to_bytes() for f in found]
         yield pieces_batch([ids[f.bucket] for f in found], shape.circuit.order[channel], bodies_of)
 
 

@@ -95,7 +95,7 @@ def run_whole(job: Job) -> list[Frame]:
 
 def run_here(job: Job) -> list[Receipt]:
     """As `run_whole`, for a caller in this process."""
-    return [Receipt.from_bytes(bytes(f.body)) for f in run_whole(job)]
+    return [Receipt.from_bytes(f.to_bytes()) for f in run_whole(job)]
 
 
 def _output(job: Job, *place: int) -> TaskOutput:
@@ -140,7 +140,7 @@ def _run_bucket(job: Job, stage: int, frames: Iterable[Frame], output: TaskOutpu
             continue
         if frame.channel == CONTROL:
             passed.append(frame)
-            seen.append(json.loads(bytes(frame.body)))
+            seen.append(json.loads(frame.to_bytes()))
         work.append(frame)
     if not work:
         return passed

@@ -216,7 +216,7 @@ def _write(
     try:
         if direct:
             pieces = [_written_direct(handle, pieces)]
-        _write_all(handle, pieces)
+        write_all(handle, pieces)
         if durable:
             os.fsync(handle)
     finally:
@@ -250,7 +250,7 @@ def _write_block(handle: int, block: memoryview) -> None:
         written = 0  # the file system requires another block size
     if written < len(block):
         _set_direct(handle, wanted=False)
-        _write_all(handle, [block[written:]])
+        write_all(handle, [block[written:]])
 
 
 def _set_direct(handle: int, *, wanted: bool) -> None:
@@ -261,8 +261,10 @@ def _set_direct(handle: int, *, wanted: bool) -> None:
         fcntl.fcntl(handle, fcntl.F_SETFL, before | flag if wanted else before & ~flag)
 
 
-def _write_all(handle: int, pieces: Sequence[Bytes]) -> None:
-    """Writes everything, although one call may only write a part (at most 2 GiB, or the last free blocks)."""
+def write_all(handle: int, pieces: Sequence[Bytes]) -> None:
+    """Writes everything, although one call may only write a part (at most 2 GiB, or the last free blocks). Raises
+    OSError.
+    """
     views = [memoryview(p).cast("B") for p in pieces if len(p)]
     while views:
         written = os.writev(handle, views[:_WRITEV_BUFFERS])

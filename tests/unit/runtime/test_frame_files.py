@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from tests.unit.kernel.kernel_tools import schema_of
 
-from watersmeet.kernel.runs.frames import Frame
+from watersmeet.circuit.operators import Exchange
+from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.frames import Frame, Spool, Unwritten, count_rows, decode, encode, send
 from watersmeet.runtime.spark import jobs, worker
 from watersmeet.runtime.spark.worker import empty, picked_up, put_down
+from watersmeet.values.types import BIGINT, VARCHAR
 
 LARGE = 64 << 10
 BODIES = [b"", b"small", os.urandom(LARGE), b"x" * (LARGE - 1), os.urandom(LARGE + 7), os.urandom(3 * LARGE)]
@@ -56,3 +62,24 @@ def test_as_batches_of_spark_and_as_its_rows(tmp_path, has_folder):
     assert shown(picked_up(s for batch in batches for s in worker._sent(batch))) == shown(FRAMES)
     rows = [SimpleNamespace(**row) for batch in batches for row in batch.to_pylist()]
     assert shown(picked_up(map(jobs._sent, rows))) == shown(FRAMES)
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_large_columns_are_written_as_if_they_had_been_encoded(tmp_path, has_folder):
+    """A body for all buckets is in the file once."""
+    numbers = pa.array([None if i % 7 == 0 else i for i in range(20_000)], pa.int64())
+    texts = pa.array([f"text {i}" for i in range(20_000)])
+    delta = Delta(col.positional([numbers.slice(3), texts.slice(3)]), np.arange(19_997) % 3 - 1)
+    exchange = Exchange(("scan-0",), schema_of(BIGINT, VARCHAR), True, (0,), "broadcast")
+    frames = list(send(exchange, delta, 3, 5))
+    assert all(isinstance(f.body, Unwritten) for f in frames)
+    sent = list(put_down(frames, str(tmp_path) if has_folder else None))
+    assert shown(picked_up(sent)) == [(f.bucket, f.channel, f.seq, bytes(encode(delta))) for f in frames]
+    assert {count_rows(f.body) for f in (*frames, *picked_up(sent))} == {19_997}
+    assert sum(p.stat().st_size for p in tmp_path.iterdir()) == (encode(delta).size if has_folder else 0)
+    spool = Spool()
+    assert [spool.add(f.body) for f in frames] == [0, 1, 2]
+    for body in (*spool.buffers(), frames[0].body):
+        found = decode(body)
+        assert found.columns.equals(delta.columns)
+        assert found.diff.tolist() == delta.diff.tolist()

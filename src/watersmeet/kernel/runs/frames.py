@@ -6,7 +6,7 @@ import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,8 @@ from watersmeet.kernel.runs.delta import (
     ones,
     stretches,
 )
-from watersmeet.kernel.runs.run import streams_bytes, write_streams
+from watersmeet.kernel.runs.run import stream_pieces, streams_bytes, write_streams
+from watersmeet.system.blobs import Pieces
 from watersmeet.values.packing import pack_columns, packed_layout, unpack_columns
 
 #: Bodies are cut to about this size: Spark copies a body several times, also in the JVM.
@@ -46,6 +47,20 @@ _SENDER: Final = 1 << 32
 _DIFF: Final = "_diff"
 
 
+@dataclass(frozen=True, eq=False)
+class Unwritten:
+    """A body that is still the columns: its bytes are not copied before they are written to a file."""
+
+    delta: Delta
+
+    def pieces(self) -> Pieces:
+        """The bytes of `encode`."""
+        return stream_pieces(_batch(self.delta))
+
+
+Body: TypeAlias = pa.Buffer | bytes | Unwritten
+
+
 @dataclass(frozen=True)
 class Frame:
     """A piece of an operator's output, sent to a bucket.
@@ -57,7 +72,28 @@ class Frame:
     bucket: int
     channel: str
     seq: int
-    body: pa.Buffer | bytes
+    body: Body
+
+    @property
+    def pieces(self) -> Pieces:
+        """The bytes of the body."""
+        return _pieces_of(self.body)
+
+    def to_bytes(self) -> bytes:
+        """The body in one piece."""
+        return b"".join(self.pieces)
+
+
+def _pieces_of(body: Body) -> Pieces:
+    return body.pieces() if isinstance(body, Unwritten) else [memoryview(body).cast("B")]
+
+
+def _batch(delta: Delta) -> pa.RecordBatch:
+    arrays, names = [*delta.arrays], [*delta.columns.column_names]
+    if not arrays or not are_ones(delta.diff):
+        arrays.append(pa.array(delta.diff))
+        names.append(_DIFF)
+    return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 def encode(delta: Delta, *, packed: bool = False) -> pa.Buffer:
@@ -65,11 +101,7 @@ def encode(delta: Delta, *, packed: bool = False) -> pa.Buffer:
 
     packed: encode large batches in fewer bytes (`packing`), which may add a second stream.
     """
-    arrays, names = [*delta.arrays], [*delta.columns.column_names]
-    if not arrays or not are_ones(delta.diff):
-        arrays.append(pa.array(delta.diff))
-        names.append(_DIFF)
-    batch = pa.RecordBatch.from_arrays(arrays, names=names)
+    batch = _batch(delta)
     batches = pack_columns(batch) if packed and batch.nbytes >= _PACKED_BYTES else [batch]
     if batch.nbytes < _MEASURED_BYTES:
         sink = pa.BufferOutputStream()
@@ -80,8 +112,10 @@ def encode(delta: Delta, *, packed: bool = False) -> pa.Buffer:
     return buffer
 
 
-def decode(body: pa.Buffer | bytes) -> Delta:
+def decode(body: Body) -> Delta:
     """The inverse of `encode`. The columns may point into `body`. Raises Error INTERNAL_ERROR."""
+    if isinstance(body, Unwritten):
+        return body.delta
     try:
         options = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
         stream = pa.BufferReader(body)
@@ -123,14 +157,17 @@ def send(
     sent = [0] * buckets if sent is None else sent
     for bucket, part in _parts(exchange, delta, buckets, keys, roles):
         for piece in _pieces(part):
-            body = encode(piece, packed=packed)
+            is_small = piece.columns.nbytes < _MEASURED_BYTES
+            body: Body = encode(piece, packed=packed) if packed or is_small else Unwritten(piece)
             for target in range(buckets) if bucket is None else (bucket,):
                 yield Frame(target, channel or exchange.id, sender * _SENDER + sent[target], body)
                 sent[target] += 1
 
 
-def count_rows(body: pa.Buffer | bytes) -> int:
+def count_rows(body: Body) -> int:
     """The number of changes in a body."""
+    if isinstance(body, Unwritten):
+        return body.delta.num_rows
     return sum(batch.num_rows for batch in pa.ipc.open_stream(pa.BufferReader(body)))
 
 
@@ -210,13 +247,14 @@ class Spool:
         self._places: list[tuple[int, int]] = []
         self._end_bytes = 0
 
-    def add(self, blob: pa.Buffer) -> int:
+    def add(self, blob: Body) -> int:
         """Writes a blob; returns its number."""
-        padding = -self._end_bytes % _ALIGNMENT
-        self._file.write(bytes(padding))
-        self._file.write(memoryview(blob))
-        self._places.append((self._end_bytes + padding, blob.size))
-        self._end_bytes += padding + blob.size
+        pieces = _pieces_of(blob)
+        start, size = self._end_bytes + -self._end_bytes % _ALIGNMENT, sum(map(len, pieces))
+        for piece in (bytes(start - self._end_bytes), *pieces):
+            self._file.write(piece)
+        self._places.append((start, size))
+        self._end_bytes = start + size
         return len(self._places) - 1
 
     def buffers(self) -> list[pa.Buffer]:

@@ -239,10 +239,14 @@ class Run:
         """The approximate bytes of a column, which is not read for that."""
         return int(self.columns.column(position).nbytes)
 
-    @cached_property
+    @property
     def parts(self) -> tuple[Run, ...]:
         """Pure runs with the same rows: the run itself, unless different keys share a hash."""
-        return (self,) if self.pure else tuple(_split(self))
+        return (self,) if self.pure else self._parts
+
+    @cached_property
+    def _parts(self) -> tuple[Run, ...]:
+        return tuple(_split(self))
 
     @cached_property
     def key_arrays(self) -> tuple[pa.Array, ...]:
@@ -310,7 +314,7 @@ class Run:
         facts["bytes"] = self.size_bytes
         meta = json.dumps(facts if self.note is None else {**facts, "note": self.note}, separators=(",", ":"))
         batch = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata({_META: meta.encode()})
-        found = _stream_pieces(batch)
+        found = stream_pieces(batch)
         if sum(map(len, found)) >= INDEXED_BYTES:
             index = memoryview(bytearray(index_bytes(self.hash, filters=filters)))
             write_index(index, self.hash)
@@ -523,8 +527,8 @@ class _Sink:
         self.closed = True
 
 
-def _stream_pieces(batch: pa.RecordBatch) -> list[memoryview]:
-    """The pieces of an Arrow IPC stream."""
+def stream_pieces(batch: pa.RecordBatch) -> list[memoryview]:
+    """An Arrow IPC stream, in pieces that are the buffers of the columns."""
     sink = _Sink()
     write_streams(pa.PythonFile(sink, mode="w"), [batch])
     return sink.pieces

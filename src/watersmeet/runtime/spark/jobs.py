@@ -463,7 +463,7 @@ def _try(action: Callable[[], None]) -> None:
 
 def _bodies(sent: Iterable[Sent]) -> list[tuple[str, bytes]]:
     """The channels and bodies of frames."""
-    return [(f.channel, bytes(f.body)) for f in picked_up(sent)]
+    return [(f.channel, f.to_bytes()) for f in picked_up(sent)]
 
 
 def _sent(row: Row) -> Sent:

@@ -30,12 +30,14 @@ from pyspark import TaskContext
 
 from watersmeet.errors import Error
 from watersmeet.kernel.context import failing_operators
-from watersmeet.kernel.runs.frames import Frame
+from watersmeet.kernel.runs.frames import Body, Frame, Unwritten
 from watersmeet.runtime.failures import is_of_operators, operator_failed
 from watersmeet.runtime.memory import IdleTimer, return_freed
 from watersmeet.runtime.spark.shipping import spare_repeated_work
 from watersmeet.runtime.taskcontract import Job
 from watersmeet.runtime.tasks import run_bucket, run_sources, run_whole
+from watersmeet.system.blobs import joined
+from watersmeet.system.files import write_all
 from watersmeet.values.serialization import from_json, to_json
 
 #: Smaller bodies are sent, because Spark transports them faster than the file system.
@@ -60,20 +62,25 @@ def put_down(frames: Iterable[Frame], folder: str | None) -> Iterator[Sent]:
     path = None if folder is None else os.path.join(folder, uuid.uuid4().hex)
     end = 0
     handle = -1
+    last: Sent | None = None
+    body: Body = b""
     try:
         for frame in frames:
-            body = memoryview(frame.body).cast("B")
-            if path is None or len(body) < _LEAST_BYTES:
-                yield Sent(frame)
+            if last is not None and frame.body is body:  # buckets share it
+                yield last._replace(frame=replace(frame, body=b""))
+                continue
+            pieces = frame.pieces
+            length = sum(map(len, pieces))
+            if path is None or length < _LEAST_BYTES:
+                yield Sent(replace(frame, body=joined(pieces)) if isinstance(frame.body, Unwritten) else frame)
                 continue
             if handle < 0:
                 handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             padding = -end % _ALIGNMENT
-            start = end + padding
-            end = start
-            while end < start + len(body):
-                end += os.pwrite(handle, body[end - start :], end)
-            yield Sent(replace(frame, body=b""), path, start, len(body))
+            write_all(handle, [bytes(padding), *pieces])
+            last, body = Sent(replace(frame, body=b""), path, end + padding, length), frame.body
+            end += padding + length
+            yield last
     finally:
         if handle >= 0:
             os.close(handle)
@@ -202,7 +209,7 @@ class Work:
             frames = _guarded(job, partial(run_sources, task=self.number))
         else:
             frames = _guarded(job, partial(run_bucket, stage=self.stage, frames=picked_up(self.frames)))
-        return [s._replace(frame=replace(s.frame, body=bytes(s.frame.body))) for s in put_down(frames, self.folder)]
+        return [s._replace(frame=replace(s.frame, body=s.frame.to_bytes())) for s in put_down(frames, self.folder)]
 
 
 def _stay(path: str) -> None:
@@ -309,7 +316,7 @@ def _batches(frames: Iterable[Frame], folder: str | None = None) -> Iterator[pa.
     size = 0
     for sent in put_down(frames, folder):
         group.append(sent)
-        size += len(sent.frame.body)
+        size += sum(map(len, sent.frame.pieces))
         if size >= _BATCH_BYTES:
             yield _batch(group)
             group, size = [], 0
