@@ -71,14 +71,19 @@ class Counters:
         self.failures[column, sql] = replace(before, rows=before.rows + rows)
 
 
-def busiest(hashes: npt.NDArray[np.uint64], rows: npt.NDArray[Any]) -> RowsByKey:
-    """The keys with the most rows, if they have a large part of all rows. hashes, rows: one of each for every key."""
+def busiest(
+    hashes: npt.NDArray[np.uint64], rows: npt.NDArray[Any], starts: npt.NDArray[np.int64] | None = None
+) -> RowsByKey:
+    """The keys with the most rows, if they have a large part of all rows. rows: their number for every key. hashes: one
+    for every key, or those at `starts` are.
+    """
     total = int(rows.sum()) if len(rows) else 0
     if total < LEAST_ROWS:
         return ()
     places = np.flatnonzero(rows >= max(1, total // _PART))
     places = places[np.argsort(-rows[places], kind="stable")][:_MOST_KEYS]
-    return tuple(zip(hashes[places].tolist(), rows[places].astype(np.int64).tolist(), strict=True))
+    found = hashes[places if starts is None else starts[places]]
+    return tuple(zip(found.tolist(), rows[places].astype(np.int64).tolist(), strict=True))
 
 
 @dataclass(frozen=True)

@@ -167,18 +167,21 @@ _USUAL_US: Final = 1 << 61
 
 def _floored(times: pa.ChunkedArray, size_us: int, origin_us: int) -> pa.ChunkedArray:
     """The times, rounded down to a multiple of `size_us` after `origin_us`. Raises pa.ArrowInvalid as `_usual_us`."""
-    us = flat(_usual_us(times))
-    valid = validity(us)
-    values = words(us) if valid is None else np.where(valid, words(us), 0)
-    made = np.empty(len(values), np.int64)
-    for start in range(0, len(values), _PIECE_ROWS):
-        piece = made[start : start + _PIECE_ROWS]
-        np.subtract(values[start : start + _PIECE_ROWS], origin_us, out=piece)
-        piece //= size_us
-        piece *= size_us
-        piece += origin_us
+    made = np.empty(len(times), np.int64)
+    begin = 0
+    for chunk in _usual_us(times).chunks:
+        valid = validity(chunk)
+        values = words(chunk) if valid is None else np.where(valid, words(chunk), 0)
+        for start in range(0, len(values), _PIECE_ROWS):
+            some = values[start : start + _PIECE_ROWS]
+            piece = made[begin + start : begin + start + len(some)]
+            np.subtract(some, origin_us, out=piece)
+            piece //= size_us
+            piece *= size_us
+            piece += origin_us
+        begin += len(values)
     found = fixed(made, times.type)
-    return pa.chunked_array([found if valid is None else pc.if_else(pa.array(valid), found, None)])
+    return pa.chunked_array([pc.if_else(times.is_valid().combine_chunks(), found, None) if times.null_count else found])
 
 
 #: The number of times rounded at a time, so that they stay in a core's own cache.

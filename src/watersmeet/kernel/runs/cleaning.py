@@ -57,9 +57,12 @@ class Retention:
 
     def live(self, run: Run) -> Run:
         """The run with exactly its needed rows."""
-        if not run.num_rows or self._span(run)[0] >= self.bound_us:
+        if not run.num_rows or (run.note is not None and run.note[0] >= self.bound_us):
             return run
-        return run.take(np.flatnonzero(self._values(run) >= self.bound_us))
+        values, order = self._values(run)
+        needed = values >= self.bound_us
+        needed = needed if order is None else needed[order]
+        return run if needed.all() else run.take(np.flatnonzero(needed))
 
     def clean(self, trace: Trace) -> None:
         """Removes unneeded rows from the trace where it costs little."""
@@ -91,7 +94,9 @@ class Retention:
         if greatest < self.bound_us:
             return run.slice(0, 0)
         if run.num_rows > SMALL_ROWS:
-            sample = self._values(run)[:: run.num_rows // SAMPLE_ROWS]
+            values, order = self._values(run)
+            step = run.num_rows // SAMPLE_ROWS
+            sample = values[::step] if order is None else values[order[::step]]
             if 2 * np.count_nonzero(sample < self.bound_us) < len(sample):
                 return run
         return self.live(run)
@@ -99,7 +104,8 @@ class Retention:
     def _span(self, run: Run) -> tuple[int, int]:
         """The least and the greatest time of a non-empty run; stored with the run, whose rows are then not read."""
         if run.note is None:
-            values = self._values(run)
+            values, order = self._values(run)
+            values = values if order is None or len(order) == len(values) else values[order]
             run.note = [int(values.min()), int(values.max())]
         least, greatest = run.note
         return least, greatest
@@ -110,11 +116,12 @@ class Retention:
             if run.ref is None:
                 self._span(run)
 
-    def _values(self, run: Run) -> Ints:
-        """The times in microseconds; NULL becomes a time below or above every bound."""
-        values, valid = microseconds(run.arrays[self.column])
+    def _values(self, run: Run) -> tuple[Ints, col.Positions | None]:
+        """The times in microseconds, as in `Run.unordered`; NULL becomes a time below or above every bound."""
+        array, order = run.unordered(self.column)
+        values, valid = microseconds(array)
         limits = np.iinfo(np.int64)
-        return values if valid is None else np.where(valid, values, limits.max if self.nulls else limits.min)
+        return values if valid is None else np.where(valid, values, limits.max if self.nulls else limits.min), order
 
 
 #: The number of sampled times of a run, …

@@ -230,6 +230,10 @@ class Run:
         """The values of the columns at `positions` in some rows."""
         return col.gather_all([self.arrays[i] for i in positions], rows)
 
+    def unordered(self, position: int) -> tuple[pa.Array, col.Positions | None]:
+        """(a column without gathering it, the position of each row in it; None if the rows are in order)."""
+        return self.arrays[position], None
+
     @property
     def shape(self) -> tuple[pa.Schema, int]:
         """(the schema of the columns, their number of rows). They are not read for that."""
@@ -393,6 +397,11 @@ class Ordered(Sequence[pa.Array]):
         assert array is not None
         return int(array.nbytes) * len(self.order) // max(1, len(array))
 
+    def unordered(self, position: int) -> tuple[pa.Array, col.Positions | None]:
+        """As `Run.unordered`."""
+        array = self.arrays[position]
+        return (self._found[position], None) if array is None else (array, self.order)
+
     @property
     def schema(self) -> pa.Schema:
         """The types of the columns c0, c1, …"""
@@ -432,6 +441,9 @@ class Unsorted(Run):
 
     def gather(self, positions: Sequence[int], rows: col.Positions) -> list[pa.Array]:
         return self.arrays.gather(positions, rows)
+
+    def unordered(self, position: int) -> tuple[pa.Array, col.Positions | None]:
+        return self.arrays.unordered(position)
 
     @property
     def shape(self) -> tuple[pa.Schema, int]:

@@ -75,7 +75,7 @@ def busiest_of(change: Run) -> RowsByKey:
     if not change.keys:
         return ()
     starts, lengths = change.stretches
-    return busiest(change.hash[starts], lengths)
+    return busiest(change.hash, lengths, starts)
 
 
 def hot_keys(run: Run) -> HotKeys | None:
