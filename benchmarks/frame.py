@@ -16,7 +16,7 @@ import duckdb
 
 import watersmeet
 from benchmarks.data import write_stream
-from benchmarks.processes import PeakMemory, cpu_seconds, own_seconds, pss_bytes
+from benchmarks.processes import PeakMemory, cpu_seconds, own_seconds, pss_bytes, touch_memory
 from watersmeet.system.process import cores
 
 #: The two inputs as sources; `{watermark}` is an element of the column list, with its comma, or nothing.
@@ -116,6 +116,7 @@ def _run(script: str, check: str, parallelism: int, path: str | Path, server: in
     def served() -> float:
         return 0.0 if server is None else own_seconds(server)
 
+    touch_memory()
     with watersmeet.connect(path, parallelism=parallelism) as connection:
         cursor = connection.cursor()
         time.sleep(_START_S)

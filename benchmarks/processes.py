@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from watersmeet.runtime.memory import Resident, family, resident
 
 #: Calls of libraries are attributed to the calling module through this many functions.
@@ -35,6 +37,17 @@ def own_seconds(pid: int) -> float:
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+#: About what a benchmark's programs use together.
+_TOUCHED_BYTES = 4 << 30
+
+
+def touch_memory() -> None:
+    """Use memory once and free it. The host of a virtual machine provides a page when it is first used, so that the
+    first program would pay for those after it: half a second for two gigabytes.
+    """
+    np.ones(_TOUCHED_BYTES, np.uint8)
 
 
 class PeakMemory:
