@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks import asof_join, dialect_joins, enrichment, interval_join, regular_join, window_join
 from benchmarks.data import MORE_COLUMNS
 from benchmarks.frame import SOURCES, Measured, Streams, copied, parser, streams
-from benchmarks.processes import seconds_by_module
+from benchmarks.processes import seconds_by_module, touch_memory
 from benchmarks.rounds import ours, parts
 
 _LATENESS_US = 19_000_000
@@ -146,6 +146,7 @@ def measured(
 ) -> tuple[Measured, Measured]:
     """(Watersmeet, DuckDB). AssertionError if their results differ. profile: of Watersmeet's part."""
     files = {"l": parts(given.left, 1)[0], "r": parts(given.right, 1)[0]}
+    touch_memory()
     steps: Sequence[dict[str, list[Path]]] = [{"r": files["r"]}, {"l": files["l"]}] if case.table_first else [files]
     peer = copied(
         shaped(case.answer.replace("{l}", str(given.left)).replace("{r}", str(given.right)), shape),
