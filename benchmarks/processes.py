@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from watersmeet.runtime.memory import Resident, family, resident
+from watersmeet.system.process import memory_bytes
 
 #: Calls of libraries are attributed to the calling module through this many functions.
 _DEPTH = 6
@@ -42,10 +43,11 @@ def own_seconds(pid: int) -> float:
 def touch_memory() -> None:
     """Use half of the free memory once, and free it.
 
-    The host of a virtual machine provides a page when it is first used, so that the first program would pay for those
-    after it: 8 of 18 seconds of processor time for rows of 1 kB.
+    The host of a virtual machine provides a page when it is first used. Otherwise the first program measured would pay
+    for the pages of all later ones: 8 of 18 seconds of processor time for rows of 1 kB.
     """
-    np.ones(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2, np.uint8)
+    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    np.ones(min(free_bytes, memory_bytes()) // 2, np.uint8)
 
 
 class PeakMemory:

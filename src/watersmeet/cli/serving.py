@@ -194,7 +194,7 @@ async def _serve(
 
 
 def _warm(server: service.Server) -> None:
-    """Loads what the first statements need."""
+    """Loads the modules of the first statements, and excludes their objects from garbage collections."""
     server.host.warm()
     exclude_from_collections()
 

@@ -74,8 +74,8 @@ class Counters:
 def busiest(
     hashes: npt.NDArray[np.uint64], rows: npt.NDArray[Any], starts: npt.NDArray[np.int64] | None = None
 ) -> RowsByKey:
-    """The keys with the most rows, if they have a large part of all rows. rows: their number for every key. hashes: one
-    for every key, or those at `starts` are.
+    """The keys with the most rows, if they have a large part of all rows. rows: their number for each key. hashes: one
+    for each key; with `starts`, those of all rows, where `starts` are the first rows of the keys.
     """
     total = int(rows.sum()) if len(rows) else 0
     if total < LEAST_ROWS:

@@ -50,10 +50,10 @@ _DAMAGED: Final = frozenset({"DATABASE_DAMAGED", "STATE_DAMAGED", "STATE_MISMATC
 #: them.
 _MAPPED_BYTES: Final = 16 << 30
 
-#: Segments that were not read for this many epochs are unmapped, because they have no current state.
+#: In epochs of a fill, segments that were not read for this many epochs are unmapped: they have no current state.
 _MAPPED_EPOCHS: Final = 32
 
-#: The same for live epochs. Unmapping a gigabyte takes 50 ms, which a piece of history between them spends instead.
+#: Live epochs unmap later, because unmapping a gigabyte takes 50 ms: during a fill, its pieces unmap first.
 _MAPPED_LIVE_EPOCHS: Final = 48
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,8 @@ from tests.unit.kernel.kernel_tools import schema_of
 from watersmeet.circuit.operators import Exchange
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.frames import Frame, Spool, Unwritten, count_rows, decode, encode, send
+from watersmeet.kernel.runs.frames import Frame, Spool, Unwritten, count_rows, decode, encode, receive, send
+from watersmeet.kernel.runs.run import arrange
 from watersmeet.runtime.spark import jobs, worker
 from watersmeet.runtime.spark.worker import empty, picked_up, put_down
 from watersmeet.values.types import BIGINT, VARCHAR
@@ -83,3 +85,18 @@ def test_large_columns_are_written_as_if_they_had_been_encoded(tmp_path, has_fol
         found = decode(body)
         assert found.columns.equals(delta.columns)
         assert found.diff.tolist() == delta.diff.tolist()
+
+
+def test_what_is_known_of_sent_changes_stays_with_the_sender():
+    """Each bucket gets the same as from an encoded body: runs have references of their own in each bucket."""
+    schema = schema_of(BIGINT)
+    delta = replace(Delta(col.positional([pa.array(range(20_000))]), np.ones(20_000, np.int64)), net=True)
+    delta.runs[0,] = arrange(delta, (0,))
+    exchange = Exchange(("scan-0",), schema, True, (0,), "broadcast")
+    frames = list(send(exchange, delta, 2, 5))
+    assert all(isinstance(f.body, Unwritten) for f in frames)
+    one, other = (receive([frame]) for frame in frames)
+    assert not one.net
+    assert not one.runs
+    assert arrange(one, (0,)) is not arrange(other, (0,))
+    assert [c.num_chunks for c in one.columns.columns] == [1]

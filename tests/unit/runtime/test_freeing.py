@@ -1,4 +1,4 @@
-"""What an epoch allocates is freed when it ends, not when the garbage collector comes."""
+"""The memory of an epoch is freed when it ends, without a garbage collection."""
 
 from __future__ import annotations
 

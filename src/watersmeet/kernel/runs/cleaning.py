@@ -117,7 +117,9 @@ class Retention:
                 self._span(run)
 
     def _values(self, run: Run) -> tuple[Ints, col.Positions | None]:
-        """The times in microseconds, as in `Run.unordered`; NULL becomes a time below or above every bound."""
+        """(the times in microseconds, the position of each row in them; see `Run.unordered`). NULL becomes a time below
+        or above every bound.
+        """
         array, order = run.unordered(self.column)
         values, valid = microseconds(array)
         limits = np.iinfo(np.int64)

@@ -49,13 +49,14 @@ _DIFF: Final = "_diff"
 
 @dataclass(frozen=True, eq=False)
 class Unwritten:
-    """A body that is still the columns: its bytes are not copied before they are written to a file."""
+    """A body that is not encoded yet. Its columns are written to a file without a copy in between."""
 
-    delta: Delta
+    batch: pa.RecordBatch
 
+    @property
     def pieces(self) -> Pieces:
         """The bytes of `encode`."""
-        return stream_pieces(_batch(self.delta))
+        return stream_pieces(self.batch)
 
 
 Body: TypeAlias = pa.Buffer | bytes | Unwritten
@@ -85,7 +86,7 @@ class Frame:
 
 
 def _pieces_of(body: Body) -> Pieces:
-    return body.pieces() if isinstance(body, Unwritten) else [memoryview(body).cast("B")]
+    return body.pieces if isinstance(body, Unwritten) else [memoryview(body).cast("B")]
 
 
 def _batch(delta: Delta) -> pa.RecordBatch:
@@ -114,8 +115,15 @@ def encode(delta: Delta, *, packed: bool = False) -> pa.Buffer:
 
 def decode(body: Body) -> Delta:
     """The inverse of `encode`. The columns may point into `body`. Raises Error INTERNAL_ERROR."""
-    if isinstance(body, Unwritten):
-        return body.delta
+    table = pa.Table.from_batches([body.batch]) if isinstance(body, Unwritten) else _read(body)
+    names = table.column_names
+    if not names or names[-1] != _DIFF:
+        return Delta(table, ones(table.num_rows))
+    diff = table.column(len(names) - 1).to_numpy()
+    return Delta(table.select(names[:-1]), diff)
+
+
+def _read(body: pa.Buffer | bytes) -> pa.Table:
     try:
         options = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
         stream = pa.BufferReader(body)
@@ -125,11 +133,7 @@ def decode(body: Body) -> Delta:
             table = unpack_columns(layout, table, texts)
     except (pa.ArrowException, OSError) as e:
         raise error("INTERNAL_ERROR", "a frame can't be read", detail=f"{e}.") from e
-    names = table.column_names
-    if not names or names[-1] != _DIFF:
-        return Delta(table, ones(table.num_rows))
-    diff = table.column(len(names) - 1).to_numpy()
-    return Delta(table.select(names[:-1]), diff)
+    return table
 
 
 def send(
@@ -158,7 +162,7 @@ def send(
     for bucket, part in _parts(exchange, delta, buckets, keys, roles):
         for piece in _pieces(part):
             is_small = piece.columns.nbytes < _MEASURED_BYTES
-            body: Body = encode(piece, packed=packed) if packed or is_small else Unwritten(piece)
+            body: Body = encode(piece, packed=packed) if packed or is_small else Unwritten(_batch(piece))
             for target in range(buckets) if bucket is None else (bucket,):
                 yield Frame(target, channel or exchange.id, sender * _SENDER + sent[target], body)
                 sent[target] += 1
@@ -167,7 +171,7 @@ def send(
 def count_rows(body: Body) -> int:
     """The number of changes in a body."""
     if isinstance(body, Unwritten):
-        return body.delta.num_rows
+        return int(body.batch.num_rows)
     return sum(batch.num_rows for batch in pa.ipc.open_stream(pa.BufferReader(body)))
 
 
@@ -250,9 +254,10 @@ class Spool:
     def add(self, blob: Body) -> int:
         """Writes a blob; returns its number."""
         pieces = _pieces_of(blob)
-        start, size = self._end_bytes + -self._end_bytes % _ALIGNMENT, sum(map(len, pieces))
-        for piece in (bytes(start - self._end_bytes), *pieces):
+        padding = -self._end_bytes % _ALIGNMENT
+        for piece in (bytes(padding), *pieces):
             self._file.write(piece)
+        start, size = self._end_bytes + padding, sum(map(len, pieces))
         self._places.append((start, size))
         self._end_bytes = start + size
         return len(self._places) - 1

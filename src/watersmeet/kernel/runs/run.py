@@ -540,7 +540,7 @@ class _Sink:
 
 
 def stream_pieces(batch: pa.RecordBatch) -> list[memoryview]:
-    """An Arrow IPC stream, in pieces that are the buffers of the columns."""
+    """An Arrow IPC stream in pieces; columns are not copied."""
     sink = _Sink()
     write_streams(pa.PythonFile(sink, mode="w"), [batch])
     return sink.pieces
