@@ -146,7 +146,7 @@ def measured(
 ) -> tuple[Measured, Measured]:
     """(Watersmeet, DuckDB). AssertionError if their results differ. profile: of Watersmeet's part."""
     files = {"l": parts(given.left, 1)[0], "r": parts(given.right, 1)[0]}
-    touch_memory()
+    touch_memory(10 << 30)  # rows of 1 kB take several gigabytes
     steps: Sequence[dict[str, list[Path]]] = [{"r": files["r"]}, {"l": files["l"]}] if case.table_first else [files]
     peer = copied(
         shaped(case.answer.replace("{l}", str(given.left)).replace("{r}", str(given.right)), shape),
