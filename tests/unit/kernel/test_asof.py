@@ -203,6 +203,12 @@ def keep(seed, depth, most):
     return state.trace(kept.id, "rows").num_rows
 
 
+@pytest.mark.parametrize("seed", [5, 11, 13, 23])
+def test_joins_on_arrival_without_candidates(seed):
+    """In an epoch, no left row has a version to choose from."""
+    keep(seed, 1 + seed % 4, 6)
+
+
 def test_joins_on_arrival_with_so_many_versions(monkeypatch):
     """TP-56, `keep_versions`; of a few keys nothing near all of their rows is kept."""
     for seed in range(40):
